@@ -1,0 +1,55 @@
+# Every target does its own set-up: it needs Python 3.11 or later (PYTHON=python3.12 chooses another) and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-slow format bench-accuracy bench-speed bench-leak clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## make .venv with the locked versions (again when the lock or pyproject.toml changes)
+
+# torch first and alone: the rest of the lock then finds it there, whichever build it is.
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $$(grep '^torch==' requirements.lock)
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: venv ## fit scikit-learn's diabetes table, print the scores, draw the intervals
+	$(BIN)/python -m coverwell.experiments.demo
+
+test: venv ## what CI runs: ruff, mypy, pytest
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+
+test-slow: venv ## the tests that take minutes
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
+
+format: venv ## let ruff rewrite the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench-accuracy: venv ## accuracy beside the paper's form and plain networks (QUICK=1: three splits, small tables)
+	$(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)
+
+bench-speed: venv ## speed beside UQ360, time and memory against rows
+	$(BIN)/python benchmarks/speed.py
+
+bench-leak: venv ## how much of a row's own target reaches its width
+	$(BIN)/python benchmarks/leak.py
+
+clean: ## remove the environment, caches and build output
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
