@@ -1,0 +1,448 @@
+"""Metrics as plain functions of arrays: how far off, how often inside, how wide, and what to expect of it.
+
+Shapes: one target `(n,)` gives a float; several targets `(n, target)` give an array `(target,)`. Where several coverage
+levels come together, their axis is the last one: `(n, level)` or `(n, target, level)`.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import betabinom
+
+__all__ = [
+    "average_width",
+    "calibration_curve",
+    "calibration_error",
+    "coverage",
+    "coverage_band",
+    "coverage_rank",
+    "expected_calibration_error",
+    "interval_score",
+    "pinball",
+    "rmse",
+    "weighted_interval_score",
+]
+
+Array = NDArray[np.float64]
+Score = float | Array
+
+FEWEST_LEVELS = 9  # below this the trapezoid of the weighted interval score is no longer close to the CRPS
+
+
+def rmse(y: ArrayLike, y_hat: ArrayLike) -> Score:
+    """Root of the mean squared error.
+
+    Parameters
+    ----------
+    y, y_hat : array-like of shape (n,) or (n, target)
+        What was observed and what was predicted.
+
+    Returns
+    -------
+    float or ndarray of shape (target,)
+
+    Examples
+    --------
+    >>> rmse([0.0, 0.0], [3.0, -3.0])
+    3.0
+    """
+    y, y_hat = _arrays(y=y, y_hat=y_hat)
+    mean_square = ((y - y_hat) ** 2).mean(axis=0)
+    return _score(np.sqrt(mean_square))
+
+
+def coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Score:
+    """Share of the rows whose target lies inside its interval, the bounds included.
+
+    Parameters
+    ----------
+    y, lower, upper : array-like of shape (n,) or (n, target)
+        Targets and the bounds of their intervals.
+
+    Returns
+    -------
+    float or ndarray of shape (target,)
+
+    Examples
+    --------
+    >>> coverage([1.0, 2.0, 3.0, 9.0], [0.0, 0.0, 0.0, 0.0], [3.0, 3.0, 3.0, 3.0])
+    0.75
+    """
+    y, lower, upper = _intervals(y, lower, upper)
+    return _score(_inside(y, lower, upper).mean(axis=0))
+
+
+def calibration_error(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: float) -> Score:
+    """Distance between the coverage that was reached and the one that was asked for.
+
+    This is the error of one trial; the CE of a table is its mean over trials. Even exact ranks do not reach zero:
+    `expected_calibration_error` says what to expect.
+
+    Parameters
+    ----------
+    y, lower, upper : array-like of shape (n,) or (n, target)
+        Targets and the bounds of their intervals.
+    asked : float
+        The coverage that was asked for, in (0, 1).
+
+    Returns
+    -------
+    float or ndarray of shape (target,)
+
+    Examples
+    --------
+    >>> calibration_error([1.0, 2.0, 3.0, 9.0], [0.0, 0.0, 0.0, 0.0], [3.0, 3.0, 3.0, 3.0], asked=0.5)
+    0.25
+    """
+    _check_share("asked", asked)
+    y, lower, upper = _intervals(y, lower, upper)
+    return _score(np.abs(_inside(y, lower, upper).mean(axis=0) - asked))
+
+
+# What to expect of exact ranks. Take n_train exchangeable scores without ties, and cover a new row when its score is at
+# most the k-th smallest of them, k = ceil((n_train + 1) p). Given the training scores the probability of covering is
+#     B ~ Beta(k, n_train + 1 - k),
+# and of n_test new rows the number covered is
+#     C ~ BetaBin(n_test; k, n_train + 1 - k).
+# So C / n_test scatters around p even for a perfect method: E|C / n_test - p| is the calibration error to expect.
+
+
+def coverage_rank(asked: float, n_train: int) -> int:
+    """The rank k = ceil((n_train + 1) asked) of the score that covers a new row with at least this probability.
+
+    `asked` is read as the decimal it prints: 0.55 of 100 is 55, though in floating point it is a little more.
+
+    Parameters
+    ----------
+    asked : float
+        The coverage that is asked for, in (0, 1).
+    n_train : int
+        How many scores are ranked.
+
+    Returns
+    -------
+    int
+        Counted from 1, at most `n_train`.
+
+    Examples
+    --------
+    >>> coverage_rank(0.9, n_train=9)
+    9
+    >>> coverage_rank(0.55, n_train=99)
+    55
+    """
+    _check_share("asked", asked)
+    _check_count("n_train", n_train)
+    share = Fraction(str(round(float(asked), 12)))
+    rank = max(1, math.ceil((n_train + 1) * share))  # a share that rounds to 0 still has rank 1
+    if rank > n_train:
+        needed = "more than 10^12" if share == 1 else str(math.ceil(share / (1 - share)))
+        raise ValueError(
+            f"coverage {asked!r} by ranks needs at least {needed} rows, got {n_train}: give more rows or ask for less"
+        )
+    return rank
+
+
+def expected_calibration_error(asked: float, n_test: int, n_train: int) -> float:
+    """Calibration error to expect of exact ranks, E|C / n_test - asked| with C ~ BetaBin(n_test; k, n_train + 1 - k).
+
+    Parameters
+    ----------
+    asked : float
+        The coverage that was asked for, in (0, 1).
+    n_test : int
+        Rows on which the coverage was counted.
+    n_train : int
+        Rows whose ranks set the intervals.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    One row is covered with probability 9/10, so the error is .1 nine times out of ten and .9 once:
+
+    >>> round(expected_calibration_error(0.9, n_test=1, n_train=9), 6)
+    0.18
+    >>> round(expected_calibration_error(0.9, n_test=100, n_train=400), 3)
+    0.027
+    """
+    shares, probabilities = _coverage_law(asked, n_test, n_train)
+    return float(np.abs(shares - asked) @ probabilities)
+
+
+def coverage_band(asked: float, n_test: int, n_train: int, *, probability: float = 0.9) -> tuple[float, float]:
+    """Lowest and highest coverage in the central band of what exact ranks reach.
+
+    Parameters
+    ----------
+    asked, n_test, n_train
+        As in `expected_calibration_error`.
+    probability : float, default=0.9
+        The band holds at least this probability, with at most half of the rest on either side.
+
+    Returns
+    -------
+    tuple of two floats
+
+    Examples
+    --------
+    >>> coverage_band(0.9, n_test=100, n_train=400)
+    (0.84, 0.95)
+    """
+    _check_share("probability", probability)
+    shares, probabilities = _coverage_law(asked, n_test, n_train)
+    up_to = probabilities.cumsum()
+    lowest, highest = np.searchsorted(up_to / up_to[-1], [(1 - probability) / 2, (1 + probability) / 2])
+    return float(shares[lowest]), float(shares[highest])
+
+
+def average_width(lower: ArrayLike, upper: ArrayLike) -> Score:
+    """Mean width of the intervals.
+
+    Parameters
+    ----------
+    lower, upper : array-like of shape (n,) or (n, target)
+        The bounds.
+
+    Returns
+    -------
+    float or ndarray of shape (target,)
+
+    Examples
+    --------
+    >>> average_width([0.0, 1.0], [1.0, 4.0])
+    2.0
+    """
+    lower, upper = _arrays(lower=lower, upper=upper)
+    _check_order(lower, upper)
+    return _score((upper - lower).mean(axis=0))
+
+
+def interval_score(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: float) -> Score:
+    """Mean interval score (Winkler; Gneiting and Raftery 2007): the width, and a fine for every miss. Lower is better.
+
+    The fine is 2 / (1 - asked) times the distance to the interval. The true quantiles at (1 - asked) / 2 and
+    (1 + asked) / 2 have the lowest score on average, so it rewards intervals that are sharp *and* calibrated.
+
+    Parameters
+    ----------
+    y, lower, upper : array-like of shape (n,) or (n, target)
+        Targets and the bounds of their intervals.
+    asked : float
+        The coverage that was asked for, in (0, 1).
+
+    Returns
+    -------
+    float or ndarray of shape (target,)
+
+    Examples
+    --------
+    Both intervals are 2 wide; the second misses by 1, which costs 2 / (1 - .75) = 8:
+
+    >>> interval_score([1.0, 3.0], [0.0, 0.0], [2.0, 2.0], asked=0.75)
+    6.0
+    """
+    _check_share("asked", asked)
+    y, lower, upper = _intervals(y, lower, upper)
+    missed_by = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
+    return _score((upper - lower + 2 / (1 - asked) * missed_by).mean(axis=0))
+
+
+def pinball(y: ArrayLike, quantile: ArrayLike, level: float) -> Score:
+    """Mean pinball loss of a predicted quantile. Lower is better, and lowest at the true quantile.
+
+    Parameters
+    ----------
+    y, quantile : array-like of shape (n,) or (n, target)
+        Targets and the quantiles predicted for them.
+    level : float
+        The level of the quantile, in (0, 1).
+
+    Returns
+    -------
+    float or ndarray of shape (target,)
+
+    Examples
+    --------
+    >>> pinball([1.0, -1.0], [0.0, 0.0], level=0.75)
+    0.5
+    """
+    _check_share("level", level)
+    y, quantile = _arrays(y=y, quantile=quantile)
+    return _score(_pinball(y, quantile, np.float64(level)).mean(axis=0))
+
+
+# The weighted interval score. With q(t) the quantile function of the forecast,
+#     CRPS = 2 * integral over t in (0, 1) of pinball_t(y, q(t)).
+# Of q we know K levels t_1 < ... < t_K: both ends (1 - p) / 2 and (1 + p) / 2 of every interval, and the median at 1/2.
+# The trapezoid rule over them, with the loss running to 0 at t_0 = 0 and t_(K+1) = 1 as it does for any forecast with a
+# finite mean, is
+#     WIS = 2 * sum over i of weight_i * pinball_(t_i)(y, q_i),    weight_i = (t_(i+1) - t_(i-1)) / 2.
+# The weights are positive, so the true quantiles have the lowest WIS on average, however few the levels are.
+
+
+def weighted_interval_score(
+    y: ArrayLike, median: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: ArrayLike
+) -> Score:
+    """Mean weighted interval score: the pinball losses of all bounds and the median, a trapezoid close to the CRPS.
+
+    Parameters
+    ----------
+    y, median : array-like of shape (n,) or (n, target)
+        Targets and the medians predicted for them.
+    lower, upper : array-like of shape (n, level) or (n, target, level)
+        The bounds at every level.
+    asked : array-like of shape (level,)
+        At least nine different coverage levels in (0, 1), in the order of the bounds.
+
+    Returns
+    -------
+    float or ndarray of shape (target,)
+
+    Examples
+    --------
+    The CRPS of a standard normal forecast at its own mean is .2337:
+
+    >>> import numpy as np
+    >>> from scipy.stats import norm
+    >>> asked = np.arange(1, 100) / 100
+    >>> half_width = norm.ppf((1 + asked) / 2)[None, :]
+    >>> round(weighted_interval_score([0.0], [0.0], -half_width, half_width, asked), 4)
+    0.2337
+    """
+    y, median = _arrays(y=y, median=median)
+    lower, upper, asked = _nested_bounds(y, lower, upper, asked)
+    if len(asked) < FEWEST_LEVELS:
+        raise ValueError(
+            f"the weighted interval score needs at least {FEWEST_LEVELS} coverage levels, got {len(asked)}: "
+            "ask for more levels, or use interval_score for each"
+        )
+    levels = np.concatenate([(1 - asked) / 2, [0.5], (1 + asked) / 2])
+    quantiles = np.concatenate([lower, median[..., None], upper], axis=-1)  # (n, target, 2 * level + 1)
+    losses = _pinball(y[..., None], quantiles, levels)
+    return _score((2 * losses @ _trapezoid_weights(levels)).mean(axis=0))
+
+
+def calibration_curve(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: ArrayLike) -> Array:
+    """Coverage that was reached at every level that was asked for.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,) or (n, target)
+        Targets.
+    lower, upper : array-like of shape (n, level) or (n, target, level)
+        The bounds at every level.
+    asked : array-like of shape (level,)
+        Different coverage levels in (0, 1), in the order of the bounds.
+
+    Returns
+    -------
+    ndarray of shape (level,) or (target, level)
+
+    Examples
+    --------
+    >>> calibration_curve([0.0, 2.0], [[-1.0, -3.0], [-1.0, -3.0]], [[1.0, 3.0], [1.0, 3.0]], asked=[0.5, 0.9])
+    array([0.5, 1. ])
+    """
+    (y,) = _arrays(y=y)
+    lower, upper, _ = _nested_bounds(y, lower, upper, asked)
+    reached: Array = _inside(y[..., None], lower, upper).mean(axis=0)  # (n, target, level) -> (target, level)
+    return reached
+
+
+def _coverage_law(asked: float, n_test: int, n_train: int) -> tuple[Array, Array]:
+    """Every share of `n_test` rows that can be covered, and its probability under exact ranks."""
+    _check_count("n_test", n_test)
+    rank = coverage_rank(asked, n_train)
+    covered = np.arange(n_test + 1)
+    return covered / n_test, betabinom.pmf(covered, n_test, rank, n_train + 1 - rank)
+
+
+def _inside(y: Array, lower: Array, upper: Array) -> NDArray[np.bool_]:
+    return (lower <= y) & (y <= upper)
+
+
+def _pinball(y: Array, quantile: Array, level: Array | np.float64) -> Array:
+    return np.maximum(level * (y - quantile), (level - 1) * (y - quantile))
+
+
+def _trapezoid_weights(levels: Array) -> Array:
+    """Half the distance between both neighbours of every level, 0 and 1 being the outermost neighbours."""
+    ordered = np.concatenate([[0.0], np.sort(levels), [1.0]])
+    weights = np.empty_like(levels)
+    weights[np.argsort(levels)] = (ordered[2:] - ordered[:-2]) / 2
+    return weights
+
+
+def _score(value: Array | np.float64) -> Score:
+    return float(value) if np.ndim(value) == 0 else np.asarray(value)
+
+
+# The border: everything below turns arguments into arrays, or says what is wrong with them.
+
+
+def _arrays(**named: ArrayLike) -> list[Array]:
+    """The arguments as finite float64 arrays of one shape, (n,) or (n, target)."""
+    arrays = {name: _finite(name, values) for name, values in named.items()}
+    shapes = {array.shape for array in arrays.values()}
+    if len(shapes) > 1 or next(iter(arrays.values())).ndim not in (1, 2):
+        got = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise ValueError(f"expected arrays of one shape, (n,) or (n, target), got {got}")
+    return list(arrays.values())
+
+
+def _intervals(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> list[Array]:
+    """Targets and bounds of one shape, no lower bound above its upper bound."""
+    arrays = _arrays(y=y, lower=lower, upper=upper)
+    _check_order(*arrays[1:])
+    return arrays
+
+
+def _nested_bounds(y: Array, lower: ArrayLike, upper: ArrayLike, asked: ArrayLike) -> tuple[Array, Array, Array]:
+    """Bounds with a level axis after the axes of y, and the levels."""
+    lower, upper, asked = _finite("lower", lower), _finite("upper", upper), _finite("asked", asked)
+    if asked.ndim != 1 or lower.shape != (*y.shape, len(asked)) or upper.shape != lower.shape:
+        raise ValueError(
+            "expected bounds of shape (n, level) or (n, target, level) and asked of shape (level,), "
+            f"got y {y.shape}, lower {lower.shape}, upper {upper.shape}, asked {asked.shape}"
+        )
+    for share in asked:
+        _check_share("asked", float(share))
+    if len(np.unique(asked)) < len(asked):
+        raise ValueError(f"the levels in asked must differ from each other, got {asked.tolist()}")
+    _check_order(lower, upper)
+    return lower, upper, asked
+
+
+def _finite(name: str, values: ArrayLike) -> Array:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from error
+    if array.size == 0:
+        raise ValueError(f"{name} must not be empty, got shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, got {np.sum(~np.isfinite(array))} NaN or infinite values")
+    return array
+
+
+def _check_order(lower: Array, upper: Array) -> None:
+    crossed = lower > upper
+    if crossed.any():
+        raise ValueError(f"lower must not lie above upper, but does in {crossed.sum()} of {crossed.size} places")
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}")
+
+
+def _check_count(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value!r}")

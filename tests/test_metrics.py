@@ -1,0 +1,363 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.testing import assert_allclose
+from scipy.stats import betabinom, norm
+from sklearn.metrics import mean_pinball_loss, root_mean_squared_error
+
+from coverwell.metrics import (
+    average_width,
+    calibration_curve,
+    calibration_error,
+    coverage,
+    coverage_band,
+    coverage_rank,
+    expected_calibration_error,
+    interval_score,
+    pinball,
+    rmse,
+    weighted_interval_score,
+)
+
+values = st.floats(-100, 100)
+samples = arrays(np.float64, st.integers(1, 30), elements=values)
+shares = st.floats(0.01, 0.99)
+nine_levels = np.arange(1, 10) / 10
+
+# Two targets, four rows: the first target is missed below and above, the second never.
+y = np.array([[-1.0, 1.0], [0.0, 1.0], [1.0, 1.0], [4.0, 1.0]])
+lower = np.zeros((4, 2))
+upper = np.full((4, 2), 2.0)
+
+
+def normal_bounds(asked, *, mean=0.0, scale=1.0):
+    """Central intervals of normal forecasts, the level on the last axis."""
+    mean, scale = np.asarray(mean)[..., None], np.asarray(scale)[..., None]
+    z = norm.ppf((1 + np.asarray(asked)) / 2)
+    return mean - scale * z, mean + scale * z
+
+
+def normal_crps(y, mean, scale):
+    z = (y - mean) / scale
+    return scale * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / math.sqrt(math.pi))
+
+
+def simulate_coverage(asked, *, n_test, n_train, n_trials, seed):
+    """Coverage of new uniform scores below the score of the right rank, once per trial."""
+    rng = np.random.default_rng(seed)
+    rank = coverage_rank(asked, n_train)
+    thresholds = np.sort(rng.random((n_trials, n_train)), axis=1)[:, rank - 1]
+    return (rng.random((n_trials, n_test)) <= thresholds[:, None]).mean(axis=1)
+
+
+def binomial_error(asked, n_test):
+    """E|Bin(n_test, asked) / n_test - asked| by de Moivre's closed form."""
+    m = math.floor(asked * n_test) + 1
+    return 2 / n_test * m * math.comb(n_test, m) * asked**m * (1 - asked) ** (n_test - m + 1)
+
+
+# Values worked out by hand
+
+
+def test_rmse_is_a_float_for_one_target_and_an_array_for_several():
+    assert rmse([1.0, 2.0, 3.0], [1.0, 2.0, 6.0]) == math.sqrt(3)
+    assert isinstance(rmse([1, 2], [1, 2]), float)
+    assert_allclose(rmse(y, lower), [math.sqrt(18 / 4), 1.0])
+
+
+def test_coverage_counts_the_bounds_as_inside():
+    assert coverage([0.0, 1.0, 2.0, 2.1], [0.0] * 4, [2.0] * 4) == 0.75
+    assert_allclose(coverage(y, lower, upper), [0.5, 1.0])
+
+
+def test_calibration_error_is_the_distance_to_the_asked_level_from_either_side():
+    assert_allclose(calibration_error(y, lower, upper, asked=0.8), [0.3, 0.2])
+
+
+def test_average_width_per_target():
+    assert_allclose(average_width(lower, upper * [1, 3]), [2.0, 6.0])
+
+
+def test_interval_score_adds_the_fine_to_the_width():
+    # width 2; misses of 1 and 2 at 2 / (1 - .9) = 20 each, over four rows: 2 + 20 * 3 / 4
+    assert_allclose(interval_score(y, lower, upper, asked=0.9), [17.0, 2.0])
+
+
+def test_pinball_weighs_what_lies_above_by_the_level():
+    assert pinball([2.0], [0.0], level=0.9) == pytest.approx(1.8)
+    assert pinball([-2.0], [0.0], level=0.9) == pytest.approx(0.2)
+    assert_allclose(pinball(y, lower, level=0.75), [(0.25 + 0.75 + 3) / 4, 0.75])
+
+
+def test_weighted_interval_score_of_a_point_forecast():
+    # All quantiles at 0 and y = 1: 2 * sum of weight * level. The 19 levels .05, .1, ..., .95 weigh .05 and sum to 9.5.
+    zeros = np.zeros((1, 9))
+    assert weighted_interval_score([1.0], [0.0], zeros, zeros, nine_levels) == pytest.approx(2 * 0.05 * 9.5)
+
+
+def test_calibration_curve_has_one_value_per_target_and_level():
+    bounds = np.broadcast_to([0.5, 1.0, 4.0], (4, 2, 3))
+    assert_allclose(calibration_curve(y, -bounds, bounds, [0.1, 0.5, 0.9]), [[0.25, 0.75, 1.0], [0.0, 1.0, 1.0]])
+    assert_allclose(calibration_curve(y[:, 0], -bounds[:, 0], bounds[:, 0], [0.1, 0.5, 0.9]), [0.25, 0.75, 1.0])
+
+
+def test_expected_calibration_error_of_two_rows_after_one():
+    # n_train = 1, k = 1: the probability of covering is uniform, so 0, 1 and 2 of two rows are equally likely.
+    assert expected_calibration_error(0.5, n_test=2, n_train=1) == pytest.approx(1 / 3)
+
+
+def test_coverage_rank_is_not_one_too_high_where_floating_point_is():
+    assert math.ceil(100 * 0.55) == 56
+    assert coverage_rank(0.55, 99) == 55
+    assert coverage_rank(0.1 + 0.2, 9) == 3
+    assert coverage_rank(np.float64(0.9), 9) == 9
+
+
+@pytest.mark.parametrize(("asked", "needed"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99), (0.999, 999)])
+def test_coverage_rank_says_how_many_rows_it_needs(asked, needed):
+    assert coverage_rank(asked, needed) == needed
+    if needed > 1:
+        with pytest.raises(ValueError, match=f"needs at least {needed} rows, got {needed - 1}"):
+            coverage_rank(asked, needed - 1)
+
+
+def test_coverage_rank_of_an_extreme_share():
+    assert coverage_rank(1e-15, 5) == 1
+    with pytest.raises(ValueError, match="more rows or ask for less"):
+        coverage_rank(1 - 1e-15, 5)
+
+
+# Properties
+
+
+@given(thousandths=st.integers(1, 999), n_train=st.integers(1000, 10**9))
+def test_coverage_rank_agrees_with_integer_arithmetic(thousandths, n_train):
+    assert coverage_rank(thousandths / 1000, n_train) == -(-(n_train + 1) * thousandths // 1000)
+
+
+@given(level=shares, y=values, q=values)
+def test_pinball_mirrors_when_level_and_sign_flip(level, y, q):
+    assert pinball([y], [q], level) == pytest.approx(pinball([-y], [-q], 1 - level), abs=1e-12)
+
+
+@given(y=samples, level=shares, other=values)
+def test_pinball_is_lowest_at_the_quantile_of_the_sample(y, level, other):
+    quantile = np.quantile(y, level, method="inverted_cdf")
+    best = pinball(y, np.full_like(y, quantile), level)
+    assert best <= pinball(y, np.full_like(y, other), level) + 1e-9
+
+
+@given(y=samples, asked=shares, bounds=st.tuples(values, values).map(sorted))
+def test_interval_score_is_lowest_at_the_quantiles_of_the_sample(y, asked, bounds):
+    ends = np.quantile(y, [(1 - asked) / 2, (1 + asked) / 2], method="inverted_cdf")
+    best, other = (
+        interval_score(y, np.full_like(y, low), np.full_like(y, high), asked) for low, high in (ends, bounds)
+    )
+    assert best <= other + 1e-9 / (1 - asked)
+
+
+@given(y=samples, asked=shares, bounds=st.tuples(values, values).map(sorted))
+def test_interval_score_is_the_pinball_of_both_ends(y, asked, bounds):
+    low, high = (np.full_like(y, bound) for bound in bounds)
+    ends = pinball(y, low, (1 - asked) / 2) + pinball(y, high, (1 + asked) / 2)
+    assert interval_score(y, low, high, asked) == pytest.approx(2 / (1 - asked) * ends, abs=1e-8)
+
+
+@given(y=samples, bounds=st.tuples(values, values).map(sorted), scale=st.floats(0.1, 10), shift=values)
+def test_scores_scale_with_the_target_and_do_not_shift(y, bounds, scale, shift):
+    low, high = (np.full_like(y, bound) for bound in bounds)
+    moved_y, moved_low, moved_high = (scale * array + shift for array in (y, low, high))
+    for score, arguments, moved in [
+        (rmse, (y, low), (moved_y, moved_low)),
+        (average_width, (low, high), (moved_low, moved_high)),
+        (interval_score, (y, low, high, 0.9), (moved_y, moved_low, moved_high, 0.9)),
+        (pinball, (y, low, 0.3), (moved_y, moved_low, 0.3)),
+    ]:
+        assert score(*moved) == pytest.approx(scale * score(*arguments), abs=1e-8)
+
+
+@given(scale=st.floats(0.1, 10), shift=values, seed=st.integers(0, 1000))
+def test_weighted_interval_score_scales_with_the_target_and_does_not_shift(scale, shift, seed):
+    rng = np.random.default_rng(seed)
+    y, median = rng.normal(size=(2, 5, 2))
+    low, high = normal_bounds(nine_levels, mean=median, scale=rng.random((5, 2)))
+    moved = (scale * array + shift for array in (y, median, low, high))
+    expected = scale * np.asarray(weighted_interval_score(y, median, low, high, nine_levels))
+    assert_allclose(weighted_interval_score(*moved, nine_levels), expected, atol=1e-9)
+
+
+@given(order=st.permutations(range(9)))
+def test_the_order_of_the_levels_does_not_matter(order):
+    low, high = normal_bounds(nine_levels, mean=np.zeros(3))
+    y, median = np.array([-1.0, 0.5, 3.0]), np.zeros(3)
+    shuffled = weighted_interval_score(y, median, low[:, order], high[:, order], nine_levels[order])
+    assert shuffled == pytest.approx(weighted_interval_score(y, median, low, high, nine_levels))
+
+
+@given(asked=shares, n_test=st.integers(1, 300), n_train=st.integers(100, 1000), probability=shares)
+def test_coverage_band_is_central_and_holds_its_probability(asked, n_test, n_train, probability):
+    rank = coverage_rank(asked, n_train)
+    law = betabinom(n_test, rank, n_train + 1 - rank)
+    low, high = (round(share * n_test) for share in coverage_band(asked, n_test, n_train, probability=probability))
+    assert law.cdf(high) - law.cdf(low - 1) >= probability - 1e-9
+    assert law.cdf(low - 1) <= (1 - probability) / 2 + 1e-9
+    assert law.sf(high) <= (1 - probability) / 2 + 1e-9
+
+
+@given(asked=shares, n_test=st.integers(1, 100))
+def test_with_very_many_training_rows_the_expected_error_is_the_binomial_one(asked, n_test):
+    expected = expected_calibration_error(asked, n_test, n_train=10**6 - 1)
+    assert expected == pytest.approx(binomial_error(asked, n_test), rel=0.02, abs=1e-4)
+
+
+# Twins
+
+
+@given(seed=st.integers(0, 1000), level=shares)
+def test_rmse_and_pinball_agree_with_scikit_learn(seed, level):
+    a, b = np.random.default_rng(seed).normal(size=(2, 20, 3))
+    assert_allclose(rmse(a, b), root_mean_squared_error(a, b, multioutput="raw_values"))
+    assert_allclose(pinball(a, b, level), mean_pinball_loss(a, b, alpha=level, multioutput="raw_values"))
+
+
+@pytest.mark.parametrize(("asked", "n_test", "n_train"), [(0.9, 102, 404), (0.5, 20, 7), (0.99, 1000, 3918)])
+def test_expected_calibration_error_and_band_agree_with_scipy(asked, n_test, n_train):
+    rank = coverage_rank(asked, n_train)
+    law = betabinom(n_test, rank, n_train + 1 - rank)
+    expected = law.expect(lambda covered: np.abs(covered / n_test - asked), maxcount=10_000)
+    assert expected_calibration_error(asked, n_test, n_train) == pytest.approx(expected, rel=1e-9)
+    assert_allclose(coverage_band(asked, n_test, n_train), law.ppf([0.05, 0.95]) / n_test)
+
+
+def test_weighted_interval_score_approaches_the_crps_of_a_normal_forecast():
+    rng = np.random.default_rng(0)
+    mean, scale = rng.normal(size=(50, 2)), rng.uniform(0.5, 2, size=(50, 2))
+    y = mean + scale * rng.normal(size=(50, 2))
+    crps = normal_crps(y, mean, scale).mean(axis=0)
+    for n_levels, tolerance in [(9, 0.02), (99, 1e-3), (999, 1e-4)]:
+        asked = np.arange(1, n_levels + 1) / (n_levels + 1)
+        low, high = normal_bounds(asked, mean=mean, scale=scale)
+        assert_allclose(weighted_interval_score(y, mean, low, high, asked), crps, rtol=tolerance)
+
+
+def test_weighted_interval_score_on_even_levels_is_the_one_of_bracher():
+    # Bracher et al. 2021: 1 / (K + 1/2) * (|y - median| / 2 + sum of (1 - p) / 2 * interval score), all weights alike;
+    # ours spreads the same weights over K + 1 trapezoids, tails included.
+    y, median = np.array([0.3, -2.0]), np.zeros(2)
+    low, high = normal_bounds(nine_levels, mean=median)
+    intervals = sum(
+        (1 - p) / 2 * interval_score(y, low[:, i], high[:, i], p) for i, p in enumerate(nine_levels.tolist())
+    )
+    bracher = (np.abs(y - median).mean() / 2 + intervals) / 9.5
+    ours = weighted_interval_score(y, median, low, high, nine_levels)
+    assert ours == pytest.approx(bracher * 19 / 20)
+
+
+# Statistics
+
+
+@pytest.mark.parametrize(("asked", "n_test", "n_train"), [(0.9, 100, 99), (0.5, 30, 40), (0.95, 200, 50)])
+def test_expected_calibration_error_is_what_exact_ranks_reach(asked, n_test, n_train):
+    n_trials = 20_000
+    reached = simulate_coverage(asked, n_test=n_test, n_train=n_train, n_trials=n_trials, seed=1)
+    errors = np.abs(reached - asked)
+    standard_error = errors.std() / math.sqrt(n_trials)
+    assert abs(errors.mean() - expected_calibration_error(asked, n_test, n_train)) < 4 * standard_error
+
+    low, high = coverage_band(asked, n_test, n_train, probability=0.8)
+    inside = np.mean((low - 1e-9 <= reached) & (reached <= high + 1e-9))
+    assert inside > 0.8 - 4 * math.sqrt(0.8 * 0.2 / n_trials)
+
+
+@pytest.mark.parametrize("asked", [0.5, 0.9, 0.99])
+def test_interval_score_of_the_true_normal_interval(asked):
+    # E = 4 phi(z) / (1 - asked): the width 2z cancels against the mean excess on both sides.
+    n = 200_000
+    y = np.random.default_rng(2).normal(size=n)
+    z = norm.ppf((1 + asked) / 2)
+    excess = 2 / (1 - asked) * np.maximum(np.abs(y) - z, 0)
+    standard_error = excess.std() / math.sqrt(n)
+    score = interval_score(y, np.full(n, -z), np.full(n, z), asked)
+    assert abs(score - 4 * norm.pdf(z) / (1 - asked)) < 4 * standard_error
+
+
+def test_calibration_curve_of_true_normal_intervals_is_the_diagonal():
+    n = 20_000
+    y = np.random.default_rng(3).normal(size=n)
+    low, high = normal_bounds(nine_levels, mean=np.zeros(n))
+    reached = calibration_curve(y, low, high, nine_levels)
+    assert (np.abs(reached - nine_levels) < 4 * np.sqrt(nine_levels * (1 - nine_levels) / n)).all()
+
+
+# The border
+
+
+@pytest.mark.parametrize("asked", [0.0, 1.0, -0.1, 1.1, math.nan])
+def test_a_share_outside_zero_and_one_is_an_error(asked):
+    must = "strictly between 0 and 1"
+    for call in [
+        lambda: calibration_error([1.0], [0.0], [2.0], asked),
+        lambda: interval_score([1.0], [0.0], [2.0], asked),
+        lambda: pinball([1.0], [0.0], asked),
+        lambda: expected_calibration_error(asked, 10, 10),
+        lambda: coverage_band(asked, 10, 10),
+        lambda: coverage_band(0.5, 10, 10, probability=asked),
+    ]:
+        with pytest.raises(ValueError, match=must):
+            call()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_values_that_are_not_finite_are_an_error(bad):
+    with pytest.raises(ValueError, match="y must be finite, got 1 NaN or infinite"):
+        rmse([1.0, bad], [1.0, 2.0])
+    with pytest.raises(ValueError, match="upper must be finite"):
+        coverage([1.0], [0.0], [bad])
+
+
+def test_shapes_that_differ_are_an_error():
+    with pytest.raises(ValueError, match=r"one shape, .* got y \(2,\), y_hat \(2, 1\)"):
+        rmse([1.0, 2.0], [[1.0], [2.0]])
+    with pytest.raises(ValueError, match=r"one shape, .* got y \(4,\)"):
+        interval_score(y[:, 0], lower, upper, 0.9)
+    with pytest.raises(ValueError, match="one shape"):
+        rmse(np.zeros((2, 2, 2)), np.zeros((2, 2, 2)))
+    with pytest.raises(ValueError, match=r"asked of shape \(level,\)"):
+        calibration_curve([1.0, 2.0], np.zeros((2, 3)), np.ones((2, 3)), [0.5, 0.9])
+
+
+def test_empty_arrays_and_text_are_errors():
+    with pytest.raises(ValueError, match="y must not be empty"):
+        rmse([], [])
+    with pytest.raises(ValueError, match="y must be an array of numbers"):
+        rmse(np.array(["a", "b"]), [1.0, 2.0])
+
+
+def test_a_lower_bound_above_its_upper_bound_is_an_error():
+    must = "lower must not lie above upper, but does in 1 of 2 places"
+    with pytest.raises(ValueError, match=must):
+        coverage([0.0, 0.0], [0.0, 1.0], [0.0, 0.5])
+    with pytest.raises(ValueError, match=must):
+        average_width([0.0, 1.0], [0.0, 0.5])
+    with pytest.raises(ValueError, match=must):
+        calibration_curve([0.0], [[0.0, 1.0]], [[0.0, 0.5]], [0.5, 0.9])
+
+
+def test_counts_below_one_are_errors():
+    with pytest.raises(ValueError, match="n_test must be at least 1"):
+        expected_calibration_error(0.5, n_test=0, n_train=10)
+    with pytest.raises(ValueError, match="n_train must be at least 1"):
+        coverage_rank(0.5, 0)
+
+
+def test_the_weighted_interval_score_needs_nine_different_levels():
+    with pytest.raises(ValueError, match="at least 9 coverage levels, got 8"):
+        weighted_interval_score([0.0], [0.0], np.zeros((1, 8)), np.zeros((1, 8)), nine_levels[:8])
+    with pytest.raises(ValueError, match="must differ from each other"):
+        weighted_interval_score([0.0], [0.0], np.zeros((1, 10)), np.zeros((1, 10)), [*nine_levels, 0.5])
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        calibration_curve([0.0], np.zeros((1, 2)), np.zeros((1, 2)), [0.5, 1.0])
