@@ -1,0 +1,174 @@
+"""How the mean network F is matched to the intervals of I: Sigma Fit, IQR Fit, or a strategy of the user's.
+
+A strategy says how many numbers F must emit per row, which of them is the mean, and what F's loss is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from coverwell.intervals import Interval, z_score
+from coverwell.losses import (
+    Levels,
+    PerLevel,
+    PerMember,
+    Scale,
+    Values,
+    iqr_fit_loss,
+    sigma_fit_loss,
+    squared_error_loss,
+)
+
+__all__ = ["IQRFit", "MatchTarget", "Matching", "SigmaFit", "Unmatched", "matching_from"]
+
+Outputs = Float[Tensor, "member batch output"]
+
+# gamma = 1 / z(reached) is infinite at 0 and zero at 1: keep the reached coverage away from both.
+LOWEST_REACHED, HIGHEST_REACHED = 0.05, 0.999
+# A sigma of zero makes Eq. 7 infinite; targets are of order one when they reach a network.
+SMALLEST_SIGMA = 1e-4
+
+
+@dataclass(frozen=True)
+class MatchTarget:
+    """What F is matched to in one batch.
+
+    Attributes
+    ----------
+    width : tensor (member, batch, target, level)
+        Width of I's interval, from members that did not train on the row.
+    reached : tensor (member, target, level)
+        Coverage that I reached, alpha_v in the paper.
+    coverage : tensor (1 or member, level)
+        Coverage that was asked for.
+    scale : tensor (1 or member, target)
+        Size of a typical residual; dividing by it makes a loss free of the target's unit.
+    """
+
+    width: PerLevel
+    reached: Float[Tensor, "member target level"]
+    coverage: Levels
+    scale: Scale
+
+
+@runtime_checkable
+class Matching(Protocol):
+    """What a strategy must offer; see `SigmaFit` for an example to copy."""
+
+    def n_outputs(self, n_targets: int, n_levels: int) -> int:
+        """How many numbers F emits per row."""
+        ...
+
+    def mean(self, outputs: Outputs, n_targets: int) -> Values:
+        """The prediction among F's outputs."""
+        ...
+
+    def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
+        """F's loss on one batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class SigmaFit:
+    """F emits a mean and a standard deviation; sigma is held near gamma w / 2 (Eq. 7).
+
+    Paper: computed in units of the residual scale, so that `match_weight` means the same on every data set. With
+    several levels, sigma is matched to all of them.
+    """
+
+    match_weight: float = 0.5
+
+    def n_outputs(self, n_targets: int, n_levels: int) -> int:
+        return 2 * n_targets
+
+    def mean(self, outputs: Outputs, n_targets: int) -> Values:
+        return outputs[..., :n_targets]
+
+    def sigma(self, outputs: Outputs, n_targets: int) -> Values:
+        """The standard deviation among F's outputs."""
+        return softplus(outputs[..., n_targets:]) + SMALLEST_SIGMA
+
+    def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
+        unit = target.scale[:, None, :]
+        return sigma_fit_loss(
+            y / unit,
+            self.mean(outputs, y.shape[-1]) / unit,
+            self.sigma(outputs, y.shape[-1]) / unit,
+            width=target.width / unit[..., None],
+            gamma=1 / z_score(target.reached.clamp(LOWEST_REACHED, HIGHEST_REACHED)),
+            match_weight=self.match_weight,
+        )
+
+
+@dataclass(frozen=True)
+class IQRFit:
+    """F emits a mean and one pair of quantiles per level; their range is held near w (Eq. 10).
+
+    Paper: computed in units of the residual scale, so that the weights mean the same on every data set.
+    """
+
+    match_weight: float = 0.4
+    upper_weight: float = 0.3
+    lower_weight: float = 0.3
+
+    def n_outputs(self, n_targets: int, n_levels: int) -> int:
+        return n_targets * (1 + 2 * n_levels)
+
+    def mean(self, outputs: Outputs, n_targets: int) -> Values:
+        return outputs[..., :n_targets]
+
+    def quantiles(self, outputs: Outputs, n_targets: int) -> Interval:
+        """The lower and upper quantiles among F's outputs."""
+        lower, upper = outputs[..., n_targets:].chunk(2, dim=-1)
+        shape = (*outputs.shape[:-1], n_targets, -1)  # (member, batch, target, level)
+        return Interval(lower.reshape(shape), upper.reshape(shape))
+
+    def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
+        unit = target.scale[:, None, :]
+        lower, upper = self.quantiles(outputs, y.shape[-1])
+        return iqr_fit_loss(
+            y / unit,
+            self.mean(outputs, y.shape[-1]) / unit,
+            Interval(lower / unit[..., None], upper / unit[..., None]),
+            width=target.width / unit[..., None],
+            coverage=target.coverage,
+            match_weight=self.match_weight,
+            upper_weight=self.upper_weight,
+            lower_weight=self.lower_weight,
+        )
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """F emits a mean alone and is trained on the squared error: what matching is compared with."""
+
+    def n_outputs(self, n_targets: int, n_levels: int) -> int:
+        return n_targets
+
+    def mean(self, outputs: Outputs, n_targets: int) -> Values:
+        return outputs
+
+    def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
+        return squared_error_loss(y, self.mean(outputs, y.shape[-1]))
+
+
+def matching_from(choice: str | Matching | None) -> Matching:
+    """The strategy that a name stands for, or the user's own; None is `Unmatched`."""
+    named: dict[str | None, Matching] = {"sigma": SigmaFit(), "iqr": IQRFit(), None: Unmatched()}
+    if choice is None or isinstance(choice, str):
+        if choice not in named:
+            raise ValueError(
+                f"matching must be 'sigma', 'iqr', None or an object with Matching's methods, got {choice!r}"
+            )
+        return named[choice]
+    if not isinstance(choice, Matching) or isinstance(choice, type):
+        raise TypeError(
+            "matching must have the methods n_outputs, mean and loss (see coverwell.matching.Matching), "
+            f"got {choice!r}; pass an instance, not a class"
+        )
+    return choice
