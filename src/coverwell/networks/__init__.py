@@ -1,0 +1,6 @@
+"""Networks: each is a team that maps (member, batch, ...) to (member, batch, output)."""
+
+from coverwell.networks.mlp import MLP
+from coverwell.networks.team import LoopTeam, Network, Team, network_from
+
+__all__ = ["MLP", "LoopTeam", "Network", "Team", "network_from"]

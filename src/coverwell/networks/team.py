@@ -1,0 +1,124 @@
+"""Teams: networks that train side by side, one per fold and repeat.
+
+Every team maps `(member, batch, ...)` to `(member, batch, output)`, whether its members are stacked into one set of
+parameters or are separate modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+__all__ = ["FactoryNetwork", "LoopTeam", "Network", "Team", "network_from"]
+
+State = dict[str, Tensor]
+
+
+class Team(nn.Module):
+    """A stack of members; every parameter and buffer has the member axis first.
+
+    Shape: input `(member, batch, ...)`, output `(member, batch, output)`.
+    """
+
+    n_members: int
+
+    def adapt(self, inputs: Float[Tensor, "job row ..."], valid: Bool[Tensor, "job row"]) -> None:
+        """Set what a network reads off its training inputs before it is trained; by default nothing.
+
+        Members are ordered by job: the first `n_members / job` belong to the first one.
+        """
+
+    def state_of(self, members: Sequence[int] | slice) -> State:
+        """A copy of the parameters and buffers of some members."""
+        return {name: value[members].clone() for name, value in self.state_dict().items()}
+
+    @torch.no_grad()
+    def set_state_of(self, members: Sequence[int] | slice, state: State) -> None:
+        """Put back what `state_of` gave for the same members."""
+        for name, value in self.state_dict().items():
+            value[members] = state[name].to(value)
+
+
+class LoopTeam(Team):
+    """Members that are modules of their own, run one after the other.
+
+    Shape: input `(member, batch, ...)`, output `(member, batch, output)`; each module maps `(batch, ...)` to
+    `(batch, output)`.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], n_outputs: int) -> None:
+        super().__init__()
+        self.n_members = len(modules)
+        self.n_outputs = n_outputs
+        self.members = nn.ModuleList(modules)
+
+    def forward(self, x: Float[Tensor, "member batch *input"]) -> Float[Tensor, "member batch output"]:
+        outputs = [module(rows) for module, rows in zip(self.members, x, strict=True)]
+        for output in outputs:
+            if not isinstance(output, Tensor) or output.shape != (x.shape[1], self.n_outputs):
+                got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+                raise ValueError(
+                    f"the network must map (batch, ...) to (batch, {self.n_outputs}), for {x.shape[1]} rows it gave "
+                    f"{got}; let its last layer have n_outputs = {self.n_outputs} units"
+                )
+        return torch.stack(outputs)
+
+    def state_of(self, members: Sequence[int] | slice) -> State:
+        chosen = range(self.n_members)[members] if isinstance(members, slice) else members
+        return {
+            f"{place}.{name}": value.clone()
+            for place, member in enumerate(chosen)
+            for name, value in self.members[member].state_dict().items()
+        }
+
+    @torch.no_grad()
+    def set_state_of(self, members: Sequence[int] | slice, state: State) -> None:
+        chosen = range(self.n_members)[members] if isinstance(members, slice) else members
+        for place, member in enumerate(chosen):
+            prefix = f"{place}."
+            own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+            self.members[member].load_state_dict(own)
+
+
+@runtime_checkable
+class Network(Protocol):
+    """A recipe from which teams are built, before the number of inputs and outputs is known."""
+
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
+        """An untrained team."""
+        ...
+
+
+@dataclass(frozen=True)
+class FactoryNetwork:
+    """A user's own factory `(n_features, n_outputs) -> nn.Module`, called once per member."""
+
+    factory: Callable[[int, int], nn.Module]
+
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
+        modules: list[Any] = [self.factory(input_shape[0], n_outputs) for _ in range(n_members)]
+        for module in modules:
+            if not isinstance(module, nn.Module):
+                raise TypeError(f"network must give a torch.nn.Module when called, got {type(module).__name__}")
+        return LoopTeam(modules, n_outputs)
+
+
+def network_from(choice: Network | Callable[[int, int], nn.Module]) -> Network:
+    """The network itself, or a user's factory wrapped into one."""
+    if isinstance(choice, nn.Module):
+        raise TypeError(
+            "network must be a recipe such as MLP(...) or a function (n_features, n_outputs) -> nn.Module, got a "
+            "module: every member needs one of its own"
+        )
+    if isinstance(choice, Network) and not isinstance(choice, type):
+        return choice
+    if callable(choice):
+        return FactoryNetwork(choice)
+    raise TypeError(
+        f"network must be a recipe such as MLP(...) or a function (n_features, n_outputs) -> nn.Module, got {choice!r}"
+    )

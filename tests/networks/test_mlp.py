@@ -1,0 +1,272 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import kstest, uniform
+from torch import nn
+
+from coverwell.networks.mlp import MLP, MLPTeam, StackedLinear
+from coverwell.networks.team import Network
+
+rates = pytest.mark.parametrize("rate", [0.1, 0.25, 0.5, 0.9])
+
+
+def build(recipe, *, n_members=3, n_features=4, n_outputs=2, seed=0):
+    torch.manual_seed(seed)
+    team = recipe.build(n_members=n_members, input_shape=(n_features,), n_outputs=n_outputs)
+    team.adapt(torch.randn(1, 30, n_features), torch.ones(1, 30, dtype=torch.bool))
+    return team.double()
+
+
+def linear_of(stacked, member, gain=1.0):
+    """The `torch.nn.Linear` with the weights of one member."""
+    linear = nn.Linear(stacked.weight.shape[1], stacked.weight.shape[2], dtype=stacked.weight.dtype)
+    with torch.no_grad():
+        linear.weight.copy_(gain * stacked.weight[member].T)
+        linear.bias.copy_(stacked.bias[member, 0])
+    return linear
+
+
+def sequential_of(team, member):
+    """The `torch.nn.Sequential` of one member; weights behind a hidden layer carry the share of units that speak."""
+    first, *others = team.linears
+    layers = [linear_of(first, member)]
+    for stacked in others:
+        layers += [nn.ReLU(), linear_of(stacked, member, gain=1 - team.rate)]
+    return nn.Sequential(*layers)
+
+
+def counter(rate, hidden, n_outputs=1, n_members=1):
+    """A network with one hidden layer of ones, whose output adds up the units that speak."""
+    team = MLP(hidden=hidden, layers=2, dropout=rate, bins=0).build(n_members, input_shape=(1,), n_outputs=n_outputs)
+    with torch.no_grad():
+        for parameter in team.parameters():
+            parameter.zero_()
+        team.linears[0].bias.fill_(1.0)
+        team.linears[1].weight.fill_(1.0)
+    return team
+
+
+# Linear layers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_stacked_layer_by_hand():
+    layer = StackedLinear(1, 2, 1)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[[3.0], [-1.0]]]))
+        layer.bias.fill_(0.5)
+    x = torch.tensor([[[2.0, 4.0]]])
+    assert layer(x).item() == 2.5  # 0.5 + 2 x 3 - 4 x 1
+    assert layer(x, gain=0.5).item() == 1.5  # 0.5 + 0.5 (2 x 3 - 4 x 1)
+
+
+@given(seed=st.integers(0, 2**16), n_members=st.integers(1, 4), batch=st.integers(1, 5))
+def test_a_stacked_layer_is_torchs_linear_member_by_member(seed, n_members, batch):
+    torch.manual_seed(seed)
+    layer = StackedLinear(n_members, 3, 2).double()
+    x = torch.randn(n_members, batch, 3, dtype=torch.float64)
+    for m in range(n_members):
+        assert_allclose(layer(x)[m].detach(), linear_of(layer, m)(x[m]).detach(), atol=1e-12)
+
+
+def test_a_stacked_layer_has_the_gradients_of_torchs_linear():
+    layer = StackedLinear(3, 4, 2).double()
+    x = torch.randn(3, 7, 4, dtype=torch.float64)
+    layer(x).square().sum().backward()
+    for m in range(3):
+        twin = linear_of(layer, m)
+        twin(x[m]).square().sum().backward()
+        assert_allclose(layer.weight.grad[m], twin.weight.grad.T, atol=1e-10)
+        assert_allclose(layer.bias.grad[m, 0], twin.bias.grad, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_a_stacked_layer_starts_from_the_law_of_torchs_linear(name):
+    torch.manual_seed(0)
+    values = getattr(StackedLinear(40, 25, 100), name).detach().flatten()
+    twin = getattr(nn.Linear(25, 4000), name).detach().flatten()
+    bound = 1 / math.sqrt(25)
+    for sample in (values, twin):
+        assert kstest(sample, uniform(-bound, 2 * bound).cdf).pvalue > 1e-4
+
+
+# The team ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_network_of_the_paper_has_five_linear_layers():
+    team = build(MLP(hidden=8, bins=0))
+    assert isinstance(team, MLPTeam)
+    assert [tuple(linear.weight.shape) for linear in team.linears] == [(3, 4, 8), *[(3, 8, 8)] * 3, (3, 8, 2)]
+
+
+def test_bins_widen_the_first_layer_alone():
+    team = build(MLP(hidden=8, layers=3, bins=5))
+    assert [tuple(linear.weight.shape) for linear in team.linears] == [(3, 24, 8), (3, 8, 8), (3, 8, 2)]  # 4 (1 + 5)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_team_is_a_sequential_of_torch_member_by_member(layers, dropout):
+    team = build(MLP(hidden=6, layers=layers, dropout=dropout, bins=0)).eval()
+    x = torch.randn(3, 9, 4, dtype=torch.float64)
+    for m in range(3):
+        assert_allclose(team(x)[m].detach(), sequential_of(team, m)(x[m]).detach(), atol=1e-12)
+
+
+def test_with_bins_the_sequential_reads_the_code():
+    team = build(MLP(hidden=6, layers=3, dropout=0.0, bins=4)).eval()
+    x = torch.randn(3, 9, 4, dtype=torch.float64)
+    for m in range(3):
+        twin = sequential_of(team, m)(team.code(x)[m])
+        assert_allclose(team(x)[m].detach(), twin.detach(), atol=1e-12)
+
+
+def test_a_team_has_the_gradients_of_a_sequential():
+    team = build(MLP(hidden=6, layers=3, dropout=0.0, bins=0))
+    x = torch.randn(3, 9, 4, dtype=torch.float64)
+    team.train()(x).square().mean(dim=(1, 2)).sum().backward()
+    for m in range(3):
+        twin = sequential_of(team, m)
+        twin(x[m]).square().mean().backward()
+        for stacked, linear in zip(team.linears, twin[::2], strict=True):
+            assert_allclose(stacked.weight.grad[m], linear.weight.grad.T, atol=1e-12)
+            assert_allclose(stacked.bias.grad[m, 0], linear.bias.grad, atol=1e-12)
+
+
+def test_without_dropout_training_and_prediction_say_the_same():
+    team = build(MLP(hidden=6, dropout=0.0))
+    x = torch.randn(3, 9, 4, dtype=torch.float64)
+    assert_array_equal(team.train()(x).detach(), team.eval()(x).detach())
+
+
+def test_what_one_member_sees_or_weighs_does_not_change_the_others_by_a_bit():
+    team = build(MLP(hidden=6, bins=4)).float().eval()
+    x = torch.randn(3, 9, 4)
+    before = team(x).detach()
+    changed = x.clone()
+    changed[0] += 1
+    with torch.no_grad():
+        for parameter in team.parameters():
+            parameter[2] *= 1.5
+    after = team(changed).detach()
+    assert_array_equal(after[1], before[1])
+    assert (after[[0, 2]] != before[[0, 2]]).all()
+
+
+def test_a_row_is_predicted_the_same_in_any_company():
+    team = build(MLP(hidden=6)).eval()
+    x = torch.randn(3, 20, 4, dtype=torch.float64)
+    some = [3, 17, 4]
+    assert_allclose(team(x[:, some]).detach(), team(x)[:, some].detach(), atol=1e-12)
+
+
+def test_the_given_inputs_are_not_changed():
+    team = build(MLP(hidden=6, layers=1, bins=0, dropout=0.5)).train()
+    x = torch.randn(3, 9, 4, dtype=torch.float64)
+    kept = x.clone()
+    team(x)
+    assert_array_equal(x, kept)
+
+
+# Dropout: shares of n units lie within 4 standard errors -------------------------------------------------------------
+
+
+@rates
+def test_dropout_silences_its_share_of_hidden_units(rate):
+    torch.manual_seed(1)
+    hidden, batch = 1000, 200
+    spoke = counter(rate, hidden).train()(torch.zeros(1, batch, 1)).sum().item()
+    n = hidden * batch
+    assert abs(spoke / n - (1 - rate)) < 4 * math.sqrt(rate * (1 - rate) / n)
+
+
+@rates
+def test_units_are_silenced_independently_of_their_neighbours(rate):
+    torch.manual_seed(2)
+    batch, hidden = 20_000, 5
+    team = counter(rate, hidden, n_outputs=hidden)
+    with torch.no_grad():
+        team.linears[1].weight.copy_(torch.eye(hidden)[None])
+    silent = team.train()(torch.zeros(1, batch, 1))[0] == 0  # (row, unit)
+    both = rate**2
+    error = math.sqrt(both * (1 - both) / batch)
+    for first in range(hidden):
+        for second in range(first):
+            assert abs((silent[:, first] & silent[:, second]).double().mean() - both) < 4.5 * error
+    following = (silent[:-1] & silent[1:]).double().mean(dim=0)  # a unit in one row and in the next
+    assert ((following - both).abs() < 4.5 * error).all()
+
+
+def test_members_are_silenced_independently():
+    torch.manual_seed(3)
+    batch = 20_000
+    silent = counter(0.5, 1, n_members=2).train()(torch.zeros(2, batch, 1))[..., 0] == 0
+    assert abs((silent[0] & silent[1]).double().mean() - 0.25) < 4 * math.sqrt(0.25 * 0.75 / batch)
+
+
+@rates
+def test_prediction_is_the_expectation_over_dropout_behind_one_hidden_layer(rate):
+    team = build(MLP(hidden=50, layers=2, dropout=rate, bins=0), n_members=1, n_outputs=1)
+    x = torch.randn(1, 1, 4, dtype=torch.float64)
+    n = 20_000
+    draws = team.train()(x.expand(1, n, 4)).detach()
+    expected = team.eval()(x).item()
+    assert abs(draws.mean().item() - expected) < 4 * draws.std().item() / math.sqrt(n)
+
+
+def test_a_rate_very_close_to_one_silences_nearly_every_unit():
+    torch.manual_seed(4)
+    team = counter(0.999999, hidden=1000).train()
+    # 1,000 units x 100 rows: 0.1 are expected to speak, or 100,000 x 2^-16 = 1.5 where 16 bits decide
+    assert team(torch.zeros(1, 100, 1)).sum().item() < 20
+
+
+def test_a_silenced_unit_is_not_trained():
+    torch.manual_seed(5)
+    team = counter(0.5, hidden=64)
+    spoke = team.train()(torch.zeros(1, 1, 1))
+    spoke.sum().backward()
+    gradient = team.linears[0].bias.grad[0, 0]
+    assert gradient.sum().item() == spoke.item()  # 1 for a unit that spoke, 0 for a silent one
+    assert set(gradient.tolist()) == {0.0, 1.0}
+
+
+def test_inputs_and_outputs_are_never_silenced():
+    team = build(MLP(layers=1, dropout=0.9, bins=0)).train()
+    x = torch.randn(3, 9, 4, dtype=torch.float64)
+    assert_array_equal(team(x).detach(), team.eval()(x).detach())
+
+
+def test_dropout_draws_from_the_seed():
+    team = build(MLP(hidden=16, dropout=0.5)).train()
+    x = torch.randn(3, 9, 4, dtype=torch.float64)
+    outputs = []
+    for seed in (7, 7, 8):
+        torch.manual_seed(seed)
+        outputs.append(team(x).detach())
+    assert_array_equal(outputs[0], outputs[1])
+    assert (outputs[0] != outputs[2]).any()
+
+
+# The recipe ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [{"hidden": 0}, {"layers": 0}, {"bins": -1}], ids=str)
+def test_sizes_that_make_no_network_are_refused(wrong):
+    with pytest.raises(ValueError, match="hidden and layers must be at least 1 and bins at least 0"):
+        MLP(**wrong)
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0, math.nan])
+def test_a_dropout_outside_zero_to_one_is_refused(dropout):
+    with pytest.raises(ValueError, match=r"dropout must lie in \[0, 1\)"):
+        MLP(dropout=dropout)
+
+
+def test_the_recipe_is_a_network_and_compares_by_its_numbers():
+    assert isinstance(MLP(), Network)
+    assert MLP(hidden=3) == MLP(hidden=3)
+    assert MLP(hidden=3) != MLP(hidden=4)
