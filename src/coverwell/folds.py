@@ -1,0 +1,150 @@
+"""Who trains on what, and the out-of-fold view of what a team says.
+
+A *job* is one fit: its rows, and which of its members train on which of them. Several jobs of the same kind (the splits
+of a study, the teams of CV+) are stacked and train at once; nothing passes between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+from sklearn.model_selection import GroupKFold, KFold, check_cv
+from torch import Tensor
+
+__all__ = ["Job", "Problem", "members_that_train", "stack_jobs"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The rows of one fit, scaled, and who trains on them.
+
+    Attributes
+    ----------
+    x : tensor (row, ...)
+    y : tensor (row, target)
+    trains : bool tensor (member, row)
+        Which members train on a row.
+    speaks : bool tensor (member, row)
+        Which members' word about a row is used: those that did not train on it, or all for literal training.
+    coverage : tensor (level,)
+    """
+
+    x: Float[Tensor, "row ..."]
+    y: Float[Tensor, "row target"]
+    trains: Bool[Tensor, "member row"]
+    speaks: Bool[Tensor, "member row"]
+    coverage: Float[Tensor, " level"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Jobs stacked along a first axis; shorter ones are padded with rows that nobody trains on or speaks about."""
+
+    x: Float[Tensor, "job row ..."]
+    y: Float[Tensor, "job row target"]
+    trains: Bool[Tensor, "job member row"]
+    speaks: Bool[Tensor, "job member row"]
+    coverage: Float[Tensor, "job level"]
+
+    @property
+    def n_jobs(self) -> int:
+        return self.y.shape[0]
+
+    @property
+    def members_per_job(self) -> int:
+        return self.trains.shape[1]
+
+    @property
+    def valid(self) -> Bool[Tensor, "job row"]:
+        """Which rows are real."""
+        return (self.trains | self.speaks).any(dim=1)
+
+    @property
+    def heard(self) -> Bool[Tensor, "job row"]:
+        """Which rows at least one member speaks about."""
+        return self.speaks.any(dim=1)
+
+    def of_job(self, members: Tensor) -> Tensor:
+        """Values per member, seen by job: (job * member, ...) -> (job, member, ...)."""
+        return members.reshape(self.n_jobs, self.members_per_job, *members.shape[1:])
+
+    def to_members(self, jobs: Tensor) -> Tensor:
+        """Values per job, given to each of its members: (job, ...) -> (job * member, ...)."""
+        return jobs.repeat_interleave(self.members_per_job, dim=0)
+
+    def out_of_fold(self, said: Float[Tensor, "job member row *rest"]) -> Float[Tensor, "job row *rest"]:
+        """Average over the members that speak about a row; zero where none does."""
+        rest = said.dim() - 3
+        weight = self.speaks / self.speaks.sum(dim=1, keepdim=True).clamp_min(1)
+        return (said * weight.reshape(*weight.shape, *[1] * rest)).sum(dim=1)
+
+    def mean_over_heard(self, values: Float[Tensor, "job row *rest"]) -> Float[Tensor, "job *rest"]:
+        """Average over the rows that somebody speaks about."""
+        rest = values.dim() - 2
+        weight = self.heard / self.heard.sum(dim=1, keepdim=True)
+        return (values * weight.reshape(*weight.shape, *[1] * rest)).sum(dim=1)
+
+    def rows_of(self, table: Tensor, rows: Tensor) -> Tensor:
+        """One batch per member: table (job, row, ...) at rows (member, batch) -> (member, batch, ...)."""
+        jobs = torch.arange(self.n_jobs, device=rows.device).repeat_interleave(self.members_per_job)
+        return table[jobs[:, None], rows]
+
+
+def stack_jobs(jobs: Sequence[Job], device: torch.device) -> Problem:
+    """The jobs side by side on a device, padded to the longest."""
+
+    def stacked(name: str, row_axis: int | None) -> Tensor:
+        parts = [getattr(job, name) for job in jobs]
+        if row_axis is not None:
+            longest = max(part.shape[row_axis] for part in parts)
+            parts = [_padded(part, longest, row_axis) for part in parts]
+        return torch.stack(parts).to(device)
+
+    return Problem(
+        stacked("x", 0), stacked("y", 0), stacked("trains", 1), stacked("speaks", 1), stacked("coverage", None)
+    )
+
+
+def _padded(part: Tensor, length: int, axis: int) -> Tensor:
+    missing = length - part.shape[axis]
+    if missing == 0:
+        return part
+    shape = list(part.shape)
+    shape[axis] = missing
+    return torch.cat([part, part.new_zeros(shape)], dim=axis)
+
+
+def members_that_train(
+    X: NDArray[Any],
+    *,
+    folds: Any,
+    repeats: int,
+    groups: NDArray[Any] | None,
+    random_state: np.random.RandomState,
+) -> NDArray[np.bool_]:
+    """Which member trains on which row, (member, row): one member per fold and repeat.
+
+    `folds` is a number of folds (whole groups stay in one fold) or a scikit-learn splitter.
+    """
+    members = []
+    for _ in range(repeats):
+        for train, _ in _splitter(folds, groups, random_state).split(X, groups=groups):
+            mask = np.zeros(len(X), dtype=bool)
+            mask[train] = True
+            members.append(mask)
+    return np.stack(members)
+
+
+def _splitter(folds: Any, groups: NDArray[Any] | None, random_state: np.random.RandomState) -> Any:
+    if not isinstance(folds, Integral):
+        return check_cv(folds)
+    seed = random_state.randint(2**31 - 1)
+    kind = KFold if groups is None else GroupKFold
+    return kind(n_splits=int(folds), shuffle=True, random_state=seed)

@@ -1,0 +1,84 @@
+"""Inputs and targets brought to order one, from the training rows alone."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ConstantDataWarning", "ExtrapolationWarning", "InputScaler", "TargetScaler"]
+
+Table = NDArray[np.float64]
+
+
+class ExtrapolationWarning(UserWarning):
+    """A prediction was asked for far outside the range of the training inputs."""
+
+
+class ConstantDataWarning(UserWarning):
+    """A column or a target has one value only."""
+
+
+@dataclass(frozen=True)
+class InputScaler:
+    """Each input minus its mean, over its standard deviation, bounded to the range seen in training.
+
+    A network is free to say anything outside that range, so it is not asked there.
+    """
+
+    centre: Table
+    spread: Table
+    low: Table
+    high: Table
+
+    @classmethod
+    def of(cls, X: Table) -> InputScaler:
+        """The scaler of these training rows, shape `(row, ...)`."""
+        spread = X.std(axis=0)
+        return cls(X.mean(axis=0), np.where(_varies(X), spread, 1.0), X.min(axis=0), X.max(axis=0))
+
+    def transform(self, X: Table) -> Table:
+        return (np.clip(X, self.low, self.high) - self.centre) / self.spread
+
+    def warn_if_far_outside(self, X: Table, names: NDArray[np.object_] | None) -> None:
+        """Warn where a value lies outside the training range by more than that range."""
+        margin = self.high - self.low
+        far = (self.low - margin > X) | (self.high + margin < X)
+        if not far.any():
+            return
+        columns = np.flatnonzero(far.any(axis=0))[:5]
+        named = [str(names[c]) if names is not None else f"column {c}" for c in columns]
+        warnings.warn(
+            f"{int(far.any(axis=1).sum())} of {len(X)} rows lie far outside the range of the training inputs "
+            f"(in {', '.join(named)}); they are treated as lying on its border, and no interval is to be trusted there",
+            ExtrapolationWarning,
+            stacklevel=4,
+        )
+
+
+@dataclass(frozen=True)
+class TargetScaler:
+    """Each target minus a centre, over a spread: by standard deviation, or to [0, 1] as in the paper."""
+
+    centre: Table
+    spread: Table
+
+    @classmethod
+    def of(cls, y: Table, *, unit_range: bool) -> TargetScaler:
+        """The scaler of these training targets, shape `(row, target)`."""
+        centre, spread = (y.min(axis=0), np.ptp(y, axis=0)) if unit_range else (y.mean(axis=0), y.std(axis=0))
+        return cls(centre, np.where(_varies(y), spread, 1.0))
+
+    def transform(self, y: Table) -> Table:
+        return (y - self.centre) / self.spread
+
+    def inverse(self, y: Table) -> Table:
+        return y * self.spread + self.centre
+
+
+def _varies(values: Table) -> NDArray[np.bool_]:
+    """Which columns have more than one value; their standard deviation may round to zero or be rounding alone."""
+    varies: NDArray[np.bool_] = (np.ptp(values, axis=0) > 0) & (values.std(axis=0) > 0)
+    return varies

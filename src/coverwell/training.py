@@ -1,0 +1,143 @@
+"""Minibatches, descent, device, threads and seed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from coverwell.folds import Problem
+from coverwell.networks.team import Team
+
+__all__ = ["Learner", "Minibatches", "NonFiniteLossError", "device_from", "everywhere", "few_threads", "seeded"]
+
+# Above this many rows a pass costs more than it teaches: an epoch is then this many random rows.
+MOST_ROWS_PER_EPOCH = 20_000
+# How many numbers of a network's first layer are computed at a time when it speaks about all rows.
+CHUNK = 2**22
+# Floating-point operations of one step below which a second thread waits more than it works.
+SMALL_STEP = 4e9
+
+
+class NonFiniteLossError(FloatingPointError):
+    """The loss became NaN or infinite in training."""
+
+
+class Minibatches:
+    """Shuffled batches of row numbers, `(member, batch)`, each member from its own rows."""
+
+    def __init__(self, trains: Bool[Tensor, "member row"], batch_size: int) -> None:
+        self.trains = trains
+        self.counts = trains.sum(dim=1, keepdim=True)
+        self.rows_per_epoch = min(int(self.counts.max()), MOST_ROWS_PER_EPOCH)
+        self.batch_size = min(batch_size, self.rows_per_epoch)
+
+    def epoch(self) -> Iterator[Int[Tensor, "member batch"]]:
+        """Batches of equal size that pass once over the rows; a member with fewer rows starts over."""
+        keys = torch.rand(self.trains.shape, device=self.trains.device)
+        keys.masked_fill_(~self.trains, 2.0)  # rows of others sort behind all of one's own
+        order = keys.argsort(dim=1)
+        n_steps = -(-self.rows_per_epoch // self.batch_size)
+        places = torch.arange(n_steps * self.batch_size, device=order.device)
+        rows = order.gather(1, places % self.counts)
+        yield from rows.split(self.batch_size, dim=1)
+
+
+class Learner:
+    """A team in training: its weights, its optimizer, and the running average of its weights, which is what speaks.
+
+    Paper: the average over epochs stands for a decaying learning rate, which alternating training has no end for.
+    """
+
+    def __init__(
+        self, team: Team, problem: Problem, batches: Minibatches, *, learning_rate: float, memory: float
+    ) -> None:
+        self.team = team
+        self.average = copy.deepcopy(team).eval().requires_grad_(False)
+        self.problem = problem
+        self.batches = batches
+        self.memory = memory
+        self.optimizer = torch.optim.Adam(team.parameters(), lr=learning_rate, fused=True)
+        self.n_epochs = 0
+
+    def descend(self, epochs: int, loss: Callable[[Tensor, Tensor], Tensor]) -> Float[Tensor, " member"]:
+        """Train for some epochs; `loss(outputs, rows)` gives one number per member. Returns the last epoch's mean."""
+        self.team.train()
+        for _ in range(epochs):
+            total = torch.zeros(self.team.n_members, device=self.problem.y.device)
+            n_steps = 0
+            for rows in self.batches.epoch():
+                per_member = loss(self.team(self.problem.rows_of(self.problem.x, rows)), rows)
+                self.optimizer.zero_grad()
+                per_member.sum().backward()  # Adam is elementwise: members do not touch each other
+                self.optimizer.step()
+                total += per_member.detach()
+                n_steps += 1
+            self._remember()
+            if not torch.isfinite(total).all():
+                raise NonFiniteLossError(
+                    "the loss became NaN or infinite in training; lower learning_rate, or look for extreme values in X "
+                    "or y"
+                )
+        return total / n_steps
+
+    @torch.no_grad()
+    def _remember(self) -> None:
+        # The first epochs weigh equally, so that the random start is soon forgotten.
+        self.n_epochs += 1
+        new_share = max(1 - self.memory, 1 / self.n_epochs)
+        for average, current in zip(self.average.parameters(), self.team.parameters(), strict=True):
+            average.lerp_(current, new_share)
+        for kept, latest in zip(self.average.buffers(), self.team.buffers(), strict=True):
+            kept.copy_(latest)
+
+    @torch.no_grad()
+    def says(self) -> Float[Tensor, "member row output"]:
+        """What the averaged team says about every row of its job."""
+        return everywhere(self.average, self.problem.x)
+
+
+@torch.no_grad()
+def everywhere(team: Team, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row output"]:
+    """A team's outputs for all rows, computed in chunks; members are ordered by job."""
+    members_per_job = team.n_members // x.shape[0]
+    n_rows = max(1, CHUNK // (team.n_members * x[0, 0].numel()))
+    parts = [team(part.repeat_interleave(members_per_job, dim=0)) for part in x.split(n_rows, dim=1)]
+    return torch.cat(parts, dim=1)
+
+
+def device_from(choice: str | torch.device) -> torch.device:
+    """The device that is asked for; "auto" is CUDA where there is one."""
+    if choice == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(choice)
+    except RuntimeError:
+        raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or another name that torch knows, got {choice!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {str(choice)!r} is not available here; use device='cpu' or 'auto'")
+    return device
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw everything inside from one seed, and leave the caller's random state as it was."""
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def few_threads(operations_per_step: float) -> Iterator[None]:
+    """One thread for small steps, the caller's number for large ones; restored afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if operations_per_step < SMALL_STEP else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,432 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from torch import nn
+
+from coverwell.folds import Job, stack_jobs
+from coverwell.networks.mlp import MLP, StackedLinear
+from coverwell.networks.team import LoopTeam, Team
+from coverwell.training import (
+    MOST_ROWS_PER_EPOCH,
+    SMALL_STEP,
+    Learner,
+    Minibatches,
+    NonFiniteLossError,
+    device_from,
+    everywhere,
+    few_threads,
+    seeded,
+)
+
+CPU = torch.device("cpu")
+seeds = st.integers(0, 2**16)
+
+
+def problem_of(*, n_jobs=2, n_members=2, n_rows=12, n_features=3, seed=0):
+    """Random jobs; member m leaves out the rows whose number is m modulo the number of members."""
+    draw = torch.Generator().manual_seed(seed)
+    left_out = torch.arange(n_rows) % max(2, n_members) == torch.arange(n_members)[:, None]
+    jobs = [
+        Job(
+            x=torch.randn(n_rows, n_features, generator=draw),
+            y=torch.randn(n_rows, 1, generator=draw),
+            trains=~left_out,
+            speaks=left_out,
+            coverage=torch.tensor([0.9]),
+        )
+        for _ in range(n_jobs)
+    ]
+    return stack_jobs(jobs, CPU)
+
+
+def learner_of(problem, network=None, *, batch_size=4, learning_rate=0.01, memory=0.9, seed=0):
+    """A learner built as for a fit."""
+    torch.manual_seed(seed)
+    network = network or MLP(hidden=5, layers=2, dropout=0.0, bins=0)
+    n_members = problem.n_jobs * problem.members_per_job
+    team = network.build(n_members, tuple(problem.x.shape[2:]), 1)
+    team.adapt(problem.x, problem.valid)
+    batches = Minibatches(problem.trains.flatten(end_dim=1), batch_size)
+    return Learner(team, problem, batches, learning_rate=learning_rate, memory=memory)
+
+
+def squared_error(problem):
+    def loss(outputs, rows):
+        return (outputs - problem.rows_of(problem.y, rows)).square().mean(dim=(1, 2))
+
+    return loss
+
+
+def weights(team):
+    return {name: value.clone() for name, value in team.state_dict().items()}
+
+
+# Minibatches ---------------------------------------------------------------------------------------------------------
+
+
+def batches_of(trains, batch_size, seed=0):
+    torch.manual_seed(seed)
+    return list(Minibatches(trains, batch_size).epoch())
+
+
+@given(seed=seeds, batch_size=st.sampled_from([1, 2, 3, 4, 6, 12, 50]))
+def test_an_epoch_passes_exactly_once_over_each_members_own_rows(seed, batch_size):
+    own = torch.stack([torch.randperm(30, generator=torch.Generator().manual_seed(seed + m)) < 12 for m in range(3)])
+    batches = batches_of(own, batch_size, seed)
+    assert {tuple(batch.shape) for batch in batches} == {(3, min(batch_size, 12))}
+    for member, rows in enumerate(torch.cat(batches, dim=1)):
+        assert_array_equal(rows.sort().values, own[member].nonzero()[:, 0])
+
+
+@given(seed=seeds, batch_size=st.integers(1, 20), counts=st.lists(st.integers(1, 15), min_size=1, max_size=4))
+def test_unequal_members_pass_over_their_rows_evenly_and_never_over_those_of_others(seed, batch_size, counts):
+    own = torch.arange(20) < torch.tensor(counts)[:, None]
+    batches = batches_of(own, batch_size, seed)
+    most = max(counts)
+    size = min(batch_size, most)
+    assert len(batches) == math.ceil(most / size)
+    for member, rows in enumerate(torch.cat(batches, dim=1)):
+        times = torch.bincount(rows, minlength=20)
+        assert times[~own[member]].sum() == 0
+        assert times[own[member]].min() >= 1  # every own row is seen
+        assert times[own[member]].max() - times[own[member]].min() <= 1  # none twice more often than another
+
+
+def test_each_epoch_and_each_member_has_an_order_of_its_own():
+    own = torch.ones(2, 50, dtype=torch.bool)
+    torch.manual_seed(0)
+    batches = Minibatches(own, 50)
+    first, second = next(batches.epoch()), next(batches.epoch())
+    orders = torch.cat([first, second])
+    assert len(orders.unique(dim=0)) == 4
+
+
+def test_every_row_is_first_equally_often():
+    torch.manual_seed(1)
+    n_draws, n_rows = 8000, 8
+    firsts = next(Minibatches(torch.ones(n_draws, n_rows, dtype=torch.bool), 1).epoch())[:, 0]
+    share = torch.bincount(firsts, minlength=n_rows) / n_draws
+    error = math.sqrt(1 / n_rows * (1 - 1 / n_rows) / n_draws)
+    assert ((share - 1 / n_rows).abs() < 4 * error).all()
+
+
+def test_an_epoch_over_a_long_table_is_a_bounded_number_of_different_random_rows():
+    own = torch.ones(1, MOST_ROWS_PER_EPOCH + 5000, dtype=torch.bool)
+    rows = torch.cat(batches_of(own, 500), dim=1)[0]
+    assert len(rows) == MOST_ROWS_PER_EPOCH
+    assert len(rows.unique()) == MOST_ROWS_PER_EPOCH
+    assert rows.max() >= MOST_ROWS_PER_EPOCH  # from the whole table, not from its beginning
+
+
+# Descent -------------------------------------------------------------------------------------------------------------
+
+
+class LinearTeam(Team):
+    def __init__(self, n_members, n_features, n_outputs):
+        super().__init__()
+        self.n_members = n_members
+        self.linear = StackedLinear(n_members, n_features, n_outputs)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+class LinearNetwork:
+    def build(self, n_members, input_shape, n_outputs):
+        return LinearTeam(n_members, input_shape[0], n_outputs)
+
+
+def test_stacked_members_descend_as_each_would_with_an_optimizer_of_its_own():
+    problem = problem_of(n_jobs=1, n_members=3)
+    learner = learner_of(problem, LinearNetwork(), batch_size=100)  # one batch: its order does not matter
+    twins = []
+    for m in range(3):
+        linear = nn.Linear(3, 1)
+        with torch.no_grad():
+            linear.weight.copy_(learner.team.linear.weight[m].T)
+            linear.bias.copy_(learner.team.linear.bias[m, 0])
+        twins.append(linear)
+    learner.descend(20, squared_error(problem))
+    for m, linear in enumerate(twins):
+        decay = learner.optimizer.defaults["weight_decay"]
+        optimizer = torch.optim.AdamW(linear.parameters(), lr=0.01, weight_decay=decay)
+        own = problem.trains[0, m]
+        for _ in range(20):
+            optimizer.zero_grad()
+            (linear(problem.x[0, own]) - problem.y[0, own]).square().mean().backward()
+            optimizer.step()
+        assert_allclose(learner.team.linear.weight[m].T.detach(), linear.weight.detach(), atol=1e-5)
+        assert_allclose(learner.team.linear.bias[m, 0].detach(), linear.bias.detach(), atol=1e-5)
+
+
+def test_descent_finds_the_least_squares_solution():
+    problem = problem_of(n_jobs=1, n_members=1, n_rows=40)
+    learner = learner_of(problem, LinearNetwork(), batch_size=100, learning_rate=0.05)
+    learner.descend(400, squared_error(problem))
+    own = problem.trains[0, 0]
+    A = np.column_stack([problem.x[0, own], np.ones(int(own.sum()))])
+    solution = np.linalg.lstsq(A, problem.y[0, own, 0].numpy(), rcond=None)[0]
+    assert_allclose(learner.team.linear.weight[0, :, 0].detach(), solution[:3], atol=1e-3)
+    assert_allclose(learner.team.linear.bias[0, 0].detach(), solution[3:], atol=1e-3)
+
+
+@pytest.mark.parametrize("change", ["data", "weights", "loss"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_change_of_one_member_leaves_the_others_to_the_bit_through_training(change, dropout):
+    states = []
+    for changed in (False, True):
+        problem = problem_of(n_jobs=3, n_members=1)
+        if changed and change == "data":
+            problem.x[0] *= 2
+            problem.y[0] += 1
+        learner = learner_of(problem, MLP(hidden=5, layers=3, dropout=dropout, bins=3))
+        if changed and change == "weights":
+            with torch.no_grad():
+                learner.team.linears[0].weight[0] += 0.1
+        factor = torch.tensor([5.0 if changed and change == "loss" else 1.0, 1.0, 1.0])
+        plain = squared_error(problem)
+        torch.manual_seed(9)
+        for _ in range(3):
+            learner.descend(2, lambda outputs, rows, plain=plain, factor=factor: factor * plain(outputs, rows) ** 2)
+        states.append(
+            [learner.team.state_of([m]) for m in range(3)] + [learner.average.state_of([m]) for m in range(3)]
+        )
+    for m in range(6):
+        same = all(torch.equal(states[0][m][name], states[1][m][name]) for name in states[0][m])
+        assert same == (m not in (0, 3))
+
+
+def test_descent_tells_the_mean_loss_of_its_last_epoch():
+    problem = problem_of()
+    learner = learner_of(problem)  # 6 own rows in batches of 4: two steps an epoch
+    scripted = iter(torch.arange(1.0, 7.0))
+
+    def loss(outputs, rows):
+        return 0 * outputs.sum(dim=(1, 2)) + next(scripted) * torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+    told = learner.descend(3, loss)
+    assert_allclose(told, [5.5, 11.0, 16.5, 22.0])  # (5 + 6) / 2 times 1, 2, 3, 4
+
+
+def test_the_loss_is_asked_about_the_rows_that_were_shown():
+    problem = problem_of()
+    learner = learner_of(problem, LinearNetwork(), learning_rate=0.0)
+    seen = []
+
+    def loss(outputs, rows):
+        shown = problem.rows_of(problem.x, rows)
+        assert_allclose(outputs.detach(), learner.team(shown).detach(), atol=1e-6)
+        seen.append(rows)
+        return outputs.mean(dim=(1, 2))
+
+    learner.descend(1, loss)
+    for member, rows in enumerate(torch.cat(seen, dim=1)):
+        assert problem.trains[member // 2, member % 2, rows].all()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_stops_the_training_with_a_way_out(bad):
+    problem = problem_of()
+    learner = learner_of(problem)
+    only_third = torch.tensor([0.0, 0.0, bad, 0.0])
+    with pytest.raises(NonFiniteLossError, match="lower learning_rate, or look for extreme values"):
+        learner.descend(1, lambda outputs, rows: outputs.mean(dim=(1, 2)) + only_third)
+
+
+def test_a_network_that_says_nan_stops_the_training():
+    problem = problem_of()
+    problem.x[1, :, 0] = math.nan
+    with pytest.raises(FloatingPointError):
+        learner_of(problem).descend(1, squared_error(problem))
+
+
+# The average that speaks ---------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20)
+@given(memory=st.sampled_from([0.0, 0.5, 0.75, 0.9]), epochs=st.integers(1, 12))
+def test_the_average_weighs_early_epochs_equally_and_later_ones_by_the_memory(memory, epochs):
+    problem = problem_of(n_rows=4)
+    learner = learner_of(problem, memory=memory)
+    expected = None
+    for epoch in range(1, epochs + 1):
+        learner.descend(1, squared_error(problem))
+        current = learner.team.linears[0].weight.detach().double().numpy()
+        share = max(1 - memory, 1 / epoch)
+        expected = current if epoch == 1 else (1 - share) * expected + share * current
+    assert_allclose(learner.average.linears[0].weight, expected, atol=1e-6)
+
+
+def test_while_the_memory_is_long_the_average_is_the_mean_over_epochs():
+    problem = problem_of()
+    learner = learner_of(problem, memory=0.9)
+    history = []
+    for _ in range(10):  # 1 / 10 is the share of the tenth
+        learner.descend(1, squared_error(problem))
+        history.append(weights(learner.team))
+    for name, value in learner.average.state_dict().items():
+        assert_allclose(value, np.mean([state[name].numpy() for state in history], axis=0), atol=1e-6)
+
+
+def test_before_training_the_average_is_the_start():
+    learner = learner_of(problem_of())
+    for name, value in learner.team.state_dict().items():
+        assert_array_equal(learner.average.state_dict()[name], value)
+
+
+def test_the_average_is_not_trained_and_not_shared():
+    problem = problem_of()
+    learner = learner_of(problem)
+    assert not any(parameter.requires_grad for parameter in learner.average.parameters())
+    before = weights(learner.average)
+    with torch.no_grad():
+        for parameter in learner.team.parameters():
+            parameter.add_(1.0)
+    for name, value in learner.average.state_dict().items():
+        assert_array_equal(value, before[name])
+
+
+class NormedNetwork:
+    """Members with running statistics, which are copied and not averaged."""
+
+    def build(self, n_members, input_shape, n_outputs):
+        modules = [
+            nn.Sequential(nn.BatchNorm1d(input_shape[0]), nn.Linear(input_shape[0], n_outputs))
+            for _ in range(n_members)
+        ]
+        return LoopTeam(modules, n_outputs)
+
+
+def test_running_statistics_come_along_with_the_average():
+    problem = problem_of()
+    learner = learner_of(problem, NormedNetwork())
+    learner.descend(3, squared_error(problem))
+    for average, current in zip(learner.average.buffers(), learner.team.buffers(), strict=True):
+        assert_array_equal(average, current)
+    counted = [int(buffer) for name, buffer in learner.average.named_buffers() if name.endswith("num_batches_tracked")]
+    assert counted == [6] * 4  # 3 epochs of 2 steps
+
+
+def test_the_average_speaks_without_dropout_and_without_gradient():
+    problem = problem_of()
+    learner = learner_of(problem, MLP(hidden=16, dropout=0.5))
+    learner.descend(2, squared_error(problem))
+    said = learner.says()
+    assert said.shape == (4, 12, 1)
+    assert not said.requires_grad
+    assert_array_equal(learner.says(), said)
+    learner.descend(1, squared_error(problem))
+    assert (learner.says() != said).any()
+
+
+def test_a_team_speaks_about_the_rows_of_its_job():
+    problem = problem_of(n_jobs=2, n_members=2)
+    learner = learner_of(problem, LinearNetwork())
+    said = learner.says()
+    linear = learner.average.linear
+    for member in range(4):
+        expected = problem.x[member // 2] @ linear.weight[member] + linear.bias[member]
+        assert_allclose(said[member], expected, atol=1e-6)
+
+
+def test_many_rows_are_taken_in_parts_that_fit_together():
+    n_features = 2**14  # with two members, 128 rows at a time
+    torch.manual_seed(0)
+    team = LinearTeam(2, n_features, 1)
+    x = torch.randn(1, 300, n_features)
+    direct = torch.baddbmm(team.linear.bias, x.expand(2, -1, -1), team.linear.weight)
+    said = everywhere(team, x)
+    assert said.shape == (2, 300, 1)
+    assert_allclose(said, direct.detach(), atol=1e-4)
+
+
+# Device, seed, threads -----------------------------------------------------------------------------------------------
+
+
+def test_the_device_is_the_one_that_is_asked_for():
+    assert device_from("cpu") == CPU
+    assert device_from(CPU) == CPU
+
+
+def test_auto_is_cuda_where_there_is_one():
+    assert device_from("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+@pytest.mark.parametrize("choice", ["cuda", "cuda:1", torch.device("cuda")], ids=str)
+def test_cuda_where_there_is_none_is_refused_with_a_way_out(choice):
+    with pytest.raises(ValueError, match=rf"device '{choice}' is not available here; use device='cpu' or 'auto'"):
+        device_from(choice)
+
+
+def test_a_device_that_does_not_exist_is_refused_as_a_wrong_value():
+    with pytest.raises(ValueError, match="abacus"):
+        device_from("abacus")
+
+
+def test_the_same_seed_gives_the_same_draws():
+    draws = []
+    for seed in (3, 3, 4):
+        with seeded(seed, CPU):
+            draws.append(torch.rand(5))
+    assert_array_equal(draws[0], draws[1])
+    assert (draws[0] != draws[2]).any()
+
+
+def test_the_callers_random_state_is_left_as_it_was():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    with seeded(1, CPU):
+        torch.rand(100)
+    assert_array_equal(torch.rand(3), expected)
+
+
+def draw_and_fail():
+    torch.rand(100)
+    raise KeyboardInterrupt
+
+
+def test_the_callers_random_state_is_left_as_it_was_after_an_exception():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    with pytest.raises(KeyboardInterrupt), seeded(1, CPU):
+        draw_and_fail()
+    assert_array_equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_callers_random_state_on_cuda_is_left_as_it_was(device):
+    before = torch.cuda.get_rng_state()
+    with seeded(1, torch.device(device)):
+        torch.rand(3, device=device)
+    assert_array_equal(torch.cuda.get_rng_state(), before)
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(("operations", "n_threads"), [(0.0, 1), (SMALL_STEP / 2, 1), (SMALL_STEP * 2, 2)])
+def test_small_steps_take_one_thread_and_large_ones_the_callers(operations, n_threads):
+    with few_threads(operations):
+        assert torch.get_num_threads() == n_threads
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_callers_number_of_threads_comes_back_after_an_exception():
+    with pytest.raises(KeyboardInterrupt), few_threads(0.0):
+        draw_and_fail()
+    assert torch.get_num_threads() == 2
