@@ -1,0 +1,22 @@
+"""Prediction intervals that hold on new rows, for deep regression models."""
+
+from coverwell._version import __version__
+from coverwell.intervals import PredictionInterval
+from coverwell.matching import IQRFit, Matching, SigmaFit
+from coverwell.networks import MLP
+from coverwell.persistence import ModelFileError, load, save
+from coverwell.regressor import MatchedRegressor, fit_together
+
+__all__ = [
+    "MLP",
+    "IQRFit",
+    "MatchedRegressor",
+    "Matching",
+    "ModelFileError",
+    "PredictionInterval",
+    "SigmaFit",
+    "__version__",
+    "fit_together",
+    "load",
+    "save",
+]

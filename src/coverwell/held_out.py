@@ -1,0 +1,123 @@
+"""What teams say about rows they did not train on, and how far that makes their intervals stretch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coverwell.calibration import (
+    Estimate,
+    average,
+    cross_factor,
+    cross_scores,
+    cv_plus_bounds,
+    rank_factor,
+    stretch_scores,
+)
+from coverwell.ensemble import Ensemble, TrainedJob
+from coverwell.intervals import widen_outwards
+from coverwell.preparation import Prepared
+
+__all__ = ["OutOfFold", "Stretch", "out_of_fold_of", "stretch_of"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """By how much learned intervals are stretched: factors, or for CV+ the scores of each team's left-out rows.
+
+    Attributes
+    ----------
+    factor : array (target, level) or None
+    joint_factor : array (1, level) or None
+        By how much more, for boxes that contain all targets together.
+    scores : list of arrays (row, target, level) or None
+    """
+
+    factor: Array | None = None
+    joint_factor: Array | None = None
+    scores: list[Array] | None = None
+
+    def bounds(self, estimates: list[Estimate], levels: tuple[float, ...], *, joint: bool) -> tuple[Array, Array]:
+        """Bounds (row, target, level), each level containing the one inside it."""
+        if self.scores is not None:
+            scores = [s.max(axis=1, keepdims=True) if joint else s for s in self.scores]
+            return widen_outwards(*cv_plus_bounds(estimates, scores, levels))
+        assert self.factor is not None  # a stretch has either factors or scores
+        if joint and self.joint_factor is None:
+            raise ValueError("joint=True needs ranks over all targets together; fit with a calibration other than None")
+        factor = self.factor if not joint or self.joint_factor is None else self.factor * self.joint_factor
+        return widen_outwards(*estimates[0].bounds(factor))
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """Predictions (row, target) and bounds (row, target, level) for the training rows, by members that left them out.
+
+    A row's own target has not trained its prediction. The bounds are stretched as the deployed ones are (for "cv+" not
+    at all), but fewer members are averaged than are deployed, so they cover a little less. Rows that nobody left out,
+    or that were kept for the ranks of "split", are NaN.
+    """
+
+    prediction: Array
+    lower: Array
+    upper: Array
+
+
+def stretch_of(
+    calibration: str | None,
+    prepared: Prepared,
+    trained: TrainedJob,
+    ensembles: list[Ensemble],
+    device: torch.device,
+) -> Stretch:
+    """The stretch that a calibration gives; see `coverwell.calibration` for what each promises."""
+    levels = ensembles[0].coverage
+    job = prepared.jobs[0]
+    if calibration is None:
+        return Stretch(factor=np.ones((prepared.y.shape[1], len(levels))))
+    if calibration == "cross":
+        scores = cross_scores(job.y.double().numpy(), trained.said, job.speaks.numpy())
+        factor = cross_factor(scores, levels)
+        return Stretch(factor, cross_factor(scores.joint(factor), levels))
+    held_out = [
+        stretch_scores(prepared.y[rows], ensemble.estimate(prepared.X[rows], device))
+        for rows, ensemble in zip(prepared.ranked, ensembles, strict=True)
+    ]
+    if calibration == "cv+":
+        return Stretch(scores=held_out)
+    factor = rank_factor(held_out[0], levels)
+    return Stretch(factor, rank_factor((held_out[0] / factor).max(axis=1, keepdims=True), levels))
+
+
+def out_of_fold_of(
+    prepared: Prepared, trained: TrainedJob, ensembles: list[Ensemble], stretch: Stretch, device: torch.device
+) -> OutOfFold:
+    """What the members that left a row out say about it; for "cv+", the team that left it out."""
+    if stretch.scores is not None:
+        pairs = zip(prepared.ranked, ensembles, strict=True)
+        parts = [(rows, ensemble.estimate(prepared.X[rows], device)) for rows, ensemble in pairs]
+    else:
+        parts = [_said_out_of_fold(prepared, trained)]
+    n_rows, n_targets = prepared.y.shape
+    prediction = np.full((n_rows, n_targets), np.nan)
+    lower = np.full((n_rows, n_targets, len(ensembles[0].coverage)), np.nan)
+    upper = lower.copy()
+    for rows, estimate in parts:
+        prediction[rows] = estimate.mean
+        lower[rows], upper[rows] = widen_outwards(*estimate.bounds(1.0 if stretch.factor is None else stretch.factor))
+    return OutOfFold(prediction, lower, upper)
+
+
+def _said_out_of_fold(prepared: Prepared, trained: TrainedJob) -> tuple[NDArray[np.intp], Estimate]:
+    """The rows that somebody left out, and the average of what those say, in the user's units."""
+    speaks, scaler = prepared.jobs[0].speaks.numpy(), prepared.targets[0]
+    said = average(trained.said, speaks)
+    heard = speaks.any(axis=0)
+    rows = np.setdiff1d(np.arange(len(prepared.X)), prepared.ranked[0])
+    reach = said.reach * scaler.spread[:, None, None]
+    return rows[heard], Estimate(scaler.inverse(said.mean)[heard], reach[heard])

@@ -1,0 +1,175 @@
+"""From checked arrays to jobs: which rows each team may see, who trains on what, and everything scaled."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
+
+from coverwell.folds import Job, members_that_train
+from coverwell.metrics import coverage_rank
+from coverwell.scaling import ConstantDataWarning, InputScaler, TargetScaler
+
+__all__ = ["Plan", "Prepared", "levels_from", "prepare", "target_names_of"]
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+# With "auto", tables of up to this many rows have more than the fewest repeats.
+REPEATED_ROWS = 6000
+FEWEST_REPEATS, MOST_REPEATS = 2, 5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How rows become jobs."""
+
+    levels: tuple[float, ...]
+    folds: Any
+    repeats: int | str
+    calibration: str | None
+    calibration_size: float
+    unit_range: bool  # targets to [0, 1], the unit of the published weights
+
+    def n_repeats(self, n_rows: int) -> int:
+        """How many members leave each row out."""
+        if self.repeats != "auto":
+            return int(self.repeats)
+        if self.folds is None or self.calibration == "cv+":
+            return 1
+        return int(np.clip(round(REPEATED_ROWS / n_rows), FEWEST_REPEATS, MOST_REPEATS))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One call of `fit`, scaled: a job per team, and the rows that each leaves to the ranks."""
+
+    X: Array
+    y: Array
+    jobs: list[Job]
+    inputs: list[InputScaler]
+    targets: list[TargetScaler]
+    ranked: list[Rows]  # rows kept from a job, for "split" and "cv+"
+    seed: int
+
+
+def prepare(
+    X: Array, y: Array, groups: NDArray[Any] | None, plan: Plan, random_state: np.random.RandomState
+) -> Prepared:
+    """The jobs of one fit; `X` is (row, feature) and `y` (row, target)."""
+    _warn_of_constants(X, y)
+    rows_of_jobs = _rows_of_jobs(X, groups, plan, random_state)
+    parts = [
+        _job(X[rows], y[rows], None if groups is None else groups[rows], plan, random_state) for rows in rows_of_jobs
+    ]
+    jobs, inputs, targets = zip(*parts, strict=True)
+    return Prepared(
+        X=X,
+        y=y,
+        jobs=list(jobs),
+        inputs=list(inputs),
+        targets=list(targets),
+        ranked=[np.setdiff1d(np.arange(len(X)), rows) for rows in rows_of_jobs],
+        seed=random_state.randint(2**31 - 1),
+    )
+
+
+def _rows_of_jobs(X: Array, groups: NDArray[Any] | None, plan: Plan, random_state: np.random.RandomState) -> list[Rows]:
+    """The rows that each job may see: all, all but the calibration rows, or all but one fold."""
+    n = len(X)
+    if plan.calibration == "split":
+        kind = ShuffleSplit if groups is None else GroupShuffleSplit
+        splitter = kind(1, test_size=plan.calibration_size, random_state=random_state.randint(2**31 - 1))
+        train, kept = next(splitter.split(X, groups=groups))
+        _check_enough_rows(len(kept), plan.levels, f"calibration='split' keeps {len(kept)} of {n} rows")
+        return [np.sort(train)]
+    if plan.calibration is not None:
+        _check_enough_rows(n, plan.levels, f"calibration={plan.calibration!r} ranks {n} rows")
+    if plan.calibration == "cv+":
+        _check_enough_folds(plan.folds, n, groups)
+        trains = members_that_train(X, folds=plan.folds, repeats=1, groups=groups, random_state=random_state)
+        if not (trains.sum(axis=0) == len(trains) - 1).all():
+            raise ValueError("calibration='cv+' needs folds that leave every row out exactly once")
+        return [np.flatnonzero(mask) for mask in trains]
+    return [np.arange(n)]
+
+
+def _job(
+    X: Array, y: Array, groups: NDArray[Any] | None, plan: Plan, random_state: np.random.RandomState
+) -> tuple[Job, InputScaler, TargetScaler]:
+    repeats = plan.n_repeats(len(X))
+    if plan.folds is None:
+        trains = speaks = np.ones((repeats, len(X)), dtype=bool)
+    else:
+        _check_enough_folds(plan.folds, len(X), groups)
+        trains = members_that_train(X, folds=plan.folds, repeats=repeats, groups=groups, random_state=random_state)
+        speaks = ~trains
+    if not speaks.any():
+        raise ValueError("folds must leave rows out, the given splitter leaves none out")
+    inputs, targets = InputScaler.of(X), TargetScaler.of(y, unit_range=plan.unit_range)
+    job = Job(
+        x=torch.from_numpy(inputs.transform(X)).float(),
+        y=torch.from_numpy(targets.transform(y)).float(),
+        trains=torch.from_numpy(trains),
+        speaks=torch.from_numpy(speaks),
+        coverage=torch.tensor(plan.levels),
+    )
+    return job, inputs, targets
+
+
+def levels_from(coverage: Any) -> tuple[float, ...]:
+    """The asked levels as floats, in the order they were asked for."""
+    values = (coverage,) if isinstance(coverage, Real | str) else tuple(coverage)
+    if not values:
+        raise ValueError("coverage must hold at least one level, got an empty sequence")
+    for value in values:
+        if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < 1:
+            raise ValueError(f"coverage must lie strictly between 0 and 1, got {value!r}")
+    if len(set(values)) < len(values):
+        raise ValueError(f"coverage must not hold a level twice, got {values}")
+    return tuple(float(value) for value in values)
+
+
+def target_names_of(y: Any) -> tuple[str, ...]:
+    """The names that a series or data frame of targets carries, or y, y0, y1, ..."""
+    if hasattr(y, "columns"):
+        return tuple(str(name) for name in y.columns)
+    if getattr(y, "name", None) is not None:
+        return (str(y.name),)
+    shape = np.shape(y)
+    return ("y",) if len(shape) < 2 or shape[1] == 1 else tuple(f"y{t}" for t in range(shape[1]))
+
+
+def _warn_of_constants(X: Array, y: Array) -> None:
+    constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
+    if len(constant):
+        warnings.warn(
+            f"{len(constant)} of {X.shape[1]} columns of X are constant and carry no information (the first: column "
+            f"{constant[0]})",
+            ConstantDataWarning,
+            stacklevel=2,
+        )
+    if (np.ptp(y, axis=0) == 0).any():
+        warnings.warn("y is constant: its intervals will be close to empty", ConstantDataWarning, stacklevel=2)
+
+
+def _check_enough_rows(n: int, levels: tuple[float, ...], what: str) -> None:
+    try:
+        coverage_rank(max(levels), n)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}, or fit with calibration=None") from None
+
+
+def _check_enough_folds(folds: Any, n_rows: int, groups: NDArray[Any] | None) -> None:
+    if not isinstance(folds, Integral):
+        return
+    if isinstance(folds, bool) or int(folds) < 2:
+        raise ValueError(f"folds must be at least 2, a splitter, or None, got {folds!r}")
+    n, what = (n_rows, "rows") if groups is None else (len(np.unique(groups)), "groups")
+    if n < int(folds):
+        raise ValueError(f"folds={folds} needs at least as many {what}, got {n}; give fewer folds or more {what}")
