@@ -53,7 +53,7 @@ class Recipe:
     interval_epochs: int
     patience: int
     closing_rounds: int = 2
-    literal: bool = False  # as published: a fixed scale, and a stop when the training losses have settled
+    literal: bool = False  # as published: losses in the unit of y, a stop when the training losses have settled
 
 
 @dataclass(frozen=True)
@@ -104,19 +104,20 @@ def reach_of(outputs: Tensor, coverage: Tensor, scale: Tensor) -> Tensor:
 def alternate(mean: Learner, interval: Learner, recipe: Recipe, progress: Callable[[Measures], None]) -> Record:
     """Algorithm 1, until no job's out-of-fold scores improve; both averaged teams are left at their best round."""
     problem = mean.problem
-    scale = problem.y.new_ones(problem.n_jobs, problem.y.shape[-1])  # y has been scaled: its own spread
+    unit = problem.y.new_ones(problem.n_jobs, problem.y.shape[-1])  # y has been scaled: its own spread
     reached = problem.coverage[:, None, :].expand(-1, problem.y.shape[-1], -1)  # gamma starts at 1 / z(asked)
-    reach = _out_of_fold_reach(interval, scale)
+    reach = _out_of_fold_reach(interval, unit)
     watch = _Watch(mean, interval, recipe)
     for _ in range(recipe.max_rounds):
-        mean_loss = mean.descend(recipe.mean_epochs, _match(recipe, problem, reach, reached, scale))
+        mean_loss = mean.descend(recipe.mean_epochs, _match(recipe, problem, reach, reached, unit))
         y_mean = _out_of_fold_mean(mean, recipe.matching)  # F is frozen: once per round
-        scale = scale if recipe.literal else _residual_scale(problem, y_mean)
-        interval_loss = interval.descend(recipe.interval_epochs, _enclose(recipe, problem, y_mean, scale))
-        reach = _out_of_fold_reach(interval, scale)  # I is frozen: once per round
+        scale = _residual_scale(problem, y_mean)
+        unit = unit if recipe.literal else scale
+        interval_loss = interval.descend(recipe.interval_epochs, _enclose(recipe, problem, y_mean, unit, scale))
+        reach = _out_of_fold_reach(interval, unit)  # I is frozen: once per round
         measures = _measure(problem, y_mean, reach)
         reached = measures.coverage
-        watch.take(measures, mean_loss, interval_loss, scale)
+        watch.take(measures, mean_loss, interval_loss, unit)
         progress(measures)
         if watch.settled:
             break
@@ -134,7 +135,7 @@ def _settle_intervals(mean: Learner, interval: Learner, recipe: Recipe, watch: _
     watch.offer_interval(_measure(problem, y_mean, _out_of_fold_reach(interval, scale)), scale)
     scale = _residual_scale(problem, y_mean)
     for _ in range(recipe.closing_rounds):
-        interval.descend(recipe.interval_epochs, _enclose(recipe, problem, y_mean, scale))
+        interval.descend(recipe.interval_epochs, _enclose(recipe, problem, y_mean, scale, scale))
         watch.offer_interval(_measure(problem, y_mean, _out_of_fold_reach(interval, scale)), scale)
     watch.best_interval.restore()
 
@@ -157,15 +158,18 @@ def _match(
     return loss
 
 
-def _enclose(recipe: Recipe, problem: Problem, y_mean: Tensor, scale: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """I's loss, with what F says held fixed."""
-    coverage, unit = problem.to_members(problem.coverage), problem.to_members(scale)
+def _enclose(
+    recipe: Recipe, problem: Problem, y_mean: Tensor, unit: Tensor, scale: Tensor
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """I's loss, with what F says held fixed; widths are emitted in the unit, the loss knows the residual scale."""
+    coverage = problem.to_members(problem.coverage)
+    unit, scale = problem.to_members(unit), problem.to_members(scale)
 
     def loss(outputs: Tensor, rows: Tensor) -> Tensor:
         centre = problem.rows_of(y_mean, rows)
         below, above = reach_of(outputs, coverage, unit).unbind(dim=-2)
         interval = Interval(centre[..., None] - below, centre[..., None] + above)
-        return recipe.interval_loss(problem.rows_of(problem.y, rows), centre, interval, coverage, scale=unit)
+        return recipe.interval_loss(problem.rows_of(problem.y, rows), centre, interval, coverage, scale=scale)
 
     return loss
 

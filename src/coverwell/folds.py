@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from typing import Any
 
@@ -93,8 +94,13 @@ class Problem:
 
     def rows_of(self, table: Tensor, rows: Tensor) -> Tensor:
         """One batch per member: table (job, row, ...) at rows (member, batch) -> (member, batch, ...)."""
-        jobs = torch.arange(self.n_jobs, device=rows.device).repeat_interleave(self.members_per_job)
-        return table[jobs[:, None], rows]
+        places = (rows + self._first_rows).flatten()
+        return table.flatten(0, 1).index_select(0, places).unflatten(0, rows.shape)
+
+    @cached_property
+    def _first_rows(self) -> Tensor:
+        """Where each member's job begins when the jobs stand one below the other, (member, 1)."""
+        return self.to_members(torch.arange(self.n_jobs, device=self.y.device) * self.y.shape[1])[:, None]
 
 
 def stack_jobs(jobs: Sequence[Job], device: torch.device) -> Problem:
@@ -134,17 +140,16 @@ def members_that_train(
     `folds` is a number of folds (whole groups stay in one fold) or a scikit-learn splitter.
     """
     members = []
+    given = None if isinstance(folds, Integral) else check_cv(folds)
     for _ in range(repeats):
-        for train, _ in _splitter(folds, groups, random_state).split(X, groups=groups):
+        splitter = _shuffled_folds(int(folds), groups, random_state) if given is None else given
+        for train, _ in splitter.split(X, groups=groups):
             mask = np.zeros(len(X), dtype=bool)
             mask[train] = True
             members.append(mask)
     return np.stack(members)
 
 
-def _splitter(folds: Any, groups: NDArray[Any] | None, random_state: np.random.RandomState) -> Any:
-    if not isinstance(folds, Integral):
-        return check_cv(folds)
-    seed = random_state.randint(2**31 - 1)
+def _shuffled_folds(n_folds: int, groups: NDArray[Any] | None, random_state: np.random.RandomState) -> Any:
     kind = KFold if groups is None else GroupKFold
-    return kind(n_splits=int(folds), shuffle=True, random_state=seed)
+    return kind(n_splits=n_folds, shuffle=True, random_state=random_state.randint(2**31 - 1))

@@ -17,8 +17,10 @@ __all__ = ["Learner", "Minibatches", "NonFiniteLossError", "device_from", "every
 
 # Above this many rows a pass costs more than it teaches: an epoch is then this many random rows.
 MOST_ROWS_PER_EPOCH = 20_000
-# How many numbers of a network's first layer are computed at a time when it speaks about all rows.
-CHUNK = 2**22
+# How many input numbers a network takes at a time when it speaks about all rows (few enough for the layers to stay in a
+# processor's cache, many enough to keep a GPU busy), and at least how many rows.
+CPU_CHUNK, GPU_CHUNK = 2**16, 2**22
+FEWEST_ROWS = 64
 # Floating-point operations of one step below which a second thread waits more than it works.
 SMALL_STEP = 4e9
 
@@ -34,15 +36,15 @@ class Minibatches:
         self.trains = trains
         self.counts = trains.sum(dim=1, keepdim=True)
         self.rows_per_epoch = min(int(self.counts.max()), MOST_ROWS_PER_EPOCH)
-        self.batch_size = min(batch_size, self.rows_per_epoch)
+        self.n_steps = -(-self.rows_per_epoch // batch_size)
+        self.batch_size = -(-self.rows_per_epoch // self.n_steps)  # even batches: as few rows as can be come twice
 
     def epoch(self) -> Iterator[Int[Tensor, "member batch"]]:
         """Batches of equal size that pass once over the rows; a member with fewer rows starts over."""
         keys = torch.rand(self.trains.shape, device=self.trains.device)
         keys.masked_fill_(~self.trains, 2.0)  # rows of others sort behind all of one's own
         order = keys.argsort(dim=1)
-        n_steps = -(-self.rows_per_epoch // self.batch_size)
-        places = torch.arange(n_steps * self.batch_size, device=order.device)
+        places = torch.arange(self.n_steps * self.batch_size, device=order.device)
         rows = order.gather(1, places % self.counts)
         yield from rows.split(self.batch_size, dim=1)
 
@@ -61,7 +63,8 @@ class Learner:
         self.problem = problem
         self.batches = batches
         self.memory = memory
-        self.optimizer = torch.optim.Adam(team.parameters(), lr=learning_rate, fused=True)
+        self.weights = list(team.parameters())
+        self.optimizer = torch.optim.Adam(self.weights, lr=learning_rate, fused=True)
         self.n_epochs = 0
 
     def descend(self, epochs: int, loss: Callable[[Tensor, Tensor], Tensor]) -> Float[Tensor, " member"]:
@@ -72,7 +75,8 @@ class Learner:
             n_steps = 0
             for rows in self.batches.epoch():
                 per_member = loss(self.team(self.problem.rows_of(self.problem.x, rows)), rows)
-                self.optimizer.zero_grad()
+                for weight in self.weights:
+                    weight.grad = None  # as zero_grad does, without its overhead
                 per_member.sum().backward()  # Adam is elementwise: members do not touch each other
                 self.optimizer.step()
                 total += per_member.detach()
@@ -105,7 +109,8 @@ class Learner:
 def everywhere(team: Team, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row output"]:
     """A team's outputs for all rows, computed in chunks; members are ordered by job."""
     members_per_job = team.n_members // x.shape[0]
-    n_rows = max(1, CHUNK // (team.n_members * x[0, 0].numel()))
+    chunk = CPU_CHUNK if x.device.type == "cpu" else GPU_CHUNK
+    n_rows = max(FEWEST_ROWS, chunk // (team.n_members * x[0, 0].numel()))
     parts = [team(part.repeat_interleave(members_per_job, dim=0)) for part in x.split(n_rows, dim=1)]
     return torch.cat(parts, dim=1)
 
@@ -117,7 +122,9 @@ def device_from(choice: str | torch.device) -> torch.device:
     try:
         device = torch.device(choice)
     except RuntimeError:
-        raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or another name that torch knows, got {choice!r}") from None
+        raise ValueError(
+            f"device must be 'auto', 'cpu', 'cuda' or another name that torch knows, got {choice!r}"
+        ) from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {str(choice)!r} is not available here; use device='cpu' or 'auto'")
     return device
@@ -128,7 +135,10 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Draw everything inside from one seed, and leave the caller's random state as it was."""
     cuda = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also reseed GPUs that are not ours
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
         yield
 
 

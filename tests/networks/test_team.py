@@ -100,7 +100,7 @@ def test_some_members_become_a_team_of_their_own(network):
 @every_network
 def test_the_state_of_a_team_is_a_copy(network):
     team = built(network, 2, seed=0)
-    state = team.state_of([0])
+    state = team.state_of(slice(0, 1))
     kept = {name: value.clone() for name, value in state.items()}
     with torch.no_grad():
         for parameter in team.parameters():
