@@ -9,7 +9,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow format bench-accuracy bench-speed bench-leak clean
+.PHONY: help venv demo test test-slow format bench-accuracy bench-selection bench-speed bench-leak clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ bench-accuracy: venv ## accuracy beside the paper's form and plain networks (QUI
 
 bench-speed: venv ## speed beside UQ360, time and memory against rows
 	$(BIN)/python benchmarks/speed.py
+
+bench-selection: venv ## the out-of-fold scores by which the defaults were chosen (QUICK=1: two rounds, small tables)
+	$(BIN)/python benchmarks/selection.py $(if $(QUICK),--quick)
 
 bench-leak: venv ## how much of a row's own target reaches its width
 	$(BIN)/python benchmarks/leak.py

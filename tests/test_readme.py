@@ -1,0 +1,74 @@
+"""The README and the docs: their code runs, their links and targets exist, every departure is listed."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+N_WORDS = 5  # of a `Paper:` line, enough to tell it from others in its file
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text()
+    namespace = {"__name__": page.stem}
+    for block in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        line = text[: block.start(1)].count("\n")
+        exec(compile("\n" * line + block[1], str(page), "exec"), namespace)
+
+
+def test_the_readme_shows_the_public_face():
+    text = (ROOT / "README.md").read_text()
+    for name in ("predict_interval", "rounds_", "to_frame", "joint=True", "coverwell.save(", "coverwell.load("):
+        assert name in text
+    assert len(re.findall(r"^```python", text, re.MULTILINE)) >= 6  # the test above has something to run
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_targets_exist(page):
+    text = page.read_text()
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / link).exists(), f"{page.name} links to {link}"
+    known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for target in re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE):
+        assert target in known, f"{page.name} names the target {target}"
+
+
+def test_every_file_of_the_package_has_its_line_in_the_architecture():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    package = ROOT / "src" / "coverwell"
+    files = {str(path.relative_to(package)) for path in package.rglob("*.py") if path.name != "__init__.py"}
+    listed = re.findall(r"^\| `([\w/]+\.py)` \|", text, re.MULTILINE)
+    assert sorted(listed) == sorted(files)
+
+
+def test_imports_go_one_way_in_the_order_of_the_architecture():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    listed = [
+        file.removesuffix(".py").replace("/", ".") for file in re.findall(r"^\| `([\w/]+\.py)` \|", text, re.MULTILINE)
+    ]
+    for place, module in enumerate(listed):
+        source = (ROOT / "src" / "coverwell" / f"{module.replace('.', '/')}.py").read_text()
+        used = set(re.findall(r"^\s*from coverwell\.([\w.]+) import", source, re.MULTILINE)) & set(listed)
+        assert used <= set(listed[:place]), f"{module} imports {used - set(listed[:place])}"
+
+
+def test_every_departure_from_the_paper_is_listed_in_the_docs():
+    package = ROOT / "src" / "coverwell"
+    marked = Counter(
+        (str(path.relative_to(package)), first_words(match[1]))
+        for path in package.rglob("*.py")
+        for match in re.finditer(r"^[\s#]*Paper: (.*)$", path.read_text(), re.MULTILINE)
+    )
+    rows = re.findall(r"^\| `([\w/]+\.py)`[^|]*\| ([^|]*)\|", (ROOT / "docs" / "paper.md").read_text(), re.MULTILINE)
+    listed = Counter((file, first_words(words)) for file, words in rows)
+    assert marked, "no line that starts with `Paper:` was found"
+    assert listed == marked
+
+
+def first_words(text: str) -> str:
+    return " ".join(text.split()[:N_WORDS])
