@@ -61,11 +61,12 @@ class Run:
         truth = self.law.true_mean(self.X_test) if self.law else self.y_test
         if self.law:  # the law is known: no noise from drawn targets
             coverage = [
-                float(np.mean(self.law.exact_coverage(self.X_test, lo, up))) for lo, up in zip(lower.T, upper.T)
+                float(np.mean(self.law.exact_coverage(self.X_test, lo, up)))
+                for lo, up in zip(lower.T, upper.T, strict=True)
             ]
             oracle = [self.law.true_interval(self.X_test, p) for p in LEVELS]
         else:
-            coverage = [metrics.coverage(self.y_test, lo, up) for lo, up in zip(lower.T, upper.T)]
+            coverage = [metrics.coverage(self.y_test, lo, up) for lo, up in zip(lower.T, upper.T, strict=True)]
             oracle = None
         scores = [
             metrics.interval_score(self.y_test, lo, up, p) for lo, up, p in zip(lower.T, upper.T, LEVELS, strict=True)
@@ -75,7 +76,7 @@ class Run:
             "n_test": len(self.y_test),
             "rmse": metrics.rmse(truth, y_hat),
             "coverage": coverage,
-            "width": [metrics.average_width(lo, up) for lo, up in zip(lower.T, upper.T)],
+            "width": [metrics.average_width(lo, up) for lo, up in zip(lower.T, upper.T, strict=True)],
             "interval_score": scores,
         }
         if oracle:

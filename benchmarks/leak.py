@@ -1,9 +1,9 @@
 """How much of a row's own target reaches its width: simple against nested cross-fitting.
 
-On data whose noise is the same everywhere, a width has nothing to learn from a residual. What correlation there is between
-the out-of-fold width and the out-of-fold |residual|, beyond that on new rows, is a leak. Simple cross-fitting is what
-`calibration="cross"` does: one team, whose interval members learn from residuals of mean members that saw the left-out
-fold. Nested is what `calibration="cv+"` does: for each outer fold a team of its own that never touched it.
+On data whose noise is the same everywhere, a width has nothing to learn from a residual. What correlation there is
+between the out-of-fold width and the out-of-fold |residual|, beyond that on new rows, is a leak. Simple cross-fitting
+is what `calibration="cross"` does: one team, whose interval members learn from residuals of mean members that saw the
+left-out fold. Nested is what `calibration="cv+"` does: for each outer fold a team of its own that never touched it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from coverwell import MatchedRegressor, fit_together, metrics
 from coverwell.datasets import synthetic
 
 N_TEST = 20_000
+COLUMNS = ("law", "n", "way", "members", "corr out of fold", "corr new rows", "leak", "bar", "coverage (asked .9)")
+COLUMNS += ("RMSE to true mean", "interval score")
 WAYS = {"simple": "cross", "nested": "cv+"}
 
 
@@ -74,8 +76,8 @@ def table(lines: list[dict]) -> str:
         "",
         "`make bench-leak`; mean over draws, standard error of the mean in brackets. The bar is 3 / sqrt(n).",
         "",
-        "| law | n | way | members | corr out of fold | corr new rows | leak | bar | coverage (asked .9) | RMSE to true mean | interval score |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| " + " | ".join(COLUMNS) + " |",
+        "|" + "---|" * len(COLUMNS),
     ]
     for key in dict.fromkeys((line["law"], line["n"], line["way"]) for line in lines):
         own = [line for line in lines if (line["law"], line["n"], line["way"]) == key]
@@ -91,8 +93,8 @@ def table(lines: list[dict]) -> str:
         law, n, way = key
         cells = [cell(name) for name in ("out_of_fold", "new_rows", "leak")]
         text.append(
-            f"| {law} | {n} | {way} | {own[0]['members']} | {' | '.join(cells)} | {3 / n**0.5:.3f} | {cell('coverage')} | "
-            f"{cell('rmse')} | {cell('score')} |"
+            f"| {law} | {n} | {way} | {own[0]['members']} | {' | '.join(cells)} | {3 / n**0.5:.3f} "
+            f"| {cell('coverage')} | {cell('rmse')} | {cell('score')} |"
         )
     return "\n".join(text) + "\n"
 

@@ -101,10 +101,11 @@ def report(lines: list[dict[str, Any]]) -> str:
     text = [
         "# How the defaults were chosen",
         "",
-        f"`make bench-selection`: out-of-fold scores on splits 100 to 104, no test row was predicted. {'; '.join(devices)}.",
-        "Each cell: out-of-fold RMSE / mean pinball loss over the levels .5 to .99, both over those of the first row (which",
-        "holds the values themselves). Below 1 is better; differences of a per cent are within the noise of the seeds. The",
-        "last column is the geometric mean of the ratios over the tables that were run.",
+        f"`make bench-selection`: out-of-fold scores on splits 100 to 104, no test row was predicted. Devices: "
+        f"{'; '.join(devices)}. Each cell: out-of-fold RMSE / mean pinball loss over the levels .5 to .99, both over "
+        "those of the first row, which holds the values themselves. Below 1 is better; differences of a per cent are "
+        "within the noise of the seeds. The last column is the geometric mean of the ratios over the tables that were "
+        "run. Lines with a note in the file were run with a batch of 128 and at most 30 rounds on the large tables.",
         "",
         "| candidate | " + " | ".join(tables) + " | geometric mean |",
         "|" + "---|" * (len(tables) + 2),

@@ -95,7 +95,7 @@ class Problem:
     def rows_of(self, table: Tensor, rows: Tensor) -> Tensor:
         """One batch per member: table (job, row, ...) at rows (member, batch) -> (member, batch, ...)."""
         places = (rows + self._first_rows).flatten()
-        return table.flatten(0, 1).index_select(0, places).unflatten(0, rows.shape)
+        return table.flatten(0, 1).index_select(0, places).reshape(*rows.shape, *table.shape[2:])
 
     @cached_property
     def _first_rows(self) -> Tensor:
