@@ -54,5 +54,5 @@ bench-leak: venv ## how much of a row's own target reaches its width
 	$(BIN)/python benchmarks/leak.py
 
 clean: ## remove the environment, caches and build output
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-uq360 build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -7,9 +7,6 @@ command can be stopped and started at will. The tables in results/accuracy.md ar
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +14,11 @@ from typing import Any
 
 import accuracy_report
 import numpy as np
-import sklearn
 import torch
+from result_lines import append, environment, read_lines
 from sklearn.ensemble import RandomForestRegressor
 from tqdm import tqdm
 
-import coverwell
 from coverwell import MatchedRegressor, datasets, fit_together, metrics
 from coverwell.datasets import synthetic
 from coverwell.experiments import AS_PUBLISHED, LEVELS, random_split, split_by_group
@@ -140,32 +136,6 @@ def forest_and_measure(runs: list[Run]) -> Iterator[dict[str, Any]]:
             "stack": 1,
             **environment("cpu"),
         }
-
-
-def environment(device: str) -> dict[str, Any]:
-    on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
-    versions = {"coverwell": coverwell.__version__, "torch": torch.__version__, "sklearn": sklearn.__version__}
-    name = torch.cuda.get_device_name() if on_gpu else platform.machine() + " CPU"
-    return {"device": name, "versions": {**versions, "numpy": np.__version__, "python": platform.python_version()}}
-
-
-def append(path: Path, line: dict[str, Any]) -> None:
-    """Add one whole line, or none of it."""
-    with path.open("ab") as file:
-        file.write(json.dumps(line).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a results file; a last line that was cut off by a kill is dropped from the file."""
-    if not path.exists():
-        return []
-    text = path.read_bytes()
-    whole = text[: text.rfind(b"\n") + 1]
-    if len(whole) < len(text):
-        path.write_bytes(whole)
-    return [json.loads(line) for line in whole.splitlines()]
 
 
 def main() -> None:

@@ -14,10 +14,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-import sklearn
-import torch
+from result_lines import environment
 
-import coverwell
 from coverwell import MatchedRegressor, fit_together, metrics
 from coverwell.datasets import synthetic
 
@@ -59,12 +57,7 @@ def measure(way: str, law_name: str, n_rows: int, draws: range, device: str, **m
                 "score": float(metrics.interval_score(y_new, *interval, 0.9)),
                 "members": sum(ensemble.mean_team.n_members for ensemble in model.ensembles_),
                 "seconds": seconds,
-                "device": str(device),
-                "versions": {
-                    "coverwell": coverwell.__version__,
-                    "torch": torch.__version__,
-                    "sklearn": sklearn.__version__,
-                },
+                **environment(device),
             }
         )
     return lines
@@ -116,8 +109,9 @@ def main() -> None:
                 lines += measure(way, law, n_rows, draws, arguments.device, **more)
                 print(table(lines).splitlines()[-1], flush=True)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "leak.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (arguments.out / "leak.md").write_text(table(lines))
+    name = "leak-quick" if arguments.quick else "leak"
+    (arguments.out / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (arguments.out / f"{name}.md").write_text(table(lines))
 
 
 if __name__ == "__main__":

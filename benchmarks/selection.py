@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from accuracy import append, environment, read_lines
+from result_lines import append, environment, read_lines
 
 from coverwell import MLP, MatchedRegressor, SigmaFit, datasets, fit_together, metrics, regressor
 from coverwell.experiments import LEVELS, random_split
@@ -105,7 +105,8 @@ def report(lines: list[dict[str, Any]]) -> str:
         f"{'; '.join(devices)}. Each cell: out-of-fold RMSE / mean pinball loss over the levels .5 to .99, both over "
         "those of the first row, which holds the values themselves. Below 1 is better; differences of a per cent are "
         "within the noise of the seeds. The last column is the geometric mean of the ratios over the tables that were "
-        "run. Lines with a note in the file were run with a batch of 128 and at most 30 rounds on the large tables.",
+        "run, which are not the same for all. A note in a line says that it was run with a batch of 128 and "
+        "at most 30 rounds on a large table, or that only its means over the splits were kept.",
         "",
         "| candidate | " + " | ".join(tables) + " | geometric mean |",
         "|" + "---|" * (len(tables) + 2),

@@ -2,153 +2,188 @@
 
 UQ360's AuxiliaryIntervalPredictor runs in an environment of its own, made by this command. Both train five linear
 layers of width 64 with batches of 64 for 10 rounds of 10 + 10 epochs, and every member sees the same number of rows.
-The sizes and the white wine fit run in a process each, so that the peak of memory is theirs alone.
+Every measurement has a process of its own. Before the clock of a comparison starts, a short fit pays for what torch
+loads only once, in both alike; ours is timed whole, with its extra epochs of I after the last round and the ranks.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import os
 import platform
 import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
+import sklearn
 import torch
 
 import coverwell
 from coverwell import MLP, MatchedRegressor, datasets
+from coverwell.algorithm import Recipe
 from coverwell.experiments import random_split
+from coverwell.training import MOST_ROWS_PER_EPOCH
 
 HERE = Path(__file__).parent
+LOCK = HERE.parent / "requirements.lock"
 PEER_ENVIRONMENT = HERE.parent / ".venv-uq360"
 # UQ360 is installed without its dependencies; importing this algorithm needs only these.
-PEER_NEEDS = ("numpy", "scipy")
+PEER_NEEDS = ("torch", "numpy", "scipy")
+PEER = "UQ360"
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
 SETTINGS = {"hidden": 64, "layers": 5, "batch_size": 64, "rounds": 10, "epochs": 10}
-ROWS_OF_A_MEMBER = 400
-MEMBERS = {
+ROWS_OF_A_MEMBER = 404  # four fifths of 505 of boston's 506 rows
+MEMBERS: dict[int, dict[str, Any]] = {
     1: {"folds": None, "repeats": 1, "calibration": None},
     5: {"folds": 5, "repeats": 1},
     25: {"folds": 5, "repeats": 5},
 }
+TIMES_FASTER = {5: 5.0, 25: 10.0}  # targets
+WHITE_WINE_SECONDS = 120.0  # target
 SIZES = (1_000, 10_000, 100_000)
 SIZE_ROUNDS = 2
+REPEATS = 5
 
 
 def peer_python() -> Path:
-    """The interpreter of UQ360's environment, which is made on the first call."""
+    """The interpreter of UQ360's environment, which is made on the first call with our locked versions."""
     python = PEER_ENVIRONMENT / "bin" / "python"
     done = PEER_ENVIRONMENT / ".installed"
     if not done.exists():
-        pip = [str(python), "-m", "pip", "install", "--quiet"]
-        lock = (HERE.parent / "requirements.lock").read_text().split()
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        locked = {line.split("==")[0]: line for line in LOCK.read_text().split() if "==" in line}
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(PEER_ENVIRONMENT)], check=True)
-        subprocess.run([*pip, next(line for line in lock if line.startswith("torch=="))], check=True)
-        subprocess.run([*pip, *PEER_NEEDS], check=True)
+        for package in PEER_NEEDS:
+            subprocess.run([*pip, locked[package]], check=True)
         subprocess.run([*pip, "--no-deps", "uq360"], check=True)
         done.touch()
     return python
 
 
-def boston_like(n_rows: int) -> tuple[np.ndarray, np.ndarray, str]:
-    """So many rows of boston, scaled, or a random table of its size where the file is not to be had."""
+def table_like(name: str, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, str]:
+    """A table by name, or where its file is not to be had a random one of its shape; and which of the two it is."""
     try:
-        data = datasets.load("boston")
-        X, y, what = data.X, data.y, "boston"
+        data = datasets.load(name)
+        return data.X, data.y, name
     except FileNotFoundError:
-        rng = np.random.default_rng(0)
-        X, what = rng.normal(size=(506, 13)), "random table of boston's size"
-        y = X @ rng.normal(size=13) + rng.normal(size=506)
-    return (X[:n_rows] - X.mean(axis=0)) / X.std(axis=0), (y[:n_rows] - y.min()) / np.ptp(y), what
+        X, y = random_table(*shape)
+        return X, y, f"a random table of the shape of {name}"
 
 
-def peer_seconds(repeats: int) -> list[float]:
-    """Seconds of each of some fits of one UQ360 model."""
+def random_table(n_rows: int, n_features: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_rows, n_features))
+    return X, X[:, 0] + np.sin(X[:, 1]) + (0.5 + 0.5 * (X[:, 2] > 0)) * rng.normal(size=n_rows)
+
+
+def boston_like(n_rows: int) -> tuple[np.ndarray, np.ndarray, str]:
+    """So many rows, scaled: UQ360 does not scale by itself."""
+    X, y, what = table_like("boston", (506, 13))
+    return ((X - X.mean(axis=0)) / X.std(axis=0))[:n_rows], ((y - y.mean()) / y.std())[:n_rows], what
+
+
+def peer_seconds(seed: int) -> dict[str, Any]:
+    """Seconds of one fit of one UQ360 model, and the versions it ran with."""
     X, y, _ = boston_like(ROWS_OF_A_MEMBER)
     table = PEER_ENVIRONMENT / "table.npz"
-    python = peer_python()
     np.savez(table, X=X, y=y)
-    command = [str(python), str(HERE / "uq360_runner.py"), str(table), json.dumps({**SETTINGS, "repeats": repeats})]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return list(json.loads(done.stdout.splitlines()[-1])["seconds"])
+    settings = json.dumps({**SETTINGS, "seed": seed})
+    return run([str(PEER_ENVIRONMENT / "bin" / "python"), str(HERE / "uq360_runner.py"), str(table), settings])
 
 
-def own_seconds(n_members: int, repeats: int) -> list[float]:
-    """Seconds of each of some whole fits of ours, every member training on as many rows as UQ360's model."""
+def own_seconds(n_members: int, seed: int) -> dict[str, Any]:
+    """Seconds of one whole fit of ours, every member training on as many rows as UQ360's model."""
     n_rows = ROWS_OF_A_MEMBER if n_members == 1 else ROWS_OF_A_MEMBER * 5 // 4
     X, y, _ = boston_like(n_rows)
-    seconds = []
-    for seed in range(repeats):
-        model = MatchedRegressor(
-            0.9,
-            network=MLP(hidden=SETTINGS["hidden"], layers=SETTINGS["layers"], dropout=0.0, bins=0),
-            batch_size=SETTINGS["batch_size"],
-            max_rounds=SETTINGS["rounds"],
-            patience=SETTINGS["rounds"],
-            mean_epochs=SETTINGS["epochs"],
-            interval_epochs=SETTINGS["epochs"],
-            device="cpu",
-            random_state=seed,
-            **MEMBERS[n_members],
-        )
-        started = time.perf_counter()
-        model.fit(X, y)
-        seconds.append(time.perf_counter() - started)
-    return seconds
+    own_model(n_members, seed, max_rounds=1, mean_epochs=1, interval_epochs=1).fit(X, y)
+    model = own_model(n_members, seed)
+    started = time.perf_counter()
+    model.fit(X, y)
+    return {"seconds": time.perf_counter() - started, "rounds": len(model.rounds_)}
+
+
+def own_model(n_members: int, seed: int, **changes: int) -> MatchedRegressor:
+    settings = {
+        "network": MLP(hidden=SETTINGS["hidden"], layers=SETTINGS["layers"], dropout=0.0, bins=0),
+        "batch_size": SETTINGS["batch_size"],
+        "max_rounds": SETTINGS["rounds"],
+        "patience": SETTINGS["rounds"],
+        "mean_epochs": SETTINGS["epochs"],
+        "interval_epochs": SETTINGS["epochs"],
+    }
+    return MatchedRegressor(0.9, device="cpu", random_state=seed, **MEMBERS[n_members], **{**settings, **changes})
 
 
 def beside_peer(repeats: int) -> dict[str, Any]:
     """Ours and UQ360's in turns, so that both meet the same load; the fastest fit of each counts."""
-    times: dict[str, list[float]] = {"UQ360": [], **{str(n): [] for n in MEMBERS}}
-    for _ in range(repeats):
-        times["UQ360"] += peer_seconds(1)
+    peer_python()
+    seconds: dict[str, list[float]] = {PEER: [], **{str(n): [] for n in MEMBERS}}
+    rounds: set[int] = set()
+    for seed in range(repeats):
+        peer = peer_seconds(seed)
+        seconds[PEER].append(peer["seconds"])
         for n in MEMBERS:
-            times[str(n)] += own_seconds(n, 1)
-    peer = min(times["UQ360"])
-    ours = {str(n): min(times[str(n)]) / n for n in MEMBERS}
+            own = in_own_process("members", n, seed)
+            seconds[str(n)].append(own["seconds"])
+            rounds.add(own["rounds"])
+    if rounds != {SETTINGS["rounds"]}:
+        raise RuntimeError(f"every fit must take {SETTINGS['rounds']} rounds to be compared, some took {rounds}")
     return {
         "data": boston_like(1)[2],
         "rows of a member": ROWS_OF_A_MEMBER,
         "settings": SETTINGS,
-        "seconds": times,
-        "UQ360, one model": peer,
-        "ours, per member": ours,
-        "times faster": {n: peer / seconds for n, seconds in ours.items()},
+        "seeds": list(range(repeats)),
+        "peer versions": peer["versions"],
+        "seconds of each fit": seconds,
+        "seconds per member": {name: min(s) / n_members_of(name) for name, s in seconds.items()},
+        "median seconds per member": {name: median(s) / n_members_of(name) for name, s in seconds.items()},
+        "times faster": {n: min(seconds[PEER]) / min(s) * n_members_of(n) for n, s in seconds.items() if n != PEER},
     }
 
 
-def one_size(n_rows: int) -> dict[str, Any]:
+def n_members_of(name: str) -> int:
+    return 1 if name == PEER else int(name)
+
+
+def one_size(n_rows: int, seed: int) -> dict[str, Any]:
     """Time and peak memory of a default fit with few rounds on so many rows of 20 features."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(n_rows, 20))
-    y = X[:, 0] + np.sin(X[:, 1]) + (0.5 + 0.5 * (X[:, 2] > 0)) * rng.normal(size=n_rows)
-    before = _peak_megabytes()
+    X, y = random_table(n_rows, 20)
+    before = peak_megabytes()
     started = time.perf_counter()
-    model = MatchedRegressor(0.9, repeats=2, max_rounds=SIZE_ROUNDS, device="cpu", random_state=0).fit(X, y)
+    model = MatchedRegressor(0.9, max_rounds=SIZE_ROUNDS, device="cpu", random_state=seed).fit(X, y)
     seconds = time.perf_counter() - started
+    epochs = len(model.rounds_) * (model.mean_epochs + model.interval_epochs)
+    epochs += Recipe.closing_rounds * model.interval_epochs
+    n_members = model.ensembles_[0].mean_team.n_members
+    seen = epochs * n_members * min(0.8 * n_rows, MOST_ROWS_PER_EPOCH)
     return {
         "rows": n_rows,
         "rounds": len(model.rounds_),
+        "epochs": epochs,
+        "members": n_members,
         "seconds": seconds,
-        "microseconds per member and row seen": 1e6
-        * seconds
-        / (10 * len(model.rounds_) * 20 * min(0.8 * n_rows, 20_000)),
-        "peak megabytes": _peak_megabytes(),
+        "microseconds per row seen": 1e6 * seconds / seen,
+        "peak megabytes": peak_megabytes(),
         "megabytes before": before,
     }
 
 
-def white_wine() -> dict[str, Any]:
-    """Time of the default fit on the training rows of split 0."""
-    data = datasets.load("white wine")
-    train, _ = random_split(len(data.y), 0)
+def white_wine(seed: int) -> dict[str, Any]:
+    """Time of the default fit on the training rows of one split."""
+    X, y, what = table_like("white wine", (4898, 11))
+    train, _ = random_split(len(y), seed)
     started = time.perf_counter()
-    model = MatchedRegressor(0.9, device="cpu", random_state=0).fit(data.X[train], data.y[train])
+    model = MatchedRegressor(0.9, device="cpu", random_state=seed).fit(X[train], y[train])
     return {
+        "data": what,
         "rows": len(train),
         "rounds": len(model.rounds_),
         "members": model.ensembles_[0].mean_team.n_members,
@@ -156,96 +191,141 @@ def white_wine() -> dict[str, Any]:
     }
 
 
-def _peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def peak_megabytes() -> float:
+    """The most memory this process has held; Linux counts in kilobytes, macOS in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def in_own_process(what: str) -> dict[str, Any]:
-    """The result of `--only what`, from a fresh process."""
-    command = [sys.executable, __file__, "--only", what]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+def in_own_process(what: str, number: int, seed: int) -> dict[str, Any]:
+    """The result of `--only what number seed`, from a fresh process."""
+    return run([sys.executable, __file__, "--only", what, str(number), str(seed)])
+
+
+def run(command: list[str]) -> dict[str, Any]:
+    """What a command prints as JSON on its last line, run on one thread."""
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD})
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+def only(what: str, number: int, seed: int) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    if what == "members":
+        return own_seconds(number, seed)
+    return one_size(number, seed) if what == "rows" else white_wine(seed)
+
+
+def measure(*, quick: bool) -> dict[str, Any]:
+    results = {"environment": environment()}
+    results["beside UQ360"] = beside_peer(1 if quick else REPEATS)
+    results["sizes"] = [in_own_process("rows", n, 0) for n in SIZES[: 1 if quick else None]]
+    if not quick:
+        results["white wine"] = in_own_process("white wine", 0, 0)
+    return results
+
+
+def environment() -> dict[str, Any]:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "cpu": next(names, platform.processor()),
+        "cores": os.cpu_count(),
+        "threads": 1,
+        "load before": round(os.getloadavg()[0], 2),
+        "versions": {
+            "coverwell": coverwell.__version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "scikit-learn": sklearn.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
 def report(results: dict[str, Any]) -> str:
-    peer, sizes = results["beside UQ360"], results["sizes"]
-    targets = {"1": None, "5": 5.0, "25": 10.0}
-    text = [
-        "# Speed",
+    parts = [heading(results["environment"]), peer_table(results["beside UQ360"]), size_table(results["sizes"])]
+    if "white wine" in results:
+        parts.append(wine_lines(results["white wine"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def heading(where: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in where["versions"].items())
+    return (
+        f"# Speed\n\n`make bench-speed`, {where['date']}: one thread of {where['cores']} cores ({where['cpu']}), "
+        f"load average {where['load before']} before the start; {versions}."
+    )
+
+
+def peer_table(found: dict[str, Any]) -> str:
+    lines = [
+        f"## Beside UQ360's AuxiliaryIntervalPredictor ({found['data']}, {found['rows of a member']} rows a member)",
         "",
-        f"`make bench-speed` on one thread: {results['cpu']}, torch {results['versions']['torch']}.",
+        "Five linear layers of width 64, batch 64, 10 rounds of 10 + 10 epochs. Fits in turns with seeds "
+        f"0 to {found['seeds'][-1]}; the ratio is that of the fastest fits. UQ360 {found['peer versions']['uq360']} "
+        f"with torch {found['peer versions']['torch']}. Ours is the whole fit, {Recipe.closing_rounds} x 10 more "
+        "epochs of I included (not for one member, which trains as published).",
         "",
-        f"## Beside UQ360's AuxiliaryIntervalPredictor ({peer['data']}, {peer['rows of a member']} rows a member)",
-        "",
-        "Five linear layers of width 64, batch 64, 10 rounds of 10 + 10 epochs; the fastest of "
-        f"{len(peer['seconds']['UQ360'])} fits each, taken in turns.",
-        "",
-        "| | seconds per member | times faster | target |",
-        "|---|---|---|---|",
-        f"| UQ360, one model | {peer['UQ360, one model']:.2f} | 1 | |",
-    ]
-    for n, target in targets.items():
-        ratio = peer["times faster"][n]
-        verdict = "" if target is None else f"{target:g}: {'reached' if ratio >= target else 'MISSED'}"
-        text.append(f"| coverwell, {n} stacked | {peer['ours, per member'][n]:.3f} | {ratio:.1f} | {verdict} |")
-    text += [
-        "",
-        f"## Time and memory against rows (20 features, default networks, 10 members, {SIZE_ROUNDS} rounds)",
-        "",
-        "Above 20,000 rows of a member an epoch is 20,000 random rows, so the time of a round stops growing.",
-        "",
-        "| rows | seconds | microseconds per member and row seen | peak MB | of which before the fit |",
+        "| | seconds per member (fastest) | (median) | times faster | target |",
         "|---|---|---|---|---|",
+        row_of("UQ360, one model", found, PEER, "1", ""),
+    ]
+    for n in MEMBERS:
+        ratio = found["times faster"][str(n)]
+        target = TIMES_FASTER.get(n)
+        verdict = "" if target is None else f"{target:g}: {'reached' if ratio >= target else 'MISSED'}"
+        lines.append(row_of(f"coverwell, {n} stacked", found, str(n), f"{ratio:.1f}", verdict))
+    return "\n".join(lines)
+
+
+def row_of(label: str, found: dict[str, Any], name: str, ratio: str, verdict: str) -> str:
+    fastest, middle = found["seconds per member"][name], found["median seconds per member"][name]
+    return f"| {label} | {fastest:.3f} | {middle:.3f} | {ratio} | {verdict} |"
+
+
+def size_table(sizes: list[dict[str, Any]]) -> str:
+    lines = [
+        f"## Time and memory against rows (20 features, defaults but for {SIZE_ROUNDS} rounds, a fresh process each)",
+        "",
+        f"An epoch shows each member four fifths of the rows, at most {MOST_ROWS_PER_EPOCH:,}; small tables have more "
+        "members. So the time per row seen is what shows the growth: constant means linear.",
+        "",
+        "| rows | members | seconds | microseconds per row seen and member | peak MB | of which before the fit |",
+        "|---|---|---|---|---|---|",
     ]
     for size in sizes:
-        text.append(
-            f"| {size['rows']:,} | {size['seconds']:.1f} | {size['microseconds per member and row seen']:.1f} "
+        lines.append(
+            f"| {size['rows']:,} | {size['members']} | {size['seconds']:.1f} | {size['microseconds per row seen']:.1f} "
             f"| {size['peak megabytes']:.0f} | {size['megabytes before']:.0f} |"
         )
-    wine = results.get("white wine")
-    if wine:
-        verdict = "reached" if wine["seconds"] <= 120 else "MISSED"
-        text += [
-            "",
-            "## Default fit of white wine",
-            "",
-            f"{wine['seconds']:.0f} s for {wine['rows']} rows, {wine['members']} members, {wine['rounds']} rounds; "
-            f"target at most 120 s: {verdict}.",
-        ]
-    return "\n".join(text) + "\n"
+    return "\n".join(lines)
+
+
+def wine_lines(wine: dict[str, Any]) -> str:
+    verdict = "reached" if wine["seconds"] <= WHITE_WINE_SECONDS else "MISSED"
+    return (
+        f"## Default fit of white wine ({wine['data']}, split 0)\n\n{wine['seconds']:.0f} s for {wine['rows']} rows, "
+        f"{wine['members']} members, {wine['rounds']} rounds; target at most {WHITE_WINE_SECONDS:.0f} s: {verdict}."
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one repeat, the smallest size, no white wine")
-    parser.add_argument("--only", help="a number of rows, or 'white wine': print that one result as JSON")
     parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--only", nargs=3, metavar=("WHAT", "NUMBER", "SEED"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
     if arguments.only:
-        print(json.dumps(white_wine() if arguments.only == "white wine" else one_size(int(arguments.only))))
+        what, number, seed = arguments.only
+        print(json.dumps(only(what, int(number), int(seed))))
         return
-    results: dict[str, Any] = {"beside UQ360": beside_peer(1 if arguments.quick else 5)}
-    results["sizes"] = [in_own_process(str(n)) for n in SIZES[: 1 if arguments.quick else None]]
-    if not arguments.quick:
-        results["white wine"] = in_own_process("white wine")
-    results["cpu"] = _cpu_name()
-    results["versions"] = {
-        "coverwell": coverwell.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
+    results = measure(quick=arguments.quick)
     arguments.out.mkdir(parents=True, exist_ok=True)
     name = "speed-quick" if arguments.quick else "speed"
     (arguments.out / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     (arguments.out / f"{name}.md").write_text(report(results))
     print(report(results))
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
 
 
 if __name__ == "__main__":
