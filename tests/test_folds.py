@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit, TimeSeriesSplit
 from sklearn.utils import check_random_state
 
-from coverwell.folds import Job, Problem, members_that_train, stack_jobs
+from coverwell.folds import Job, Problem, stack_jobs, who_trains_and_speaks
 
 CPU = torch.device("cpu")
 seeds = st.integers(0, 2**16)
@@ -45,7 +45,10 @@ def random_problem(seed, *, n_jobs=2, n_members=4, n_rows=6):
 
 def split(n_rows, *, folds, repeats=1, groups=None, seed=0):
     X = np.zeros((n_rows, 2))
-    return members_that_train(X, folds=folds, repeats=repeats, groups=groups, random_state=check_random_state(seed))
+    trains, _ = who_trains_and_speaks(
+        X, folds=folds, repeats=repeats, groups=groups, random_state=check_random_state(seed)
+    )
+    return trains
 
 
 # Jobs side by side ---------------------------------------------------------------------------------------------------
@@ -249,3 +252,14 @@ def test_a_number_of_folds_from_numpy_is_a_number_of_folds():
     for given_groups in (None, groups):
         trains = split(40, folds=np.int64(4), repeats=2, groups=given_groups)
         assert_array_equal(trains, split(40, folds=4, repeats=2, groups=given_groups))
+
+
+def test_rows_that_a_splitter_gives_to_neither_side_are_neither_trained_on_nor_spoken_about() -> None:
+    X = np.zeros((40, 1))
+    splitter = TimeSeriesSplit(3, gap=2)
+    trains, speaks = who_trains_and_speaks(
+        X, folds=splitter, repeats=1, groups=None, random_state=check_random_state(0)
+    )
+    for member, (train, test) in enumerate(splitter.split(X)):
+        np.testing.assert_array_equal(np.flatnonzero(trains[member]), train)
+        np.testing.assert_array_equal(np.flatnonzero(speaks[member]), test)

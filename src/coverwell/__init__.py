@@ -6,13 +6,18 @@ from coverwell.matching import IQRFit, Matching, SigmaFit
 from coverwell.networks import MLP
 from coverwell.persistence import ModelFileError, load, save
 from coverwell.regressor import MatchedRegressor, fit_together
+from coverwell.scaling import ConstantDataWarning, ExtrapolationWarning
+from coverwell.training import NonFiniteLossError
 
 __all__ = [
     "MLP",
+    "ConstantDataWarning",
+    "ExtrapolationWarning",
     "IQRFit",
     "MatchedRegressor",
     "Matching",
     "ModelFileError",
+    "NonFiniteLossError",
     "PredictionInterval",
     "SigmaFit",
     "__version__",

@@ -58,7 +58,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Measures:
-    """How F and I do on the rows they did not train on, for every job.
+    """How F and I do on the rows they speak about (those they did not train on, unless literal), for every job.
 
     `score` is the pinball loss of both bounds: the interval score times (1 - asked) / 2, so that levels weigh alike.
     """

@@ -74,7 +74,7 @@ class Ensemble:
     def _estimate_part(self, X: NDArray[np.float64], device: torch.device) -> Estimate:
         x = torch.from_numpy(self.inputs.transform(X)).to(device)[None]
         coverage = torch.tensor([self.coverage], dtype=torch.float64, device=device)
-        scale = torch.from_numpy(self.scale).to(device)[None]
+        scale = torch.tensor(self.scale, device=device)[None]
         mean = self.matching.mean(everywhere(self.mean_team, x), self.scale.shape[-1])
         reach = reach_of(everywhere(self.interval_team, x), coverage, scale)
         return Estimate(
@@ -92,6 +92,8 @@ def train_together(
     mean_outputs = training.recipe.matching.n_outputs(n_targets, n_levels)
     mean = _learner(training.mean_network, problem, problem.trains, mean_outputs, training)
     heard = problem.trains & problem.heard[:, None, :]  # I learns from honest residuals alone
+    # A member that has none, such as the first of TimeSeriesSplit, learns the spread of its own targets.
+    heard = torch.where(heard.any(dim=-1, keepdim=True), heard, problem.trains)
     interval_outputs = n_interval_outputs(n_targets, n_levels)
     interval = _learner(training.interval_network, problem, heard, interval_outputs, training)
     record = alternate(mean, interval, training.recipe, progress)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold, KFold, check_cv
 from torch import Tensor
 
-__all__ = ["Job", "Problem", "members_that_train", "stack_jobs"]
+__all__ = ["Job", "Problem", "stack_jobs", "who_trains_and_speaks"]
 
 
 @dataclass(frozen=True)
@@ -127,27 +127,27 @@ def _padded(part: Tensor, length: int, axis: int) -> Tensor:
     return torch.cat([part, part.new_zeros(shape)], dim=axis)
 
 
-def members_that_train(
+def who_trains_and_speaks(
     X: NDArray[Any],
     *,
     folds: Any,
     repeats: int,
     groups: NDArray[Any] | None,
     random_state: np.random.RandomState,
-) -> NDArray[np.bool_]:
-    """Which member trains on which row, (member, row): one member per fold and repeat.
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which member trains on a row, and which left it out and may speak about it: two masks (member, row).
 
-    `folds` is a number of folds (whole groups stay in one fold) or a scikit-learn splitter.
+    One member per fold and repeat. `folds` is a number of folds (whole groups stay in one fold) or a scikit-learn
+    splitter; of rows that it gives to neither side, such as an embargo, a member says nothing.
     """
-    members = []
+    trains, speaks = [], []
     given = None if isinstance(folds, Integral) else check_cv(folds)
     for _ in range(repeats):
         splitter = _shuffled_folds(int(folds), groups, random_state) if given is None else given
-        for train, _ in splitter.split(X, groups=groups):
-            mask = np.zeros(len(X), dtype=bool)
-            mask[train] = True
-            members.append(mask)
-    return np.stack(members)
+        for train, left_out in splitter.split(X, groups=groups):
+            trains.append(np.isin(np.arange(len(X)), train))
+            speaks.append(np.isin(np.arange(len(X)), left_out) & ~trains[-1])
+    return np.stack(trains), np.stack(speaks)
 
 
 def _shuffled_folds(n_folds: int, groups: NDArray[Any] | None, random_state: np.random.RandomState) -> Any:

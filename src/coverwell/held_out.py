@@ -33,8 +33,8 @@ class Stretch:
     Attributes
     ----------
     factor : array (target, level) or None
-    joint_factor : array (1, level) or None
-        By how much more, for boxes that contain all targets together.
+    joint_factor : array (target, level) or None
+        The same for boxes that contain all targets of a row together.
     scores : list of arrays (row, target, level) or None
     """
 
@@ -48,9 +48,9 @@ class Stretch:
             scores = [s.max(axis=1, keepdims=True) if joint else s for s in self.scores]
             return widen_outwards(*cv_plus_bounds(estimates, scores, levels))
         assert self.factor is not None  # a stretch has either factors or scores
-        if joint and self.joint_factor is None:
+        if joint and self.joint_factor is None and len(self.factor) > 1:
             raise ValueError("joint=True needs ranks over all targets together; fit with a calibration other than None")
-        factor = self.factor if not joint or self.joint_factor is None else self.factor * self.joint_factor
+        factor = self.joint_factor if joint and self.joint_factor is not None else self.factor
         return widen_outwards(*estimates[0].bounds(factor))
 
 
@@ -83,15 +83,23 @@ def stretch_of(
     if calibration == "cross":
         scores = cross_scores(job.y.double().numpy(), trained.said, job.speaks.numpy())
         factor = cross_factor(scores, levels)
-        return Stretch(factor, cross_factor(scores.joint(factor), levels))
+        return Stretch(factor, factor * cross_factor(scores.joint(factor), levels))
     held_out = [
-        stretch_scores(prepared.y[rows], ensemble.estimate(prepared.X[rows], device))
+        _scores(ensemble, prepared.X[rows], prepared.y[rows], device)
         for rows, ensemble in zip(prepared.ranked, ensembles, strict=True)
     ]
     if calibration == "cv+":
         return Stretch(scores=held_out)
-    factor = rank_factor(held_out[0], levels)
-    return Stretch(factor, rank_factor((held_out[0] / factor).max(axis=1, keepdims=True), levels))
+    # The largest score as it is: in units of the factor it would depend on the rows that are ranked.
+    joint = np.broadcast_to(held_out[0].max(axis=1, keepdims=True), held_out[0].shape)
+    return Stretch(rank_factor(held_out[0], levels), rank_factor(joint, levels))
+
+
+def _scores(ensemble: Ensemble, X: Array, y: Array, device: torch.device) -> Array:
+    """Scores of these rows, taken in scaled units, where the smallest reach that counts does not depend on y's unit."""
+    estimate, scaler = ensemble.estimate(X, device), ensemble.targets
+    scaled = Estimate(scaler.transform(estimate.mean), estimate.reach / scaler.spread[:, None, None])
+    return stretch_scores(scaler.transform(y), scaled)
 
 
 def out_of_fold_of(

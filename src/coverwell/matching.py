@@ -5,7 +5,9 @@ A strategy says how many numbers F must emit per row, which of them is the mean,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
@@ -83,6 +85,9 @@ class SigmaFit:
 
     match_weight: float = 0.5
 
+    def __post_init__(self) -> None:
+        _check_weights(self)
+
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
         return 2 * n_targets
 
@@ -115,6 +120,9 @@ class IQRFit:
     match_weight: float = 0.4
     upper_weight: float = 0.3
     lower_weight: float = 0.3
+
+    def __post_init__(self) -> None:
+        _check_weights(self)
 
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
         return n_targets * (1 + 2 * n_levels)
@@ -155,6 +163,12 @@ class Unmatched:
 
     def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
         return squared_error_loss(y, self.mean(outputs, y.shape[-1]))
+
+
+def _check_weights(strategy: SigmaFit | IQRFit) -> None:
+    for name, value in vars(strategy).items():
+        if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
+            raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
 
 
 def matching_from(choice: str | Matching | None) -> Matching:

@@ -278,7 +278,9 @@ def _check_matched(model: MatchedRegressor) -> None:
     """Raise unless what `fit` learned has the shapes that predictions need."""
     levels = levels_from(model._fitted_levels)
     feature, target, level = model.n_features_in_, len(model.target_names_), len(levels)
-    arrays: list[tuple[Any, tuple[int, ...]]] = [(model.factor_, (target, level)), (model.joint_factor_, (1, level))]
+    arrays: list[tuple[Any, tuple[int, ...]]] = [
+        (factor, (target, level)) for factor in (model.factor_, model.joint_factor_)
+    ]
     arrays += [(scores, (len(scores), target, level)) for scores in model.scores_ or []]
     for ensemble in model.ensembles_:
         arrays += [(array, (feature,)) for array in vars(ensemble.inputs).values()]

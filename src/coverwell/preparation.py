@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
+from sklearn.model_selection import GroupShuffleSplit, PredefinedSplit, ShuffleSplit
 
-from coverwell.folds import Job, members_that_train
+from coverwell.folds import Job, who_trains_and_speaks
 from coverwell.metrics import coverage_rank
-from coverwell.scaling import ConstantDataWarning, InputScaler, TargetScaler
+from coverwell.scaling import ConstantDataWarning, InputScaler, TargetScaler, varies
 
 __all__ = ["Plan", "Prepared", "levels_from", "prepare", "target_names_of"]
 
@@ -23,6 +24,8 @@ Rows = NDArray[np.intp]
 # With "auto", tables of up to this many rows have more than the fewest repeats.
 REPEATED_ROWS = 6000
 FEWEST_REPEATS, MOST_REPEATS = 2, 5
+# The square of a number beyond this is no longer finite.
+LARGEST_NUMBER = 1e150
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,10 @@ def prepare(
     X: Array, y: Array, groups: NDArray[Any] | None, plan: Plan, random_state: np.random.RandomState
 ) -> Prepared:
     """The jobs of one fit; `X` is (row, feature) and `y` (row, target)."""
+    _check_magnitude(X, "X")
+    _check_magnitude(y, "y")
     _warn_of_constants(X, y)
+    _check_folds(plan)
     rows_of_jobs = _rows_of_jobs(X, groups, plan, random_state)
     parts = [
         _job(X[rows], y[rows], None if groups is None else groups[rows], plan, random_state) for rows in rows_of_jobs
@@ -83,16 +89,17 @@ def _rows_of_jobs(X: Array, groups: NDArray[Any] | None, plan: Plan, random_stat
     """The rows that each job may see: all, all but the calibration rows, or all but one fold."""
     n = len(X)
     if plan.calibration == "split":
+        if groups is not None and len(np.unique(groups)) < 2:
+            raise ValueError("calibration='split' keeps whole groups for the ranks and needs at least 2 groups, got 1")
         kind = ShuffleSplit if groups is None else GroupShuffleSplit
         splitter = kind(1, test_size=plan.calibration_size, random_state=random_state.randint(2**31 - 1))
         train, kept = next(splitter.split(X, groups=groups))
         _check_enough_rows(len(kept), plan.levels, f"calibration='split' keeps {len(kept)} of {n} rows")
         return [np.sort(train)]
-    if plan.calibration is not None:
-        _check_enough_rows(n, plan.levels, f"calibration={plan.calibration!r} ranks {n} rows")
     if plan.calibration == "cv+":
+        _check_enough_rows(n, plan.levels, f"calibration='cv+' ranks {n} rows")
         _check_enough_folds(plan.folds, n, groups)
-        trains = members_that_train(X, folds=plan.folds, repeats=1, groups=groups, random_state=random_state)
+        trains, _ = who_trains_and_speaks(X, folds=plan.folds, repeats=1, groups=groups, random_state=random_state)
         if not (trains.sum(axis=0) == len(trains) - 1).all():
             raise ValueError("calibration='cv+' needs folds that leave every row out exactly once")
         return [np.flatnonzero(mask) for mask in trains]
@@ -107,10 +114,16 @@ def _job(
         trains = speaks = np.ones((repeats, len(X)), dtype=bool)
     else:
         _check_enough_folds(plan.folds, len(X), groups)
-        trains = members_that_train(X, folds=plan.folds, repeats=repeats, groups=groups, random_state=random_state)
-        speaks = ~trains
+        trains, speaks = who_trains_and_speaks(
+            X, folds=plan.folds, repeats=repeats, groups=groups, random_state=random_state
+        )
     if not speaks.any():
         raise ValueError("folds must leave rows out, the given splitter leaves none out")
+    if plan.calibration == "cross":
+        n_ranked = int(speaks.any(axis=0).sum())
+        _check_enough_rows(n_ranked, plan.levels, f"calibration='cross' ranks {n_ranked} of {len(X)} rows")
+    if not trains.any(axis=1).all():
+        raise ValueError("folds must give every member rows to train on, the given splitter has a fold without any")
     inputs, targets = InputScaler.of(X), TargetScaler.of(y, unit_range=plan.unit_range)
     job = Job(
         x=torch.from_numpy(inputs.transform(X)).float(),
@@ -124,7 +137,7 @@ def _job(
 
 def levels_from(coverage: Any) -> tuple[float, ...]:
     """The asked levels as floats, in the order they were asked for."""
-    values = (coverage,) if isinstance(coverage, Real | str) else tuple(coverage)
+    values = tuple(coverage) if np.ndim(coverage) else (coverage,)
     if not values:
         raise ValueError("coverage must hold at least one level, got an empty sequence")
     for value in values:
@@ -135,18 +148,18 @@ def levels_from(coverage: Any) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def target_names_of(y: Any) -> tuple[str, ...]:
-    """The names that a series or data frame of targets carries, or y, y0, y1, ..."""
+def target_names_of(y: Any, targets: NDArray[Any]) -> tuple[str, ...]:
+    """The names that a series or data frame of targets carries, or y, y0, y1, ...; `targets` is y as an array."""
     if hasattr(y, "columns"):
         return tuple(str(name) for name in y.columns)
-    if getattr(y, "name", None) is not None:
+    if getattr(y, "name", None) not in (None, ""):  # polars calls a series without a name ""
         return (str(y.name),)
-    shape = np.shape(y)
-    return ("y",) if len(shape) < 2 or shape[1] == 1 else tuple(f"y{t}" for t in range(shape[1]))
+    n_targets = 1 if targets.ndim == 1 else targets.shape[1]
+    return ("y",) if n_targets == 1 else tuple(f"y{t}" for t in range(n_targets))
 
 
 def _warn_of_constants(X: Array, y: Array) -> None:
-    constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
+    constant = np.flatnonzero(~varies(X))
     if len(constant):
         warnings.warn(
             f"{len(constant)} of {X.shape[1]} columns of X are constant and carry no information (the first: column "
@@ -154,8 +167,31 @@ def _warn_of_constants(X: Array, y: Array) -> None:
             ConstantDataWarning,
             stacklevel=2,
         )
-    if (np.ptp(y, axis=0) == 0).any():
+    if not varies(y).all():
         warnings.warn("y is constant: its intervals will be close to empty", ConstantDataWarning, stacklevel=2)
+
+
+def _check_magnitude(values: Array, name: str) -> None:
+    largest = np.abs(values).max()
+    if largest > LARGEST_NUMBER:
+        raise ValueError(f"{name} must lie within {LARGEST_NUMBER:g} of zero, got {largest:g}; give it in larger units")
+
+
+def _check_folds(plan: Plan) -> None:
+    folds = plan.folds
+    if isinstance(folds, type):
+        raise ValueError(f"folds must be a splitter, not its class; write {folds.__name__}(...)")
+    if folds is None or isinstance(folds, Integral) or (hasattr(folds, "split") and not isinstance(folds, str)):
+        fixed = isinstance(folds, PredefinedSplit)
+    elif isinstance(folds, Iterable) and not isinstance(folds, str):
+        fixed = True
+    else:
+        raise ValueError(f"folds must be a whole number, a scikit-learn splitter or None, got {folds!r}")
+    if fixed and plan.calibration in ("split", "cv+"):
+        raise ValueError(
+            f"calibration={plan.calibration!r} splits part of the rows, but the given folds are fixed for all of them; "
+            "give a number of folds or another splitter, or calibration='cross'"
+        )
 
 
 def _check_enough_rows(n: int, levels: tuple[float, ...], what: str) -> None:

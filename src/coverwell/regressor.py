@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 from tqdm import tqdm
 
 from coverwell.algorithm import Measures, Recipe, Record
@@ -28,6 +28,7 @@ from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network, network_from
 from coverwell.preparation import Plan, Prepared, levels_from, prepare, target_names_of
 from coverwell.rounds import Round, rounds_of
+from coverwell.scaling import InputScaler
 from coverwell.training import device_from, few_threads, seeded
 
 __all__ = ["MatchedRegressor", "Round", "fit_together"]
@@ -40,6 +41,26 @@ CALIBRATIONS = ("cross", "cv+", "split", None)
 MEAN_NETWORK = MLP(hidden=128, dropout=0.1)
 INTERVAL_NETWORK = MLP(hidden=128, dropout=0.2)
 WEIGHT_MEMORY = 0.8
+# What members of one stack share.
+TRAINED_ALIKE = (
+    "folds",
+    "repeats",
+    "calibration",
+    "matching",
+    "network",
+    "interval_network",
+    "interval_loss",
+    "noise_weight",
+    "sharpness_weight",
+    "steepness",
+    "mean_epochs",
+    "interval_epochs",
+    "max_rounds",
+    "patience",
+    "batch_size",
+    "learning_rate",
+    "device",
+)
 
 
 class MatchedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -107,7 +128,7 @@ class MatchedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        coverage: float | Sequence[float] = 0.9,
+        coverage: float | Sequence[float] | Array = 0.9,
         matching: str | Matching | None = "sigma",
         *,
         network: NetworkChoice = None,
@@ -172,7 +193,7 @@ class MatchedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return mean[:, 0] if self._one_dimensional else mean
 
     def predict_interval(
-        self, X: ArrayLike, coverage: float | Sequence[float] | None = None, *, joint: bool = False
+        self, X: ArrayLike, coverage: float | Sequence[float] | Array | None = None, *, joint: bool = False
     ) -> PredictionInterval:
         """The interval for each row; unpacks into lower and upper bounds.
 
@@ -199,7 +220,7 @@ class MatchedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             upper,
             coverage=float(wanted) if isinstance(wanted, Real) else levels_from(wanted),
             target_names=self.target_names_,
-            index=getattr(X, "index", None),
+            index=getattr(X, "index", None) if hasattr(X, "iloc") else None,  # a list has an `index` method
         )
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -220,8 +241,9 @@ class MatchedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _estimates(self, X: ArrayLike) -> list[Estimate]:
         check_is_fitted(self)
-        table = validate_data(self, X, reset=False, dtype=np.float64)
-        self.ensembles_[0].inputs.warn_if_far_outside(table, getattr(self, "feature_names_in_", None))
+        table = validate_data(self, X, reset=False).astype(np.float64)
+        seen = InputScaler.around([ensemble.inputs for ensemble in self.ensembles_])
+        seen.warn_if_far_outside(table, getattr(self, "feature_names_in_", None))
         device = device_from(self.device)
         return [ensemble.estimate(table, device) for ensemble in self.ensembles_]
 
@@ -239,13 +261,14 @@ class MatchedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _prepare(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None) -> Prepared:
         self._check_choices()
         self._fitted_levels = tuple(sorted(levels_from(self.coverage)))
-        self.target_names_ = target_names_of(y)
-        table, targets = validate_data(
-            self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_samples=2
-        )
+        table, targets = validate_data(self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        if targets.dtype.kind not in "biuf":
+            raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
+        self.target_names_ = target_names_of(y, targets)
         self._one_dimensional = targets.ndim == 1
-        group_of_row = None if groups is None else check_array(groups, ensure_2d=False, dtype=None)
-        check_consistent_length(table, group_of_row)
+        group_of_row = None if groups is None else column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
+        if group_of_row is not None and len(group_of_row) != len(table):
+            raise ValueError(f"groups must have one entry per row, got {len(group_of_row)} for {len(table)} rows")
         plan = Plan(
             levels=self._fitted_levels,
             folds=self.folds,
@@ -254,7 +277,7 @@ class MatchedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             calibration_size=self.calibration_size,
             unit_range=self.interval_loss == "paper",
         )
-        targets = targets.astype(np.float64).reshape(len(table), -1)
+        table, targets = table.astype(np.float64), targets.astype(np.float64).reshape(len(table), -1)
         return prepare(table, targets, group_of_row, plan, check_random_state(self.random_state))
 
     def _check_choices(self) -> None:
@@ -268,7 +291,7 @@ class MatchedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 f"calibration={self.calibration!r} needs folds, got folds=None; give folds=5, or calibration='split' "
                 "or None"
             )
-        if not 0 < self.calibration_size < 1:
+        if not _is_number(self.calibration_size) or not 0 < self.calibration_size < 1:
             raise ValueError(f"calibration_size must lie strictly between 0 and 1, got {self.calibration_size!r}")
         for name in ("mean_epochs", "interval_epochs", "max_rounds", "patience"):
             _check_count(name, getattr(self, name))
@@ -276,11 +299,11 @@ class MatchedRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             if getattr(self, name) != "auto":
                 _check_count(name, getattr(self, name), or_auto=True)
         for name in ("learning_rate", "steepness"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}")
+            if not _is_number(getattr(self, name)) or not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be a positive number, got {getattr(self, name)!r}")
         for name in ("noise_weight", "sharpness_weight"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
+            if not _is_number(getattr(self, name)) or not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be a number of at least 0, got {getattr(self, name)!r}")
 
     # Building and running.
 
@@ -357,7 +380,8 @@ def fit_together(
     Parameters
     ----------
     models : sequence of MatchedRegressor
-        Alike in everything but `random_state` and the values in `coverage`.
+        Alike in everything but `random_state` and the values in `coverage`. The first model's seed draws the weights
+        and batches of the whole stack, so a model fitted with others differs in its bits from the same model alone.
     tables : sequence of (X, y, groups)
         One per model, alike in the number of columns and targets; groups may be None.
     """
@@ -374,8 +398,10 @@ def fit_together(
 def _fit_together(
     models: Sequence[MatchedRegressor], tables: Sequence[tuple[ArrayLike, ArrayLike, ArrayLike | None]]
 ) -> None:
+    _check_alike(models, tables)
     prepared = [model._prepare(*table) for model, table in zip(models, tables, strict=True)]
     jobs = [job for p in prepared for job in p.jobs]
+    _check_stackable(jobs)
     training = models[0]._training(max(len(job.y) for job in jobs))
     with (
         seeded(prepared[0].seed, training.device),
@@ -388,6 +414,32 @@ def _fit_together(
         part = slice(start, start + len(p.jobs))
         model._finish(p, trained[part], record, part)
         start = part.stop
+
+
+def _check_alike(models: Sequence[MatchedRegressor], tables: Sequence[Any]) -> None:
+    if len(models) != len(tables) or not models:
+        raise ValueError(f"fit_together needs one table (X, y, groups) per model, got {len(tables)} for {len(models)}")
+    first = models[0]
+    for name in TRAINED_ALIKE:
+        for model in models:
+            if getattr(model, name) is not getattr(first, name) and getattr(model, name) != getattr(first, name):
+                raise ValueError(
+                    f"models that are fitted together must have the same {name}, got {getattr(first, name)!r} and "
+                    f"{getattr(model, name)!r}; fit them one by one"
+                )
+
+
+def _check_stackable(jobs: Sequence[Job]) -> None:
+    shapes = {(tuple(job.x.shape[1:]), job.y.shape[1], len(job.coverage), len(job.trains)) for job in jobs}
+    if len(shapes) > 1:
+        got = " beside ".join(
+            f"{x[0]} columns, {n_targets} targets, {n_levels} levels and {n_members} members"
+            for x, n_targets, n_levels, n_members in sorted(shapes)
+        )
+        raise ValueError(
+            "tables that are fitted together must be alike in columns, targets, levels and members, got "
+            f"{got}; the members are alike where repeats is a number"
+        )
 
 
 @contextmanager
@@ -403,6 +455,10 @@ def _progress(model: MatchedRegressor, max_rounds: int) -> Iterator[Callable[[Me
             )
 
         yield show
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _check_count(name: str, value: Any, *, or_auto: bool = False) -> None:

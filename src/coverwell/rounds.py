@@ -18,6 +18,8 @@ __all__ = ["Round", "rounds_of"]
 class Round:
     """One round of Algorithm 1, measured on rows that the members did not train on, in the target's units.
 
+    With `folds=None` nobody is left out, and the measures are those of the training rows.
+
     Each number is a float, or an array over targets (`rmse`) or over targets and levels where there are several.
     """
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ConstantDataWarning", "ExtrapolationWarning", "InputScaler", "TargetScaler"]
+__all__ = ["ConstantDataWarning", "ExtrapolationWarning", "InputScaler", "TargetScaler", "varies"]
 
 Table = NDArray[np.float64]
 
@@ -25,7 +26,8 @@ class ConstantDataWarning(UserWarning):
 class InputScaler:
     """Each input minus its mean, over its standard deviation, bounded to the range seen in training.
 
-    A network is free to say anything outside that range, so it is not asked there.
+    A network is free to say anything outside that range, so it is not asked there. Values beyond it by more than its
+    width bring a warning as well.
     """
 
     centre: Table
@@ -37,7 +39,13 @@ class InputScaler:
     def of(cls, X: Table) -> InputScaler:
         """The scaler of these training rows, shape `(row, ...)`."""
         spread = X.std(axis=0)
-        return cls(X.mean(axis=0), np.where(_varies(X), spread, 1.0), X.min(axis=0), X.max(axis=0))
+        return cls(X.mean(axis=0), np.where(varies(X), spread, 1.0), X.min(axis=0), X.max(axis=0))
+
+    @classmethod
+    def around(cls, scalers: Sequence[InputScaler]) -> InputScaler:
+        """The first scaler with the range of all: what teams that saw different rows have seen together."""
+        low, high = np.min([s.low for s in scalers], axis=0), np.max([s.high for s in scalers], axis=0)
+        return replace(scalers[0], low=low, high=high)
 
     def transform(self, X: Table) -> Table:
         return (np.clip(X, self.low, self.high) - self.centre) / self.spread
@@ -69,7 +77,7 @@ class TargetScaler:
     def of(cls, y: Table, *, unit_range: bool) -> TargetScaler:
         """The scaler of these training targets, shape `(row, target)`."""
         centre, spread = (y.min(axis=0), np.ptp(y, axis=0)) if unit_range else (y.mean(axis=0), y.std(axis=0))
-        return cls(centre, np.where(_varies(y), spread, 1.0))
+        return cls(centre, np.where(varies(y), spread, 1.0))
 
     def transform(self, y: Table) -> Table:
         return (y - self.centre) / self.spread
@@ -78,7 +86,7 @@ class TargetScaler:
         return y * self.spread + self.centre
 
 
-def _varies(values: Table) -> NDArray[np.bool_]:
+def varies(values: Table) -> NDArray[np.bool_]:
     """Which columns have more than one value; their standard deviation may round to zero or be rounding alone."""
     varies: NDArray[np.bool_] = (np.ptp(values, axis=0) > 0) & (values.std(axis=0) > 0)
     return varies

@@ -21,6 +21,8 @@ MOST_ROWS_PER_EPOCH = 20_000
 # processor's cache, many enough to keep a GPU busy), and at least how many rows.
 CPU_CHUNK, GPU_CHUNK = 2**16, 2**22
 FEWEST_ROWS = 64
+# The largest key of a shuffle; whole numbers are sorted faster than floats.
+LAST = 2**31 - 1
 # Floating-point operations of one step below which a second thread waits more than it works.
 SMALL_STEP = 4e9
 
@@ -41,8 +43,8 @@ class Minibatches:
 
     def epoch(self) -> Iterator[Int[Tensor, "member batch"]]:
         """Batches of equal size that pass once over the rows; a member with fewer rows starts over."""
-        keys = torch.rand(self.trains.shape, device=self.trains.device)
-        keys.masked_fill_(~self.trains, 2.0)  # rows of others sort behind all of one's own
+        keys = torch.randint(LAST, self.trains.shape, dtype=torch.int32, device=self.trains.device)
+        keys.masked_fill_(~self.trains, LAST)  # rows of others sort behind all of one's own
         order = keys.argsort(dim=1)
         places = torch.arange(self.n_steps * self.batch_size, device=order.device)
         rows = order.gather(1, places % self.counts)

@@ -42,7 +42,7 @@ def test_a_split_by_group_keeps_groups_whole_80_to_20():
 def test_as_published_leaves_nothing_out_and_calibrates_nothing_afterwards():
     model = MatchedRegressor(0.9, **AS_PUBLISHED)
     assert (model.folds, model.interval_loss, model.calibration, model.max_rounds) == (None, "paper", None, 50)
-    assert model.network == MLP(hidden=128, layers=5, dropout=0.0, bins=0)
+    assert model.network == MLP(hidden=64, layers=5, dropout=0.0, bins=0)
     assert (model.noise_weight, model.sharpness_weight, model.mean_epochs, model.interval_epochs) == (0.1, 0.3, 10, 10)
 
 

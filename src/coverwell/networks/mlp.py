@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Integral
 
 import torch
 from jaxtyping import Bool, Float
@@ -112,8 +113,10 @@ class MLP:
     bins: int = 16
 
     def __post_init__(self) -> None:
-        if self.hidden < 1 or self.layers < 1 or self.bins < 0:
-            raise ValueError(f"hidden and layers must be at least 1 and bins at least 0, got {self}")
+        for name, least in (("hidden", 1), ("layers", 1), ("bins", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
 
