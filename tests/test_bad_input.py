@@ -1,0 +1,521 @@
+"""What is refused, in which words, and that nothing half-fitted is left behind."""
+
+import copy
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import KFold, LeaveOneGroupOut, PredefinedSplit, TimeSeriesSplit
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+
+from coverwell import MLP, MatchedRegressor, SigmaFit
+from coverwell.scaling import ConstantDataWarning, ExtrapolationWarning
+from coverwell.training import NonFiniteLossError
+
+N = 60
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 3))
+Y = X[:, 0] + 0.3 * RNG.normal(size=N)
+GROUPS = np.repeat(np.arange(12), 5)
+
+
+def unfitted(**changes):
+    """A small model; parameters are set as `set_params` does, which takes anything and leaves the checks to `fit`."""
+    model = MatchedRegressor(network=MLP(hidden=8, layers=3, bins=4), folds=3, repeats=1, max_rounds=2, random_state=0)
+    return model.set_params(mean_epochs=2, interval_epochs=2).set_params(**changes)
+
+
+def spoilt(values, value):
+    """A copy with one bad value, or a copy of objects where it does not fit in."""
+    values = values.copy() if isinstance(value, float) else values.astype(object)
+    values[(7,) * values.ndim if values.ndim == 1 else (7, 1)] = value
+    return values
+
+
+def assert_unfitted(model):
+    with pytest.raises(NotFittedError):
+        check_is_fitted(model)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    with pytest.raises(NotFittedError):
+        model.predict_interval(X)
+    learned = set(vars(model)) - set(model.get_params())
+    assert not learned
+
+
+@pytest.fixture(scope="module")
+def fitted_once():
+    return unfitted().fit(X, Y)
+
+
+@pytest.fixture
+def fitted(fitted_once):
+    return copy.deepcopy(fitted_once)
+
+
+# Tables and targets --------------------------------------------------------------------------------------------------
+
+BAD_DATA = {
+    "NaN in X": (spoilt(X, np.nan), Y, ValueError, "Input X contains NaN"),
+    "infinity in X": (spoilt(X, np.inf), Y, ValueError, "Input X contains infinity"),
+    "NaN in y": (X, spoilt(Y, np.nan), ValueError, "Input y contains NaN"),
+    "infinity in y": (X, spoilt(Y, -np.inf), ValueError, "Input y contains infinity"),
+    "a word in X": (spoilt(X, "red"), Y, ValueError, "could not convert string to float: 'red'"),
+    "strings in X": (np.full((N, 3), "red"), Y, ValueError, "strings.*[Cc]onvert your data to numeric"),
+    "numbers as strings in X": (X.astype(str), Y, ValueError, "strings.*[Cc]onvert your data to numeric"),
+    "a column of words": (
+        pd.DataFrame(X, columns=list("abc")).assign(d="red"),
+        Y,
+        ValueError,
+        "could not convert string to float: 'red'",
+    ),
+    "a word in y": (X, spoilt(Y, "red"), ValueError, "could not convert string to float: 'red'"),
+    "strings in y": (X, np.full(N, "red"), ValueError, "y must hold numbers, got <U3; convert it first"),
+    "numbers as strings in y": (X, Y.astype(str), ValueError, "y must hold numbers"),
+    "dates in y": (X, pd.date_range("2020", periods=N).to_numpy(), ValueError, "y must hold numbers, got datetime64"),
+    "complex numbers": (X, Y + 1j, ValueError, "Complex data not supported"),
+    "no rows": (X[:0], Y[:0], ValueError, r"0 sample\(s\).*minimum of 2"),
+    "no columns": (X[:, :0], Y, ValueError, r"0 feature\(s\).*minimum of 1"),
+    "one row": (X[:1], Y[:1], ValueError, r"1 sample\(s\).*minimum of 2"),
+    "one column as a vector": (X[:, 0], Y, ValueError, "Expected 2D array, got 1D array"),
+    "X of three axes": (X[:, :, None], Y, ValueError, "dim 3, while dim <= 2"),
+    "y of three axes": (X, Y[:, None, None], ValueError, "dim 3, while dim <= 2"),
+    "y of another length": (X, Y[:-1], ValueError, r"inconsistent numbers of samples: \[60, 59\]"),
+    "X too large to square": (1e200 * X, Y, ValueError, r"X must lie within 1e\+150 of zero"),
+    "y too large to square": (X, 1e200 * Y, ValueError, r"y must lie within 1e\+150 of zero"),
+    "fewer rows than folds": (X[:2], Y[:2], ValueError, "folds=3 needs at least as many rows, got 2"),
+    "too few rows for the level": (X[:8], Y[:8], ValueError, "coverage 0.9 by ranks needs at least 9 rows, got 8"),
+}
+
+
+@pytest.mark.parametrize(("x", "y", "error", "said"), BAD_DATA.values(), ids=BAD_DATA.keys())
+def test_bad_data_is_refused(x, y, error, said):
+    model = unfitted()
+    with pytest.raises(error, match=said):
+        model.fit(x, y)
+    assert_unfitted(model)
+
+
+@pytest.mark.parametrize(("x", "y", "error", "said"), BAD_DATA.values(), ids=BAD_DATA.keys())
+def test_a_failing_refit_leaves_a_fitted_model_unfitted(fitted, x, y, error, said):
+    with pytest.raises(error, match=said):
+        fitted.fit(x, y)
+    assert_unfitted(fitted)
+
+
+@pytest.mark.parametrize(
+    ("changes", "groups", "said"),
+    [
+        ({"folds": 61}, None, "folds=61 needs at least as many rows, got 60; give fewer folds or more rows"),
+        ({"folds": 13}, GROUPS, "folds=13 needs at least as many groups, got 12; give fewer folds or more groups"),
+        ({"folds": 50, "calibration": "split"}, None, "folds=50 needs at least as many rows, got 48"),
+        ({"folds": 12, "calibration": "cv+"}, GROUPS, "folds=12 needs at least as many groups, got 11"),
+        ({"calibration": "split"}, GROUPS * 0, "at least 2 groups, got 1"),
+        ({}, GROUPS[:-1], "groups must have one entry per row, got 59 for 60 rows"),
+        ({}, np.where(GROUPS == 3, np.nan, GROUPS), "contains NaN"),
+        ({}, np.stack([GROUPS, GROUPS], axis=1), "1d array"),
+        ({"folds": LeaveOneGroupOut()}, None, "'groups' parameter should not be None"),
+        ({"folds": PredefinedSplit(GROUPS % 3), "calibration": "cv+"}, None, "the given folds are fixed"),
+        ({"folds": list(KFold(3).split(X)), "calibration": "split"}, None, "the given folds are fixed"),
+        ({"folds": TimeSeriesSplit(3), "calibration": "cv+"}, None, "leave every row out exactly once"),
+        ({"coverage": 0.99}, None, "0.99 by ranks needs at least 99 rows, got 60.*calibration=None"),
+        ({"coverage": 0.95, "calibration": "split"}, None, "keeps 12 of 60 rows: .*needs at least 19 rows, got 12"),
+        ({"folds": None}, None, "calibration='cross' needs folds, got folds=None; give folds=5"),
+        ({"folds": None, "calibration": "cv+"}, None, r"calibration='cv\+' needs folds"),
+    ],
+)
+def test_folds_groups_and_levels_that_the_rows_do_not_allow_are_refused(changes, groups, said):
+    model = unfitted(**changes)
+    with pytest.raises(ValueError, match=said):
+        model.fit(X, Y, groups=groups)
+    assert_unfitted(model)
+
+
+# Choices -------------------------------------------------------------------------------------------------------------
+
+SHARE = "strictly between 0 and 1"
+BAD_CHOICES = [
+    ("coverage", 0.0, ValueError, f"{SHARE}, got 0.0"),
+    ("coverage", 1.0, ValueError, f"{SHARE}, got 1.0"),
+    ("coverage", 90, ValueError, f"{SHARE}, got 90"),
+    ("coverage", -0.1, ValueError, SHARE),
+    ("coverage", float("nan"), ValueError, SHARE),
+    ("coverage", None, ValueError, SHARE),
+    ("coverage", "high", ValueError, f"{SHARE}, got 'high'"),
+    ("coverage", [0.5, 1.2], ValueError, f"{SHARE}, got 1.2"),
+    ("coverage", [0.9, 0.5, 0.9], ValueError, "must not hold a level twice"),
+    ("coverage", [], ValueError, "at least one level"),
+    ("matching", "gamma", ValueError, "'sigma', 'iqr', None or an object .*got 'gamma'"),
+    ("matching", SigmaFit, TypeError, "pass an instance, not a class"),
+    ("network", nn.Linear(3, 2), TypeError, "got a module: every member needs one of its own"),
+    ("network", lambda n_features, n_outputs: "net", TypeError, "must give a torch.nn.Module when called, got str"),
+    ("interval_network", nn.Linear(3, 2), TypeError, "got a module: every member needs one of its own"),
+    ("folds", "five", ValueError, "a whole number, a scikit-learn splitter or None, got 'five'"),
+    ("folds", 5.0, ValueError, "a whole number, a scikit-learn splitter or None, got 5.0"),
+    ("folds", KFold, ValueError, r"a splitter, not its class; write KFold\(...\)"),
+    ("folds", 1, ValueError, "at least 2, a splitter, or None, got 1"),
+    ("repeats", "many", ValueError, "'auto' or a whole number of at least 1, got 'many'"),
+    ("repeats", 0, ValueError, "'auto' or a whole number of at least 1, got 0"),
+    ("repeats", 1.5, ValueError, "'auto' or a whole number of at least 1, got 1.5"),
+    ("interval_loss", "winkler", ValueError, "must be 'quantile' or 'paper', got 'winkler'"),
+    ("interval_loss", None, ValueError, "must be 'quantile' or 'paper', got None"),
+    ("calibration", "jackknife", ValueError, "must be one of .*'cross'.* got 'jackknife'"),
+    ("calibration", True, ValueError, "must be one of"),
+    ("calibration_size", 0.0, ValueError, SHARE),
+    ("calibration_size", 1, ValueError, SHARE),
+    ("calibration_size", "some", ValueError, f"{SHARE}, got 'some'"),
+    ("noise_weight", -0.1, ValueError, "a number of at least 0, got -0.1"),
+    ("noise_weight", "some", ValueError, "a number of at least 0, got 'some'"),
+    ("sharpness_weight", float("nan"), ValueError, "a number of at least 0, got nan"),
+    ("steepness", 0.0, ValueError, "a positive number, got 0.0"),
+    ("steepness", "steep", ValueError, "a positive number, got 'steep'"),
+    ("learning_rate", 0, ValueError, "a positive number, got 0"),
+    ("learning_rate", "fast", ValueError, "a positive number, got 'fast'"),
+    ("learning_rate", None, ValueError, "a positive number, got None"),
+    ("mean_epochs", 0, ValueError, "a whole number of at least 1, got 0"),
+    ("interval_epochs", "ten", ValueError, "a whole number of at least 1, got 'ten'"),
+    ("max_rounds", 2.0, ValueError, "a whole number of at least 1, got 2.0"),
+    ("max_rounds", True, ValueError, "a whole number of at least 1, got True"),
+    ("patience", -1, ValueError, "a whole number of at least 1, got -1"),
+    ("batch_size", "big", ValueError, "'auto' or a whole number of at least 1, got 'big'"),
+    ("batch_size", 0, ValueError, "'auto' or a whole number of at least 1, got 0"),
+    ("device", "abacus", ValueError, "device must be 'auto', 'cpu', 'cuda' or another .*got 'abacus'"),
+    ("random_state", "lucky", ValueError, "'lucky' cannot be used to seed"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "error", "said"), BAD_CHOICES)
+def test_a_bad_choice_is_refused_by_fit(name, value, error, said):
+    model = unfitted(**{name: value})
+    with pytest.raises(error, match=said) as caught:
+        model.fit(X, Y)
+    if name not in ("interval_network", "random_state"):
+        assert str(caught.value).startswith(name)
+    assert_unfitted(model)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_refused():
+    model = unfitted(device="cuda")
+    with pytest.raises(ValueError, match="not available here; use device='cpu' or 'auto'"):
+        model.fit(X, Y)
+    assert_unfitted(model)
+
+
+@pytest.mark.parametrize("recipe", [{"hidden": 0}, {"layers": 0}, {"bins": -1}, {"dropout": 1.0}, {"dropout": -0.1}])
+def test_an_impossible_recipe_is_refused_when_it_is_written(recipe):
+    with pytest.raises(ValueError, match="must"):
+        MLP(**recipe)
+
+
+def test_groups_that_a_splitter_ignores_are_a_warning():
+    with pytest.warns(UserWarning, match="groups parameter is ignored by KFold"):
+        unfitted(folds=KFold(3)).fit(X, Y, groups=GROUPS)
+
+
+# Networks and losses -------------------------------------------------------------------------------------------------
+
+
+def one_too_many(n_features, n_outputs):
+    return nn.Linear(n_features, n_outputs + 1)
+
+
+def flat(n_features, n_outputs):
+    return nn.Sequential(nn.Linear(n_features, n_outputs), nn.Flatten(0))
+
+
+@pytest.mark.parametrize("network", [one_too_many, flat])
+@pytest.mark.parametrize("name", ["network", "interval_network"])
+def test_a_network_of_the_wrong_output_size_is_refused(network, name):
+    model = unfitted(**{name: network})
+    with pytest.raises(ValueError, match=r"must map .*to \(batch, 2\).*let its last layer have n_outputs = 2 units"):
+        model.fit(X, Y)
+    assert_unfitted(model)
+
+
+class Blind(nn.Module):
+    """Says NaN."""
+
+    def __init__(self, n_features, n_outputs):
+        super().__init__()
+        self.linear = nn.Linear(n_features, n_outputs)
+
+    def forward(self, x):
+        return self.linear(x) / 0 * 0
+
+
+class Hopeless(SigmaFit):
+    """A strategy whose loss is infinite."""
+
+    def loss(self, outputs, y, target):
+        return super().loss(outputs, y, target) + torch.inf
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"learning_rate": 1e12, "mean_epochs": 10},
+        {"network": Blind},
+        {"interval_network": Blind},
+        {"matching": Hopeless()},
+    ],
+)
+@pytest.mark.parametrize("calibration", ["cross", "cv+"])
+def test_a_loss_that_is_not_finite_stops_training(fitted, changes, calibration):
+    for model in (unfitted(), fitted):
+        model.set_params(calibration=calibration, **changes)
+        with pytest.raises(NonFiniteLossError, match="NaN or infinite in training; lower learning_rate, or look for"):
+            model.fit(X, Y)
+        assert_unfitted(model)
+    assert issubclass(NonFiniteLossError, FloatingPointError)
+
+
+# Ctrl-C --------------------------------------------------------------------------------------------------------------
+
+
+class Interrupted(SigmaFit):
+    """A strategy in whose loss somebody presses Ctrl-C."""
+
+    def __init__(self, after):
+        super().__init__()
+        object.__setattr__(self, "left", after)
+
+    def loss(self, outputs, y, target):
+        object.__setattr__(self, "left", self.left - 1)
+        if self.left < 0:
+            raise KeyboardInterrupt
+        return super().loss(outputs, y, target)
+
+
+class InterruptedNetwork(nn.Linear):
+    """A network during whose predictions somebody presses Ctrl-C."""
+
+    def forward(self, x):
+        if not self.training:
+            raise KeyboardInterrupt
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("after", [0, 3, None])  # in the first round, in the second, or when I first speaks
+@pytest.mark.parametrize("calibration", ["cross", "cv+", "split"])
+def test_ctrl_c_leaves_the_model_unfitted_and_not_broken(fitted, after, calibration):
+    torch.manual_seed(3)
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    usual = {"matching": "sigma", "interval_network": None, "calibration": calibration}
+    for model in (unfitted(), fitted):
+        changes = {"interval_network": InterruptedNetwork} if after is None else {"matching": Interrupted(after)}
+        with pytest.raises(KeyboardInterrupt):
+            model.set_params(**usual | changes).fit(X, Y)
+        assert_unfitted(model)
+        assert_array_equal(torch.get_rng_state(), state)
+        assert torch.get_num_threads() == threads
+        model.set_params(**usual).fit(X, Y)
+        assert_array_equal(model.predict(X), unfitted(**usual).fit(X, Y).predict(X))
+
+
+# After fitting -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["predict", "predict_interval"])
+def test_an_unfitted_model_says_so(verb):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(unfitted(), verb)(X)
+
+
+@pytest.mark.parametrize("verb", ["predict", "predict_interval"])
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (X[:, :2], "X has 2 features, but MatchedRegressor is expecting 3 features"),
+        (np.hstack([X, X]), "X has 6 features, but MatchedRegressor is expecting 3 features"),
+        (spoilt(X, np.nan), "Input X contains NaN"),
+        (spoilt(X, np.inf), "Input X contains infinity"),
+        (X.astype(str), "strings.*[Cc]onvert your data to numeric"),
+        (X[0], "Expected 2D array, got 1D array"),
+        (X[:0], r"0 sample\(s\)"),
+    ],
+)
+def test_bad_rows_at_prediction_are_refused_and_the_model_stays(fitted_once, verb, x, said):
+    before = fitted_once.predict(X)
+    with pytest.raises(ValueError, match=said):
+        getattr(fitted_once, verb)(x)
+    assert_array_equal(fitted_once.predict(X), before)
+
+
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [
+        (0.5, r"coverage \[0.5\] was not fitted; the fitted levels are \[0.9\].*fit with the level in coverage="),
+        ([0.9, 0.5, 0.8], r"coverage \[0.5, 0.8\] was not fitted"),
+        ([0.9, 0.9], "must not hold a level twice"),
+        (1.5, SHARE),
+        ([], "at least one level"),
+    ],
+)
+def test_a_level_that_was_not_fitted_is_refused(fitted_once, level, said):
+    with pytest.raises(ValueError, match=said):
+        fitted_once.predict_interval(X, coverage=level)
+
+
+def test_joint_boxes_need_ranks():
+    model = unfitted(calibration=None).fit(X, np.stack([Y, Y], axis=1))
+    with pytest.raises(ValueError, match="fit with a calibration other than None"):
+        model.predict_interval(X, joint=True)
+
+
+# What is warned about ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calibration", ["cross", "cv+", "split", None])
+def test_a_constant_target_is_fitted_with_a_warning(calibration):
+    model = unfitted(calibration=calibration, mean_epochs=10, interval_epochs=10, max_rounds=5)
+    with pytest.warns(ConstantDataWarning, match="y is constant"):
+        model.fit(X, np.full(N, 1000.0))
+    interval = model.predict_interval(X)
+    assert interval.contains(np.full(N, 1000.0)).mean() > 0.8
+    assert interval.width.mean() < 0.5
+    assert np.abs(model.predict(X) - 1000).max() < 0.5
+
+
+def test_one_constant_target_beside_another_is_fitted_with_a_warning():
+    model = unfitted(max_rounds=5, mean_epochs=10)
+    with pytest.warns(ConstantDataWarning, match="y is constant"):
+        model.fit(X, np.stack([Y, np.zeros(N)], axis=1))
+    for joint in (False, True):
+        assert np.isfinite(model.predict_interval(X, joint=joint).width).all()
+
+
+def test_constant_columns_are_fitted_with_a_warning_and_say_nothing():
+    constant = np.hstack([X, np.full((N, 2), 7.0)])
+    model = unfitted()
+    with pytest.warns(ConstantDataWarning, match=r"2 of 5 columns of X are constant .*column 3"):
+        model.fit(constant, Y)
+    y_hat = model.predict(constant)
+    other = constant.copy()
+    other[:, 4] = 8.0
+    with pytest.warns(ExtrapolationWarning, match="60 of 60 rows lie far outside .*column 4"):
+        assert_array_equal(model.predict(other), y_hat)
+
+
+def test_an_extreme_value_is_drawn_to_the_border_with_a_warning(fitted_once):
+    border, extreme = X.copy(), X.copy()
+    border[:4, 1] = X[:, 1].max()
+    extreme[:4, 1] = [1e3, 1e10, 1e100, 1e300]
+    expected = fitted_once.predict(border)
+    with pytest.warns(ExtrapolationWarning, match=r"4 of 60 rows .*in column 1.* no interval is to be trusted there"):
+        assert_array_equal(fitted_once.predict(extreme), expected)
+    with pytest.warns(ExtrapolationWarning, match="column 1"):
+        width = fitted_once.predict_interval(extreme).width
+    assert_array_equal(width, fitted_once.predict_interval(border).width)
+
+
+def test_the_warning_about_an_extreme_value_names_the_column():
+    table = pd.DataFrame(X, columns=["rooms", "age", "tax"])
+    model = unfitted().fit(table, Y)
+    with pytest.warns(ExtrapolationWarning, match="in tax"):
+        model.predict(table.assign(tax=1e6))
+
+
+def test_values_just_outside_are_no_reason_to_warn(fitted_once):
+    span = np.ptp(X, axis=0)
+    fitted_once.predict(np.stack([X.max(axis=0) + 0.9 * span, X.min(axis=0) - 0.9 * span]))
+
+
+# Wrong types, which the shape checks of this test run would refuse before our own -------------------------------------
+
+SCRIPT = """
+import json, warnings
+import numpy as np
+from scipy import sparse
+from coverwell import MLP, MatchedRegressor
+
+warnings.simplefilter("error")
+rng = np.random.default_rng(0)
+X = rng.normal(size=(60, 3))
+y = X[:, 0] + rng.normal(size=60)
+MODEL = {"network": MLP(hidden=4, layers=2), "folds": 2, "repeats": 1, "max_rounds": 1}
+DATA = {"sparse X": (sparse.csr_matrix(X), y), "no X": (None, y), "no y": (X, None)}
+CHOICES = {
+    "matching": 3,
+    "network": "mlp",
+    "interval_network": 3,
+    "coverage": "high",
+    "interval_loss": None,
+    "calibration_size": "some",
+    "max_rounds": "ten",
+    "device": "abacus",
+}
+answers = {}
+
+
+def note(name, model, act):
+    try:
+        act()
+    except Exception as error:
+        learned = sorted(set(vars(model)) - set(model.get_params()))
+        answers[name] = [type(error).__name__, str(error), learned]
+
+
+for name, (bad_X, bad_y) in DATA.items():
+    model = MatchedRegressor(**MODEL).fit(X, y)
+    note(name, model, lambda: model.fit(bad_X, bad_y))
+for name, value in CHOICES.items():
+    model = MatchedRegressor(**MODEL | {name: value})
+    note(name, model, lambda: model.fit(X, y))
+model = MatchedRegressor(**MODEL).fit(X, y)
+note("level", model, lambda: model.predict_interval(X, coverage="high"))
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    model.predict(1000 * X)
+    model.predict_interval(1000 * X)
+answers["places"] = [warning.filename for warning in caught]
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("sparse X", "TypeError", "Sparse data was passed for X, but dense data is required"),
+        ("no X", "ValueError", "Expected 2D array, got scalar array"),
+        ("no y", "ValueError", "requires y to be passed, but the target y is None"),
+        ("matching", "TypeError", "matching must have the methods n_outputs, mean and loss .*got 3"),
+        ("network", "TypeError", r"network must be a recipe such as MLP\(...\) or a function .*got 'mlp'"),
+        ("interval_network", "TypeError", r"network must be a recipe such as MLP\(...\) or a function .*got 3"),
+        ("coverage", "ValueError", f"coverage must lie {SHARE}, got 'high'"),
+        ("interval_loss", "ValueError", "interval_loss must be 'quantile' or 'paper', got None"),
+        ("calibration_size", "ValueError", f"calibration_size must lie {SHARE}, got 'some'"),
+        ("max_rounds", "ValueError", "max_rounds must be a whole number of at least 1, got 'ten'"),
+        ("device", "ValueError", "device must be 'auto', 'cpu', 'cuda' or another .*got 'abacus'"),
+    ],
+)
+def test_a_wrong_type_is_refused_in_our_words(answers, name, error, said):
+    kind, message, learned = answers[name]
+    assert kind == error
+    assert re.search(said, message)
+    assert learned == []
+
+
+def test_a_wrong_type_at_prediction_is_refused_and_the_model_stays(answers):
+    kind, message, learned = answers["level"]
+    assert (kind, message) == ("ValueError", f"coverage must lie {SHARE}, got 'high'")
+    assert "ensembles_" in learned
+
+
+def test_the_warning_about_an_extreme_value_points_at_the_callers_line(answers):
+    assert answers["places"] == ["<string>", "<string>"]

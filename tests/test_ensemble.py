@@ -1,0 +1,186 @@
+import copy
+import pickle
+import warnings
+from dataclasses import replace
+from functools import partial
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.model_selection import TimeSeriesSplit
+from torch import nn
+
+from coverwell import MLP, SigmaFit
+from coverwell.algorithm import Recipe
+from coverwell.ensemble import ROWS_AT_A_TIME, Ensemble, Training, train_together
+from coverwell.losses import quantile_interval_loss
+from coverwell.matching import Unmatched
+from coverwell.networks.team import FactoryNetwork, LoopTeam
+from coverwell.preparation import Plan, prepare
+from coverwell.scaling import InputScaler, TargetScaler
+
+CPU = torch.device("cpu")
+SMALL = MLP(hidden=8, layers=3, bins=4)
+Z80 = 1.2815515655446004  # z of 80 %
+
+
+class Says(nn.Module):
+    """The same numbers for every row."""
+
+    def __init__(self, *numbers):
+        super().__init__()
+        self.numbers = nn.Parameter(torch.tensor(numbers))
+
+    def forward(self, x):
+        return self.numbers.expand(len(x), -1)
+
+
+def team_of(*members):
+    return LoopTeam([Says(*numbers) for numbers in members], len(members[0])).double()
+
+
+def identity_inputs(n_features=1):
+    wide = np.full(n_features, 1e9)
+    return InputScaler(np.zeros(n_features), np.ones(n_features), -wide, wide)
+
+
+def prepared_table(n_rows=60, *, seed=0, n_targets=1, **changes):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 3))
+    y = 7 + X[:, :1] + 0.3 * rng.normal(size=(n_rows, n_targets))
+    plan = {"levels": (0.8,), "folds": 3, "repeats": 1, "calibration": None, "calibration_size": 0.2} | changes
+    return prepare(X, y, None, Plan(**plan, unit_range=False), np.random.RandomState(seed))
+
+
+def training_of(network=SMALL, **changes):
+    recipe = Recipe(
+        matching=SigmaFit(),
+        interval_loss=partial(quantile_interval_loss, steepness=40.0),
+        max_rounds=2,
+        mean_epochs=3,
+        interval_epochs=3,
+        patience=9,
+    )
+    usual = {"recipe": recipe, "batch_size": 32, "learning_rate": 0.01, "memory": 0.8, "device": CPU}
+    return Training(mean_network=network, interval_network=network, **usual | changes)
+
+
+def train(jobs, training, seed=0):
+    torch.manual_seed(seed)
+    return train_together(jobs, training, lambda measures: None)
+
+
+def ensemble_of(prepared, trained):
+    scale = trained.scale.double().numpy()
+    return Ensemble(
+        trained.mean_team, trained.interval_team, SigmaFit(), (0.8,), scale, prepared.inputs[0], prepared.targets[0]
+    )
+
+
+def test_an_estimate_is_the_average_of_the_members_in_the_users_units():
+    # Means 1 and 3 average to 2, in units of 10 around 100: 120. Outputs of 0 reach z = 1.28155 of the scale 0.5 on
+    # both sides, in units of 10: 6.40776.
+    ensemble = Ensemble(
+        team_of((1.0,), (3.0,)),
+        team_of((0.0, 0.0), (0.0, 0.0)),
+        Unmatched(),
+        (0.8,),
+        np.array([0.5]),
+        identity_inputs(),
+        TargetScaler(np.array([100.0]), np.array([10.0])),
+    )
+    estimate = ensemble.estimate(np.zeros((4, 1)), CPU)
+    assert_allclose(estimate.mean, np.full((4, 1), 120.0))
+    assert_allclose(estimate.reach, np.full((4, 1, 2, 1), 10 * 0.5 * Z80))
+    assert estimate.mean.dtype == estimate.reach.dtype == np.float64
+
+
+def test_rows_are_estimated_in_parts_that_fit_together():
+    prepared = prepared_table()
+    (trained,), _ = train(prepared.jobs, training_of())
+    ensemble = ensemble_of(prepared, trained)
+    X = np.random.default_rng(1).normal(size=(ROWS_AT_A_TIME + 7, 3))
+    whole = ensemble.estimate(X, CPU)
+    last = ensemble.estimate(X[-9:], CPU)
+    assert whole.mean.shape == (len(X), 1)
+    assert_allclose(whole.mean[-9:], last.mean, rtol=1e-12)
+    assert_allclose(whole.reach[-9:], last.reach, rtol=1e-12)
+
+
+def test_what_members_say_about_their_own_rows_is_what_the_ensemble_says():
+    prepared = prepared_table(n_targets=2)
+    (trained,), record = train(prepared.jobs, training_of())
+    estimate = ensemble_of(prepared, trained).estimate(prepared.X, CPU)
+    scaler = prepared.targets[0]
+    assert trained.said.mean.shape == (3, 60, 2)
+    assert trained.said.reach.shape == (3, 60, 2, 2, 1)
+    assert_allclose(scaler.inverse(trained.said.mean.mean(axis=0)), estimate.mean, rtol=1e-5)
+    assert_allclose(trained.said.reach.mean(axis=0) * scaler.spread[:, None, None], estimate.reach, rtol=1e-4)
+    assert_array_equal(trained.scale, record.scale[0])
+
+
+@pytest.mark.parametrize("network", [SMALL, FactoryNetwork(nn.Linear)])
+def test_jobs_that_train_together_are_taken_apart_again(network):
+    parts = [prepared_table(60, seed=0), prepared_table(45, seed=1)]
+    trained, record = train([part.jobs[0] for part in parts], training_of(network))
+    assert len(record.n_rounds) == 2
+    for part, own in zip(parts, trained, strict=True):
+        assert own.mean_team.n_members == 3
+        assert own.said.mean.shape == (3, len(part.X), 1)  # without padding
+        estimate = ensemble_of(part, own).estimate(part.X, CPU)
+        assert_allclose(part.targets[0].inverse(own.said.mean.mean(axis=0)), estimate.mean, rtol=1e-5)
+
+
+def test_trained_teams_are_frozen_in_double_precision():
+    prepared = prepared_table()
+    (trained,), _ = train(prepared.jobs, training_of(MLP(hidden=8, dropout=0.5)))
+    for team in (trained.mean_team, trained.interval_team):
+        assert not team.training
+        assert all(p.dtype == torch.float64 and not p.requires_grad for p in team.parameters())
+
+
+def test_the_targets_of_a_row_do_not_touch_the_members_that_left_it_out():
+    """F_k has no way to see fold k; I_k sees it only through the residuals and widths of others."""
+    prepared = prepared_table()
+    (job,) = prepared.jobs
+    left_out = ~job.trains[0]
+    changed = replace(job, y=torch.where(left_out[:, None], job.y + 5, job.y))
+    recipe = replace(training_of().recipe, matching=Unmatched(), max_rounds=1)
+    (one,), _ = train([job], training_of(recipe=recipe))
+    (other,), _ = train([changed], training_of(recipe=recipe))
+    same, moved = (
+        [torch.equal(value, other.mean_team.state_of([m])[name]) for name, value in one.mean_team.state_of([m]).items()]
+        for m in (0, 1)
+    )
+    assert all(same)
+    assert not all(moved)
+
+
+def test_a_member_without_a_row_that_others_left_out_can_still_be_trained():
+    prepared = prepared_table(folds=TimeSeriesSplit(3))
+    (job,) = prepared.jobs
+    assert not (job.trains[0] & job.speaks.any(dim=0)).any()  # the first member knows the first rows only
+    (trained,), record = train([job], training_of())
+    assert torch.isfinite(record.scale).all()
+    assert np.isfinite(trained.said.reach).all()
+
+
+@pytest.mark.parametrize("how", ["pickle", "deepcopy", "joblib"])
+def test_a_copy_estimates_the_same_bits(how, tmp_path):
+    prepared = prepared_table()
+    (trained,), _ = train(prepared.jobs, training_of())
+    ensemble = ensemble_of(prepared, trained)
+    if how == "pickle":
+        other = pickle.loads(pickle.dumps(ensemble))
+    elif how == "deepcopy":
+        other = copy.deepcopy(ensemble)
+    else:
+        joblib.dump(ensemble, tmp_path / "ensemble")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # joblib warns about its own alignment
+            other = joblib.load(tmp_path / "ensemble", mmap_mode="r")  # arrays that cannot be written to
+    one, same = ensemble.estimate(prepared.X, CPU), other.estimate(prepared.X, CPU)
+    assert_array_equal(one.mean, same.mean)
+    assert_array_equal(one.reach, same.reach)

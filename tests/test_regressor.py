@@ -1,0 +1,650 @@
+import copy
+import hashlib
+import pickle
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    LeaveOneGroupOut,
+    PredefinedSplit,
+    ShuffleSplit,
+    TimeSeriesSplit,
+    cross_val_score,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+from torch.nn.functional import softplus
+
+from coverwell import MLP, IQRFit, MatchedRegressor, PredictionInterval, SigmaFit, fit_together
+from coverwell.datasets import synthetic
+from coverwell.experiments import AS_PUBLISHED
+from coverwell.matching import Unmatched
+
+SMALL = MLP(hidden=16, layers=3, bins=4)
+RNG = np.random.default_rng(0)
+N = 90
+X = RNG.uniform(size=(N, 3))
+Y = np.stack([np.sin(6 * X[:, 0]) + 0.2 * RNG.normal(size=N), 50 * X[:, 1] + 5 * RNG.normal(size=N)], axis=1)
+ONE, COLUMN = Y[:, 0], Y[:, :1]
+X_NEW = RNG.uniform(size=(25, 3)).clip(X.min(axis=0), X.max(axis=0))
+GROUPS = np.repeat(np.arange(18), 5)
+EPOCHS = {"mean_epochs": 3, "interval_epochs": 3}
+LONG = {"max_rounds": 15, "learning_rate": 0.02, "mean_epochs": 5, "interval_epochs": 2}
+CALIBRATIONS = ["cross", "cv+", "split", None]
+
+
+def unfitted(*coverage, **changes):
+    usual = {"network": SMALL, "folds": 3, "repeats": 1, "max_rounds": 2, "random_state": 0} | EPOCHS
+    return MatchedRegressor(*coverage, **usual | changes)
+
+
+def fitted(*coverage, y=ONE, x=X, groups=None, **changes):
+    return unfitted(*coverage, **changes).fit(x, y, groups=groups)
+
+
+def assert_usable(model, x=X_NEW, shape=(25,)):
+    """The model predicts finite numbers inside finite intervals."""
+    lower, upper = model.predict_interval(x)
+    y_hat = model.predict(x)
+    assert y_hat.shape == lower.shape == upper.shape == shape
+    assert np.isfinite(y_hat).all()
+    assert np.isfinite(upper - lower).all()
+    assert (lower < y_hat).all()
+    assert (y_hat < upper).all()
+
+
+def assert_same_bits(one, other, x=X_NEW):
+    assert_array_equal(one.predict(x), other.predict(x))
+    for bound, same in zip(one.predict_interval(x), other.predict_interval(x), strict=True):
+        assert_array_equal(bound, same)
+
+
+# Shapes and levels ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("y", "coverage", "shape"),
+    [
+        (ONE, 0.8, (25,)),
+        (ONE, [0.8], (25, 1)),
+        (ONE, (0.8, 0.5), (25, 2)),
+        (ONE, np.array([0.8, 0.5]), (25, 2)),
+        (COLUMN, 0.8, (25, 1)),
+        (COLUMN, [0.8], (25, 1, 1)),
+        (Y, 0.8, (25, 2)),
+        (Y, [0.5, 0.8, 0.9], (25, 2, 3)),
+    ],
+)
+@pytest.mark.parametrize("calibration", ["cross", "cv+"])
+def test_a_level_axis_comes_last_and_only_for_a_sequence(y, coverage, shape, calibration):
+    model = fitted(coverage, y=y, calibration=calibration)
+    interval = model.predict_interval(X_NEW)
+    assert isinstance(interval, PredictionInterval)
+    lower, upper = interval
+    assert lower.shape == upper.shape == interval.width.shape == shape
+    assert lower.dtype == upper.dtype == np.float64
+    y_hat = model.predict(X_NEW)
+    assert y_hat.shape == (25, *y.shape[1:])
+    assert y_hat.dtype == np.float64
+    assert interval.contains(y_hat).all()
+    assert interval.coverage == (coverage if isinstance(coverage, float) else tuple(coverage))
+
+
+@pytest.fixture(scope="module")
+def three_levels():
+    return fitted([0.8, 0.5, 0.9], y=Y)
+
+
+def test_levels_come_in_the_order_they_are_asked_for(three_levels):
+    lower, upper = three_levels.predict_interval(X_NEW)
+    for place, level in enumerate([0.8, 0.5, 0.9]):
+        alone = three_levels.predict_interval(X_NEW, coverage=level)
+        assert alone.coverage == level
+        assert_array_equal(alone.lower, lower[..., place])
+        assert_array_equal(alone.upper, upper[..., place])
+    pair = three_levels.predict_interval(X_NEW, coverage=[0.9, 0.5])
+    assert pair.coverage == (0.9, 0.5)
+    assert_array_equal(pair.lower, lower[..., [2, 1]])
+    single = three_levels.predict_interval(X_NEW, coverage=(0.9,))
+    assert_array_equal(single.upper, upper[..., [2]])
+
+
+def test_joint_boxes_choose_among_levels_too(three_levels):
+    lower, _ = three_levels.predict_interval(X_NEW, joint=True)
+    assert_array_equal(three_levels.predict_interval(X_NEW, 0.5, joint=True).lower, lower[..., 1])
+
+
+def test_joint_boxes_contain_all_targets_more_often_than_separate_intervals(three_levels):
+    together = three_levels.predict_interval(X, joint=True).contains(Y).all(axis=1).mean(axis=0)
+    apart = three_levels.predict_interval(X).contains(Y).all(axis=1).mean(axis=0)
+    assert (together > apart).all()
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+@pytest.mark.parametrize("matching", ["sigma", "iqr"])
+def test_intervals_are_nested_in_every_row(calibration, matching):
+    levels = [0.8, 0.2, 0.9, 0.5]
+    model = fitted(levels, matching, y=Y, calibration=calibration, calibration_size=0.4)
+    for joint in (False, True) if calibration else (False,):
+        lower, upper = model.predict_interval(np.vstack([X, X_NEW]), joint=joint)
+        inside_out = np.argsort(levels)
+        assert (np.diff(lower[..., inside_out]) <= 0).all()
+        assert (np.diff(upper[..., inside_out]) >= 0).all()
+
+
+def test_several_targets_are_predicted_each_in_its_own_unit():
+    model = fitted(y=Y, **LONG)
+    error = np.sqrt(((model.predict(X) - Y) ** 2).mean(axis=0))
+    assert (error < 0.5 * Y.std(axis=0)).all()
+    width = model.predict_interval(X).width.mean(axis=0)
+    assert width[1] > 10 * width[0]
+
+
+# What can be chosen --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LaplaceFit:
+    """A user's strategy: F emits a mean and a Laplace scale that is held near I's half-width."""
+
+    match_weight: float = 0.5
+
+    def n_outputs(self, n_targets, n_levels):
+        return 2 * n_targets
+
+    def mean(self, outputs, n_targets):
+        return outputs[..., :n_targets]
+
+    def loss(self, outputs, y, target):
+        n_targets = y.shape[-1]
+        b = softplus(outputs[..., n_targets:]) + 1e-3
+        fit = (y - self.mean(outputs, n_targets)).abs() / b + b.log()
+        depth = -torch.log1p(-target.reached.clamp(max=0.99))[:, None]
+        match = (b[..., None] - target.width / (2 * depth)).abs().mean(dim=-1)
+        return (fit + self.match_weight * match).mean(dim=(1, 2))
+
+
+@pytest.mark.parametrize(
+    "matching", ["sigma", "iqr", None, SigmaFit(match_weight=0.1), IQRFit(match_weight=0.1), Unmatched(), LaplaceFit()]
+)
+def test_every_matching_fits(matching):
+    assert_usable(fitted(matching=matching))
+    assert_usable(fitted([0.5, 0.8], matching, y=Y, calibration="split").set_params(coverage=0.8), shape=(25, 2))
+
+
+@pytest.mark.parametrize(("name", "strategy"), [("sigma", SigmaFit()), ("iqr", IQRFit()), (None, Unmatched())])
+def test_a_name_stands_for_its_strategy(name, strategy):
+    assert_same_bits(fitted(matching=name), fitted(matching=strategy))
+
+
+def with_batch_norm(n_features, n_outputs):
+    return nn.Sequential(nn.Linear(n_features, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, n_outputs))
+
+
+def two_layers(n_features, n_outputs):
+    return nn.Sequential(nn.Linear(n_features, 8), nn.Tanh(), nn.Linear(8, n_outputs))
+
+
+@pytest.mark.parametrize("network", [MLP(hidden=4, layers=2, bins=0), two_layers, with_batch_norm, nn.Linear])
+@pytest.mark.parametrize("calibration", ["cross", "cv+"])
+def test_a_network_is_a_recipe_or_a_factory(network, calibration):
+    model = fitted(y=Y, network=network, calibration=calibration)
+    assert_usable(model, shape=(25, 2))
+    assert_same_bits(model, fitted(y=Y, network=network, calibration=calibration))
+    assert_same_bits(model, copy.deepcopy(model))
+
+
+def test_a_factory_learns():
+    model = fitted(x=X, y=50 * X[:, 1], network=with_batch_norm, **LONG)
+    assert model.score(X, 50 * X[:, 1]) > 0.9
+
+
+def hidden_size(team):
+    return team.linears[0].weight.shape[-1]
+
+
+def test_the_interval_network_is_the_given_one_or_that_of_the_mean():
+    own = fitted(network=SMALL, interval_network=MLP(hidden=5)).ensembles_[0]
+    assert (hidden_size(own.mean_team), hidden_size(own.interval_team)) == (16, 5)
+    same = fitted(network=SMALL).ensembles_[0]
+    assert (hidden_size(same.mean_team), hidden_size(same.interval_team)) == (16, 16)
+    mixed = fitted(network=SMALL, interval_network=two_layers)
+    assert_usable(mixed)
+
+
+def test_by_default_there_is_a_network_for_each():
+    model = MatchedRegressor(folds=2, repeats=1, max_rounds=1, mean_epochs=1, interval_epochs=1, random_state=0)
+    assert_usable(model.fit(X, ONE))
+
+
+@pytest.mark.parametrize("interval_loss", ["quantile", "paper"])
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+def test_every_interval_loss_goes_with_every_calibration(interval_loss, calibration):
+    model = fitted([0.5, 0.8], y=Y, interval_loss=interval_loss, calibration=calibration)
+    assert_usable(model.set_params(coverage=0.8), shape=(25, 2))
+
+
+def test_weights_of_the_published_loss_matter():
+    losses = [fitted(interval_loss="paper", sharpness_weight=weight).rounds_[-1].interval_loss for weight in (0.1, 1.0)]
+    assert losses[0] < losses[1]
+    steep = [fitted(steepness=steepness).predict_interval(X_NEW).width for steepness in (1.0, 100.0)]
+    assert (steep[0] != steep[1]).any()
+
+
+@pytest.mark.parametrize("matching", ["sigma", "iqr"])
+def test_the_form_as_published_fits(matching):
+    model = MatchedRegressor(0.8, matching, random_state=0, **AS_PUBLISHED | {"network": SMALL, "max_rounds": 4})
+    assert_usable(model.fit(X, ONE))
+    assert model.out_of_fold_ is None
+    assert_array_equal(model.factor_, [[1.0]])
+    assert 0 < len(model.rounds_) <= 4
+
+
+@pytest.mark.parametrize(
+    ("folds", "groups", "n_members"),
+    [
+        (4, None, 4),
+        (4, GROUPS, 4),
+        (KFold(4), None, 4),
+        (KFold(4, shuffle=True, random_state=0), None, 4),
+        (GroupKFold(4), GROUPS, 4),
+        (LeaveOneGroupOut(), GROUPS // 6, 3),
+        (PredefinedSplit(GROUPS % 4), None, 4),
+        (PredefinedSplit(np.where(GROUPS < 5, -1, GROUPS % 4)), None, 4),
+        (ShuffleSplit(4, test_size=0.3, random_state=0), None, 4),
+        (TimeSeriesSplit(4), None, 4),
+        (list(KFold(4).split(X)), None, 4),
+    ],
+)
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_folds_are_a_number_or_a_splitter(folds, groups, n_members, repeats):
+    model = fitted(0.8, folds=folds, groups=groups, repeats=repeats)
+    assert model.ensembles_[0].mean_team.n_members == n_members * repeats
+    assert model.ensembles_[0].interval_team.n_members == n_members * repeats
+    assert_usable(model)
+
+
+def test_groups_can_be_names_and_come_as_a_series():
+    names = np.array([f"house {number}" for number in GROUPS])
+    expected = fitted(groups=names)
+    assert_same_bits(fitted(groups=pd.Series(names, index=np.arange(N) + 7)), expected)
+    assert_same_bits(fitted(groups=list(names)), expected)
+    assert (fitted().predict(X_NEW) != expected.predict(X_NEW)).all()
+
+
+def test_with_groups_the_intervals_are_for_groups_not_seen():
+    """Rows of a group share a shift, which can be learned from rows of the group and from nothing else."""
+    rng = np.random.default_rng(0)
+    x, y = np.eye(18)[GROUPS], 3 * rng.normal(size=18)[GROUPS] + 0.1 * rng.normal(size=N)
+    network = MLP(hidden=16, layers=2, bins=0, dropout=0.0)
+    of_rows, of_groups = (
+        fitted(x=x, y=y, groups=g, network=network, **LONG).predict_interval(x).width for g in (None, GROUPS)
+    )
+    assert of_groups.mean() > 3 * of_rows.mean()
+
+
+@pytest.mark.parametrize("calibration", ["split", None])
+def test_without_folds_nobody_is_left_out(calibration):
+    model = fitted(0.8, folds=None, repeats=2, calibration=calibration)
+    assert model.ensembles_[0].mean_team.n_members == 2
+    assert model.out_of_fold_ is None
+    assert_usable(model)
+
+
+def test_batches_can_be_of_any_size():
+    for batch_size in (1, 7, 10_000, "auto"):
+        assert_usable(fitted(batch_size=batch_size, mean_epochs=1, interval_epochs=1, max_rounds=1))
+
+
+def test_a_longer_training_says_more():
+    model = unfitted(0.8, **LONG)
+    assert fitted(max_rounds=1).score(X, ONE) < model.fit(X, ONE).score(X, ONE)
+    assert model.score(X, ONE) > 0.7
+
+
+# Data frames ---------------------------------------------------------------------------------------------------------
+
+FRAME = pd.DataFrame(X, columns=["rooms", "age", "tax"], index=[f"house {i}" for i in range(N)])
+NEW_FRAME = pd.DataFrame(X_NEW, columns=FRAME.columns, index=[f"new {i}" for i in range(25)])
+PRICES = pd.DataFrame(Y, columns=["price", "rent"], index=FRAME.index)
+
+
+def test_pandas_keeps_names_and_index():
+    model = fitted([0.8, 0.5], x=FRAME, y=PRICES)
+    assert_array_equal(model.feature_names_in_, ["rooms", "age", "tax"])
+    assert model.n_features_in_ == 3
+    assert model.target_names_ == ("price", "rent")
+    interval = model.predict_interval(NEW_FRAME)
+    table = interval.to_frame()
+    assert list(table.index) == list(NEW_FRAME.index)
+    assert table.columns.names == ["target", "coverage", "bound"]
+    assert list(table.columns) == [
+        (target, level, bound) for target in ("price", "rent") for level in (0.8, 0.5) for bound in ("lower", "upper")
+    ]
+    assert_array_equal(table["rent", 0.5, "upper"], interval.upper[:, 1, 1])
+    assert_array_equal(table["price", 0.8, "lower"], interval.lower[:, 0, 0])
+
+
+def test_pandas_and_numpy_give_the_same_bits():
+    model = fitted(x=FRAME, y=PRICES["price"])
+    assert_array_equal(model.predict(NEW_FRAME), fitted().predict(X_NEW))
+    assert model.predict_interval(NEW_FRAME).to_frame().columns[0] == ("price", 0.9, "lower")
+
+
+def test_wrong_names_are_refused():
+    model = fitted(x=FRAME)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(NEW_FRAME.rename(columns={"tax": "noise"}))
+    with pytest.raises(ValueError, match="same order"):
+        model.predict_interval(NEW_FRAME[["tax", "age", "rooms"]])
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        model.predict(X_NEW)
+
+
+def test_polars_in_works():
+    columns = ["rooms", "age", "tax"]
+    model = fitted(x=pl.DataFrame(X, schema=columns), y=pl.DataFrame(Y, schema=["price", "rent"]))
+    assert_array_equal(model.feature_names_in_, columns)
+    new = pl.DataFrame(X_NEW, schema=columns)
+    assert_array_equal(model.predict(new), fitted(y=Y).predict(X_NEW))
+    table = model.predict_interval(new).to_frame()
+    assert list(table.columns.get_level_values("target").unique()) == ["price", "rent"]
+    assert list(table.index) == list(range(25))
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(pl.DataFrame(X_NEW, schema=["a", "b", "c"]))
+
+
+def test_lists_in_work():
+    model = unfitted().fit(X.tolist(), ONE.tolist())
+    assert_same_bits(model, fitted())
+    table = model.predict_interval(X_NEW.tolist()).to_frame()
+    assert list(table.index) == list(range(25))
+    assert list(table.columns) == [("y", 0.9, "lower"), ("y", 0.9, "upper")]
+
+
+def test_numbers_of_other_types_are_numbers():
+    whole, y = (100 * X).astype(int), (10 * ONE).astype(int)
+    expected = fitted(x=whole.astype(float), y=y.astype(float)).predict(whole)
+    assert_array_equal(fitted(x=whole, y=y).predict(whole), expected)
+    assert_array_equal(fitted(x=whole.astype(np.float32), y=y.astype(np.float32)).predict(whole), expected)
+    assert_array_equal(fitted(x=whole.astype(object), y=y.astype(object)).predict(whole), expected)
+    assert_usable(fitted(y=ONE > 0))
+
+
+# scikit-learn's ways -------------------------------------------------------------------------------------------------
+
+
+def test_it_works_in_a_pipeline():
+    pipeline = make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False), unfitted(0.8))
+    pipeline.fit(X, ONE)
+    assert pipeline.predict(X_NEW).shape == (25,)
+    assert np.isfinite(pipeline.score(X, ONE))
+    lower, upper = pipeline[-1].predict_interval(pipeline[:-1].transform(X_NEW))
+    assert (lower < upper).all()
+
+
+def test_grid_search_finds_the_longer_training():
+    search = GridSearchCV(unfitted(**LONG), {"max_rounds": [1, 8], "matching": ["sigma", IQRFit()]}, cv=KFold(2))
+    search.fit(X, ONE)
+    assert search.best_params_["max_rounds"] == 8
+    assert_usable(search.best_estimator_)
+
+
+def test_cross_validation_scores_are_those_of_fits_by_hand():
+    folds = KFold(2, shuffle=True, random_state=0)
+    scores = cross_val_score(unfitted(), X, ONE, cv=folds)
+    by_hand = [fitted(x=X[a], y=ONE[a]).score(X[b].clip(X[a].min(0), X[a].max(0)), ONE[b]) for a, b in folds.split(X)]
+    assert_allclose(scores, by_hand)
+
+
+def test_groups_are_routed_by_scikit_learn():
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = unfitted().set_fit_request(groups=True)
+        scores = cross_val_score(model, X, ONE, cv=GroupKFold(2), params={"groups": GROUPS})
+    train, test = next(GroupKFold(2).split(X, groups=GROUPS))
+    by_hand = fitted(x=X[train], y=ONE[train], groups=GROUPS[train])
+    assert_allclose(scores[0], by_hand.score(X[test], ONE[test]))
+
+
+def test_a_clone_is_unfitted_and_has_the_same_parameters():
+    model = fitted([0.5, 0.8], SigmaFit(0.2), folds=KFold(3))
+    other = clone(model)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(other)
+    assert other.coverage == [0.5, 0.8]
+    assert other.matching == SigmaFit(0.2)
+    assert other.network == SMALL
+    assert_same_bits(other.fit(X, ONE), model)
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+def test_pickles_and_copies_predict_the_same_bits(calibration):
+    model = fitted([0.5, 0.8], y=Y, calibration=calibration)
+    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert_same_bits(model, other)
+        assert other.get_params() == model.get_params()
+        assert len(other.rounds_) == len(model.rounds_)
+
+
+def test_a_deep_copy_is_a_model_of_its_own():
+    model = fitted()
+    before = model.predict(X_NEW)
+    other = copy.deepcopy(model).set_params(random_state=1)
+    other.fit(X, 100 * ONE)
+    assert_array_equal(model.predict(X_NEW), before)
+
+
+def test_parameters_can_be_set_and_fit_does_not_change_them():
+    model = unfitted().set_params(coverage=[0.5, 0.9], matching="iqr", max_rounds=1)
+    before = model.get_params()
+    model.fit(X, ONE)
+    assert model.get_params() == before
+    assert len(model.rounds_) == 1
+    assert model.predict_interval(X_NEW).coverage == (0.5, 0.9)
+    model.set_params(max_rounds=2).fit(X, ONE)
+    assert len(model.rounds_) == 2
+
+
+def test_a_refit_forgets_the_first_fit():
+    model = fitted([0.5, 0.8], x=FRAME, y=PRICES, calibration="cv+")
+    model.set_params(coverage=0.9, calibration="cross").fit(X, ONE)
+    assert_same_bits(model, fitted())
+    assert not hasattr(model, "feature_names_in_")
+    assert vars(model).keys() == vars(fitted()).keys()
+
+
+def test_fit_returns_the_model():
+    model = unfitted()
+    assert model.fit(X, ONE) is model
+
+
+def test_fit_and_predict_do_not_change_what_they_are_given():
+    x, y = X.copy(), Y.copy()
+    model = unfitted().fit(x, y)
+    model.predict_interval(x)
+    assert_array_equal(x, X)
+    assert_array_equal(y, Y)
+
+
+def test_a_row_is_predicted_alone_as_among_others():
+    model = fitted(y=Y)
+    assert_allclose([model.predict(row[None])[0] for row in X_NEW], model.predict(X_NEW), rtol=1e-10)
+    assert_allclose(model.predict(X_NEW[::-1])[::-1], model.predict(X_NEW), rtol=1e-10)
+
+
+# Randomness, threads and what is shown -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calibration", ["cross", "cv+", "split"])
+@pytest.mark.parametrize("matching", ["sigma", "iqr"])
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(calibration, matching):
+    first, again, other = (fitted(0.8, matching, calibration=calibration, random_state=seed) for seed in (0, 0, 1))
+    assert_same_bits(first, again)
+    assert [r.interval_score for r in first.rounds_] == [r.interval_score for r in again.rounds_]
+    assert (first.predict(X_NEW) != other.predict(X_NEW)).all()
+    assert (first.predict_interval(X_NEW).width != other.predict_interval(X_NEW).width).all()
+
+
+def test_a_random_state_object_is_drawn_from_and_none_is_random():
+    assert_same_bits(fitted(random_state=np.random.RandomState(0)), fitted(random_state=0))
+    state = np.random.RandomState(0)
+    first, second = fitted(random_state=state), fitted(random_state=state)
+    assert (first.predict(X_NEW) != second.predict(X_NEW)).all()
+    assert (fitted(random_state=None).predict(X_NEW) != fitted(random_state=None).predict(X_NEW)).all()
+
+
+def fingerprint(model, x):
+    parts = [model.predict(x), *model.predict_interval(x)]
+    return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+
+
+def test_a_fresh_process_gives_the_same_bits():
+    script = """
+        import hashlib
+        import numpy as np
+        import torch
+        from coverwell import MLP, MatchedRegressor
+
+        torch.set_num_threads(1)
+        rng = np.random.default_rng(5)
+        X, y = rng.uniform(size=(60, 3)), rng.normal(size=60)
+        model = MatchedRegressor(network=MLP(hidden=8), folds=3, repeats=2, max_rounds=2, random_state=7).fit(X, y)
+        parts = [model.predict(X), *model.predict_interval(X)]
+        print(hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    rng = np.random.default_rng(5)
+    x, y = rng.uniform(size=(60, 3)), rng.normal(size=60)
+    model = MatchedRegressor(network=MLP(hidden=8), folds=3, repeats=2, max_rounds=2, random_state=7).fit(x, y)
+    assert done.stdout.strip() == fingerprint(model, x)
+
+
+def test_the_callers_random_states_and_threads_are_left_alone():
+    torch.manual_seed(11)
+    torch_before, numpy_before = torch.get_rng_state(), np.random.mtrand._rand.get_state()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        model = fitted()
+        model.predict_interval(X_NEW)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert_array_equal(torch.get_rng_state(), torch_before)
+    for one, other in zip(np.random.mtrand._rand.get_state(), numpy_before, strict=True):
+        assert_array_equal(one, other)
+    assert_same_bits(model, fitted())  # and the callers' threads and seeds do not matter
+
+
+def test_progress_is_shown_on_request_and_silence_is_the_default(capfd):
+    fitted()
+    assert capfd.readouterr() == ("", "")
+    fitted(verbose=1)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "rounds: 100%" in err
+    assert "2/2" in err
+    assert "coverage=" in err
+
+
+def test_a_model_shows_its_parameters():
+    assert repr(MatchedRegressor(coverage=0.8)) == "MatchedRegressor(coverage=0.8)"
+
+
+# Far outside ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_training_row_is_far_outside_for_any_team_of_cv_plus():
+    x = X.copy()
+    x[np.arange(3), np.arange(3)] = 50.0  # seen by all teams but one each
+    model = fitted(x=x, calibration="cv+")
+    model.predict_interval(x)  # warnings are errors
+
+
+# Fitting several models together -------------------------------------------------------------------------------------
+
+
+def test_models_fitted_together_on_tables_of_different_length_are_all_sound():
+    law, sizes, p = synthetic.laws()["heteroscedastic"], (150, 400), 0.8
+    tables = [(*law.draw(n, random_state=n), None) for n in sizes]
+    models = [
+        MatchedRegressor(p, network=SMALL, folds=3, repeats=1, max_rounds=8, learning_rate=3e-3, random_state=seed)
+        for seed in range(2)
+    ]
+    assert fit_together(models, tables) is None
+    X_new, y_new = law.draw(4000, random_state=9)
+    for model, n in zip(models, sizes, strict=True):
+        assert model.out_of_fold_.prediction.shape == (n, 1)
+        reached = law.exact_coverage(X_new, *model.predict_interval(X_new)).mean()
+        assert abs(reached - p) < 4 * np.sqrt(p * (1 - p) / n) + 0.02
+        assert model.score(X_new, y_new) > 0.4
+
+
+def test_one_model_fitted_together_is_one_model_fitted():
+    model = unfitted()
+    fit_together([model], [(X, ONE, None)])
+    assert_same_bits(model, fitted())
+
+
+def test_models_fitted_together_have_levels_and_groups_of_their_own():
+    models = [unfitted([0.5, 0.9]), unfitted([0.8, 0.2]), unfitted([0.5, 0.9], random_state=3)]
+    fit_together(models, [(X, Y, None), (X[:60], Y[:60], GROUPS[:60]), (FRAME, PRICES, None)])
+    assert models[0].predict_interval(X_NEW).coverage == (0.5, 0.9)
+    assert models[1].predict_interval(X_NEW).coverage == (0.8, 0.2)
+    assert models[2].target_names_ == ("price", "rent")
+
+
+@pytest.mark.parametrize("calibration", ["cv+", "split"])
+def test_every_calibration_can_be_fitted_together(calibration):
+    models = [unfitted(0.8, calibration=calibration, random_state=seed) for seed in range(2)]
+    fit_together(models, [(X, ONE, None), (X[:60], ONE[:60], None)])
+    for model in models:
+        assert_usable(model)
+        assert len(model.ensembles_) == (3 if calibration == "cv+" else 1)
+
+
+@pytest.mark.parametrize(
+    ("models", "tables", "said"),
+    [
+        ([unfitted(), unfitted()], [(X, ONE, None), (X, np.where(ONE > 1, np.nan, ONE), None)], "y contains NaN"),
+        ([unfitted(), unfitted(max_rounds=5)], [(X, ONE, None)] * 2, "same max_rounds, got 2 and 5"),
+        ([unfitted(), unfitted(matching="iqr")], [(X, ONE, None)] * 2, "same matching, got 'sigma' and 'iqr'"),
+        ([unfitted(), unfitted()], [(X, ONE, None), (X[:, :2], ONE, None)], "alike in columns.* 2 columns.* 3 columns"),
+        ([unfitted(), unfitted()], [(X, ONE, None), (X, Y, None)], "alike in columns, targets.* 2 targets"),
+        ([unfitted(), unfitted([0.5, 0.9])], [(X, ONE, None)] * 2, "alike in .*levels.* 2 levels"),
+        ([unfitted(), unfitted(folds=4)], [(X, ONE, None)] * 2, "same folds, got 3 and 4"),
+        (
+            [unfitted(repeats="auto"), unfitted(repeats="auto")],
+            [(X, ONE, None), (np.tile(X, (20, 1)), np.tile(ONE, 20), None)],
+            "alike in .*members.* 9 members .*15 members.*where repeats is a number",
+        ),
+        ([unfitted(), unfitted()], [(X, ONE, None)], r"one table \(X, y, groups\) per model, got 1 for 2"),
+        ([], [], "one table"),
+    ],
+)
+def test_models_that_cannot_be_fitted_together_are_all_left_unfitted(models, tables, said):
+    models = [clone(model) for model in models]
+    for model in models[:1]:
+        model.fit(X, ONE)
+    with pytest.raises(ValueError, match=said):
+        fit_together(models, tables)
+    for model in models:
+        with pytest.raises(NotFittedError):
+            check_is_fitted(model)
+        assert not [name for name in vars(model) if name.endswith("_")]
