@@ -1,4 +1,4 @@
-"""Seconds that UQ360's AuxiliaryIntervalPredictor needs for one model; run by speed.py in an environment of its own.
+"""CPU seconds that one model of UQ360's AuxiliaryIntervalPredictor needs; run by speed.py in its own environment.
 
 UQ360's built-in network has one hidden layer, so it is given five linear layers through its own `model_type="custom"`,
 the two heads of its main network being one layer. Nothing of UQ360 is changed.
@@ -53,13 +53,13 @@ def seconds_of_one_fit(X: np.ndarray, y: np.ndarray, settings: dict[str, int], s
         device="cpu",
         verbose=False,
     )
-    started = time.perf_counter()
+    started = time.process_time()
     model.fit(X, y)
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def main() -> None:
-    """Print the seconds of one fit of the table and with the settings given as arguments."""
+    """Print the CPU seconds of one fit of the table and with the settings given as arguments."""
     table, settings = np.load(sys.argv[1]), json.loads(sys.argv[2])
     X, y = table["X"], table["y"][:, None]  # UQ360 compares y with outputs of shape (batch, 1)
     torch.set_num_threads(1)
