@@ -54,6 +54,8 @@ def report(lines: list[Line], *, quick: bool) -> str:
         f"often: they are development data. Splits 0 to {ALL_SPLITS - 1}; [n] says that only the first n were run. "
         f"Devices: {'; '.join(devices)}.",
     ]
+    if quick:
+        parts.append("A quick look: three splits, at most 12 rounds. Its verdicts mean little.")
     if tables:
         parts += [
             _accuracy(lines, tables),

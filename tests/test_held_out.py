@@ -256,3 +256,19 @@ def test_joint_boxes_hold_all_targets_together_as_often_as_asked(calibration):
     n_ranks = 160 if calibration == "split" else n_rows
     assert abs(together - p) < 4 * np.sqrt(p * (1 - p) * (1 / n_ranks + 1 / n_new)) + 0.02
     assert apart < together - 0.1  # independent noise: about .8 to the third
+
+
+@pytest.mark.parametrize("calibration", ["split", "cv+"])
+def test_ranks_do_not_depend_on_the_unit_of_the_target(calibration: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    y = X[:, 0] + rng.normal(size=120)
+    settings = {"network": MLP(hidden=8, bins=0), "folds": 3, "max_rounds": 1, "repeats": 1, "random_state": 0}
+    covered = [
+        MatchedRegressor(0.8, calibration=calibration, **settings)
+        .fit(X, unit * y)
+        .predict_interval(X)
+        .contains(unit * y)
+        for unit in (1.0, 1e-15)
+    ]
+    assert abs(covered[0].mean() - covered[1].mean()) <= 2 / 120

@@ -353,3 +353,9 @@ def test_a_constant_target_is_a_warning_also_where_its_spread_rounds_to_zero():
     _, y = table()
     with pytest.warns(ConstantDataWarning, match="y is constant"):
         prepared(X, 1e-200 * y)
+
+
+@pytest.mark.parametrize("level", [1e-9, 1 - 1e-9])
+def test_a_level_that_float32_does_not_tell_from_its_bound_is_refused(level: float) -> None:
+    with pytest.raises(ValueError, match="at least 1e-06 from 0 and 1"):
+        levels_from(level)

@@ -145,6 +145,8 @@ def _match(
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """F's loss, with what I says held fixed."""
     width = reach.sum(dim=-2)  # (job, row, target, side, level) -> (job, row, target, level)
+    # Rows that nobody speaks about, as the first of TimeSeriesSplit, have no honest width: the average stands for it.
+    width = torch.where(problem.heard[..., None, None], width, problem.mean_over_heard(width)[:, None])
     fixed = {
         "reached": problem.to_members(reached),
         "coverage": problem.to_members(problem.coverage),

@@ -24,6 +24,8 @@ Rows = NDArray[np.intp]
 # With "auto", tables of up to this many rows have more than the fewest repeats.
 REPEATED_ROWS = 6000
 FEWEST_REPEATS, MOST_REPEATS = 2, 5
+# Levels closer to 0 or 1 than this are not told from them in float32.
+MARGIN = 1e-6
 # The square of a number beyond this is no longer finite.
 LARGEST_NUMBER = 1e150
 
@@ -143,6 +145,8 @@ def levels_from(coverage: Any) -> tuple[float, ...]:
     for value in values:
         if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < 1:
             raise ValueError(f"coverage must lie strictly between 0 and 1, got {value!r}")
+        if not MARGIN <= float(value) <= 1 - MARGIN:
+            raise ValueError(f"coverage must lie at least {MARGIN:g} from 0 and 1, got {value!r}")
     if len(set(values)) < len(values):
         raise ValueError(f"coverage must not hold a level twice, got {values}")
     return tuple(float(value) for value in values)
