@@ -149,8 +149,13 @@ def everywhere(team: Team, x: Float[Tensor, "job row *input"]) -> Float[Tensor, 
     members_per_job = team.n_members // x.shape[0]
     chunk = CPU_CHUNK if x.device.type == "cpu" else GPU_CHUNK
     n_rows = max(FEWEST_ROWS, chunk // (team.n_members * x[0, 0].numel()))
-    parts = [team(part.repeat_interleave(members_per_job, dim=0)) for part in x.split(n_rows, dim=1)]
-    return torch.cat(parts, dim=1)
+    said = x.new_empty(0)
+    for first in range(0, x.shape[1], n_rows):
+        part = team(x[:, first : first + n_rows].repeat_interleave(members_per_job, dim=0))
+        if first == 0:  # one place for all parts: kept apart they would scatter the memory
+            said = part.new_empty(team.n_members, x.shape[1], part.shape[-1])
+        said[:, first : first + n_rows] = part
+    return said
 
 
 def device_from(choice: str | torch.device) -> torch.device:
