@@ -72,7 +72,7 @@ def recipe_of(matching, **changes):
     )
 
 
-def ignore(measures):
+def ignore(measures, unit):
     pass
 
 
@@ -601,7 +601,7 @@ def test_the_averaged_teams_are_those_of_their_best_recorded_rounds(n_jobs):
     )  # large steps: rounds get worse too
     kept = []
 
-    def keep(measures):
+    def keep(measures, unit):
         kept.append((measures, copy.deepcopy(mean.average), copy.deepcopy(interval.average)))
 
     record = alternate(mean, interval, recipe_of(SigmaFit(), max_rounds=8), keep)

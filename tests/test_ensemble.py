@@ -14,7 +14,7 @@ from torch import nn
 
 from coverwell import MLP, SigmaFit
 from coverwell.algorithm import Recipe
-from coverwell.ensemble import ROWS_AT_A_TIME, Ensemble, Training, train_together
+from coverwell.ensemble import ROWS_AT_A_TIME, Ensemble, PairTraining
 from coverwell.losses import quantile_interval_loss
 from coverwell.matching import Unmatched
 from coverwell.networks.team import FactoryNetwork, LoopTeam
@@ -64,12 +64,12 @@ def training_of(network=SMALL, **changes):
         patience=9,
     )
     usual = {"recipe": recipe, "batch_size": 32, "learning_rate": 0.01, "memory": 0.8, "device": CPU}
-    return Training(mean_network=network, interval_network=network, **usual | changes)
+    return PairTraining(mean_network=network, interval_network=network, **usual | changes)
 
 
 def train(jobs, training, seed=0):
     torch.manual_seed(seed)
-    return train_together(jobs, training, lambda measures: None)
+    return training.run(jobs, lambda measures, present: None)
 
 
 def ensemble_of(prepared, trained):

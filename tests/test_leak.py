@@ -14,7 +14,7 @@ import torch
 from coverwell import MLP, MatchedRegressor, SigmaFit, fit_together
 from coverwell.calibration import average
 from coverwell.datasets import synthetic
-from coverwell.ensemble import Ensemble, train_together
+from coverwell.ensemble import Ensemble
 
 N_ROWS, N_NEW, N_DRAWS = 500, 10_000, 4
 BAR = 3 / np.sqrt(N_ROWS)
@@ -64,7 +64,7 @@ def test_the_leak_shows_where_intervals_learn_from_residuals_of_members_that_saw
     jobs = [replace(job, speaks=job.trains) for part in prepared for job in part.jobs]
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        trained, _ = train_together(jobs, models[0]._training(N_ROWS), lambda measures: None)
+        trained, _ = models[0]._training(N_ROWS).run(jobs, lambda measures, present: None)
     leaks = []
     for seed, (part, job, own) in enumerate(zip(prepared, jobs, trained, strict=True)):
         said = average(own.said, job.speaks.numpy())

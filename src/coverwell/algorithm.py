@@ -6,7 +6,6 @@ from the other comes from members that did not train on the row.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ from coverwell.folds import Problem
 from coverwell.intervals import Interval, z_score
 from coverwell.losses import Levels, PerMember, Scale, Values
 from coverwell.matching import Matching, MatchTarget
-from coverwell.training import Learner
+from coverwell.training import BestRound, Learner
 
-__all__ = ["IntervalLoss", "Measures", "Recipe", "Record", "alternate", "n_interval_outputs", "reach_of"]
+__all__ = ["IntervalLoss", "Measures", "Recipe", "Record", "alternate", "measure", "n_interval_outputs", "reach_of"]
 
 PerJob = Float[Tensor, "job target level"]
 
@@ -74,7 +73,7 @@ class Record:
     """What the alternation leaves behind, job by job."""
 
     rounds: list[Measures]
-    losses: list[Float[Tensor, "job network"]]  # training losses of F and I
+    losses: list[Float[Tensor, "job network"]]  # training losses of F and I, or of the one network of a baseline
     seconds: list[float]
     n_rounds: list[int]  # rounds until the job had settled
     scale: Float[Tensor, "job target"]  # unit of the widths of the restored I
@@ -101,8 +100,11 @@ def reach_of(outputs: Tensor, coverage: Tensor, scale: Tensor) -> Tensor:
     return scale[:, None, :, None, None] * increments.cumsum(dim=-1)
 
 
-def alternate(mean: Learner, interval: Learner, recipe: Recipe, progress: Callable[[Measures], None]) -> Record:
-    """Algorithm 1, until no job's out-of-fold scores improve; both averaged teams are left at their best round."""
+def alternate(mean: Learner, interval: Learner, recipe: Recipe, progress: Callable[[Measures, Tensor], None]) -> Record:
+    """Algorithm 1, until no job's out-of-fold scores improve; both averaged teams are left at their best round.
+
+    `progress` gets the measures of each round and the unit of its widths.
+    """
     problem = mean.problem
     unit = problem.y.new_ones(problem.n_jobs, problem.y.shape[-1])  # y has been scaled: its own spread
     reached = problem.coverage[:, None, :].expand(-1, problem.y.shape[-1], -1)  # gamma starts at 1 / z(asked)
@@ -115,10 +117,10 @@ def alternate(mean: Learner, interval: Learner, recipe: Recipe, progress: Callab
         unit = unit if recipe.literal else scale
         interval_loss = interval.descend(recipe.interval_epochs, _enclose(recipe, problem, y_mean, unit, scale))
         reach = _out_of_fold_reach(interval, unit)  # I is frozen: once per round
-        measures = _measure(problem, y_mean, reach)
+        measures = measure(problem, y_mean, reach)
         reached = measures.coverage
         watch.take(measures, mean_loss, interval_loss, unit)
-        progress(measures)
+        progress(measures, unit)
         if watch.settled:
             break
     watch.restore()
@@ -132,11 +134,11 @@ def _settle_intervals(mean: Learner, interval: Learner, recipe: Recipe, watch: _
     y_mean = _out_of_fold_mean(mean, recipe.matching)
     problem, scale = mean.problem, watch.best_interval.scale
     watch.best_interval.score.fill_(torch.inf)
-    watch.offer_interval(_measure(problem, y_mean, _out_of_fold_reach(interval, scale)), scale)
+    watch.offer_interval(measure(problem, y_mean, _out_of_fold_reach(interval, scale)), scale)
     scale = _residual_scale(problem, y_mean)
     for _ in range(recipe.closing_rounds):
         interval.descend(recipe.interval_epochs, _enclose(recipe, problem, y_mean, scale, scale))
-        watch.offer_interval(_measure(problem, y_mean, _out_of_fold_reach(interval, scale)), scale)
+        watch.offer_interval(measure(problem, y_mean, _out_of_fold_reach(interval, scale)), scale)
     watch.best_interval.restore()
 
 
@@ -194,7 +196,8 @@ def _residual_scale(problem: Problem, y_mean: Tensor) -> Tensor:
     return (SD_PER_MEAN_DEVIATION * deviation).clamp_min(SMALLEST_SCALE)
 
 
-def _measure(problem: Problem, y_mean: Tensor, reach: Tensor) -> Measures:
+def measure(problem: Problem, y_mean: Tensor, reach: Tensor) -> Measures:
+    """The measures of predictions (job, row, target) and reaches (job, row, target, side, level)."""
     residual = (problem.y - y_mean)[..., None]  # (job, row, target, level)
     below, above = reach.unbind(dim=-2)
     inside = (-below <= residual) & (residual <= above)
@@ -210,32 +213,6 @@ def _measure(problem: Problem, y_mean: Tensor, reach: Tensor) -> Measures:
     )
 
 
-class _BestRound:
-    """One network's state in its best round, job by job."""
-
-    def __init__(self, learner: Learner, scale: Tensor) -> None:
-        self.learner = learner
-        self.team = copy.deepcopy(learner.average)
-        self.score = torch.full_like(scale[:, 0], torch.inf)
-        self.scale = scale.clone()
-
-    def offer(self, score: Tensor, scale: Tensor, jobs: Tensor) -> Tensor:
-        """Keep the present state of those of the jobs whose score is the lowest so far, and say which."""
-        better = jobs & (score < self.score)
-        size = self.learner.problem.members_per_job
-        for job in better.nonzero()[:, 0].tolist():
-            members = slice(job * size, (job + 1) * size)
-            self.team.set_state_of(members, self.learner.average.state_of(members))
-        self.score = torch.where(better, score, self.score)
-        self.scale = torch.where(better[:, None], scale, self.scale)
-        return better
-
-    def restore(self) -> None:
-        state = self.team.state_dict()
-        self.learner.average.load_state_dict(state)
-        self.learner.team.load_state_dict(state)
-
-
 class _Watch:
     """Follows the rounds of every job: what was measured, the best states, and when to stop."""
 
@@ -243,7 +220,7 @@ class _Watch:
         problem = mean.problem
         scale = problem.y.new_ones(problem.n_jobs, problem.y.shape[-1])
         self.recipe = recipe
-        self.best_mean, self.best_interval = _BestRound(mean, scale), _BestRound(interval, scale)
+        self.best_mean, self.best_interval = BestRound(mean, scale), BestRound(interval, scale)
         self.unsettled = torch.ones(problem.n_jobs, dtype=torch.bool, device=scale.device)
         self.last_better = torch.zeros(problem.n_jobs, dtype=torch.long, device=scale.device)
         self.n_rounds = torch.zeros_like(self.last_better)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,15 +20,17 @@ from coverwell.networks.team import Network, Team
 from coverwell.scaling import InputScaler, TargetScaler
 from coverwell.training import Learner, Minibatches, everywhere
 
-__all__ = ["Ensemble", "Training", "train_together"]
+__all__ = ["Ensemble", "PairTraining", "TrainedJob", "learner_of", "members_of"]
 
+# Gets the measures of a round, and a function that gives the teams as they are then.
+Progress = Callable[[Measures, Callable[[], list[Any]]], None]
 # Rows predicted at a time.
 ROWS_AT_A_TIME = 8192
 
 
 @dataclass(frozen=True)
-class Training:
-    """How jobs are trained: the networks, the recipe and the optimizer's settings."""
+class PairTraining:
+    """How the two teams of each job are trained: the networks, the recipe and the optimizer's settings."""
 
     mean_network: Network
     interval_network: Network
@@ -35,6 +39,67 @@ class Training:
     learning_rate: float
     memory: float
     device: torch.device
+
+    @property
+    def max_rounds(self) -> int:
+        return self.recipe.max_rounds
+
+    @property
+    def networks(self) -> tuple[Network, Network]:
+        return self.mean_network, self.interval_network
+
+    def run(self, jobs: Sequence[Job], progress: Progress) -> tuple[list[TrainedJob], Record]:
+        """Run Algorithm 1 on all jobs at once and take the teams apart again."""
+        problem = stack_jobs(jobs, self.device)
+        mean_outputs, interval_outputs = self._n_outputs(problem)
+        mean = self._learner(self.mean_network, problem, problem.trains, mean_outputs)
+        heard = problem.trains & problem.heard[:, None, :]  # I learns from honest residuals alone
+        # A member that has none, such as the first of TimeSeriesSplit, learns the spread of its own targets.
+        heard = torch.where(heard.any(dim=-1, keepdim=True), heard, problem.trains)
+        interval = self._learner(self.interval_network, problem, heard, interval_outputs)
+
+        def present(scale: Tensor) -> list[TrainedJob]:
+            return self._taken_apart(jobs, mean, interval, scale)
+
+        record = alternate(
+            mean, interval, self.recipe, lambda measures, scale: progress(measures, partial(present, scale))
+        )
+        return present(record.scale), record
+
+    def _n_outputs(self, problem: Problem) -> tuple[int, int]:
+        """How many numbers F and I emit per row."""
+        n_targets, n_levels = problem.y.shape[-1], problem.coverage.shape[-1]
+        return self.recipe.matching.n_outputs(n_targets, n_levels), n_interval_outputs(n_targets, n_levels)
+
+    def _learner(self, network: Network, problem: Problem, trains: Tensor, n_outputs: int) -> Learner:
+        return learner_of(
+            network,
+            problem,
+            trains,
+            n_outputs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            memory=self.memory,
+        )
+
+    def _taken_apart(self, jobs: Sequence[Job], mean: Learner, interval: Learner, scale: Tensor) -> list[TrainedJob]:
+        problem = mean.problem
+        mean_outputs, interval_outputs = self._n_outputs(problem)
+        means = problem.of_job(self.recipe.matching.mean(mean.says(), problem.y.shape[-1])).cpu()
+        coverage, unit = problem.to_members(problem.coverage), problem.to_members(scale)
+        reaches = problem.of_job(reach_of(interval.says(), coverage, unit)).cpu()
+        return [
+            TrainedJob(
+                members_of(job, mean, self.mean_network, mean_outputs),
+                members_of(job, interval, self.interval_network, interval_outputs),
+                scale[job].cpu(),
+                Estimate(
+                    means[job, :, : len(jobs[job].y)].double().numpy(),
+                    reaches[job, :, : len(jobs[job].y)].double().numpy(),
+                ),
+            )
+            for job in range(problem.n_jobs)
+        ]
 
 
 @dataclass(frozen=True)
@@ -83,46 +148,25 @@ class Ensemble:
         )
 
 
-def train_together(
-    jobs: Sequence[Job], training: Training, progress: Callable[[Measures], None]
-) -> tuple[list[TrainedJob], Record]:
-    """Run Algorithm 1 on all jobs at once and take the teams apart again."""
-    problem = stack_jobs(jobs, training.device)
-    n_targets, n_levels = problem.y.shape[-1], problem.coverage.shape[-1]
-    mean_outputs = training.recipe.matching.n_outputs(n_targets, n_levels)
-    mean = _learner(training.mean_network, problem, problem.trains, mean_outputs, training)
-    heard = problem.trains & problem.heard[:, None, :]  # I learns from honest residuals alone
-    # A member that has none, such as the first of TimeSeriesSplit, learns the spread of its own targets.
-    heard = torch.where(heard.any(dim=-1, keepdim=True), heard, problem.trains)
-    interval_outputs = n_interval_outputs(n_targets, n_levels)
-    interval = _learner(training.interval_network, problem, heard, interval_outputs, training)
-    record = alternate(mean, interval, training.recipe, progress)
-    means = problem.of_job(training.recipe.matching.mean(mean.says(), n_targets)).cpu()
-    coverage, scale = problem.to_members(problem.coverage), problem.to_members(record.scale)
-    reaches = problem.of_job(reach_of(interval.says(), coverage, scale)).cpu()
-    trained = [
-        TrainedJob(
-            _members_of(job, mean, training.mean_network, mean_outputs),
-            _members_of(job, interval, training.interval_network, interval_outputs),
-            record.scale[job].cpu(),
-            Estimate(
-                means[job, :, : len(jobs[job].y)].double().numpy(), reaches[job, :, : len(jobs[job].y)].double().numpy()
-            ),
-        )
-        for job in range(problem.n_jobs)
-    ]
-    return trained, record
-
-
-def _learner(network: Network, problem: Problem, trains: Tensor, n_outputs: int, training: Training) -> Learner:
+def learner_of(
+    network: Network,
+    problem: Problem,
+    trains: Tensor,
+    n_outputs: int,
+    *,
+    batch_size: int,
+    learning_rate: float,
+    memory: float,
+) -> Learner:
+    """A new team for all jobs, ready to train on the rows of the mask (job, member, row)."""
     n_members = problem.n_jobs * problem.members_per_job
-    team = network.build(n_members, tuple(problem.x.shape[2:]), n_outputs).to(training.device)
+    team = network.build(n_members, tuple(problem.x.shape[2:]), n_outputs).to(problem.y.device)
     team.adapt(problem.x, problem.valid)
-    batches = Minibatches(trains.flatten(end_dim=1), training.batch_size)
-    return Learner(team, problem, batches, learning_rate=training.learning_rate, memory=training.memory)
+    batches = Minibatches(trains.flatten(end_dim=1), batch_size)
+    return Learner(team, problem, batches, learning_rate=learning_rate, memory=memory)
 
 
-def _members_of(job: int, learner: Learner, network: Network, n_outputs: int) -> Team:
+def members_of(job: int, learner: Learner, network: Network, n_outputs: int) -> Team:
     """One job's members as a team of their own, in float64 on the CPU."""
     problem = learner.problem
     size = problem.members_per_job

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,13 +19,35 @@ from coverwell.calibration import (
     rank_factor,
     stretch_scores,
 )
-from coverwell.ensemble import Ensemble, TrainedJob
 from coverwell.intervals import widen_outwards
 from coverwell.preparation import Prepared
+from coverwell.scaling import InputScaler, TargetScaler
 
-__all__ = ["OutOfFold", "Stretch", "out_of_fold_of", "stretch_of"]
+__all__ = ["OutOfFold", "Speaker", "Stretch", "out_of_fold_of", "stretch_of"]
 
 Array = NDArray[np.float64]
+
+
+@runtime_checkable
+class Speaker(Protocol):
+    """What is left of a trained job: it speaks about rows in the user's units."""
+
+    @property
+    def coverage(self) -> tuple[float, ...]: ...
+
+    @property
+    def inputs(self) -> InputScaler: ...
+
+    @property
+    def targets(self) -> TargetScaler: ...
+
+    def to(self, device: torch.device) -> None:
+        """Move the networks to a device."""
+        ...
+
+    def estimate(self, X: Array, device: torch.device) -> Estimate:
+        """Mean and reach for these rows."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -71,17 +95,21 @@ class OutOfFold:
 def stretch_of(
     calibration: str | None,
     prepared: Prepared,
-    trained: TrainedJob,
-    ensembles: list[Ensemble],
+    said: Estimate | None,
+    ensembles: Sequence[Speaker],
     device: torch.device,
 ) -> Stretch:
-    """The stretch that a calibration gives; see `coverwell.calibration` for what each promises."""
+    """The stretch that a calibration gives; see `coverwell.calibration` for what each promises.
+
+    `said` is what each member of the first job says about its rows, in scaled units; "cross" ranks it.
+    """
     levels = ensembles[0].coverage
     job = prepared.jobs[0]
     if calibration is None:
         return Stretch(factor=np.ones((prepared.y.shape[1], len(levels))))
     if calibration == "cross":
-        scores = cross_scores(job.y.double().numpy(), trained.said, job.speaks.numpy())
+        assert said is not None  # estimators that offer "cross" keep it
+        scores = cross_scores(job.y.double().numpy(), said, job.speaks.numpy())
         factor = cross_factor(scores, levels)
         return Stretch(factor, factor * cross_factor(scores.joint(factor), levels))
     held_out = [
@@ -95,7 +123,7 @@ def stretch_of(
     return Stretch(rank_factor(held_out[0], levels), rank_factor(joint, levels))
 
 
-def _scores(ensemble: Ensemble, X: Array, y: Array, device: torch.device) -> Array:
+def _scores(ensemble: Speaker, X: Array, y: Array, device: torch.device) -> Array:
     """Scores of these rows, taken in scaled units, where the smallest reach that counts does not depend on y's unit."""
     estimate, scaler = ensemble.estimate(X, device), ensemble.targets
     scaled = Estimate(scaler.transform(estimate.mean), estimate.reach / scaler.spread[:, None, None])
@@ -103,14 +131,14 @@ def _scores(ensemble: Ensemble, X: Array, y: Array, device: torch.device) -> Arr
 
 
 def out_of_fold_of(
-    prepared: Prepared, trained: TrainedJob, ensembles: list[Ensemble], stretch: Stretch, device: torch.device
+    prepared: Prepared, said: Estimate, ensembles: Sequence[Speaker], stretch: Stretch, device: torch.device
 ) -> OutOfFold:
     """What the members that left a row out say about it; for "cv+", the team that left it out."""
     if stretch.scores is not None:
         pairs = zip(prepared.ranked, ensembles, strict=True)
         parts = [(rows, ensemble.estimate(prepared.X[rows], device)) for rows, ensemble in pairs]
     else:
-        parts = [_said_out_of_fold(prepared, trained)]
+        parts = [_said_out_of_fold(prepared, said)]
     n_rows, n_targets = prepared.y.shape
     prediction = np.full((n_rows, n_targets), np.nan)
     lower = np.full((n_rows, n_targets, len(ensembles[0].coverage)), np.nan)
@@ -121,10 +149,10 @@ def out_of_fold_of(
     return OutOfFold(prediction, lower, upper)
 
 
-def _said_out_of_fold(prepared: Prepared, trained: TrainedJob) -> tuple[NDArray[np.intp], Estimate]:
+def _said_out_of_fold(prepared: Prepared, members: Estimate) -> tuple[NDArray[np.intp], Estimate]:
     """The rows that somebody left out, and the average of what those say, in the user's units."""
     speaks, scaler = prepared.jobs[0].speaks.numpy(), prepared.targets[0]
-    said = average(trained.said, speaks)
+    said = average(members, speaks)
     heard = speaks.any(axis=0)
     rows = np.setdiff1d(np.arange(len(prepared.X)), prepared.ranked[0])
     reach = said.reach * scaler.spread[:, None, None]

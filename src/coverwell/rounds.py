@@ -18,7 +18,8 @@ __all__ = ["Round", "rounds_of"]
 class Round:
     """One round of Algorithm 1, measured on rows that the members did not train on, in the target's units.
 
-    With `folds=None` nobody is left out, and the measures are those of the training rows.
+    With `folds=None` nobody is left out, and the measures are those of the training rows. A baseline has no second
+    network, so no `interval_loss`, and its rounds are ten epochs each.
 
     Each number is a float, or an array over targets (`rmse`) or over targets and levels where there are several.
     """
@@ -28,7 +29,7 @@ class Round:
     width: Any
     interval_score: Any
     mean_loss: float
-    interval_loss: float
+    interval_loss: float | None
     seconds: float
 
 
@@ -56,15 +57,15 @@ def rounds_of(
         going = np.array(record.n_rounds[jobs]) > number
         if not going.any():
             break
-        mean_loss, interval_loss = losses[jobs].double().cpu().numpy()[going].mean(axis=0)
+        loss = losses[jobs].double().cpu().numpy()[going].mean(axis=0)  # (network,)
         rounds.append(
             Round(
                 rmse=read(measures.rmse, going, spread),
                 coverage=read(measures.coverage, going),
                 width=read(measures.width, going, spread[..., None]),
                 interval_score=read(measures.score, going, spread[..., None] / tail),
-                mean_loss=float(mean_loss),
-                interval_loss=float(interval_loss),
+                mean_loss=float(loss[0]),
+                interval_loss=float(loss[1]) if len(loss) > 1 else None,
                 seconds=record.seconds[number],
             )
         )

@@ -14,7 +14,16 @@ from torch.optim.adam import adam
 from coverwell.folds import Problem
 from coverwell.networks.team import Team
 
-__all__ = ["Learner", "Minibatches", "NonFiniteLossError", "device_from", "everywhere", "few_threads", "seeded"]
+__all__ = [
+    "BestRound",
+    "Learner",
+    "Minibatches",
+    "NonFiniteLossError",
+    "device_from",
+    "everywhere",
+    "few_threads",
+    "seeded",
+]
 
 # Above this many rows a pass costs more than it teaches: an epoch is then this many random rows.
 MOST_ROWS_PER_EPOCH = 20_000
@@ -141,6 +150,32 @@ class Learner:
     def says(self) -> Float[Tensor, "member row output"]:
         """What the averaged team says about every row of its job."""
         return everywhere(self.average, self.problem.x)
+
+
+class BestRound:
+    """One network's state in its best round, job by job."""
+
+    def __init__(self, learner: Learner, scale: Tensor) -> None:
+        self.learner = learner
+        self.team = copy.deepcopy(learner.average)
+        self.score = torch.full_like(scale[:, 0], torch.inf)
+        self.scale = scale.clone()
+
+    def offer(self, score: Tensor, scale: Tensor, jobs: Tensor) -> Tensor:
+        """Keep the present state of those of the jobs whose score is the lowest so far, and say which."""
+        better = jobs & (score < self.score)
+        size = self.learner.problem.members_per_job
+        for job in better.nonzero()[:, 0].tolist():
+            members = slice(job * size, (job + 1) * size)
+            self.team.set_state_of(members, self.learner.average.state_of(members))
+        self.score = torch.where(better, score, self.score)
+        self.scale = torch.where(better[:, None], scale, self.scale)
+        return better
+
+    def restore(self) -> None:
+        state = self.team.state_dict()
+        self.learner.average.load_state_dict(state)
+        self.learner.team.load_state_dict(state)
 
 
 @torch.no_grad()

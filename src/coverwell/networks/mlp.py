@@ -44,11 +44,18 @@ class MLPTeam(Team):
     def __init__(self, recipe: MLP, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__()
         self.n_members = n_members
+        self.n_features = n_features
+        self.recipe = recipe
         self.rate = recipe.dropout
         self.code = PiecewiseLinear(n_members, n_features, recipe.bins) if recipe.bins else None
         n_inputs = self.code.n_outputs if self.code else n_features
         sizes = [n_inputs, *[recipe.hidden] * (recipe.layers - 1), n_outputs]
         self.linears = nn.ModuleList(StackedLinear(n_members, before, after) for before, after in pairwise(sizes))
+
+    @property
+    def layers(self) -> list[StackedLinear]:
+        """The linear layers, from the inputs to the outputs."""
+        return [layer for layer in self.linears if isinstance(layer, StackedLinear)]
 
     def adapt(self, inputs: Float[Tensor, "job row feature"], valid: Bool[Tensor, "job row"]) -> None:
         if self.code:

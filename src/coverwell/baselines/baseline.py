@@ -1,0 +1,211 @@
+"""What the baselines share: one network, or several, trained until the loss on held-out rows no longer falls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
+from sklearn.utils.validation import check_is_fitted
+
+from coverwell.baselines.laws import Law, NormalLaw
+from coverwell.baselines.voices import EPOCHS_PER_ROUND, TrainedVoices, Voices, VoiceTraining
+from coverwell.estimator import Groups, IntervalRegressor, auto_batch_size, check_count, check_number, check_share
+from coverwell.held_out import Stretch
+from coverwell.intervals import PredictionInterval
+from coverwell.networks.mlp import MLP
+from coverwell.networks.team import Network, Team, network_from
+from coverwell.preparation import Plan, Prepared
+from coverwell.training import device_from
+
+__all__ = ["BaselineRegressor", "MixtureRegressor", "SampledRegressor", "mlp_from"]
+
+Array = NDArray[np.float64]
+
+# Of the running average of the weights, as in MatchedRegressor.
+WEIGHT_MEMORY = 0.8
+
+
+class BaselineRegressor(IntervalRegressor):
+    """A network whose outputs are a law for every row; a share of the rows is held out to stop its training.
+
+    Parameters
+    ----------
+    coverage : float or sequence of float, default=0.9
+        The share of new rows that the interval is to contain; several levels give nested intervals from one fit.
+    network : recipe such as `MLP(...)`, or a function (n_features, n_outputs) -> nn.Module
+        None is an `MLP` with piecewise-linear inputs.
+    members : int
+        How many networks are trained side by side and read as one; each holds out rows of its own.
+    validation_size : float, default=0.1
+        Share of the rows (of the groups, if given) that each member holds out to stop its training.
+    calibration : "split" or None, default=None
+        None gives the method's own interval, "split" stretches it by the ranks of rows that touched nothing before.
+    calibration_size : float, default=0.2
+        Share of the rows (of the groups, if given) that "split" keeps for its ranks.
+    max_epochs : int, default=400
+    patience : int, default=60
+        Epochs without a lower loss on the held-out rows after which training stops.
+    batch_size : int or "auto", default="auto"
+    learning_rate : float, default=1e-3
+    device : str, default="auto"
+        "auto" takes CUDA where there is one.
+    random_state : int, RandomState or None
+        Same seed, device, thread count and versions: same bits.
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    Attributes
+    ----------
+    rounds_ : list of Round
+        One record per ten epochs, measured on the held-out rows.
+    factor_ : ndarray (target, level)
+        By how much the intervals are stretched.
+    n_features_in_, feature_names_in_, target_names_ : what was fitted.
+    """
+
+    LAW: ClassVar[Law]
+    NETWORK: ClassVar[MLP]
+
+    def __init__(
+        self,
+        coverage: float | Sequence[float] | Array = 0.9,
+        *,
+        network: Network | Callable[[int, int], torch.nn.Module] | None = None,
+        members: int = 1,
+        validation_size: float = 0.1,
+        calibration: str | None = None,
+        calibration_size: float = 0.2,
+        max_epochs: int = 400,
+        patience: int = 60,
+        batch_size: int | str = "auto",
+        learning_rate: float = 1e-3,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.coverage = coverage
+        self.network = network
+        self.members = members
+        self.validation_size = validation_size
+        self.calibration = calibration
+        self.calibration_size = calibration_size
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_choices(self) -> None:
+        if self.calibration not in ("split", None):
+            raise ValueError(f"calibration must be 'split' or None, got {self.calibration!r}")
+        for name in ("members", "max_epochs", "patience"):
+            check_count(name, getattr(self, name))
+        check_count("batch_size", self.batch_size, or_auto=True)
+        check_number("learning_rate", self.learning_rate, above=0.0)
+        for name in ("validation_size", "calibration_size"):
+            check_share(name, getattr(self, name))
+
+    def _plan(self, groups: Groups, random_state: np.random.RandomState) -> Plan:
+        if groups is not None and len(np.unique(groups)) < 2:
+            raise ValueError("whole groups are held out to stop the training, which needs at least 2 groups, got 1")
+        kind = ShuffleSplit if groups is None else GroupShuffleSplit
+        seed = random_state.randint(2**31 - 1)
+        return Plan(
+            levels=self._fitted_levels,
+            folds=kind(self.members, test_size=self.validation_size, random_state=seed),
+            repeats=1,
+            calibration=self.calibration,
+            calibration_size=self.calibration_size,
+            unit_range=False,
+        )
+
+    def _network(self) -> Network:
+        return self.NETWORK if self.network is None else network_from(self.network)
+
+    def _training(self, n_rows: int) -> VoiceTraining:
+        return VoiceTraining(
+            network=self._network(),
+            law=self.LAW,
+            max_rounds=-(-self.max_epochs // EPOCHS_PER_ROUND),
+            patience=-(-self.patience // EPOCHS_PER_ROUND),
+            batch_size=auto_batch_size(n_rows) if self.batch_size == "auto" else int(self.batch_size),
+            learning_rate=self.learning_rate,
+            memory=WEIGHT_MEMORY,
+            device=device_from(self.device),
+        )
+
+    def _ensemble(self, trained: TrainedVoices, prepared: Prepared, job: int) -> Voices:
+        return Voices(
+            trained.team,
+            self.LAW,
+            self._fitted_levels,
+            prepared.inputs[job],
+            prepared.targets[job],
+            n_samples=getattr(self, "n_samples", 1),
+            seed=prepared.seed,
+        )
+
+    def _team(self) -> Team:
+        check_is_fitted(self)
+        team: Team = self.ensembles_[0].team
+        return team
+
+
+class MixtureRegressor(BaselineRegressor):
+    """A baseline of several voices, each a normal law: their noise, and their doubt, can be read apart."""
+
+    LAW = NormalLaw()
+
+    def predict_interval(
+        self,
+        X: ArrayLike,
+        coverage: float | Sequence[float] | Array | None = None,
+        *,
+        joint: bool = False,
+        noise: bool = True,
+    ) -> PredictionInterval:
+        """The interval for each row; unpacks into lower and upper bounds.
+
+        Parameters
+        ----------
+        X : array-like or data frame (n, feature)
+        coverage : float or sequence of float, optional
+            Some of the fitted levels; all that were asked for if None.
+        joint : bool
+            Boxes that contain all targets of a row together, in place of one interval per target.
+        noise : bool, default=True
+            False gives the second reading: how far the voices disagree about the mean (the epistemic part), without
+            the noise of the observations. It is not calibrated, and says nothing about where a target lies.
+        """
+        check_is_fitted(self)
+        if joint and not noise:
+            raise ValueError("joint=True needs ranks, and the reading without noise has none; leave joint out")
+        as_it_is = Stretch(factor=np.ones((len(self.target_names_), len(self._fitted_levels))))
+        wanted, stretch = self._wanted(coverage), self._stretch if noise else as_it_is
+        return self._interval(X, wanted, stretch, self._estimates(X, noise=noise), joint=joint)
+
+
+class SampledRegressor(MixtureRegressor):
+    """A baseline whose network is itself random, and is sampled for a prediction."""
+
+    n_samples: int
+
+    def _check_choices(self) -> None:
+        super()._check_choices()
+        check_count("n_samples", self.n_samples)
+        mlp_from(self.network, MLP())
+
+
+def mlp_from(choice: Any, default: MLP) -> MLP:
+    """The MLP that is asked for; a network of another kind has no layers that could be made random."""
+    if choice is None:
+        return default
+    if not isinstance(choice, MLP):
+        raise ValueError(f"network must be an MLP(...), whose layers are made random here, got {choice!r}")
+    return choice

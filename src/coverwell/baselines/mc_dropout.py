@@ -1,0 +1,145 @@
+"""MC Dropout: units are silenced in training and at prediction alike (Gal and Ghahramani 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coverwell.baselines.baseline import SampledRegressor, mlp_from
+from coverwell.baselines.random_team import fixed_team, repeated
+from coverwell.estimator import check_number
+from coverwell.losses import PerMember
+from coverwell.networks.mlp import MLP, MLPTeam, StackedLinear
+
+__all__ = ["DropoutMLP", "DropoutTeam", "MCDropoutRegressor"]
+
+NETWORK = MLP(hidden=256, dropout=0.5)
+
+
+class DropoutTeam(MLPTeam):
+    """An MLP team that is sampled by silencing hidden units.
+
+    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
+    """
+
+    def __init__(self, network: DropoutMLP, n_members: int, n_features: int, n_outputs: int) -> None:
+        super().__init__(network.mlp, n_members, n_features, n_outputs)
+        self.network = network
+
+    def penalty(self) -> PerMember:
+        """The distance from a normal prior of this length scale, of each unit kept with probability 1 - rate."""
+        total = torch.zeros(self.n_members, device=self.layers[0].weight.device, dtype=self.layers[0].weight.dtype)
+        for place, linear in enumerate(self.layers):
+            kept = 1.0 if place == 0 else 1 - self.rate  # inputs are never silenced
+            total = total + kept * _squares(linear.weight) + _squares(linear.bias)
+        return 0.5 * self.network.length_scale**2 * total
+
+    @torch.no_grad()
+    def sample(self, n_samples: int, generator: torch.Generator) -> MLPTeam:
+        layers = []
+        for place, linear in enumerate(self.layers):
+            weight, bias = repeated(linear.weight, n_samples), repeated(linear.bias, n_samples)
+            if place > 0:
+                weight = weight * speaking(linear, self.rate, n_samples, generator)
+            layers.append((weight, bias))
+        return fixed_team(self, layers)
+
+
+def speaking(linear: StackedLinear, rate: float | Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
+    """A random 0 for this share of a layer's inputs and 1 for the others, (member * sample, input, 1)."""
+    n_members, n_inputs, _ = linear.weight.shape
+    # Drawn on the CPU: the same networks on every device.
+    drawn = torch.rand(n_members * n_samples, n_inputs, 1, generator=generator, dtype=torch.float64)
+    return (drawn.to(linear.weight.device) >= rate).to(linear.weight)
+
+
+def _squares(values: Tensor) -> PerMember:
+    return values.square().sum(dim=(1, 2))
+
+
+@dataclass(frozen=True)
+class DropoutMLP:
+    """Recipe of an MLP that is sampled by its own dropout."""
+
+    mlp: MLP
+    length_scale: float
+
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> DropoutTeam:
+        return DropoutTeam(self, n_members, input_shape[0], n_outputs)
+
+
+class MCDropoutRegressor(SampledRegressor):
+    """MC Dropout with a noise that depends on the row (Gal and Ghahramani 2016; Kendall and Gal 2017).
+
+    Parameters
+    ----------
+    coverage : float or sequence of float, default=0.9
+    network : MLP, optional
+        Its `dropout` is the share of units that are silenced, in training and in every sample; None has 0.5.
+    n_samples : int, default=50
+        How many networks are sampled for a prediction.
+    length_scale : float, default=0.01
+        Of the prior over the weights: larger holds them nearer to zero.
+    members, validation_size, calibration, calibration_size, max_epochs, patience, batch_size, learning_rate, device, \
+random_state, verbose
+        As in `coverwell.baselines.baseline.BaselineRegressor`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> model = MCDropoutRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
+    >>> total, doubt = model.predict_interval(X[:5]), model.predict_interval(X[:5], noise=False)
+    >>> bool((doubt.width < total.width).all())
+    True
+    """
+
+    def __init__(
+        self,
+        coverage: float | Sequence[float] | NDArray[np.float64] = 0.9,
+        *,
+        network: MLP | None = None,
+        n_samples: int = 50,
+        length_scale: float = 0.01,
+        members: int = 1,
+        validation_size: float = 0.1,
+        calibration: str | None = None,
+        calibration_size: float = 0.2,
+        max_epochs: int = 400,
+        patience: int = 60,
+        batch_size: int | str = "auto",
+        learning_rate: float = 1e-3,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            coverage,
+            network=network,
+            members=members,
+            validation_size=validation_size,
+            calibration=calibration,
+            calibration_size=calibration_size,
+            max_epochs=max_epochs,
+            patience=patience,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.n_samples = n_samples
+        self.length_scale = length_scale
+
+    def _check_choices(self) -> None:
+        super()._check_choices()
+        check_number("length_scale", self.length_scale, least=0.0)
+
+    def _network(self) -> DropoutMLP:
+        return DropoutMLP(mlp_from(self.network, NETWORK), self.length_scale)

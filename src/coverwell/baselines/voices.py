@@ -1,0 +1,169 @@
+"""A baseline's team in training, and what it leaves behind: voices that are read as one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coverwell.algorithm import Measures, Record, measure
+from coverwell.baselines.laws import Law
+from coverwell.baselines.random_team import RandomTeam, repeated
+from coverwell.calibration import Estimate
+from coverwell.ensemble import ROWS_AT_A_TIME, Progress, learner_of, members_of
+from coverwell.folds import Job, stack_jobs
+from coverwell.networks.team import Network, Team
+from coverwell.scaling import InputScaler, TargetScaler
+from coverwell.training import BestRound, Learner, everywhere
+
+__all__ = ["EPOCHS_PER_ROUND", "TrainedVoices", "VoiceTraining", "Voices", "voices_of"]
+
+EPOCHS_PER_ROUND = 10
+# How many networks of a random team judge a round; always the same, so that rounds differ by their weights alone.
+JUDGES, JUDGES_SEED = 5, 0
+
+
+def voices_of(team: Team, n_samples: int, generator: torch.Generator) -> Team:
+    """The networks that speak for a team, ordered by member: samples of a random one, or its members themselves."""
+    return team.sample(n_samples, generator) if isinstance(team, RandomTeam) else team
+
+
+@dataclass(frozen=True)
+class TrainedVoices:
+    """The team of one job."""
+
+    team: Team
+    said: None = None  # no word about rows that were left out is kept
+
+
+@dataclass(frozen=True)
+class Voices:
+    """A trained team and how it is read, in the user's units."""
+
+    team: Team
+    law: Law
+    coverage: tuple[float, ...]
+    inputs: InputScaler
+    targets: TargetScaler
+    n_samples: int
+    seed: int
+
+    def to(self, device: torch.device) -> None:
+        """Move the team to a device."""
+        self.team.to(device)
+
+    def estimate(self, X: NDArray[np.float64], device: torch.device, *, noise: bool = True) -> Estimate:
+        """Mean and reach for these rows in float64; without `noise`, the doubt about the mean alone."""
+        self.to(device)
+        speaking = voices_of(self.team, self.n_samples, torch.Generator().manual_seed(self.seed))
+        parts = [
+            self._estimate_part(speaking, X[i : i + ROWS_AT_A_TIME], device, noise=noise)
+            for i in range(0, len(X), ROWS_AT_A_TIME)
+        ]
+        return Estimate(np.concatenate([p.mean for p in parts]), np.concatenate([p.reach for p in parts]))
+
+    @torch.no_grad()
+    def _estimate_part(self, speaking: Team, X: NDArray[np.float64], device: torch.device, *, noise: bool) -> Estimate:
+        x = torch.from_numpy(self.inputs.transform(X)).to(device)[None]
+        coverage = torch.tensor([self.coverage], dtype=torch.float64, device=device)
+        said = self.law.read(everywhere(speaking, x)[None], coverage, noise=noise)  # one team of all voices
+        return Estimate(
+            self.targets.inverse(said.mean[0].cpu().numpy()),
+            said.reach[0].cpu().numpy() * self.targets.spread[:, None, None],
+        )
+
+
+@dataclass(frozen=True)
+class VoiceTraining:
+    """How a baseline's jobs are trained: rounds of some epochs, until the loss on held-out rows no longer falls."""
+
+    network: Network
+    law: Law
+    max_rounds: int
+    patience: int  # rounds
+    batch_size: int
+    learning_rate: float
+    memory: float
+    device: torch.device
+
+    @property
+    def networks(self) -> tuple[Network]:
+        return (self.network,)
+
+    def run(self, jobs: Sequence[Job], progress: Progress) -> tuple[list[TrainedVoices], Record]:
+        """Train all jobs at once and leave each at the round whose held-out loss was the lowest."""
+        problem = stack_jobs(jobs, self.device)
+        n_outputs = self.law.n_outputs(problem.y.shape[-1], problem.coverage.shape[-1])
+        learner = learner_of(
+            self.network,
+            problem,
+            problem.trains,
+            n_outputs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            memory=self.memory,
+        )
+
+        def present() -> list[TrainedVoices]:
+            return [TrainedVoices(members_of(job, learner, self.network, n_outputs)) for job in range(problem.n_jobs)]
+
+        record = self._descend(learner, lambda measures: progress(measures, present))
+        return present(), record
+
+    def _descend(self, learner: Learner, progress: Callable[[Measures], None]) -> Record:
+        problem = learner.problem
+        unit = problem.y.new_ones(problem.n_jobs, problem.y.shape[-1])
+        best = BestRound(learner, unit)
+        rounds, losses, seconds = [], [], []
+        going = torch.ones(problem.n_jobs, dtype=torch.bool, device=unit.device)
+        last_better, n_rounds = torch.zeros_like(going, dtype=torch.long), torch.zeros_like(going, dtype=torch.long)
+        for number in range(1, self.max_rounds + 1):
+            started = time.perf_counter()
+            loss = learner.descend(EPOCHS_PER_ROUND, self._loss(learner))
+            held_out, measures = self._judge(learner)
+            n_rounds += going
+            better = best.offer(held_out, unit, going)
+            last_better = torch.where(better, number, last_better)
+            going = going & (number - last_better < self.patience)
+            rounds.append(measures)
+            losses.append(problem.of_job(loss).mean(dim=1, keepdim=True))
+            seconds.append(time.perf_counter() - started)
+            progress(measures)
+            if not going.any():
+                break
+        best.restore()
+        return Record(rounds, losses, seconds, n_rounds.tolist(), unit)
+
+    def _loss(self, learner: Learner) -> Callable[[Tensor, Tensor], Tensor]:
+        problem, team = learner.problem, learner.team
+        coverage = problem.to_members(problem.coverage)
+        n_rows = learner.batches.counts[:, 0]
+
+        def loss(outputs: Tensor, rows: Tensor) -> Tensor:
+            per_member = self.law.losses(outputs, problem.rows_of(problem.y, rows), coverage).mean(dim=1)
+            # The evidence's bound is a sum over rows less the penalty: per row, the penalty over their number.
+            return per_member + team.penalty() / n_rows if isinstance(team, RandomTeam) else per_member
+
+        return loss
+
+    @torch.no_grad()
+    def _judge(self, learner: Learner) -> tuple[Float[Tensor, " job"], Measures]:
+        """The loss of each job's held-out rows, and what is measured on them."""
+        problem = learner.problem
+        speaking = voices_of(learner.average, JUDGES, torch.Generator().manual_seed(JUDGES_SEED))
+        outputs = everywhere(speaking, problem.x)  # (member * voice, row, output)
+        n_voices = speaking.n_members // learner.average.n_members
+        coverage = problem.to_members(problem.coverage)
+        y = repeated(problem.to_members(problem.y), n_voices)
+        each = self.law.losses(outputs, y, repeated(coverage, n_voices)).unflatten(0, (-1, n_voices)).mean(dim=1)
+        by_job = problem.of_job(each)  # (job, member, row)
+        held_out = (by_job * problem.speaks).sum(dim=(1, 2)) / problem.speaks.sum(dim=(1, 2))
+        said = self.law.read(outputs.unflatten(0, (-1, n_voices)), coverage, noise=True)
+        mean, reach = (problem.out_of_fold(problem.of_job(part)) for part in (said.mean, said.reach))
+        return held_out, measure(problem, mean, reach)

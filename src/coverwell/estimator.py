@@ -1,0 +1,393 @@
+"""What all our estimators share: checked rows in, predictions and intervals out, several fits as one stack.
+
+A kind of estimator adds its parameters, how its rows become jobs, and how jobs are trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+from tqdm import tqdm
+
+from coverwell.algorithm import Measures, Record
+from coverwell.calibration import Estimate
+from coverwell.folds import Job
+from coverwell.held_out import Speaker, Stretch, stretch_of
+from coverwell.intervals import PredictionInterval
+from coverwell.networks.team import Network
+from coverwell.preparation import Plan, Prepared, levels_from, prepare, target_names_of
+from coverwell.rounds import Round, rounds_of
+from coverwell.scaling import InputScaler
+from coverwell.training import device_from, few_threads, seeded
+
+__all__ = [
+    "IntervalRegressor",
+    "Training",
+    "auto_batch_size",
+    "check_count",
+    "check_number",
+    "check_share",
+    "fit_together",
+]
+
+Array = NDArray[np.float64]
+Groups = NDArray[Any] | None
+Table = tuple[ArrayLike, ArrayLike, ArrayLike | None]
+
+# Parameters in which models of one stack may differ.
+OWN_TO_EACH = ("coverage", "calibration_size", "random_state", "verbose")
+
+
+@runtime_checkable
+class Training(Protocol):
+    """How a kind of estimator trains jobs."""
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def max_rounds(self) -> int: ...
+
+    @property
+    def networks(self) -> Sequence[Network]: ...
+
+    def run(self, jobs: Sequence[Job], progress: Callable[[Measures, Any], None]) -> tuple[list[Any], Record]:
+        """Train all jobs at once; `progress` gets each round's measures and a function that gives the present teams."""
+        ...
+
+
+class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """A regressor with a prediction interval for every row; the verbs of all our estimators."""
+
+    coverage: float | Sequence[float] | Array
+    calibration: str | None
+    device: str
+    random_state: Any
+    verbose: int
+
+    ensembles_: list[Any]
+    rounds_: list[Round]
+    factor_: Array | None
+    joint_factor_: Array | None
+    scores_: list[Array] | None
+
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Any:
+        """Train the networks and calibrate their intervals.
+
+        Parameters
+        ----------
+        X : array-like or data frame (n, feature)
+        y : array-like (n,) or (n, target)
+        groups : array-like (n,), optional
+            Rows of one group (a patient, a house, a day) are held out together, so that training stops, and intervals
+            are calibrated, for groups that were not seen.
+        """
+        fit_together([self], [(X, y, groups)])
+        return self
+
+    def predict(self, X: ArrayLike) -> Array:
+        """The prediction for each row, `(n,)` or `(n, target)` as y was."""
+        mean: Array = np.mean([estimate.mean for estimate in self._estimates(X)], axis=0)
+        return mean[:, 0] if self._one_dimensional else mean
+
+    def predict_interval(
+        self, X: ArrayLike, coverage: float | Sequence[float] | Array | None = None, *, joint: bool = False
+    ) -> PredictionInterval:
+        """The interval for each row; unpacks into lower and upper bounds.
+
+        Parameters
+        ----------
+        X : array-like or data frame (n, feature)
+        coverage : float or sequence of float, optional
+            Some of the fitted levels; all that were asked for if None.
+        joint : bool
+            Boxes that contain all targets of a row together, in place of one interval per target.
+        """
+        check_is_fitted(self)
+        wanted = self._wanted(coverage)
+        return self._interval(X, wanted, self._stretch, self._estimates(X), joint=joint)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "ensembles_")
+
+    def __getstate__(self) -> dict[str, Any]:
+        for ensemble in getattr(self, "ensembles_", ()):
+            ensemble.to(torch.device("cpu"))  # a pickle from a GPU opens where there is none
+        state: dict[str, Any] = super().__getstate__()
+        return state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    # What a kind of estimator says.
+
+    def _check_choices(self) -> None:
+        """Raise unless the parameters are such that rows can be prepared."""
+        raise NotImplementedError
+
+    def _plan(self, groups: Groups, random_state: np.random.RandomState) -> Plan:
+        """How rows become jobs."""
+        raise NotImplementedError
+
+    def _training(self, n_rows: int) -> Training:
+        """How jobs of this many rows are trained."""
+        raise NotImplementedError
+
+    def _ensemble(self, trained: Any, prepared: Prepared, job: int) -> Speaker:
+        """What speaks for one job from now on."""
+        raise NotImplementedError
+
+    # Reading: from rows to estimates to bounds.
+
+    def _estimates(self, X: ArrayLike, **reading: Any) -> list[Estimate]:
+        check_is_fitted(self)
+        table = validate_data(self, X, reset=False).astype(np.float64)
+        seen = InputScaler.around([ensemble.inputs for ensemble in self.ensembles_])
+        seen.warn_if_far_outside(table, getattr(self, "feature_names_in_", None))
+        device = device_from(self.device)
+        return [ensemble.estimate(table, device, **reading) for ensemble in self.ensembles_]
+
+    def _interval(
+        self,
+        X: ArrayLike,
+        wanted: float | Sequence[float] | Array,
+        stretch: Stretch,
+        estimates: list[Estimate],
+        *,
+        joint: bool,
+    ) -> PredictionInterval:
+        places = [self._fitted_levels.index(level) for level in levels_from(wanted)]
+        lower, upper = stretch.bounds(estimates, self._fitted_levels, joint=joint)
+        lower, upper = lower[..., places], upper[..., places]
+        if isinstance(wanted, Real):
+            lower, upper = lower[..., 0], upper[..., 0]
+        if self._one_dimensional:
+            lower, upper = lower[:, 0], upper[:, 0]
+        return PredictionInterval(
+            lower,
+            upper,
+            coverage=float(wanted) if isinstance(wanted, Real) else levels_from(wanted),
+            target_names=self.target_names_,
+            index=getattr(X, "index", None) if hasattr(X, "iloc") else None,  # a list has an `index` method
+        )
+
+    def _wanted(self, coverage: float | Sequence[float] | Array | None) -> float | Sequence[float] | Array:
+        """The level or levels that are asked for, all of them fitted."""
+        wanted = self.coverage if coverage is None else coverage
+        unknown = [level for level in levels_from(wanted) if level not in self._fitted_levels]
+        if unknown:
+            raise ValueError(
+                f"coverage {unknown} was not fitted; the fitted levels are {list(self._fitted_levels)}: "
+                "choose among them, or fit with the level in coverage=[...]"
+            )
+        return wanted
+
+    # Finishing: what was trained becomes what users read.
+
+    @property
+    def _stretch(self) -> Stretch:
+        return Stretch(self.factor_, self.joint_factor_, self.scores_)
+
+    def _finish(
+        self, prepared: Prepared, trained: list[Any], ensembles: list[Any], record: Record, jobs: slice
+    ) -> None:
+        """Calibrate, and keep the record of the rounds."""
+        self.rounds_ = rounds_of(
+            record,
+            jobs,
+            prepared.targets,
+            self._fitted_levels,
+            one_target=self._one_dimensional,
+            one_level=isinstance(self.coverage, Real),
+        )
+        stretch = stretch_of(self.calibration, prepared, trained[0].said, ensembles, device_from(self.device))
+        self.factor_, self.joint_factor_, self.scores_ = stretch.factor, stretch.joint_factor, stretch.scores
+
+    # Checking and scaling.
+
+    def _prepare(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None) -> Prepared:
+        self._check_choices()
+        self._fitted_levels = tuple(sorted(levels_from(self.coverage)))
+        table, targets = validate_data(self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        if targets.dtype.kind not in "biuf":
+            raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
+        self.target_names_ = target_names_of(y, targets)
+        self._one_dimensional = targets.ndim == 1
+        group_of_row = None if groups is None else column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
+        if group_of_row is not None and len(group_of_row) != len(table):
+            raise ValueError(f"groups must have one entry per row, got {len(group_of_row)} for {len(table)} rows")
+        random_state = check_random_state(self.random_state)
+        plan = self._plan(group_of_row, random_state)
+        table, targets = table.astype(np.float64), targets.astype(np.float64).reshape(len(table), -1)
+        return prepare(table, targets, group_of_row, plan, random_state)
+
+    def _forget(self) -> None:
+        """Drop everything that a fit has set."""
+        for name in [
+            name for name in vars(self) if name.endswith("_") or name in ("_one_dimensional", "_fitted_levels")
+        ]:
+            delattr(self, name)
+
+
+def fit_together(
+    models: Sequence[IntervalRegressor],
+    tables: Sequence[Table],
+    *,
+    on_round: Callable[[list[list[Any]]], None] | None = None,
+) -> None:
+    """Fit several models at once, as one stack of members: what a study of many splits needs on a GPU.
+
+    Parameters
+    ----------
+    models : sequence of estimators of one class
+        Alike in everything but `random_state` and the values in `coverage`. The first model's seed draws the weights
+        and batches of the whole stack, so a model fitted with others differs in its bits from the same model alone.
+    tables : sequence of (X, y, groups)
+        One per model, alike in the number of columns and targets; groups may be None.
+    on_round : function, optional
+        Called after every round with the present ensembles of each model, before any calibration: for curves over the
+        rounds. It costs a copy of all networks each time.
+    """
+    for model in models:
+        model._forget()
+    try:
+        _fit_together(models, tables, on_round)
+    except BaseException:  # Ctrl-C too: unfitted, not broken
+        for model in models:
+            model._forget()
+        raise
+
+
+def _fit_together(
+    models: Sequence[IntervalRegressor],
+    tables: Sequence[Table],
+    on_round: Callable[[list[list[Any]]], None] | None,
+) -> None:
+    _check_alike(models, tables)
+    prepared = [model._prepare(*table) for model, table in zip(models, tables, strict=True)]
+    jobs = [job for p in prepared for job in p.jobs]
+    _check_stackable(jobs)
+    training = models[0]._training(max(len(job.y) for job in jobs))
+    ends = np.cumsum([len(p.jobs) for p in prepared]).tolist()
+    parts = [slice(end - len(p.jobs), end) for p, end in zip(prepared, ends, strict=True)]
+
+    def ensembles(model: IntervalRegressor, p: Prepared, trained: list[Any]) -> list[Speaker]:
+        return [model._ensemble(t, p, job) for job, t in enumerate(trained)]
+
+    with (
+        seeded(prepared[0].seed, training.device),
+        few_threads(_operations_per_step(jobs, training)),
+        _progress_bar(models[0], training.max_rounds) as show,
+    ):
+
+        def progress(measures: Measures, present: Callable[[], list[Any]]) -> None:
+            show(measures)
+            if on_round is not None:
+                now = present()
+                on_round([ensembles(m, p, now[part]) for m, p, part in zip(models, prepared, parts, strict=True)])
+
+        trained, record = training.run(jobs, progress)
+    for model, p, part in zip(models, prepared, parts, strict=True):
+        final = ensembles(model, p, trained[part])
+        model._finish(p, trained[part], final, record, part)
+        model.ensembles_ = final  # last: a model that has them is fitted
+
+
+def _check_alike(models: Sequence[IntervalRegressor], tables: Sequence[Any]) -> None:
+    if len(models) != len(tables) or not models:
+        raise ValueError(f"fit_together needs one table (X, y, groups) per model, got {len(tables)} for {len(models)}")
+    first = models[0]
+    for model in models:
+        if type(model) is not type(first):
+            kinds = f"{type(first).__name__} and {type(model).__name__}"
+            raise ValueError(f"models that are fitted together must be of one class, got {kinds}; fit them one by one")
+        for name, shared in first.get_params(deep=False).items():
+            value = getattr(model, name)
+            if name not in OWN_TO_EACH and value is not shared and value != shared:
+                raise ValueError(
+                    f"models that are fitted together must have the same {name}, got {shared!r} and {value!r}; fit "
+                    "them one by one"
+                )
+
+
+def _check_stackable(jobs: Sequence[Job]) -> None:
+    shapes = {(tuple(job.x.shape[1:]), job.y.shape[1], len(job.coverage), len(job.trains)) for job in jobs}
+    if len(shapes) > 1:
+        got = " beside ".join(
+            f"{x[0]} columns, {n_targets} targets, {n_levels} levels and {n_members} members"
+            for x, n_targets, n_levels, n_members in sorted(shapes)
+        )
+        raise ValueError(
+            "tables that are fitted together must be alike in columns, targets, levels and members, got "
+            f"{got}; the members are alike where repeats is a number"
+        )
+
+
+@contextmanager
+def _progress_bar(model: IntervalRegressor, max_rounds: int) -> Iterator[Callable[[Measures], None]]:
+    with tqdm(total=max_rounds, disable=not model.verbose, desc="rounds", unit="round") as bar:
+
+        def show(measures: Measures) -> None:
+            bar.update()
+            bar.set_postfix(
+                coverage=f"{float(measures.coverage.mean()):.3f}",
+                score=f"{float(measures.score.mean()):.4g}",
+                refresh=False,
+            )
+
+        yield show
+
+
+def auto_batch_size(n_rows: int) -> int:
+    """Small batches for small tables, which otherwise see few steps an epoch."""
+    return 64 if n_rows < 1000 else 128 if n_rows < 2500 else 256
+
+
+def _operations_per_step(jobs: Sequence[Job], training: Training) -> float:
+    """Roughly the floating-point operations of one training step of our own networks."""
+    members = sum(len(job.trains) for job in jobs)
+    hidden = getattr(training.networks[0], "hidden", 128)
+    width = jobs[0].x[0].numel() * (1 + getattr(training.networks[0], "bins", 0)) + 3 * hidden
+    return 6.0 * members * training.batch_size * hidden * width
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def check_number(name: str, value: Any, *, above: float | None = None, least: float | None = None) -> None:
+    """Raise unless the value is a number above, or at least, a limit."""
+    if above is not None and (not _is_number(value) or not value > above):
+        must = "a positive number" if above == 0 else f"a number above {above:g}"
+        raise ValueError(f"{name} must be {must}, got {value!r}")
+    if least is not None and (not _is_number(value) or not value >= least):
+        raise ValueError(f"{name} must be a number of at least {least:g}, got {value!r}")
+
+
+def check_share(name: str, value: Any) -> None:
+    """Raise unless the value lies strictly between 0 and 1."""
+    if not _is_number(value) or not 0 < value < 1:
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}")
+
+
+def check_count(name: str, value: Any, *, or_auto: bool = False) -> None:
+    """Raise unless the value is a whole number of at least 1, or "auto" where that is allowed."""
+    if or_auto and isinstance(value, str) and value == "auto":
+        return
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        what = "'auto' or a whole number" if or_auto else "a whole number"
+        raise ValueError(f"{name} must be {what} of at least 1, got {value!r}")
