@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
@@ -24,12 +23,19 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from coverwell import baselines
 from coverwell.algorithm import n_interval_outputs
+from coverwell.baselines.bayes_by_backprop import BayesMLP
+from coverwell.baselines.concrete_dropout import ConcreteMLP
+from coverwell.baselines.laws import NormalLaw, QuantileLaw
+from coverwell.baselines.mc_dropout import DropoutMLP
+from coverwell.baselines.voices import Voices
 from coverwell.ensemble import Ensemble
+from coverwell.estimator import IntervalRegressor
 from coverwell.files import TYPES, ModelFileError, malformed_means, read_tensors, write_tensors
 from coverwell.held_out import OutOfFold
 from coverwell.matching import IQRFit, Matching, SigmaFit, Unmatched
-from coverwell.networks.mlp import MLP, MLPTeam
+from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network, Team, network_from
 from coverwell.preparation import levels_from
 from coverwell.regressor import MatchedRegressor, NetworkChoice
@@ -69,9 +75,8 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
     >>> bool((again.predict(X) == model.predict(X)).all())
     True
     """
-    if type(model) not in ESTIMATORS:
-        names = " or ".join(cls.__name__ for cls in ESTIMATORS)
-        raise TypeError(f"save takes a fitted {names}, got {type(model).__name__}")
+    if type(model) not in ESTIMATORS.values():
+        raise TypeError(f"save takes one of {', '.join(ESTIMATORS)}, fitted, got {type(model).__name__}")
     check_is_fitted(model)
     writer = _Writer()
     write_tensors(Path(path), {"model": writer.estimator(model)}, writer.arrays)
@@ -83,7 +88,7 @@ def load(
     network: NetworkChoice = None,
     interval_network: NetworkChoice = None,
     matching: Matching | None = None,
-) -> MatchedRegressor:
+) -> IntervalRegressor:
     """The estimator that `save` wrote, with predictions equal to the bit; no code from the file is run.
 
     Parameters
@@ -118,7 +123,7 @@ def load(
     reader = _Reader(str(path), arrays, given)
     way_out = f"load it with the versions, and the objects of your own, that it was saved with: {header['versions']}"
     with malformed_means(f"{path} is whole, but no model can be made of it here", way_out):
-        model: MatchedRegressor = reader.estimator(header["model"])
+        model: IntervalRegressor = reader.estimator(header["model"])
     if surplus := [name for name in OWN if given[name] is not None and name not in reader.taken]:
         raise ModelFileError(f"{path} needs no {surplus[0]}, it stores its own; load it without {surplus[0]}=")
     return model
@@ -196,13 +201,13 @@ class _Reader:
     taken: set[str] = field(default_factory=set)
 
     def estimator(self, stored: dict[str, Any]) -> Any:
-        cls = {cls.__name__: cls for cls in ESTIMATORS}[stored["class"]]
+        cls = ESTIMATORS[stored["class"]]
         model = cls(**{name: self.value(value) for name, value in stored["parameters"].items()})
         for name, value in stored["learned"].items():
             if not LEARNED.fullmatch(name):
                 raise ValueError(f"{name!r} is nothing that fit learns")
             setattr(model, name, self.value(value))
-        ESTIMATORS[cls](model)
+        _check_learned(model)
         return model
 
     def value(self, stored: Any) -> Any:
@@ -233,6 +238,11 @@ class _Reader:
         return self.given[name]
 
     def part(self, cls: Any, entries: dict[str, Any]) -> Any:
+        if cls is Voices:
+            team = entries.pop("team")
+            parts = {name: self.value(entry) for name, entry in entries.items()}
+            n_outputs = parts["law"].n_outputs(len(parts["targets"].centre), len(parts["coverage"]))
+            return Voices(team=self.team(team, parts["inputs"].centre.shape, n_outputs), **parts)
         if cls is not Ensemble:
             return cls(**{name: self.value(entry) for name, entry in entries.items()})
         mean, interval = entries.pop("mean_team"), entries.pop("interval_team")
@@ -267,14 +277,12 @@ def _as_trained(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _recipe_of(team: Team) -> Network | None:
-    """The recipe of a team of ours."""
-    if type(team) is not MLPTeam:
-        return None
-    first: Any = team.linears[0]
-    return MLP(first.bias.shape[-1], len(team.linears), team.rate, team.code.bins if team.code else 0)
+    """The recipe of a team of ours; None of a user's own modules."""
+    recipe: Network | None = getattr(team, "recipe", None)
+    return recipe
 
 
-def _check_matched(model: MatchedRegressor) -> None:
+def _check_learned(model: IntervalRegressor) -> None:
     """Raise unless what `fit` learned has the shapes that predictions need."""
     levels = levels_from(model._fitted_levels)
     feature, target, level = model.n_features_in_, len(model.target_names_), len(levels)
@@ -284,7 +292,8 @@ def _check_matched(model: MatchedRegressor) -> None:
     arrays += [(scores, (len(scores), target, level)) for scores in model.scores_ or []]
     for ensemble in model.ensembles_:
         arrays += [(array, (feature,)) for array in vars(ensemble.inputs).values()]
-        arrays += [(array, (target,)) for array in (ensemble.scale, *vars(ensemble.targets).values())]
+        arrays += [(array, (target,)) for array in vars(ensemble.targets).values()]
+        arrays += [(ensemble.scale, (target,))] if isinstance(ensemble, Ensemble) else []
     for array, shape in arrays:
         if array is not None and (array.shape != shape or array.dtype != np.float64):
             raise ValueError(f"an array must have the shape {shape} in float64, got {array.shape} in {array.dtype}")
@@ -294,9 +303,27 @@ def _check_matched(model: MatchedRegressor) -> None:
         raise ValueError(f"every ensemble must have the levels {levels}")
 
 
-# All classes that a file may name; a new estimator comes with a check of what it learned.
-ESTIMATORS: dict[type, Callable[[Any], None]] = {MatchedRegressor: _check_matched}
+# All classes that a file may name.
+ESTIMATORS: dict[str, type[IntervalRegressor]] = {
+    cls.__name__: cls for cls in (MatchedRegressor, *(getattr(baselines, name) for name in baselines.__all__))
+}
 PARTS: dict[str, Any] = {
     cls.__name__: cls
-    for cls in (Ensemble, InputScaler, IQRFit, MLP, OutOfFold, Round, SigmaFit, TargetScaler, Unmatched)
+    for cls in (
+        BayesMLP,
+        ConcreteMLP,
+        DropoutMLP,
+        Ensemble,
+        InputScaler,
+        IQRFit,
+        MLP,
+        NormalLaw,
+        OutOfFold,
+        QuantileLaw,
+        Round,
+        SigmaFit,
+        TargetScaler,
+        Unmatched,
+        Voices,
+    )
 }

@@ -33,8 +33,13 @@ CPU_CHUNK, GPU_CHUNK = 2**16, 2**22
 FEWEST_ROWS = 64
 # The largest key of a shuffle; whole numbers are sorted faster than floats.
 LAST = 2**31 - 1
+# Steps before the first capture, see `_Graphs`.
+ORDINARY_STEPS = 3
 # Floating-point operations of one step below which a second thread waits more than it works.
 SMALL_STEP = 4e9
+
+
+Step = Callable[[Tensor], Tensor]
 
 
 class NonFiniteLossError(FloatingPointError):
@@ -99,6 +104,64 @@ class Adam:
             weight.grad = None
 
 
+class _Graphs:
+    """Steps of descent that a GPU replays whole, in place of a hundred launches of small kernels each.
+
+    A step is captured once for each of its losses. The very first steps are run as they are: libraries make their
+    buffers then, which must not belong to a graph.
+    """
+
+    def __init__(self) -> None:
+        self.n_ordinary = ORDINARY_STEPS
+        self.stream = torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()
+        self.latest: torch.cuda.CUDAGraph | None = None  # a pool lives as long as one of its graphs
+
+    def replayed(self, step: Step) -> Step:
+        """The same step, replayed; one that cannot be captured, such as with a user's own loss, stays as it is."""
+        captured: tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None = None
+
+        def replay(rows: Tensor) -> Tensor:
+            nonlocal captured
+            if captured is None and self.n_ordinary == 0:
+                captured = self._captured(step, rows)
+            if captured is None:
+                self.n_ordinary -= self.n_ordinary > 0
+                return self._apart(lambda: step(rows))
+            graph, input_rows, losses = captured
+            input_rows.copy_(rows)
+            graph.replay()
+            return losses
+
+        return replay
+
+    def _captured(self, step: Step, rows: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None:
+        graph, input_rows = torch.cuda.CUDAGraph(), rows.clone()
+
+        def capture() -> Tensor:
+            graph.capture_begin(pool=self.pool)
+            try:
+                return step(input_rows)
+            finally:
+                graph.capture_end()
+
+        try:
+            losses = self._apart(capture)
+            self.latest = graph
+            return graph, input_rows, losses
+        except RuntimeError:
+            self.n_ordinary = -1  # never again
+            return None
+
+    def _apart(self, work: Callable[[], Tensor]) -> Tensor:
+        """Run something on a stream of its own, as capturing needs it."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            result = work()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return result
+
+
 class Learner:
     """A team in training: its weights, its optimizer, and the running average of its weights, which is what speaks.
 
@@ -115,26 +178,32 @@ class Learner:
         self.memory = memory
         self.optimizer = Adam(team, learning_rate)
         self.n_epochs = 0
+        self.graphs = _Graphs() if team.capturable and problem.y.device.type == "cuda" else None
 
     def descend(self, epochs: int, loss: Callable[[Tensor, Tensor], Tensor]) -> Float[Tensor, " member"]:
         """Train for some epochs; `loss(outputs, rows)` gives one number per member. Returns the last epoch's mean."""
         self.team.train()
+        step = self._step(loss) if self.graphs is None else self.graphs.replayed(self._step(loss))
         for _ in range(epochs):
             total = torch.zeros(self.team.n_members, device=self.problem.y.device)
-            n_steps = 0
             for rows in self.batches.epoch():
-                per_member = loss(self.team(self.problem.rows_of(self.problem.x, rows)), rows)
-                per_member.sum().backward()  # Adam is elementwise: members do not touch each other
-                self.optimizer.step()
-                total += per_member.detach()
-                n_steps += 1
+                total += step(rows)
             self._remember()
             if not torch.isfinite(total).all():
                 raise NonFiniteLossError(
                     "the loss became NaN or infinite in training; lower learning_rate, or look for extreme values in X "
                     "or y"
                 )
-        return total / n_steps
+        return total / self.batches.n_steps
+
+    def _step(self, loss: Callable[[Tensor, Tensor], Tensor]) -> Step:
+        def step(rows: Tensor) -> Tensor:
+            per_member = loss(self.team(self.problem.rows_of(self.problem.x, rows)), rows)
+            per_member.sum().backward()  # Adam is elementwise: members do not touch each other
+            self.optimizer.step()
+            return per_member.detach()
+
+        return step
 
     @torch.no_grad()
     def _remember(self) -> None:

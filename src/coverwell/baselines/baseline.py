@@ -50,7 +50,8 @@ class BaselineRegressor(IntervalRegressor):
     patience : int, default=60
         Epochs without a lower loss on the held-out rows after which training stops.
     batch_size : int or "auto", default="auto"
-    learning_rate : float, default=1e-3
+    learning_rate : float or "auto", default="auto"
+        "auto" is the rate that was chosen for the method.
     device : str, default="auto"
         "auto" takes CUDA where there is one.
     random_state : int, RandomState or None
@@ -68,7 +69,9 @@ class BaselineRegressor(IntervalRegressor):
     """
 
     LAW: ClassVar[Law]
+    # Chosen for each method by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection-baselines.md).
     NETWORK: ClassVar[MLP]
+    LEARNING_RATE: ClassVar[float] = 1e-3
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class BaselineRegressor(IntervalRegressor):
         max_epochs: int = 400,
         patience: int = 60,
         batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
+        learning_rate: float | str = "auto",
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -107,7 +110,8 @@ class BaselineRegressor(IntervalRegressor):
         for name in ("members", "max_epochs", "patience"):
             check_count(name, getattr(self, name))
         check_count("batch_size", self.batch_size, or_auto=True)
-        check_number("learning_rate", self.learning_rate, above=0.0)
+        if self.learning_rate != "auto":
+            check_number("learning_rate", self.learning_rate, above=0.0)
         for name in ("validation_size", "calibration_size"):
             check_share(name, getattr(self, name))
 
@@ -135,7 +139,7 @@ class BaselineRegressor(IntervalRegressor):
             max_rounds=-(-self.max_epochs // EPOCHS_PER_ROUND),
             patience=-(-self.patience // EPOCHS_PER_ROUND),
             batch_size=auto_batch_size(n_rows) if self.batch_size == "auto" else int(self.batch_size),
-            learning_rate=self.learning_rate,
+            learning_rate=self.LEARNING_RATE if self.learning_rate == "auto" else float(self.learning_rate),
             memory=WEIGHT_MEMORY,
             device=device_from(self.device),
         )
@@ -199,7 +203,7 @@ class SampledRegressor(MixtureRegressor):
     def _check_choices(self) -> None:
         super()._check_choices()
         check_count("n_samples", self.n_samples)
-        mlp_from(self.network, MLP())
+        mlp_from(self.network, self.NETWORK)
 
 
 def mlp_from(choice: Any, default: MLP) -> MLP:

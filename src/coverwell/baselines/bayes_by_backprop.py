@@ -22,7 +22,6 @@ from coverwell.networks.mlp import MLP, MLPTeam, StackedLinear
 
 __all__ = ["BayesByBackpropRegressor", "BayesMLP", "BayesTeam", "normal_kl"]
 
-NETWORK = MLP(hidden=128, dropout=0.0)
 # The standard deviation at the start, over the prior's: small, or nothing is learned through the noise.
 START = 0.05
 # A variance of zero has no finite slope under the root.
@@ -42,7 +41,7 @@ class BayesTeam(MLPTeam):
 
     def __init__(self, network: BayesMLP, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__(network.mlp, n_members, n_features, n_outputs)
-        self.network = network
+        self.recipe = self.network = network
         self.spreads = nn.ModuleList(
             StackedLinear(n_members, linear.weight.shape[1], linear.weight.shape[2]) for linear in self.layers
         )
@@ -147,6 +146,8 @@ random_state, verbose
     True
     """
 
+    NETWORK = MLP(hidden=128, dropout=0.0)
+
     def __init__(
         self,
         coverage: float | Sequence[float] | NDArray[np.float64] = 0.9,
@@ -162,7 +163,7 @@ random_state, verbose
         max_epochs: int = 400,
         patience: int = 60,
         batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
+        learning_rate: float | str = "auto",
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -192,4 +193,4 @@ random_state, verbose
         check_number("kl_weight", self.kl_weight, least=0.0)
 
     def _network(self) -> BayesMLP:
-        return BayesMLP(mlp_from(self.network, NETWORK), self.prior_scale, self.kl_weight)
+        return BayesMLP(mlp_from(self.network, self.NETWORK), self.prior_scale, self.kl_weight)

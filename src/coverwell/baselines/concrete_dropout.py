@@ -22,7 +22,6 @@ from coverwell.networks.mlp import MLP, MLPTeam
 
 __all__ = ["ConcreteDropoutRegressor", "ConcreteMLP", "ConcreteTeam", "silence"]
 
-NETWORK = MLP(hidden=128, dropout=0.1)
 # Of the relaxation; the published value. Near zero it is a coin toss, whose gradient is lost.
 TEMPERATURE = 0.1
 # A uniform number of exactly 0 or 1 has no logit.
@@ -43,7 +42,7 @@ class ConcreteTeam(MLPTeam):
 
     def __init__(self, network: ConcreteMLP, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__(network.mlp, n_members, n_features, n_outputs)
-        self.network = network
+        self.recipe = self.network = network
         start = math.log(network.mlp.dropout / (1 - network.mlp.dropout))
         self.rate_logit = nn.Parameter(torch.full((n_members, len(self.layers)), start))
 
@@ -122,6 +121,9 @@ random_state, verbose
     (1, 5)
     """
 
+    NETWORK = MLP(hidden=128, dropout=0.1)
+    LEARNING_RATE = 2e-3
+
     def __init__(
         self,
         coverage: float | Sequence[float] | NDArray[np.float64] = 0.9,
@@ -136,7 +138,7 @@ random_state, verbose
         max_epochs: int = 400,
         patience: int = 60,
         batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
+        learning_rate: float | str = "auto",
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -170,8 +172,8 @@ random_state, verbose
     def _check_choices(self) -> None:
         super()._check_choices()
         check_number("length_scale", self.length_scale, least=0.0)
-        if not mlp_from(self.network, NETWORK).dropout > 0:
+        if not mlp_from(self.network, self.NETWORK).dropout > 0:
             raise ValueError(f"network must have a dropout above 0 for its rates to start at, got {self.network!r}")
 
     def _network(self) -> ConcreteMLP:
-        return ConcreteMLP(mlp_from(self.network, NETWORK), self.length_scale)
+        return ConcreteMLP(mlp_from(self.network, self.NETWORK), self.length_scale)

@@ -46,7 +46,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
         max_epochs: int = 400,
         patience: int = 60,
         batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
+        learning_rate: float | str = "auto",
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,

@@ -19,8 +19,6 @@ from coverwell.networks.mlp import MLP, MLPTeam, StackedLinear
 
 __all__ = ["DropoutMLP", "DropoutTeam", "MCDropoutRegressor"]
 
-NETWORK = MLP(hidden=256, dropout=0.5)
-
 
 class DropoutTeam(MLPTeam):
     """An MLP team that is sampled by silencing hidden units.
@@ -30,7 +28,7 @@ class DropoutTeam(MLPTeam):
 
     def __init__(self, network: DropoutMLP, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__(network.mlp, n_members, n_features, n_outputs)
-        self.network = network
+        self.recipe = self.network = network
 
     def penalty(self) -> PerMember:
         """The distance from a normal prior of this length scale, of each unit kept with probability 1 - rate."""
@@ -100,6 +98,8 @@ random_state, verbose
     True
     """
 
+    NETWORK = MLP(hidden=1024, layers=3, dropout=0.5)
+
     def __init__(
         self,
         coverage: float | Sequence[float] | NDArray[np.float64] = 0.9,
@@ -114,7 +114,7 @@ random_state, verbose
         max_epochs: int = 400,
         patience: int = 60,
         batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
+        learning_rate: float | str = "auto",
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -142,4 +142,4 @@ random_state, verbose
         check_number("length_scale", self.length_scale, least=0.0)
 
     def _network(self) -> DropoutMLP:
-        return DropoutMLP(mlp_from(self.network, NETWORK), self.length_scale)
+        return DropoutMLP(mlp_from(self.network, self.NETWORK), self.length_scale)

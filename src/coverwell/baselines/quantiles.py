@@ -27,3 +27,4 @@ class NeuralQuantileRegressor(BaselineRegressor):
 
     LAW = QuantileLaw()
     NETWORK = MLP(hidden=128, dropout=0.1)
+    LEARNING_RATE = 2e-3

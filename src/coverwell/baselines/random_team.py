@@ -41,7 +41,7 @@ def fixed_team(like: MLPTeam, layers: list[tuple[Tensor, Tensor]]) -> MLPTeam:
 
     Samples are ordered by the member that they were drawn from.
     """
-    recipe = MLP(hidden=like.recipe.hidden, layers=like.recipe.layers, dropout=0.0, bins=like.recipe.bins)
+    recipe = MLP(hidden=like.mlp.hidden, layers=like.mlp.layers, dropout=0.0, bins=like.mlp.bins)
     n_samples, n_outputs = len(layers[0][0]), layers[-1][0].shape[-1]
     with torch.device("meta"):  # the weights are given: nothing is drawn, or even allocated
         team = MLPTeam(recipe, n_samples, like.n_features, n_outputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,8 @@ __all__ = ["EPOCHS_PER_ROUND", "TrainedVoices", "VoiceTraining", "Voices", "voic
 EPOCHS_PER_ROUND = 10
 # How many networks of a random team judge a round; always the same, so that rounds differ by their weights alone.
 JUDGES, JUDGES_SEED = 5, 0
+# How many weights of sampled networks are held at a time.
+NUMBERS_AT_A_TIME = 2**24
 
 
 def voices_of(team: Team, n_samples: int, generator: torch.Generator) -> Team:
@@ -61,22 +63,33 @@ class Voices:
     def estimate(self, X: NDArray[np.float64], device: torch.device, *, noise: bool = True) -> Estimate:
         """Mean and reach for these rows in float64; without `noise`, the doubt about the mean alone."""
         self.to(device)
-        speaking = voices_of(self.team, self.n_samples, torch.Generator().manual_seed(self.seed))
         parts = [
-            self._estimate_part(speaking, X[i : i + ROWS_AT_A_TIME], device, noise=noise)
+            self._estimate_part(X[i : i + ROWS_AT_A_TIME], device, noise=noise)
             for i in range(0, len(X), ROWS_AT_A_TIME)
         ]
         return Estimate(np.concatenate([p.mean for p in parts]), np.concatenate([p.reach for p in parts]))
 
     @torch.no_grad()
-    def _estimate_part(self, speaking: Team, X: NDArray[np.float64], device: torch.device, *, noise: bool) -> Estimate:
+    def _estimate_part(self, X: NDArray[np.float64], device: torch.device, *, noise: bool) -> Estimate:
         x = torch.from_numpy(self.inputs.transform(X)).to(device)[None]
+        outputs = torch.cat([everywhere(team, x) for team in self._speaking()])  # (voice, row, output)
         coverage = torch.tensor([self.coverage], dtype=torch.float64, device=device)
-        said = self.law.read(everywhere(speaking, x)[None], coverage, noise=noise)  # one team of all voices
+        said = self.law.read(outputs[None], coverage, noise=noise)  # one team of all voices
         return Estimate(
             self.targets.inverse(said.mean[0].cpu().numpy()),
             said.reach[0].cpu().numpy() * self.targets.spread[:, None, None],
         )
+
+    def _speaking(self) -> Iterator[Team]:
+        """All voices, a part of them at a time; always the same ones."""
+        if not isinstance(self.team, RandomTeam):
+            yield self.team
+            return
+        n_numbers = sum(weight.numel() for weight in self.team.parameters())
+        at_a_time = max(1, NUMBERS_AT_A_TIME // n_numbers)
+        generator = torch.Generator().manual_seed(self.seed)
+        for first in range(0, self.n_samples, at_a_time):
+            yield self.team.sample(min(at_a_time, self.n_samples - first), generator)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from coverwell.networks.embeddings import PiecewiseLinear
-from coverwell.networks.team import Team
+from coverwell.networks.team import Network, Team
 
 __all__ = ["MLP", "MLPTeam", "StackedLinear"]
 
@@ -41,11 +41,14 @@ class MLPTeam(Team):
     Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
     """
 
+    capturable = True
+
     def __init__(self, recipe: MLP, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__()
         self.n_members = n_members
         self.n_features = n_features
-        self.recipe = recipe
+        self.mlp = recipe
+        self.recipe: Network = recipe  # what a file names; a kind of team that is more than an MLP has its own
         self.rate = recipe.dropout
         self.code = PiecewiseLinear(n_members, n_features, recipe.bins) if recipe.bins else None
         n_inputs = self.code.n_outputs if self.code else n_features

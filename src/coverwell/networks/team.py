@@ -26,6 +26,7 @@ class Team(nn.Module):
     """
 
     n_members: int
+    capturable = False  # whether a training step may be recorded and replayed on a GPU: no choices made on the CPU
 
     def adapt(self, inputs: Float[Tensor, "job row ..."], valid: Bool[Tensor, "job row"]) -> None:
         """Set what a network reads off its training inputs before it is trained; by default nothing.
