@@ -4,12 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+GRID = $(if $(QUICK),--quick) $(if $(TRIALS),--trials $(TRIALS)) $(if $(JOBS),--jobs $(JOBS))
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow format bench-accuracy bench-selection bench-speed bench-leak clean
+.PHONY: help venv demo test test-slow format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-leak clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +42,11 @@ format: venv ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+reproduce: venv ## Table 1 and Figures 2 and 3 of the paper (QUICK=1: minutes; TRIALS=20; JOBS=2)
+	$(BIN)/coverwell reproduce table1 $(GRID)
+	$(BIN)/coverwell reproduce figure3 $(GRID)
+	$(BIN)/coverwell reproduce figure2 $(if $(QUICK),--quick)
+
 bench-accuracy: venv ## accuracy beside the paper's form and plain networks (QUICK=1: three splits, small tables)
 	$(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)
 
@@ -49,10 +55,14 @@ bench-speed: venv ## speed beside UQ360, time and memory against rows
 
 bench-selection: venv ## the out-of-fold scores by which the defaults were chosen (QUICK=1: two rounds, small tables)
 	$(BIN)/python benchmarks/selection.py $(if $(QUICK),--quick)
+	$(BIN)/python benchmarks/selection_baselines.py $(if $(QUICK),--quick)
+
+bench-peers: venv ## MAPIE, NGBoost, conformal-tights and a forest on the same splits, in .venv-peers (QUICK=1: one split)
+	$(BIN)/python benchmarks/peers.py $(if $(QUICK),--quick)
 
 bench-leak: venv ## how much of a row's own target reaches its width
 	$(BIN)/python benchmarks/leak.py
 
 clean: ## remove the environment, caches and build output
-	rm -rf $(VENV) .venv-uq360 build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-uq360 .venv-peers build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
