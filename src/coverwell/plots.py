@@ -5,6 +5,7 @@ matplotlib comes with the extra `plots`. This module itself does not import it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,10 +16,23 @@ from coverwell.intervals import PredictionInterval
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_intervals"]
+__all__ = ["CurveStyle", "draw_calibration_curve", "draw_intervals", "draw_rounds", "draw_width_curve"]
+
+Array = NDArray[np.float64]
 
 # Colours that remain apart for colour-blind readers (Okabe and Ito); markers differ as well.
 INSIDE, OUTSIDE, BAR, CENTRE = "#0072B2", "#D55E00", "#BDC3C9", "#444444"
+DIAGONAL = "perfect calibration"
+
+
+@dataclass(frozen=True)
+class CurveStyle:
+    """How a curve looks: everything that tells it from another one, in colour and without."""
+
+    colour: str = INSIDE
+    marker: str = "o"
+    dash: str = "-"
+    thickness: float = 1.4
 
 
 def draw_intervals(
@@ -72,3 +86,187 @@ def _draw_observed(ax: Axes, place: NDArray[np.intp], y: NDArray[np.float64], in
         size = 18 if what == "inside" else 40
         label = f"observed, {what} ({rows.sum()})"
         ax.scatter(place[rows], y[rows], s=size, color=colour, marker=marker, linewidths=0, zorder=3, label=label)
+
+
+def draw_calibration_curve(
+    ax: Axes,
+    asked: ArrayLike,
+    reached: ArrayLike,
+    *,
+    label: str | None = None,
+    style: CurveStyle | None = None,
+    error: ArrayLike | None = None,
+    band: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Axes:
+    """Coverage that was reached against the one that was asked for, with the diagonal on which both agree.
+
+    Call it once for every method; the diagonal is drawn once.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    asked, reached : array-like (level,)
+    label : str, optional
+        The name in the legend, which is the caller's to draw.
+    style : CurveStyle, optional
+    error : array-like (level,), optional
+        Half the length of a thin bar at every level.
+    band : two array-likes (level,), optional
+        Lowest and highest coverage to expect, shaded.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = draw_calibration_curve(Figure().subplots(), [0.5, 0.9], [0.4, 0.95], label="a method")
+    >>> ax.get_legend_handles_labels()[1]
+    ['a method']
+    """
+    asked, reached = _curve(asked, reached)
+    if band is not None:
+        _shade(ax, asked, band)
+    if not any(line.get_gid() == DIAGONAL for line in ax.lines):
+        ax.plot([0, 1], [0, 1], color=CENTRE, linewidth=0.8, zorder=1, gid=DIAGONAL)
+    _draw_curve(ax, asked, reached, label=label, style=style, error=error)
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="asked coverage", ylabel="reached coverage")
+    return ax
+
+
+def draw_width_curve(
+    ax: Axes,
+    asked: ArrayLike,
+    width: ArrayLike,
+    *,
+    unit: str | None = None,
+    label: str | None = None,
+    style: CurveStyle | None = None,
+    error: ArrayLike | None = None,
+) -> Axes:
+    """Average width against the coverage that was asked for; the axis of widths starts at zero.
+
+    Call it once for every method.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    asked, width : array-like (level,)
+    unit : str, optional
+        The unit of the target, for the axis.
+    label, style, error
+        As in `draw_calibration_curve`.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = draw_width_curve(Figure().subplots(), [0.5, 0.9], [1.0, 3.0], unit="miles per gallon")
+    >>> ax.get_ylabel()
+    'average width (miles per gallon)'
+    """
+    asked, width = _curve(asked, width)
+    _draw_curve(ax, asked, width, label=label, style=style, error=error)
+    ax.set(xlim=(0, 1), xlabel="asked coverage", ylabel="average width" if unit is None else f"average width ({unit})")
+    ax.set_ylim(bottom=0)
+    return ax
+
+
+def draw_rounds(
+    ax: Axes,
+    values: ArrayLike,
+    *,
+    label: str | None = None,
+    style: CurveStyle | None = None,
+    asked: float | None = None,
+) -> Axes:
+    """A measure by round: its mean over the trials, and a shade from the lowest trial to the highest.
+
+    Trials may end at different rounds. From the first round that one of them no longer has, the mean is of the
+    trials that go on, which are not a random choice: there its line is thin and dotted.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    values : array-like (trial, round)
+        The measure after each round; NaN after a trial has ended.
+    label, style
+        As in `draw_calibration_curve`.
+    asked : float, optional
+        A level to compare with, drawn as a thin line across.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = draw_rounds(Figure().subplots(), [[3.0, 2.0, 1.5], [5.0, 4.0, float("nan")]], label="RMSE")
+    >>> [line.get_ydata().tolist() for line in ax.lines]
+    [[4.0, 3.0], [3.0, 1.5]]
+    """
+    values = np.asarray(values, dtype=np.float64)
+    running = _running_trials(values)
+    rounds = np.arange(1, values.shape[1] + 1)
+    mean = np.nanmean(values, axis=0)  # (trial, round) -> (round,)
+    whole = int(np.sum(running == len(values)))
+    style = style or CurveStyle()
+    if asked is not None:
+        ax.axhline(asked, color=CENTRE, linewidth=0.8, zorder=1)
+    ax.fill_between(
+        rounds, np.nanmin(values, axis=0), np.nanmax(values, axis=0), color=style.colour, alpha=0.2, linewidth=0
+    )
+    ax.plot(
+        rounds[:whole], mean[:whole], style.dash, color=style.colour, linewidth=style.thickness, label=label, zorder=3
+    )
+    if whole < len(rounds):
+        later = slice(max(whole - 1, 0), None)  # joined to the last round that all trials have
+        ax.plot(rounds[later], mean[later], ":", color=style.colour, linewidth=0.7 * style.thickness, zorder=3)
+    ax.set_xlim(1, max(len(rounds), 2))
+    ax.set_xlabel("round")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _curve(asked: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
+    """Both as arrays (level,)."""
+    asked, values = np.asarray(asked, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if asked.ndim != 1 or asked.size == 0 or values.shape != asked.shape:
+        raise ValueError(
+            f"a curve has one value at every level: expected two arrays of one shape (level,), got {asked.shape} and "
+            f"{values.shape}; draw several methods one after the other"
+        )
+    if not (np.diff(asked) > 0).all() or asked[0] <= 0 or asked[-1] >= 1:
+        raise ValueError(f"asked must rise strictly between 0 and 1, got {asked.tolist()}; sort the levels first")
+    return asked, values
+
+
+def _draw_curve(
+    ax: Axes, asked: Array, values: Array, *, label: str | None, style: CurveStyle | None, error: ArrayLike | None
+) -> None:
+    style = style or CurveStyle()
+    ax.plot(
+        asked,
+        values,
+        color=style.colour,
+        linestyle=style.dash,
+        linewidth=style.thickness,
+        marker=style.marker,
+        markersize=2.6 + 0.6 * style.thickness,
+        label=label,
+        zorder=3,
+    )
+    if error is not None:
+        ax.errorbar(asked, values, _curve(asked, error)[1], fmt="none", ecolor=style.colour, elinewidth=0.8, zorder=3)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _shade(ax: Axes, asked: Array, band: tuple[ArrayLike, ArrayLike]) -> None:
+    low, high = (_curve(asked, edge)[1] for edge in band)
+    ax.fill_between(asked, low, high, color=BAR, alpha=0.7, linewidth=0, zorder=0)
+
+
+def _running_trials(values: Array) -> NDArray[np.intp]:
+    """How many trials have each round; none may come back after it ended."""
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(f"values must have the shape (trial, round), got {values.shape}; one trial is values[None, :]")
+    there = ~np.isnan(values)
+    if not there[:, 0].all() or (np.diff(there.astype(int), axis=1) > 0).any():
+        raise ValueError("every trial must have its rounds from the first on and NaN only after its last, got gaps")
+    running: NDArray[np.intp] = there.sum(axis=0)
+    if running[-1] == 0:
+        raise ValueError(f"no trial has round {len(running)}; drop the rounds that none has")
+    return running

@@ -70,6 +70,8 @@ class BaselineRegressor(IntervalRegressor):
 
     LAW: ClassVar[Law]
     # Chosen for each method by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection-baselines.md).
+    # Paper: five linear layers without a code of the inputs for every method; some methods need other sizes to be at
+    # their best.
     NETWORK: ClassVar[MLP]
     LEARNING_RATE: ClassVar[float] = 1e-3
 

@@ -1,0 +1,294 @@
+"""The command `coverwell`: the paper's tables and figures, from one grid of runs that can be stopped at any moment."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from coverwell._version import __version__
+from coverwell.datasets import DatasetChecksumError, DatasetNotFoundError, names
+from coverwell.experiments import grid as grids
+from coverwell.experiments import study
+from coverwell.experiments.methods import METHODS, methods_from
+from coverwell.experiments.results import Line, ResultsFileError, read_results
+from coverwell.training import device_from
+
+__all__ = ["main"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Read = TypeVar("Read")
+
+TRIALS, QUICK_TRIALS = 5, 2
+QUICK_DATA = ("boston", "auto mpg")
+TABLE1_LEVEL = 0.9
+FIGURE2_DATA = ("boston", "parkinsons")
+STOPPED_BY_CTRL_C = 130  # 128 and the number of the signal, as shells count
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="coverwell")
+def main() -> None:
+    """Deep regression with prediction intervals: studies that can be run again."""
+
+
+@main.group()
+def reproduce() -> None:
+    """Run the paper's comparison and write its tables and figures.
+
+    All runs go to one file, results.jsonl, a line each. Runs that are there are not repeated: a command that was
+    stopped or killed goes on where it was, and table1 and figure3 share their runs.
+
+    \b
+    Example:
+      coverwell reproduce table1 --quick
+    """
+
+
+def _names(read: Callable[[Sequence[str]], Read]) -> Callable[..., Read | None]:
+    """A click callback: names separated by commas or given one by one, or None where none is given."""
+
+    def callback(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Read | None:
+        if not values:
+            return None
+        try:
+            return read([name.strip() for value in values for name in value.split(",")])
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
+
+
+def _levels(texts: Sequence[str]) -> tuple[float, ...]:
+    try:
+        levels = [float(text) for text in texts]
+    except ValueError:
+        raise ValueError(f"levels must be numbers strictly between 0 and 1, got {', '.join(texts)}") from None
+    return study.levels_from(levels)
+
+
+def _device(context: click.Context, option: click.Parameter, value: str) -> str:
+    try:
+        device_from(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return value
+
+
+def _dashed(data: Sequence[str], between: str = ", ") -> str:
+    return between.join(name.replace(" ", "-") for name in data)
+
+
+TRIALS_OPTION = click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    help=f"How many random splits of each data set.  [default: {TRIALS}; {QUICK_TRIALS} with --quick]",
+)
+DATA_OPTION = click.option(
+    "--data",
+    multiple=True,
+    metavar="NAME,...",
+    callback=_names(study.data_from),
+    help=f"Among: {_dashed(study.DATA)}.  "
+    f"[default: the first {len(names())}; {_dashed(QUICK_DATA, ' and ')} with --quick]",
+)
+FIGURE2_DATA_OPTION = click.option(
+    "--data",
+    multiple=True,
+    metavar="NAME,...",
+    callback=_names(study.data_from),
+    help=f"Among the data sets of table1.  [default: {_dashed(FIGURE2_DATA, ' and ')}]",
+)
+METHODS_OPTION = click.option(
+    "--methods",
+    multiple=True,
+    metavar="NAME,...",
+    callback=_names(methods_from),
+    help=f"Among: {', '.join(method.slug for method in METHODS)}.  [default: all]",
+)
+LEVELS_OPTION = click.option(
+    "--levels",
+    multiple=True,
+    metavar="SHARE,...",
+    callback=_names(_levels),
+    help=f"Coverage levels.  [default: {', '.join(map(str, study.STUDY_LEVELS))}]",
+)
+DEVICE_OPTION = click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    callback=_device,
+    help="auto, cpu or cuda; auto is cuda where there is one.",
+)
+JOBS_OPTION = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes side by side, one thread each; on a CPU as many as it has cores.",
+)
+QUICK_OPTION = click.option(
+    "--quick", is_flag=True, help="Only see that all runs: little training, into a folder `quick` of its own."
+)
+OUT_OPTION = click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("reproduction"),
+    show_default=True,
+    help="The folder of the results, tables and figures.",
+)
+DRAW_OPTION = click.option("--draw-only", is_flag=True, help="No training: only write anew what stored results give.")
+
+
+def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several click options as one decorator, shown in this order."""
+    return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+
+_grid_options = _options(
+    *(TRIALS_OPTION, DATA_OPTION, METHODS_OPTION, LEVELS_OPTION, DEVICE_OPTION, JOBS_OPTION),
+    *(QUICK_OPTION, OUT_OPTION, DRAW_OPTION),
+)
+
+
+@reproduce.command(short_help="Table 1 of the paper, and interval scores.")
+@_grid_options
+def table1(**asked: Any) -> None:
+    """Write Table 1: every method on every data set, the paper's numbers beside ours.
+
+    \b
+    Example:
+      coverwell reproduce table1 --data boston,auto-mpg --methods sigma-fit,hnn --jobs 2
+    """
+    from coverwell.experiments import table1
+
+    if asked["levels"] and TABLE1_LEVEL not in asked["levels"]:
+        raise click.BadParameter(f"Table 1 is about coverage {TABLE1_LEVEL}: it must be among the levels")
+    with _clear_errors():
+        _write(table1.write, *_results(**asked))
+
+
+@reproduce.command(short_help="Figure 3 of the paper: coverage and width by level.")
+@_grid_options
+def figure3(**asked: Any) -> None:
+    """Draw Figure 3: coverage reached, and average width, against the coverage asked for.
+
+    \b
+    Example:
+      coverwell reproduce figure3 --data boston --trials 20 --device cuda
+    """
+    with _clear_errors():
+        _need_matplotlib()
+        from coverwell.experiments import figure3
+
+        _write(figure3.write, *_results(**asked))
+
+
+@reproduce.command(short_help="Figure 2 of the paper: error, calibration and width by round.")
+@_options(TRIALS_OPTION, FIGURE2_DATA_OPTION, DEVICE_OPTION, QUICK_OPTION, OUT_OPTION)
+def figure2(trials: int | None, data: tuple[str, ...] | None, device: str, quick: bool, out: Path) -> None:
+    """Draw Figure 2: how error, calibration and width change from round to round of training.
+
+    \b
+    Example:
+      coverwell reproduce figure2 --data boston --trials 5
+    """
+    with _clear_errors():
+        _need_matplotlib()
+        from coverwell.experiments import figure2
+
+        n_trials = trials or (QUICK_TRIALS if quick else TRIALS)
+        folder = _folder(out, quick)
+        _say_written(
+            figure2.run_and_write(folder, trials=n_trials, data=data or FIGURE2_DATA, device=device, quick=quick)
+        )
+
+
+def _results(
+    *,
+    trials: int | None,
+    data: tuple[str, ...] | None,
+    methods: tuple[Any, ...] | None,
+    levels: tuple[float, ...] | None,
+    device: str,
+    jobs: int,
+    quick: bool,
+    out: Path,
+    draw_only: bool,
+) -> tuple[list[Line], Path]:
+    """The lines of the asked levels, after what was missing has been run; and the folder to write to."""
+    folder = _folder(out, quick)
+    path = folder / "results.jsonl"
+    levels = levels or study.STUDY_LEVELS
+    if not draw_only:
+        grid = grids.Grid(
+            methods=methods or METHODS,
+            data=data or (QUICK_DATA if quick else names()),
+            trials=trials or (QUICK_TRIALS if quick else TRIALS),
+            levels=levels,
+            device=device,
+            quick=quick,
+        )
+        _run(grid, path, jobs)
+    stored = read_results(path, version=None if draw_only else __version__)
+    lines = [line for line in stored if tuple(line["levels"]) == levels]
+    if not lines:
+        raise click.ClickException(
+            f"{path} has no results of the levels {', '.join(map(str, levels))}; run the command without --draw-only, "
+            "or name the --levels and the --out of stored results"
+        )
+    return lines, folder
+
+
+def _run(grid: grids.Grid, path: Path, jobs: int) -> None:
+    failures = grids.run(grid, path, jobs=jobs)
+    if failures:
+        listed = "\n".join(f"  {failure}" for failure in failures)
+        units = "unit" if len(failures) == 1 else "units"
+        raise click.ClickException(
+            f"{len(failures)} {units} of work failed; the results of the others are in {path}:\n{listed}\n"
+            "The same command tries these again; --draw-only writes what is there.\n\n"
+            f"The first of them in full:\n{failures[0].traceback or failures[0]}"
+        )
+
+
+def _write(write: Callable[[list[Line], Path], Sequence[Path]], lines: list[Line], folder: Path) -> None:
+    try:
+        paths = write(lines, folder)
+    except ValueError as error:  # the results do not hold what the table or figure shows
+        raise click.ClickException(str(error)) from None
+    _say_written(paths)
+
+
+def _say_written(paths: Sequence[Path]) -> None:
+    for path in paths:
+        click.echo(f"wrote {path}")
+
+
+def _folder(out: Path, quick: bool) -> Path:
+    return out / "quick" if quick else out
+
+
+def _need_matplotlib() -> None:
+    """Raise before hours of training, not after them."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise click.ClickException("figures need matplotlib; install the extra `plots`: pip install 'coverwell[plots]'")
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """What a user can mend becomes one message without a traceback; Ctrl-C an exit that says what stays."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("\nStopped. What was finished is stored; the same command goes on from there.", err=True)
+        raise SystemExit(STOPPED_BY_CTRL_C) from None
+    except (ResultsFileError, DatasetNotFoundError, DatasetChecksumError) as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:  # no space, no permission
+        raise click.ClickException(f"{type(error).__name__}: {error}") from None
