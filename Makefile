@@ -43,7 +43,7 @@ format: venv ## let ruff rewrite the code
 	$(BIN)/ruff format .
 
 reproduce: venv ## Table 1 and Figures 2 and 3 of the paper (QUICK=1: minutes; TRIALS=20; JOBS=2)
-	$(BIN)/coverwell reproduce table1 $(GRID)
+	$(BIN)/coverwell reproduce table1 $(GRID) --peers benchmarks/results/peers.jsonl
 	$(BIN)/coverwell reproduce figure3 $(GRID)
 	$(BIN)/coverwell reproduce figure2 $(if $(QUICK),--quick)
 

@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from coverwell import PredictionInterval
-from coverwell.plots import draw_intervals
+from coverwell.plots import CurveStyle, draw_calibration_curve, draw_intervals, draw_rounds, draw_width_curve
 
 PREDICTION = np.array([3.0, 1.0, 2.0])
 INTERVAL = PredictionInterval(PREDICTION - 1.0, np.array([4.0, 3.0, 5.0]), coverage=0.9)
@@ -66,3 +66,116 @@ def test_several_targets_or_levels_are_refused_with_the_way_out(shape):
 def test_a_prediction_of_another_length_is_refused():
     with pytest.raises(ValueError, match=r"\(3,\) and \(2,\)"):
         draw_intervals(Figure().subplots(), INTERVAL, prediction=[1.0, 2.0])
+
+
+ASKED = [0.1, 0.5, 0.9]
+
+
+def curve_axes(draw, *more, **options):
+    figure = Figure(layout="constrained")
+    ax = draw(figure.subplots(), *more, **options)
+    figure.draw_without_rendering()
+    return ax
+
+
+@pytest.mark.parametrize("draw", [draw_calibration_curve, draw_width_curve])
+def test_a_curve_goes_through_its_values_on_the_axes_that_came(draw):
+    ax = Figure().subplots()
+    assert draw(ax, ASKED, [0.2, 0.4, 0.8], label="a method") is ax
+    line = ax.lines[-1]
+    np.testing.assert_array_equal(line.get_xydata(), [[0.1, 0.2], [0.5, 0.4], [0.9, 0.8]])
+    assert ax.get_legend_handles_labels()[1] == ["a method"]
+
+
+def test_the_diagonal_is_drawn_once_however_many_curves_there_are():
+    ax = curve_axes(draw_calibration_curve, ASKED, [0.2, 0.4, 0.8])
+    draw_calibration_curve(ax, ASKED, [0.1, 0.5, 0.9])
+    diagonals = [line for line in ax.lines if line.get_xydata().tolist() == [[0, 0], [1, 1]]]
+    assert (len(diagonals), len(ax.lines)) == (1, 3)
+
+
+def test_coverage_is_shown_from_none_to_all_on_both_axes():
+    ax = curve_axes(draw_calibration_curve, ASKED, [0.4, 0.45, 0.5])
+    assert (ax.get_xlim(), ax.get_ylim()) == ((0, 1), (0, 1))
+
+
+def test_widths_start_at_zero_and_have_their_unit():
+    ax = curve_axes(draw_width_curve, ASKED, [100.0, 101.0, 102.0], unit="miles per gallon")
+    assert ax.get_ylim()[0] == 0
+    assert ax.get_ylabel() == "average width (miles per gallon)"
+    assert curve_axes(draw_width_curve, ASKED, [1.0, 2.0, 3.0]).get_ylabel() == "average width"
+
+
+def test_a_curve_looks_as_its_style_says():
+    style = CurveStyle("#D55E00", "s", "--", 3.0)
+    line = curve_axes(draw_width_curve, ASKED, [1.0, 2.0, 3.0], style=style).lines[0]
+    look = (line.get_color(), line.get_marker(), line.get_linestyle(), line.get_linewidth())
+    assert look == ("#D55E00", "s", "--", 3.0)
+
+
+def test_error_bars_reach_their_error_up_and_down():
+    ax = curve_axes(draw_width_curve, ASKED, [1.0, 2.0, 3.0], error=[0.5, 0.25, 1.0])
+    (bars,) = ax.collections
+    np.testing.assert_array_equal([bar[:, 1] for bar in bars.get_segments()], [[0.5, 1.5], [1.75, 2.25], [2, 4]])
+
+
+def test_the_band_lies_below_the_curve_and_between_its_edges():
+    ax = curve_axes(draw_calibration_curve, ASKED, [0.2, 0.4, 0.8], band=([0.05, 0.4, 0.85], [0.15, 0.6, 0.95]))
+    (band,) = ax.collections
+    edges = {tuple(point) for point in band.get_paths()[0].vertices.tolist()}
+    assert {(0.1, 0.05), (0.1, 0.15), (0.5, 0.4), (0.5, 0.6), (0.9, 0.85), (0.9, 0.95)} <= edges
+    assert band.get_zorder() < min(line.get_zorder() for line in ax.lines)
+
+
+@pytest.mark.parametrize("draw", [draw_calibration_curve, draw_width_curve])
+def test_several_methods_in_one_call_are_refused_with_the_way_out(draw):
+    with pytest.raises(ValueError, match=r"got \(3,\) and \(2, 3\).*one after the other"):
+        draw(Figure().subplots(), ASKED, np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("asked", [[0.9, 0.5], [0.5, 0.5], [0.0, 0.5], [0.5, 1.0]])
+def test_levels_that_do_not_rise_between_0_and_1_are_refused(asked):
+    with pytest.raises(ValueError, match="asked must rise strictly between 0 and 1"):
+        draw_width_curve(Figure().subplots(), asked, [1.0, 2.0])
+
+
+ENDS_EARLY = [[3.0, 2.0, 1.0, 1.0], [5.0, 4.0, np.nan, np.nan]]
+
+
+def test_the_mean_by_round_is_solid_while_all_trials_run_and_dotted_after():
+    ax = curve_axes(draw_rounds, ENDS_EARLY, label="RMSE")
+    whole, rest = ax.lines
+    np.testing.assert_array_equal(whole.get_xydata(), [[1, 4], [2, 3]])
+    np.testing.assert_array_equal(rest.get_xydata(), [[2, 3], [3, 1], [4, 1]])  # joined to the last common round
+    assert (whole.get_linestyle(), rest.get_linestyle()) == ("-", ":")
+    assert ax.get_legend_handles_labels()[1] == ["RMSE"]
+
+
+def test_the_shade_by_round_goes_from_the_lowest_trial_to_the_highest():
+    (shade,) = curve_axes(draw_rounds, ENDS_EARLY).collections
+    edges = {tuple(point) for point in shade.get_paths()[0].vertices.tolist()}
+    assert {(1, 3), (1, 5), (2, 2), (2, 4), (3, 1), (4, 1)} <= edges
+
+
+def test_trials_of_equal_length_have_one_line_and_the_asked_level_another():
+    asked, mean = curve_axes(draw_rounds, [[0.8, 0.9], [0.9, 1.0]], asked=0.95).lines
+    assert list(asked.get_ydata()) == [0.95, 0.95]
+    np.testing.assert_allclose(mean.get_ydata(), [0.85, 0.95])
+
+
+def test_a_single_round_can_be_drawn():
+    assert curve_axes(draw_rounds, [[2.0]]).lines[0].get_ydata().tolist() == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1.0, 2.0], r"shape \(trial, round\), got \(2,\)"),
+        ([[1.0, np.nan, 2.0]], "got gaps"),
+        ([[np.nan, 1.0]], "got gaps"),
+        ([[1.0, np.nan], [2.0, np.nan]], "no trial has round 2"),
+    ],
+)
+def test_rounds_with_gaps_or_of_another_shape_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        draw_rounds(Figure().subplots(), values)

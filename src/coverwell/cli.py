@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -142,6 +142,11 @@ OUT_OPTION = click.option(
     show_default=True,
     help="The folder of the results, tables and figures.",
 )
+PEERS_OPTION = click.option(
+    "--peers",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Results of other packages on the same splits, as `make bench-peers` writes them, to stand beside ours.",
+)
 DRAW_OPTION = click.option("--draw-only", is_flag=True, help="No training: only write anew what stored results give.")
 
 
@@ -158,7 +163,8 @@ _grid_options = _options(
 
 @reproduce.command(short_help="Table 1 of the paper, and interval scores.")
 @_grid_options
-def table1(**asked: Any) -> None:
+@PEERS_OPTION
+def table1(peers: Path | None, **asked: Any) -> None:
     """Write Table 1: every method on every data set, the paper's numbers beside ours.
 
     \b
@@ -170,7 +176,8 @@ def table1(**asked: Any) -> None:
     if asked["levels"] and TABLE1_LEVEL not in asked["levels"]:
         raise click.BadParameter(f"Table 1 is about coverage {TABLE1_LEVEL}: it must be among the levels")
     with _clear_errors():
-        _write(table1.write, *_results(**asked))
+        others = [] if peers is None else read_results(peers, version=None)  # before hours of training
+        _write(partial(table1.write, peers=others), *_results(**asked))
 
 
 @reproduce.command(short_help="Figure 3 of the paper: coverage and width by level.")
@@ -190,8 +197,10 @@ def figure3(**asked: Any) -> None:
 
 
 @reproduce.command(short_help="Figure 2 of the paper: error, calibration and width by round.")
-@_options(TRIALS_OPTION, FIGURE2_DATA_OPTION, DEVICE_OPTION, QUICK_OPTION, OUT_OPTION)
-def figure2(trials: int | None, data: tuple[str, ...] | None, device: str, quick: bool, out: Path) -> None:
+@_options(TRIALS_OPTION, FIGURE2_DATA_OPTION, DEVICE_OPTION, QUICK_OPTION, OUT_OPTION, DRAW_OPTION)
+def figure2(
+    trials: int | None, data: tuple[str, ...] | None, device: str, quick: bool, out: Path, draw_only: bool
+) -> None:
     """Draw Figure 2: how error, calibration and width change from round to round of training.
 
     \b
@@ -204,6 +213,10 @@ def figure2(trials: int | None, data: tuple[str, ...] | None, device: str, quick
 
         n_trials = trials or (QUICK_TRIALS if quick else TRIALS)
         folder = _folder(out, quick)
+        if draw_only:
+            stored = read_results(folder / "rounds.jsonl", fields=figure2.FIELDS, version=None)
+            _write(figure2.write, stored, folder)
+            return
         _say_written(
             figure2.run_and_write(folder, trials=n_trials, data=data or FIGURE2_DATA, device=device, quick=quick)
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -120,11 +122,10 @@ class BaselineRegressor(IntervalRegressor):
     def _plan(self, groups: Groups, random_state: np.random.RandomState) -> Plan:
         if groups is not None and len(np.unique(groups)) < 2:
             raise ValueError("whole groups are held out to stop the training, which needs at least 2 groups, got 1")
-        kind = ShuffleSplit if groups is None else GroupShuffleSplit
         seed = random_state.randint(2**31 - 1)
         return Plan(
             levels=self._fitted_levels,
-            folds=kind(self.members, test_size=self.validation_size, random_state=seed),
+            folds=_HeldOut(self.members, self.validation_size, seed),
             repeats=1,
             calibration=self.calibration,
             calibration_size=self.calibration_size,
@@ -161,6 +162,25 @@ class BaselineRegressor(IntervalRegressor):
         check_is_fitted(self)
         team: Team = self.ensembles_[0].team
         return team
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    """A splitter: for every member some rows, or whole groups, that it does not train on."""
+
+    members: int
+    size: float
+    seed: int
+
+    def split(self, X: Array, y: None = None, groups: Groups = None) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        n, what = (len(X), "rows") if groups is None else (len(np.unique(groups)), "groups")
+        if math.ceil(self.size * n) >= n:
+            raise ValueError(
+                f"validation_size must leave {what} to train on, {self.size} holds out all {n} (beside those that "
+                f"calibration='split' keeps); give a smaller share, or more {what}"
+            )
+        kind = ShuffleSplit if groups is None else GroupShuffleSplit
+        yield from kind(self.members, test_size=self.size, random_state=self.seed).split(X, groups=groups)
 
 
 class MixtureRegressor(BaselineRegressor):

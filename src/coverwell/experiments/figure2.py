@@ -168,7 +168,7 @@ def _draw_panel(ax: Axes, lines: list[Line], data: str, form: str, measure: str)
         )
     unit = "" if measure == "coverage" else f" ({summary.UNITS[_table_of(data)]})"
     ax.set_title({"rmse": "RMSE", "coverage": f"coverage, asked {level}", "width": "width"}[measure] + unit)
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.locator_params(axis="x", integer=True)
     if measure == MEASURES[0]:
         ax.set_ylabel(f"{data},\n{'as published' if form else 'by default'}", fontweight="bold")
 

@@ -15,6 +15,7 @@ from coverwell.baselines import (
     NeuralQuantileRegressor,
 )
 from coverwell.experiments.protocol import AS_PUBLISHED
+from coverwell.networks.mlp import MLP
 from coverwell.regressor import MatchedRegressor
 
 __all__ = ["METHODS", "Method", "methods_from", "one_of_each"]
@@ -86,9 +87,9 @@ METHODS = (
         title="MC Dropout",
         kind=BASELINE,
         regressor=MCDropoutRegressor,
-        quick=QUICK_EPOCHS,
+        quick={**QUICK_EPOCHS, "network": MLP(hidden=128, layers=3, dropout=0.5)},
         epistemic=True,
-        effort=4.0,
+        effort=20.0,  # much wider
     ),
     Method(
         slug="concrete-dropout",

@@ -1,0 +1,230 @@
+"""The command line: what it writes, what it skips, and that every mistake is answered by one clear message."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import coverwell
+from coverwell.cli import main
+from coverwell.experiments import study
+from coverwell.experiments.results import only_writer, read_results
+
+SOURCES = Path(__file__).parents[1] / "src"
+SMALL = ["--quick", "--methods", "hnn", "--data", "boston", "--trials", "1", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def _data(shared_data, monkeypatch):
+    monkeypatch.setenv("COVERWELL_DATA", str(shared_data))
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def results(out):
+    return out / "quick" / "results.jsonl"
+
+
+def keys(path):
+    return [(line["method"], line["data"], line["trial"], *line["levels"]) for line in read_results(path)]
+
+
+def assert_message(result, code, *parts):
+    """One message on standard error and this exit code, no traceback."""
+    assert result.exit_code == code
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert "Error: " in result.stderr
+    assert "Traceback" not in result.stderr
+    for part in parts:
+        assert part in " ".join(result.stderr.split())
+
+
+# What it does.
+
+
+def test_the_version_is_the_packages():
+    assert run("--version").output == f"coverwell, version {coverwell.__version__}\n"
+
+
+@pytest.mark.parametrize("command", [(), ("table1",), ("figure2",), ("figure3",)])
+def test_every_help_text_has_an_example(command):
+    text = run("reproduce", *command, "--help").output
+    assert "Example:\n    coverwell reproduce" in text
+    if command:
+        for option in ("--trials", "--data", "--device", "--quick", "--out"):
+            assert option in text
+
+
+def test_table1_runs_what_is_missing_and_writes_its_tables(out):
+    result = run("reproduce", "table1", *SMALL, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    assert keys(results(out)) == [("hnn", "boston", 0, *study.STUDY_LEVELS)]
+    written = [Path(line.removeprefix("wrote ")) for line in result.stdout.splitlines()]
+    assert out / "quick" / "table1.md" in written
+    assert all(path.stat().st_size for path in written)
+    before = results(out).read_bytes()
+    again = run("reproduce", "table1", *SMALL, "--out", out)
+    assert again.exit_code == 0
+    assert again.stdout == result.stdout
+    assert again.stderr == ""  # no bar: nothing to do
+    assert results(out).read_bytes() == before
+
+
+def test_figure3_takes_the_runs_of_table1_and_draw_only_runs_nothing(out):
+    pytest.importorskip("matplotlib")
+    levels = ("--levels", "0.5,0.9")
+    run("reproduce", "table1", *SMALL, *levels, "--out", out)
+    before = results(out).read_bytes()
+    more = ["--trials", "3", "--draw-only"]  # three are asked for, but only one is there
+    result = run("reproduce", "figure3", *SMALL, *levels, *more, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    assert "wrote " in result.stdout
+    assert results(out).read_bytes() == before
+
+
+def test_figure2_has_a_results_file_of_its_own_from_which_it_can_be_drawn_again(out):
+    pytest.importorskip("matplotlib")
+    options = ["--quick", "--data", "auto-mpg", "--trials", "1", "--device", "cpu", "--out", out]
+    result = run("reproduce", "figure2", *options)
+    assert result.exit_code == 0, result.stderr
+    assert not results(out).exists()
+    before = (out / "quick" / "rounds.jsonl").read_bytes()
+    picture = (out / "quick" / "figure2.png").read_bytes()
+    (out / "quick" / "figure2.png").unlink()
+    again = run("reproduce", "figure2", *options, "--draw-only")
+    assert again.stdout == result.stdout
+    assert (out / "quick" / "figure2.png").read_bytes() == picture
+    assert (out / "quick" / "rounds.jsonl").read_bytes() == before
+
+
+def test_drawing_figure2_without_results_is_told(out):
+    pytest.importorskip("matplotlib")
+    assert_message(run("reproduce", "figure2", "--draw-only", "--out", out), 1, "needs results by round, got none")
+
+
+def test_only_lines_of_exactly_the_asked_levels_are_drawn(out):
+    run("reproduce", "table1", *SMALL, "--levels", "0.5,0.9", "--out", out)
+    result = run("reproduce", "table1", "--quick", "--levels", "0.9", "--draw-only", "--out", out)
+    assert_message(result, 1, "no results of the levels 0.9;", "without --draw-only")
+
+
+def test_names_come_with_commas_or_one_by_one_with_blanks_or_dashes_in_any_case(out):
+    names = ["--data", "Auto-MPG, boston", "--methods", "HNN", "--methods", "quantiles"]
+    names += ["--levels", "0.9", "--levels", "0.5,0.8"]
+    result = run("reproduce", "table1", *names, "--quick", "--trials", "1", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    levels = (0.5, 0.8, 0.9)
+    expected = {(method, data, 0, *levels) for method in ("hnn", "quantiles") for data in ("auto mpg", "boston")}
+    assert set(keys(results(out))) == expected
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--methods", "forest", "a method must be one of mc-dropout, concrete-dropout"),
+        ("--methods", "hnn,HNN", "each method must be named once, got hnn"),
+        ("--data", "autos", "a data set must be one of crime, red wine"),
+        ("--data", "boston,,crime", "a data set must be one of"),
+        ("--data", "red-wine,red wine", "each data set must be named once, got red wine"),
+        ("--levels", "0.5,1", "a level must lie strictly between 0 and 1, got 1.0"),
+        ("--levels", "-0.5", "a level must lie strictly between 0 and 1, got -0.5"),
+        ("--levels", "nan", "a level must lie strictly between 0 and 1, got nan"),
+        ("--levels", "0.9,0.90", "each level must be named once, got 0.9"),
+        ("--levels", "most", "levels must be numbers strictly between 0 and 1, got most"),
+        ("--levels", "0.5", "Table 1 is about coverage 0.9"),
+        ("--device", "abacus", "device must be 'auto', 'cpu', 'cuda' or another name that torch knows"),
+        ("--trials", "0", "0 is not in the range x>=1"),
+        ("--jobs", "0", "0 is not in the range x>=1"),
+    ],
+)
+def test_a_wrong_option_is_told_before_anything_is_done(out, option, value, message):
+    result = run("reproduce", "table1", option, value, "--out", out)
+    assert_message(result, 2, message)
+    assert not out.exists()
+
+
+def test_missing_data_is_told_with_the_places_that_were_looked_in(out, tmp_path, monkeypatch):
+    study.table.cache_clear()
+    monkeypatch.setenv("COVERWELL_DATA", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # no door there: the address does not answer
+    monkeypatch.delenv("no_proxy", raising=False)
+    result = run("reproduce", "table1", "--quick", "--data", "parkinsons", "--out", out)
+    assert_message(result, 1, "parkinsons_updrs.data was not found", "COVERWELL_DATA")
+    assert keys(results(out)) == []
+
+
+@pytest.mark.parametrize("figure", ["figure2", "figure3"])
+def test_missing_matplotlib_is_told_before_any_training(out, figure, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert_message(run("reproduce", figure, "--quick", "--out", out), 1, "pip install 'coverwell[plots]'")
+    assert not out.exists()
+
+
+def test_a_file_of_another_version_is_told_and_stays_as_it_is(out):
+    run("reproduce", "table1", *SMALL, "--levels", "0.9", "--out", out)
+    version = f'"coverwell": "{coverwell.__version__}"'.encode()
+    old = results(out).read_bytes().replace(version, b'"coverwell": "0.0.1"')
+    results(out).write_bytes(old)
+    result = run("reproduce", "table1", *SMALL, "--levels", "0.9", "--out", out)
+    assert_message(result, 1, "line 1: written by coverwell 0.0.1", "--out")
+    assert results(out).read_bytes() == old
+    assert run("reproduce", "table1", *SMALL, "--levels", "0.9", "--draw-only", "--out", out).exit_code == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no flock")
+def test_a_second_command_in_the_same_folder_is_refused(out):
+    with only_writer(results(out)):
+        result = run("reproduce", "table1", *SMALL, "--out", out)
+    assert_message(result, 1, "another command is writing to")
+    assert keys(results(out)) == []
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_kept(out):
+    # split ranks for 0.999 need 999 rows
+    options = ["--quick", "--methods", "quantiles-split,hnn", "--data", "boston", "--trials", "1"]
+    result = run("reproduce", "table1", *options, "--levels", "0.9,0.999", "--out", out)
+    assert result.exit_code == 1
+    assert "1 unit of work failed" in result.stderr
+    assert "quantiles-split on boston, trial 0: ValueError: " in result.stderr
+    assert keys(results(out)) == [("hnn", "boston", 0, 0.9, 0.999)]
+    assert result.stdout == ""
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    assert_message(run("reproduce", "table1", "--out", tmp_path / "file"), 2, "is a file")
+    assert_message(run("reproduce", "table1", *SMALL, "--out", tmp_path / "file" / "out"), 1, "NotADirectoryError")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another thing there")
+def test_ctrl_c_ends_it_without_a_traceback_and_keeps_what_is_done(out):
+    options = ["reproduce", "table1", *SMALL, "--trials", "500", "--out", str(out)]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "coverwell", *options], env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        end = time.monotonic() + 60
+        while not (results(out).exists() and results(out).stat().st_size) and time.monotonic() < end:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode == 130
+    assert "Stopped. What was finished is stored" in errors
+    assert "Traceback" not in errors
+    assert len(read_results(results(out))) >= 5
