@@ -63,7 +63,7 @@ def training_of(network=SMALL, **changes):
         interval_epochs=3,
         patience=9,
     )
-    usual = {"recipe": recipe, "batch_size": 32, "learning_rate": 0.01, "memory": 0.8, "device": CPU}
+    usual = {"recipe": recipe, "both": False, "batch_size": 32, "learning_rate": 0.01, "memory": 0.8, "device": CPU}
     return PairTraining(mean_network=network, interval_network=network, **usual | changes)
 
 

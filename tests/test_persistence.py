@@ -20,6 +20,15 @@ from torch import nn
 
 import coverwell
 from coverwell import MLP, IQRFit, MatchedRegressor, ModelFileError, SigmaFit
+from coverwell.baselines import (
+    BayesByBackpropRegressor,
+    ConcreteDropoutRegressor,
+    DeepEnsembleRegressor,
+    HeteroscedasticRegressor,
+    MCDropoutRegressor,
+    NeuralQuantileRegressor,
+)
+from coverwell.estimator import IntervalRegressor
 from coverwell.files import read_tensors, write_tensors
 from coverwell.matching import Unmatched
 
@@ -157,6 +166,112 @@ def test_loading_leaves_the_random_state_of_the_caller_as_it_was(path: Path) -> 
     assert torch.equal(torch.get_rng_state(), before)
 
 
+# Baselines.
+
+BASELINES: dict[str, tuple[type[IntervalRegressor], dict[str, Any]]] = {
+    "MC dropout": (MCDropoutRegressor, {"n_samples": 7, "length_scale": 0.5}),
+    "concrete": (ConcreteDropoutRegressor, {"n_samples": 7, "members": 2, "calibration": "split"}),
+    "Bayes": (BayesByBackpropRegressor, {"n_samples": 7, "prior_scale": 0.5, "kl_weight": 0.1}),
+    "quantiles": (NeuralQuantileRegressor, {"calibration": "split"}),
+    "heteroscedastic": (HeteroscedasticRegressor, {"batch_size": 16, "learning_rate": 0.01}),
+    "ensemble": (DeepEnsembleRegressor, {"members": 3, "calibration": "split", "calibration_size": 0.3}),
+}
+each_baseline = pytest.mark.parametrize(("kind", "parameters"), BASELINES.values(), ids=BASELINES.keys())
+
+
+def fitted_baseline(kind: type[IntervalRegressor], y: Any = Y, x: Any = X, **parameters: Any) -> Any:
+    small = {"coverage": [0.8, 0.5], "network": MLP(hidden=8, layers=2, bins=4), "max_epochs": 10, "random_state": 0}
+    return kind(**{**small, **parameters}).fit(x, y)
+
+
+@each_baseline
+def test_a_loaded_baseline_is_the_saved_one(
+    kind: type[IntervalRegressor], parameters: dict[str, Any], path: Path
+) -> None:
+    for y, coverage in ((Y, [0.8, 0.5]), (Y[:, 0], 0.8), (Y[:, :1], (0.5,))):
+        model = fitted_baseline(kind, y, coverage=coverage, **parameters)
+        again: Any = reloaded(model, path)
+        assert type(again) is kind
+        assert_same_predictions(model, again)
+        if hasattr(model, "n_samples") or kind is DeepEnsembleRegressor:
+            doubt, same = (m.predict_interval(X_NEW, noise=False).width for m in (model, again))
+            np.testing.assert_array_equal(doubt, same, strict=True)
+        assert again.get_params() == model.get_params()
+        assert vars(again).keys() == vars(model).keys()
+        np.testing.assert_equal([vars(r) for r in again.rounds_], [vars(r) for r in model.rounds_])
+        coverwell.save(again, path.with_name("again"))
+        assert path.read_bytes() == path.with_name("again").read_bytes()
+
+
+@each_baseline
+def test_a_loaded_baseline_can_be_fitted_again(
+    kind: type[IntervalRegressor], parameters: dict[str, Any], path: Path
+) -> None:
+    model = fitted_baseline(kind, **parameters)
+    assert_same_predictions(clone(reloaded(model, path)).fit(X, Y), model)
+
+
+@each_baseline
+def test_a_baseline_with_its_own_network_is_saved_with_it(
+    kind: type[IntervalRegressor], parameters: dict[str, Any], path: Path
+) -> None:
+    model = fitted_baseline(kind, **parameters | {"network": None, "max_epochs": 1, "batch_size": 60})
+    again = reloaded(model, path)
+    assert again.get_params()["network"] is None
+    assert_same_predictions(model, again)
+
+
+def test_learned_rates_come_back(path: Path) -> None:
+    model = fitted_baseline(ConcreteDropoutRegressor)
+    again: Any = reloaded(model, path)
+    np.testing.assert_array_equal(again.rates_, model.rates_, strict=True)
+
+
+def test_a_loaded_baseline_samples_the_networks_it_was_fitted_with(path: Path) -> None:
+    """Also where another number of samples has been asked for since."""
+    model = fitted_baseline(MCDropoutRegressor, n_samples=5)
+    model.set_params(n_samples=50)
+    again: Any = reloaded(model, path)
+    assert again.n_samples == 50
+    assert_same_predictions(model, again)
+
+
+def test_a_baseline_with_a_network_of_the_users_own_is_given_it_again(path: Path) -> None:
+    model = fitted_baseline(DeepEnsembleRegressor, network=normalised, members=2)
+    assert_same_predictions(model, reloaded(model, path, network=normalised))
+    with pytest.raises(ModelFileError, match=r"load\(path, network=\.\.\.\)"):
+        coverwell.load(path)
+    with pytest.raises(ModelFileError, match="load it without matching="):
+        coverwell.load(path, network=normalised, matching=SigmaFit())
+
+
+WRONG_BASELINE: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
+    "a weight is missing": lambda model, arrays: without(arrays, "linears.0.weight"),
+    "a rate is missing": lambda model, arrays: without(arrays, "rate_logit"),
+    "a rate has another shape": lambda model, arrays: replaced(arrays, "rate_logit", lambda r: r[:, 1:]),
+    "another law": lambda model, arrays: model["learned"]["ensembles_"][0].update(law={"class": "QuantileLaw"}),
+    "no law": lambda model, arrays: model["learned"]["ensembles_"][0].pop("law"),
+    "another kind of team": lambda model, arrays: model["learned"]["ensembles_"][0]["team"]["network"].update(
+        {"class": "DropoutMLP"}
+    ),
+    "other members": lambda model, arrays: model["learned"]["ensembles_"][0]["team"].update(members=2),
+    "a parameter of another baseline": lambda model, arrays: model["parameters"].update(kl_weight=1.0),
+    "an abstract class": lambda model, arrays: model.update({"class": "SampledRegressor"}),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_BASELINE.values(), ids=WRONG_BASELINE.keys())
+def test_a_whole_baseline_file_with_the_wrong_content_is_refused(
+    path: Path, wrong: Callable[[dict[str, Any], dict[str, Any]], Any]
+) -> None:
+    coverwell.save(fitted_baseline(ConcreteDropoutRegressor), path)
+    header, arrays = read_tensors(path)
+    wrong(header["model"], arrays)
+    write_tensors(path, header, arrays)
+    with pytest.raises(ModelFileError, match=r"model\.safetensors is whole, but no model can be made of it here"):
+        coverwell.load(path)
+
+
 # A user's own code.
 
 
@@ -271,7 +386,7 @@ class Special(MatchedRegressor):
 
 @pytest.mark.parametrize("other", [LinearRegression(), make_pipeline(MatchedRegressor()), Special()])
 def test_what_is_not_ours_cannot_be_saved(other: Any, path: Path) -> None:
-    with pytest.raises(TypeError, match=r"save takes a fitted .*MatchedRegressor.*, got"):
+    with pytest.raises(TypeError, match=r"save takes one of MatchedRegressor, .*MCDropoutRegressor.*, fitted, got"):
         coverwell.save(other, path)
 
 

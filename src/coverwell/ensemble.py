@@ -20,10 +20,12 @@ from coverwell.networks.team import Network, Team
 from coverwell.scaling import InputScaler, TargetScaler
 from coverwell.training import Learner, Minibatches, everywhere
 
-__all__ = ["Ensemble", "PairTraining", "TrainedJob", "learner_of", "members_of"]
+__all__ = ["Ensemble", "PairTraining", "TrainedJob", "learner_of", "members_of", "shaped_by_both"]
 
 # Gets the measures of a round, and a function that gives the teams as they are then.
 Progress = Callable[[Measures, Callable[[], list[Any]]], None]
+# How far F's own reach may lie from I's, as a factor.
+FARTHEST = 10.0
 # Rows predicted at a time.
 ROWS_AT_A_TIME = 8192
 
@@ -35,6 +37,7 @@ class PairTraining:
     mean_network: Network
     interval_network: Network
     recipe: Recipe
+    both: bool  # whether F has a say in the shape of the intervals
     batch_size: int
     learning_rate: float
     memory: float
@@ -85,9 +88,11 @@ class PairTraining:
     def _taken_apart(self, jobs: Sequence[Job], mean: Learner, interval: Learner, scale: Tensor) -> list[TrainedJob]:
         problem = mean.problem
         mean_outputs, interval_outputs = self._n_outputs(problem)
-        means = problem.of_job(self.recipe.matching.mean(mean.says(), problem.y.shape[-1])).cpu()
+        matching, of_mean, n_targets = self.recipe.matching, mean.says(), problem.y.shape[-1]
+        means = problem.of_job(matching.mean(of_mean, n_targets)).cpu()
         coverage, unit = problem.to_members(problem.coverage), problem.to_members(scale)
-        reaches = problem.of_job(reach_of(interval.says(), coverage, unit)).cpu()
+        reach = reach_of(interval.says(), coverage, unit)
+        reaches = problem.of_job(shaped_by_both(matching, of_mean, reach, coverage) if self.both else reach).cpu()
         return [
             TrainedJob(
                 members_of(job, mean, self.mean_network, mean_outputs),
@@ -123,6 +128,7 @@ class Ensemble:
     scale: NDArray[np.float64]
     inputs: InputScaler
     targets: TargetScaler
+    both: bool = False
 
     def to(self, device: torch.device) -> None:
         """Move both teams to a device."""
@@ -140,12 +146,31 @@ class Ensemble:
         x = torch.from_numpy(self.inputs.transform(X)).to(device)[None]
         coverage = torch.tensor([self.coverage], dtype=torch.float64, device=device)
         scale = torch.tensor(self.scale, device=device)[None]
-        mean = self.matching.mean(everywhere(self.mean_team, x), self.scale.shape[-1])
+        of_mean = everywhere(self.mean_team, x)
+        mean = self.matching.mean(of_mean, self.scale.shape[-1])
         reach = reach_of(everywhere(self.interval_team, x), coverage, scale)
+        if self.both:
+            reach = shaped_by_both(self.matching, of_mean, reach, coverage)
         return Estimate(
             self.targets.inverse(mean.mean(dim=0).cpu().numpy()),
             reach.mean(dim=0).cpu().numpy() * self.targets.spread[:, None, None],
         )
+
+
+def shaped_by_both(matching: Matching, of_mean: Tensor, reach: Tensor, coverage: Tensor) -> Tensor:
+    """The geometric mean of I's reach and F's own, member by member; I's alone where F has none of its own.
+
+    The two networks err in different places, and ranks set the size afterwards. F's reach counts within a factor of
+    `FARTHEST` of I's: that of a strategy of the user's may lie anywhere.
+
+    Shape: of_mean `(member, batch, output)`, reach and result `(member, batch, target, side, level)`.
+    """
+    own_reach = getattr(matching, "reach", None)
+    if own_reach is None:
+        return reach
+    own = own_reach(of_mean, reach.shape[2], coverage)
+    shaped: Tensor = (reach * own.clamp(reach / FARTHEST, reach * FARTHEST)).sqrt()
+    return shaped
 
 
 def learner_of(
@@ -170,6 +195,7 @@ def members_of(job: int, learner: Learner, network: Network, n_outputs: int) -> 
     """One job's members as a team of their own, in float64 on the CPU."""
     problem = learner.problem
     size = problem.members_per_job
-    team = network.build(size, tuple(problem.x.shape[2:]), n_outputs)
+    with torch.random.fork_rng(devices=[]):  # a new team draws its start: who looks on must not change the rest
+        team = network.build(size, tuple(problem.x.shape[2:]), n_outputs)
     team.set_state_of(slice(None), learner.average.state_of(slice(job * size, (job + 1) * size)))
     return team.double().eval().requires_grad_(False)

@@ -360,8 +360,9 @@ def auto_batch_size(n_rows: int) -> int:
 def _operations_per_step(jobs: Sequence[Job], training: Training) -> float:
     """Roughly the floating-point operations of one training step of our own networks."""
     members = sum(len(job.trains) for job in jobs)
-    hidden = getattr(training.networks[0], "hidden", 128)
-    width = jobs[0].x[0].numel() * (1 + getattr(training.networks[0], "bins", 0)) + 3 * hidden
+    network = getattr(training.networks[0], "mlp", training.networks[0])  # a random network is made of one
+    hidden = getattr(network, "hidden", 128)
+    width = jobs[0].x[0].numel() * (1 + getattr(network, "bins", 0)) + 3 * hidden
     return 6.0 * members * training.batch_size * hidden * width
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -29,6 +30,7 @@ from coverwell.losses import (
 __all__ = ["IQRFit", "MatchTarget", "Matching", "SigmaFit", "Unmatched", "matching_from"]
 
 Outputs = Float[Tensor, "member batch output"]
+Reach = Float[Tensor, "member batch target side level"]
 
 # gamma = 1 / z(reached) is infinite at 0 and zero at 1: keep the reached coverage away from both.
 LOWEST_REACHED, HIGHEST_REACHED = 0.05, 0.999
@@ -60,7 +62,11 @@ class MatchTarget:
 
 @runtime_checkable
 class Matching(Protocol):
-    """What a strategy must offer; see `SigmaFit` for an example to copy."""
+    """What a strategy must offer; see `SigmaFit` for an example to copy.
+
+    A strategy may also have `reach(outputs, n_targets, coverage)`: how far F's own interval reaches below and above its
+    mean, `(member, batch, target, side, level)`. With it, F has a say in the shape of the deployed interval.
+    """
 
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
         """How many numbers F emits per row."""
@@ -98,6 +104,11 @@ class SigmaFit:
         """The standard deviation among F's outputs."""
         return softplus(outputs[..., n_targets:]) + SMALLEST_SIGMA
 
+    def reach(self, outputs: Outputs, n_targets: int, coverage: Levels) -> Reach:
+        """The reach of F's own interval: that of the normal law (Eq. 6), the same on both sides."""
+        one_side = self.sigma(outputs, n_targets)[..., None] * z_score(coverage)[:, None, None, :]
+        return torch.stack([one_side, one_side], dim=-2)
+
     def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
         unit = target.scale[:, None, :]
         return sigma_fit_loss(
@@ -113,6 +124,8 @@ class SigmaFit:
 @dataclass(frozen=True)
 class IQRFit:
     """F emits a mean and one pair of quantiles per level; their range is held near w (Eq. 10).
+
+    F's quantiles have no say in the shape of the deployed interval: they follow the training rows too closely.
 
     Paper: computed in units of the residual scale, so that the weights mean the same on every data set.
     """

@@ -52,6 +52,9 @@ class MatchedRegressor(IntervalRegressor):
         How many members leave each row out; "auto" takes more on small tables.
     interval_loss : "quantile" or "paper", default="quantile"
         What shapes the widths: the pinball loss, or Eqs. 3 and 4.
+    shape : "both" or "interval", default="both"
+        Where intervals are wide and where narrow: as both networks say (the geometric mean of I's reach and that of F's
+        own matched uncertainty), or as I says alone.
     calibration : "cross", "cv+", "split" or None, default="cross"
         How the learned intervals are stretched to the asked level; see `coverwell.calibration` for what each promises.
     calibration_size : float, default=0.2
@@ -62,7 +65,7 @@ class MatchedRegressor(IntervalRegressor):
         eta of Eq. 2, in units of the squared residual scale.
     mean_epochs, interval_epochs : int, default=10
         Epochs of F and of I in each round, n_m and n_c.
-    max_rounds : int, default=40
+    max_rounds : int, default=100
         At most so many rounds.
     patience : int, default=6
         Rounds without a better out-of-fold score after which training stops.
@@ -107,6 +110,7 @@ class MatchedRegressor(IntervalRegressor):
         folds: Any = 5,
         repeats: int | str = "auto",
         interval_loss: str = "quantile",
+        shape: str = "both",
         calibration: str | None = "cross",
         calibration_size: float = 0.2,
         noise_weight: float = 0.1,
@@ -114,7 +118,7 @@ class MatchedRegressor(IntervalRegressor):
         steepness: float = 40.0,
         mean_epochs: int = 10,
         interval_epochs: int = 10,
-        max_rounds: int = 40,
+        max_rounds: int = 100,
         patience: int = 6,
         batch_size: int | str = "auto",
         learning_rate: float = 1e-3,
@@ -129,6 +133,7 @@ class MatchedRegressor(IntervalRegressor):
         self.folds = folds
         self.repeats = repeats
         self.interval_loss = interval_loss
+        self.shape = shape
         self.calibration = calibration
         self.calibration_size = calibration_size
         self.noise_weight = noise_weight
@@ -158,6 +163,8 @@ class MatchedRegressor(IntervalRegressor):
         matching_from(self.matching)
         if self.interval_loss not in ("quantile", "paper"):
             raise ValueError(f"interval_loss must be 'quantile' or 'paper', got {self.interval_loss!r}")
+        if self.shape not in ("both", "interval"):
+            raise ValueError(f"shape must be 'both' or 'interval', got {self.shape!r}")
         if self.calibration not in CALIBRATIONS:
             raise ValueError(f"calibration must be one of {CALIBRATIONS}, got {self.calibration!r}")
         if self.folds is None and self.calibration in ("cross", "cv+"):
@@ -193,6 +200,7 @@ class MatchedRegressor(IntervalRegressor):
             mean_network=network_from(mean_network),
             interval_network=network_from(interval_network),
             recipe=recipe,
+            both=self.shape == "both",
             batch_size=auto_batch_size(n_rows) if self.batch_size == "auto" else int(self.batch_size),
             learning_rate=self.learning_rate,
             memory=0.0 if literal else WEIGHT_MEMORY,
@@ -218,6 +226,7 @@ class MatchedRegressor(IntervalRegressor):
             trained.scale.double().numpy(),
             prepared.inputs[job],
             prepared.targets[job],
+            both=self.shape == "both",
         )
 
     def _finish(

@@ -20,6 +20,7 @@ TEST_SHARE = 0.2
 AS_PUBLISHED: dict[str, Any] = {
     "folds": None,
     "interval_loss": "paper",
+    "shape": "interval",
     "calibration": None,
     "network": MLP(hidden=64, layers=5, dropout=0.0, bins=0),
     "max_rounds": 50,

@@ -121,8 +121,8 @@ def title(method: str) -> str:
 
 
 def plain_title(method: str) -> str:
-    """The title without the word that tells our default from the method as published: what the paper calls it."""
-    return title(method).removesuffix(" (our default)")
+    """The title without the brackets that tell ours from the method as published: what the paper calls it."""
+    return title(method).partition(" (")[0]
 
 
 def methods_of(lines: Iterable[Line]) -> list[str]:

@@ -1,0 +1,165 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from coverwell import MLP
+from coverwell.baselines import MCDropoutRegressor, voices
+from coverwell.baselines.mc_dropout import DropoutMLP
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(size=(80, 3))
+Y = np.sin(6 * X[:, 0]) + 0.2 * RNG.normal(size=80)
+X_NEW = RNG.uniform(size=(20, 3)).clip(X.min(axis=0), X.max(axis=0))
+
+
+def team_of(n_members=2, *, dropout=0.5, hidden=12, layers=3, length_scale=0.1, seed=0):
+    torch.manual_seed(seed)
+    recipe = DropoutMLP(MLP(hidden=hidden, layers=layers, dropout=dropout, bins=0), length_scale)
+    return recipe.build(n_members, (4,), 2).double().eval().requires_grad_(False)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def fitted(y=Y, **changes):
+    usual = {"network": MLP(hidden=16, layers=2, bins=4, dropout=0.5), "max_epochs": 20, "random_state": 0}
+    return MCDropoutRegressor(0.8, **usual | changes).fit(X, y)
+
+
+# The team ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sample_is_the_forward_pass_with_some_hidden_units_set_to_zero():
+    team = team_of()
+    samples = team.sample(3, generator())
+    x = torch.randn(6, 9, 4, generator=generator(1), dtype=torch.float64)
+    for sample in range(6):
+        member, hidden = sample // 3, x[sample]
+        for place, linear in enumerate(team.layers):
+            if place:
+                weight = samples.layers[place].weight[sample]
+                speaks = (weight != 0).any(dim=1)
+                assert_array_equal(weight[speaks], linear.weight[member, speaks])
+                hidden = hidden.relu() * speaks
+            hidden = hidden @ linear.weight[member] + linear.bias[member]
+        assert_allclose(samples(x)[sample], hidden, rtol=1e-10)
+
+
+def test_inputs_are_never_silenced():
+    team = team_of()
+    samples = team.sample(3, generator())
+    assert_array_equal(samples.layers[0].weight, team.layers[0].weight.repeat_interleave(3, dim=0))
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.2])
+def test_the_share_of_silenced_units_is_the_rate(rate):
+    samples = team_of(1, dropout=rate, hidden=20).sample(500, generator())
+    for linear in samples.layers[1:]:
+        silent = (linear.weight == 0).all(dim=2).double()  # (sample, unit)
+        assert abs(silent.mean() - rate) < 4 * math.sqrt(rate * (1 - rate) / silent.numel())
+        assert ((silent.mean(dim=0) - rate).abs() < 4.5 * math.sqrt(rate * (1 - rate) / 500)).all()
+
+
+def test_samples_of_one_hidden_layer_average_to_the_network_that_silences_nobody():
+    """The output layer is linear, so the mean over masks is the pass with every unit at its share of speaking."""
+    team, n_samples = team_of(1, layers=2), 4000
+    x = torch.randn(1, 6, 4, generator=generator(1), dtype=torch.float64)
+    said = team.sample(n_samples, generator())(x.expand(n_samples, -1, -1))
+    error = said.std(dim=0) / math.sqrt(n_samples)
+    assert ((said.mean(dim=0) - team(x)[0]).abs() < 4.5 * error).all()
+
+
+def test_training_and_samples_have_the_same_law():
+    """Three layers: the mean and the spread of the outputs for one row, drawn in both ways."""
+    team, n = team_of(1, layers=3), 6000
+    row = torch.randn(1, 1, 4, generator=generator(1), dtype=torch.float64)
+    sampled = team.sample(n, generator())(row.expand(n, -1, -1))[:, 0]
+    torch.manual_seed(2)
+    trained = team.train()(row.expand(1, n, -1))[0]
+    error = sampled.std(dim=0) * math.sqrt(2 / n)
+    assert ((sampled.mean(dim=0) - trained.mean(dim=0)).abs() < 4.5 * error).all()
+    assert_allclose(sampled.std(dim=0), trained.std(dim=0), rtol=0.08)  # 6 errors of 1 / sqrt(2 n), twice
+
+
+def test_without_dropout_every_sample_is_the_network_itself():
+    team = team_of(1, dropout=0.0)
+    x = torch.randn(1, 6, 4, generator=generator(1), dtype=torch.float64)
+    assert_allclose(team.sample(2, generator())(x.expand(2, -1, -1)), team(x).expand(2, -1, -1))
+
+
+def test_the_penalty_by_hand():
+    """Half the squared length scale, times the squares of all weights (of hidden units, by their share) and biases."""
+    team = team_of(2, dropout=0.25, length_scale=0.3)
+    for member in range(2):
+        squares = [float((linear.weight[member] ** 2).sum()) for linear in team.layers]
+        biases = sum(float((linear.bias[member] ** 2).sum()) for linear in team.layers)
+        expected = 0.5 * 0.3**2 * (squares[0] + 0.75 * squares[1] + 0.75 * squares[2] + biases)
+        assert team.penalty()[member].item() == pytest.approx(expected)
+
+
+# The regressor -------------------------------------------------------------------------------------------------------
+
+
+def test_by_default_half_of_the_units_are_silenced():
+    assert MCDropoutRegressor.NETWORK.dropout == 0.5
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fitted()
+
+
+def test_what_a_row_is_told_depends_neither_on_the_rows_beside_it_nor_on_the_call(model):
+    together = model.predict_interval(X_NEW)
+    again = model.predict_interval(X_NEW)
+    assert_array_equal(again.lower, together.lower)
+    for row in (0, 7, 19):
+        alone = model.predict_interval(X_NEW[[row]])
+        assert_allclose(alone.lower, together.lower[[row]], rtol=1e-9)
+        assert_allclose(alone.upper, together.upper[[row]], rtol=1e-9)
+    assert_allclose(model.predict(X_NEW[::-1])[::-1], model.predict(X_NEW), rtol=1e-9)
+
+
+def test_one_sample_predicts_and_has_no_doubt():
+    model = fitted(n_samples=1)
+    assert (model.predict_interval(X_NEW).width > 0).all()
+    assert_array_equal(model.predict_interval(X_NEW, noise=False).width, np.zeros(20))
+
+
+def test_predictions_are_the_moments_of_the_samples(model):
+    """The twin is worked out from the sampled networks, in the user's units."""
+    said = model.ensembles_[0]
+    team = said.team.sample(model.n_samples, generator(said.seed))
+    x = torch.from_numpy((X_NEW - X.mean(axis=0)) / X.std(axis=0))
+    outputs = team(x.expand(model.n_samples, -1, -1)).numpy()
+    means, sigmas = outputs[..., 0], np.log1p(np.exp(outputs[..., 1])) + 1e-3
+    assert_allclose(model.predict(X_NEW), means.mean(axis=0) * Y.std() + Y.mean())
+    z = 1.2815515655446004  # of the central 80 %
+    total = np.sqrt(means.var(axis=0) + (sigmas**2).mean(axis=0))
+    assert_allclose(model.predict_interval(X_NEW).width, 2 * z * total * Y.std())
+    assert_allclose(model.predict_interval(X_NEW, noise=False).width, 2 * z * means.std(axis=0) * Y.std())
+
+
+def test_samples_in_several_parts_are_as_many_and_as_good(model, monkeypatch):
+    whole, doubt = model.predict(X_NEW), model.predict_interval(X_NEW, noise=False)
+    n_numbers = sum(weight.numel() for weight in model.ensembles_[0].team.parameters())
+    monkeypatch.setattr(voices, "NUMBERS_AT_A_TIME", 8 * n_numbers)
+    sizes = [team.n_members for team in model.ensembles_[0]._speaking()]
+    assert sizes == [8, 8, 8, 8, 8, 8, 2]
+    parts = model.predict(X_NEW)
+    assert_array_equal(model.predict(X_NEW), parts)
+    sd = doubt.width / (2 * 1.2815515655446004)
+    assert (np.abs(parts - whole) < 5 * sd * math.sqrt(2 / 50)).all()  # other samples of the same law
+    monkeypatch.setattr(voices, "NUMBERS_AT_A_TIME", 1)
+    assert [team.n_members for team in model.ensembles_[0]._speaking()] == [1] * 50
+
+
+def test_a_strong_prior_holds_the_weights_near_zero():
+    free, held = (fitted(length_scale=scale, max_epochs=60, learning_rate=0.02) for scale in (0.0, 30.0))
+    norms = [max(linear.weight.abs().max() for linear in model.ensembles_[0].team.layers) for model in (free, held)]
+    assert norms[1] < 0.2 * norms[0]
+    assert np.ptp(held.predict(X_NEW)) < 0.2 * np.ptp(free.predict(X_NEW))

@@ -1,0 +1,237 @@
+"""What all estimators share beside their own tests: the checks of numbers, and several models fitted as one stack."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from coverwell import MLP, MatchedRegressor, fit_together
+from coverwell.baselines import (
+    BayesByBackpropRegressor,
+    ConcreteDropoutRegressor,
+    DeepEnsembleRegressor,
+    HeteroscedasticRegressor,
+    MCDropoutRegressor,
+    NeuralQuantileRegressor,
+)
+from coverwell.baselines.voices import Voices
+from coverwell.datasets import synthetic
+from coverwell.ensemble import Ensemble
+from coverwell.estimator import IntervalRegressor, auto_batch_size, check_count, check_number, check_share
+
+BASELINES = [
+    BayesByBackpropRegressor,
+    ConcreteDropoutRegressor,
+    DeepEnsembleRegressor,
+    HeteroscedasticRegressor,
+    MCDropoutRegressor,
+    NeuralQuantileRegressor,
+]
+CPU = torch.device("cpu")
+RNG = np.random.default_rng(0)
+N = 60
+X = RNG.uniform(size=(N, 3))
+Y = np.sin(6 * X[:, 0]) + 0.2 * RNG.normal(size=N)
+X_NEW = RNG.uniform(size=(15, 3)).clip(X.min(axis=0), X.max(axis=0))
+TABLE = (X, Y, None)
+
+
+def unfitted(kind, *coverage, **changes):
+    own = {"folds": 3, "repeats": 1, "max_rounds": 2} if kind is MatchedRegressor else {"max_epochs": 20}
+    network = MLP(hidden=8, layers=2, bins=4, dropout=0.2)
+    return kind(*coverage, **{"network": network, "random_state": 0} | own | changes)
+
+
+every = pytest.mark.parametrize("kind", [MatchedRegressor, *BASELINES])
+
+
+# Numbers -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [1, 5, np.int64(3)])
+def test_a_count_is_a_whole_number_of_at_least_one(value):
+    check_count("members", value)
+
+
+@pytest.mark.parametrize("value", [0, -3, 1.0, 2.5, True, "auto", None, math.nan])
+def test_anything_else_is_no_count(value):
+    with pytest.raises(ValueError, match=r"^members must be a whole number of at least 1, got "):
+        check_count("members", value)
+
+
+def test_a_count_may_be_left_to_us_where_that_is_said():
+    check_count("batch_size", "auto", or_auto=True)
+    with pytest.raises(ValueError, match="batch_size must be 'auto' or a whole number of at least 1, got 'AUTO'"):
+        check_count("batch_size", "AUTO", or_auto=True)
+
+
+@pytest.mark.parametrize("value", [1e-9, 0.5, 1 - 1e-9, np.float32(0.5)])
+def test_a_share_lies_strictly_between_zero_and_one(value):
+    check_share("size", value)
+
+
+@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, True, "half", None, math.nan])
+def test_anything_else_is_no_share(value):
+    with pytest.raises(ValueError, match=r"^size must lie strictly between 0 and 1, got "):
+        check_share("size", value)
+
+
+def test_numbers_have_limits_that_are_told():
+    check_number("rate", 1e-9, above=0.0)
+    check_number("rate", 0, least=0.0)
+    for value in (0, -1, math.nan, "much", None, True):
+        with pytest.raises(ValueError, match=r"^rate must be a positive number, got "):
+            check_number("rate", value, above=0.0)
+    with pytest.raises(ValueError, match="rate must be a number above 2, got 2"):
+        check_number("rate", 2, above=2.0)
+    for value in (-1e-9, math.nan, "much", None, False):
+        with pytest.raises(ValueError, match=r"^rate must be a number of at least 0, got "):
+            check_number("rate", value, least=0.0)
+
+
+def test_batches_grow_with_the_table():
+    assert [auto_batch_size(n) for n in (2, 999, 1000, 2499, 2500, 10**6)] == [64, 64, 128, 128, 256, 256]
+
+
+def test_a_kind_of_estimator_must_say_how_it_prepares_and_trains():
+    bare = IntervalRegressor()
+    for method, arguments in (("_check_choices", ()), ("_plan", (None, None)), ("_training", (3,))):
+        with pytest.raises(NotImplementedError):
+            # Past the checks of types in this test run: what counts is that nothing is done silently.
+            getattr(IntervalRegressor, method).__wrapped__(bare, *arguments)
+
+
+# Several models as one stack -----------------------------------------------------------------------------------------
+
+
+@every
+def test_one_model_fitted_together_is_one_model_fitted(kind):
+    model = unfitted(kind)
+    assert fit_together([model], [TABLE]) is None
+    assert_array_equal(model.predict(X_NEW), unfitted(kind).fit(X, Y).predict(X_NEW))
+
+
+@pytest.mark.parametrize("kind", BASELINES)
+def test_models_fitted_together_have_rows_levels_groups_and_units_of_their_own(kind):
+    models = [unfitted(kind, [0.5, 0.9]), unfitted(kind, (0.8, 0.2), random_state=3)]
+    fit_together(models, [TABLE, (X[:40], 1000 * Y[:40] + 5e4, np.arange(40) // 4)])
+    for model, spread in zip(models, (Y.std(), 1000 * Y[:40].std()), strict=True):
+        width = model.predict_interval(X_NEW).width
+        assert width.shape == (15, 2)
+        assert (0.1 * spread < width[:, np.argmax(model.coverage)]).all()
+        assert (width < 20 * spread).all()
+    assert models[1].predict_interval(X_NEW).coverage == (0.8, 0.2)
+    assert abs(models[1].predict(X_NEW).mean() - 5e4) < 3000
+
+
+@pytest.mark.parametrize("kind", BASELINES)
+def test_models_fitted_together_by_split_are_each_calibrated_by_their_own_rows(kind):
+    law, p = synthetic.laws()["homoscedastic"], 0.8
+    tables = [(*law.draw(n, random_state=n), None) for n in (200, 300)]
+    models = [unfitted(kind, p, calibration="split", calibration_size=0.5, random_state=seed) for seed in range(2)]
+    fit_together(models, tables)
+    rows, _ = law.draw(2000, random_state=9)
+    for model, n_kept in zip(models, (100, 150), strict=True):
+        reached = law.exact_coverage(rows, *model.predict_interval(rows)).mean()
+        assert abs(reached - p) < 4 * math.sqrt(p * (1 - p) / n_kept)
+    assert models[0].factor_ != models[1].factor_
+
+
+@every
+def test_after_every_round_the_present_ensembles_of_each_model_are_shown(kind):
+    models = [unfitted(kind, random_state=seed) for seed in range(2)]
+    shown = []
+
+    def look(present):
+        assert not hasattr(models[0], "ensembles_")
+        shown.append([[ensemble.estimate(X_NEW, CPU).mean[:, 0] for ensemble in of_model] for of_model in present])
+        kinds = {type(ensemble) for of_model in present for ensemble in of_model}
+        assert kinds == {Ensemble if kind is MatchedRegressor else Voices}
+
+    fit_together(models, [TABLE, (X[:40], Y[:40], None)], on_round=look)
+    assert len(shown) == 2 == max(len(model.rounds_) for model in models)
+    for round_ in shown:
+        assert [len(of_model) for of_model in round_] == [1, 1]
+    first, last = shown[0][0][0], shown[-1][0][0]
+    assert (first != last).all()  # a copy of its time, not the networks that went on
+    if kind is not MatchedRegressor:  # whose intervals are trained a little longer
+        final = models[0].predict(X_NEW)
+        assert min(np.abs(final - first).max(), np.abs(final - last).max()) < 1e-12  # one of the two was the best
+
+
+@every
+def test_looking_at_the_rounds_changes_nothing(kind):
+    watched = unfitted(kind)
+    fit_together([watched], [TABLE], on_round=lambda present: None)
+    assert_array_equal(watched.predict(X_NEW), unfitted(kind).fit(X, Y).predict(X_NEW))
+
+
+@pytest.mark.parametrize(
+    ("models", "tables", "said"),
+    [
+        (
+            [unfitted(HeteroscedasticRegressor), unfitted(NeuralQuantileRegressor)],
+            [TABLE] * 2,
+            "must be of one class, got HeteroscedasticRegressor and NeuralQuantileRegressor; fit them one by one",
+        ),
+        (
+            [unfitted(MatchedRegressor), unfitted(HeteroscedasticRegressor)],
+            [TABLE] * 2,
+            "must be of one class, got MatchedRegressor and HeteroscedasticRegressor",
+        ),
+        (
+            [unfitted(MCDropoutRegressor), unfitted(MCDropoutRegressor, n_samples=3)],
+            [TABLE] * 2,
+            "must have the same n_samples, got 50 and 3",
+        ),
+        (
+            [unfitted(BayesByBackpropRegressor), unfitted(BayesByBackpropRegressor, kl_weight=0.5)],
+            [TABLE] * 2,
+            "must have the same kl_weight",
+        ),
+        (
+            [unfitted(DeepEnsembleRegressor), unfitted(DeepEnsembleRegressor, members=2)],
+            [TABLE] * 2,
+            "must have the same members, got 5 and 2",
+        ),
+        (
+            [unfitted(HeteroscedasticRegressor), unfitted(HeteroscedasticRegressor, calibration="split")],
+            [TABLE] * 2,
+            "must have the same calibration, got None and 'split'",
+        ),
+        (
+            [unfitted(HeteroscedasticRegressor)] * 2,
+            [TABLE, (X[:, :2], Y, None)],
+            "alike in columns.* 2 columns.* 3 columns",
+        ),
+        (
+            [unfitted(NeuralQuantileRegressor), unfitted(NeuralQuantileRegressor, [0.5, 0.9])],
+            [TABLE] * 2,
+            "alike in .*levels.* 2 levels",
+        ),
+        ([unfitted(HeteroscedasticRegressor)] * 2, [TABLE], "one table .* per model, got 1 for 2"),
+        ([unfitted(HeteroscedasticRegressor)], [(X, np.where(Y > 0.9, np.nan, Y), None)], "y contains NaN"),
+    ],
+)
+def test_models_that_cannot_be_fitted_together_are_all_left_unfitted(models, tables, said):
+    models[0].fit(X, Y)
+    with pytest.raises(ValueError, match=said):
+        fit_together(models, tables)
+    for model in models:
+        with pytest.raises(NotFittedError):
+            check_is_fitted(model)
+        assert not [name for name in vars(model) if name.endswith("_")]
+
+
+@every
+def test_progress_is_shown_on_request_and_silence_is_the_default(kind, capfd):
+    unfitted(kind).fit(X, Y)
+    assert capfd.readouterr() == ("", "")
+    unfitted(kind, verbose=1).fit(X, Y)
+    shown = capfd.readouterr().err
+    assert "rounds: 100%" in shown
+    assert "2/2" in shown
