@@ -1,4 +1,5 @@
 import copy
+import math
 import pickle
 import warnings
 from dataclasses import replace
@@ -8,18 +9,21 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import TimeSeriesSplit
 from torch import nn
 
-from coverwell import MLP, SigmaFit
-from coverwell.algorithm import Recipe
-from coverwell.ensemble import ROWS_AT_A_TIME, Ensemble, PairTraining
+from coverwell import MLP, IQRFit, SigmaFit
+from coverwell.algorithm import Recipe, reach_of
+from coverwell.ensemble import FARTHEST, ROWS_AT_A_TIME, Ensemble, PairTraining, shaped_by_both
 from coverwell.losses import quantile_interval_loss
 from coverwell.matching import Unmatched
 from coverwell.networks.team import FactoryNetwork, LoopTeam
 from coverwell.preparation import Plan, prepare
 from coverwell.scaling import InputScaler, TargetScaler
+from coverwell.training import everywhere
 
 CPU = torch.device("cpu")
 SMALL = MLP(hidden=8, layers=3, bins=4)
@@ -72,10 +76,16 @@ def train(jobs, training, seed=0):
     return training.run(jobs, lambda measures, present: None)
 
 
-def ensemble_of(prepared, trained):
-    scale = trained.scale.double().numpy()
+def ensemble_of(prepared, trained, *, coverage=(0.8,), **changes):
     return Ensemble(
-        trained.mean_team, trained.interval_team, SigmaFit(), (0.8,), scale, prepared.inputs[0], prepared.targets[0]
+        trained.mean_team,
+        trained.interval_team,
+        SigmaFit(),
+        coverage,
+        trained.scale.double().numpy(),
+        prepared.inputs[0],
+        prepared.targets[0],
+        **changes,
     )
 
 
@@ -109,10 +119,11 @@ def test_rows_are_estimated_in_parts_that_fit_together():
     assert_allclose(whole.reach[-9:], last.reach, rtol=1e-12)
 
 
-def test_what_members_say_about_their_own_rows_is_what_the_ensemble_says():
+@pytest.mark.parametrize("both", [False, True])
+def test_what_members_say_about_their_own_rows_is_what_the_ensemble_says(both):
     prepared = prepared_table(n_targets=2)
-    (trained,), record = train(prepared.jobs, training_of())
-    estimate = ensemble_of(prepared, trained).estimate(prepared.X, CPU)
+    (trained,), record = train(prepared.jobs, training_of(both=both))
+    estimate = ensemble_of(prepared, trained, both=both).estimate(prepared.X, CPU)
     scaler = prepared.targets[0]
     assert trained.said.mean.shape == (3, 60, 2)
     assert trained.said.reach.shape == (3, 60, 2, 2, 1)
@@ -184,3 +195,131 @@ def test_a_copy_estimates_the_same_bits(how, tmp_path):
     one, same = ensemble.estimate(prepared.X, CPU), other.estimate(prepared.X, CPU)
     assert_array_equal(one.mean, same.mean)
     assert_array_equal(one.reach, same.reach)
+
+
+# The shape of both networks ------------------------------------------------------------------------------------------
+
+LEVELS = torch.tensor([[0.5, 0.9]], dtype=torch.float64)
+
+
+def inverse_softplus(value):
+    return math.log(math.expm1(value))
+
+
+class Reaches:
+    """A strategy of the user's whose F emits a mean and its reach, as it is, on both sides and at every level."""
+
+    def n_outputs(self, n_targets, n_levels):
+        return n_targets * (1 + 2 * n_levels)
+
+    def mean(self, outputs, n_targets):
+        return outputs[..., :n_targets]
+
+    def reach(self, outputs, n_targets, coverage):
+        return outputs[..., n_targets:].unflatten(-1, (n_targets, 2, coverage.shape[-1]))
+
+    def loss(self, outputs, y, target):
+        return (self.mean(outputs, y.shape[-1]) - y).abs().mean(dim=(1, 2))
+
+
+class ReachesNowhere:
+    """The least a user has to write."""
+
+    n_outputs, mean, loss = Reaches.n_outputs, Reaches.mean, Reaches.loss
+
+
+def outputs_of(own):
+    """What F of `Reaches` emits for a mean of zero and these reaches (member, batch, target, side, level)."""
+    return torch.cat([torch.zeros(own.shape[:3], dtype=own.dtype), own.flatten(start_dim=2)], dim=-1)
+
+
+def reaches(smallest, largest):
+    """Hypothesis' reaches (2 members, 3 rows, 1 target, 2 sides, 2 levels)."""
+    number = st.floats(smallest, largest, allow_nan=False)
+    return st.lists(number, min_size=24, max_size=24).map(lambda n: torch.tensor(n).double().reshape(2, 3, 1, 2, 2))
+
+
+def test_the_shape_of_both_is_a_geometric_mean_by_hand():
+    # F's sigma of 2 reaches 2 z; I reaches 8 below and 0.5 above: sqrt(16 z) = 4 sqrt(z) and sqrt(z).
+    of_mean = torch.tensor([[[7.0, inverse_softplus(2 - 1e-4)]]], dtype=torch.float64)
+    reach = torch.tensor([[[[[8.0], [0.5]]]]], dtype=torch.float64)
+    shaped = shaped_by_both(SigmaFit(), of_mean, reach, torch.tensor([[0.8]], dtype=torch.float64))
+    assert_allclose(shaped, [[[[[4 * math.sqrt(Z80)], [math.sqrt(Z80)]]]]])
+
+
+def test_members_are_shaped_one_by_one_and_averaged_afterwards():
+    # Both members of I reach 0.5 z; sigmas of 0.5 and 2 give sqrt(0.5 x 0.5) z and sqrt(0.5 x 2) z, on average 0.75 z,
+    # in units of 10. The mean is that of F in any shape.
+    ensemble = Ensemble(
+        team_of((1.0, inverse_softplus(0.5 - 1e-4)), (3.0, inverse_softplus(2 - 1e-4))),
+        team_of((0.0, 0.0), (0.0, 0.0)),
+        SigmaFit(),
+        (0.8,),
+        np.array([0.5]),
+        identity_inputs(),
+        TargetScaler(np.array([100.0]), np.array([10.0])),
+        both=True,
+    )
+    estimate = ensemble.estimate(np.zeros((4, 1)), CPU)
+    assert_allclose(estimate.mean, np.full((4, 1), 120.0))
+    assert_allclose(estimate.reach, np.full((4, 1, 2, 1), 10 * 0.75 * Z80))
+
+
+@given(own=reaches(-1e6, math.inf), reach=reaches(1e-6, 1e6))
+def test_the_reach_of_f_counts_within_a_factor_of_that_of_i(own, reach):
+    shaped = shaped_by_both(Reaches(), outputs_of(own), reach, LEVELS)
+    farthest = math.sqrt(FARTHEST)
+    assert (shaped >= reach / farthest * (1 - 1e-12)).all()
+    assert (shaped <= reach * farthest * (1 + 1e-12)).all()
+    near = (own >= reach / FARTHEST) & (own <= reach * FARTHEST)
+    assert_allclose(shaped[near], (reach * own)[near].sqrt())
+    assert_allclose(shaped[own > reach * FARTHEST], reach[own > reach * FARTHEST] * farthest)
+    assert_allclose(shaped[own < reach / FARTHEST], reach[own < reach / FARTHEST] / farthest)
+
+
+@given(own=reaches(1e-6, 1e6), reach=reaches(1e-6, 1e6))
+def test_two_nested_reaches_have_a_nested_mean(own, reach):
+    """Also where one level is bounded by the factor and the other is not."""
+    shaped = shaped_by_both(Reaches(), outputs_of(own.cumsum(dim=-1)), reach.cumsum(dim=-1), LEVELS)
+    inner, outer = shaped.unbind(dim=-1)
+    assert (outer >= inner * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("matching", [IQRFit(), Unmatched(), ReachesNowhere()], ids=lambda m: type(m).__name__)
+def test_without_a_reach_of_its_own_f_leaves_that_of_i_as_it_is(matching):
+    draw = torch.Generator().manual_seed(0)
+    of_mean = torch.randn(2, 3, matching.n_outputs(1, 2), generator=draw, dtype=torch.float64)
+    reach = torch.rand(2, 3, 1, 2, 2, generator=draw, dtype=torch.float64)
+    assert_array_equal(shaped_by_both(matching, of_mean, reach, LEVELS), reach)
+
+
+def test_what_a_member_says_is_the_geometric_mean_of_its_own_two_networks():
+    prepared = prepared_table(n_targets=2, levels=(0.5, 0.8))
+    (trained,), _ = train(prepared.jobs, training_of(both=True))
+    x, levels = prepared.jobs[0].x.double()[None], torch.tensor([[0.5, 0.8]], dtype=torch.float64)
+    of_interval = reach_of(everywhere(trained.interval_team, x), levels, trained.scale.double()[None])
+    sigma = torch.nn.functional.softplus(everywhere(trained.mean_team, x)[..., 2:]) + 1e-4
+    z = torch.tensor([0.6744897501960817, Z80], dtype=torch.float64)
+    own = (sigma[..., None] * z)[..., None, :]  # (member, row, target, 1, level): the same on both sides
+    assert trained.said.reach.shape == (3, 60, 2, 2, 2)
+    assert_allclose(trained.said.reach, (of_interval * own).sqrt(), rtol=1e-4)
+
+
+def test_f_and_i_learn_the_same_whether_f_has_a_say_or_not():
+    prepared = prepared_table()
+    (both,), _ = train(prepared.jobs, training_of(both=True))
+    (interval,), _ = train(prepared.jobs, training_of(both=False))
+    for name in ("mean_team", "interval_team"):
+        one, other = (getattr(trained, name).state_dict() for trained in (both, interval))
+        assert all(torch.equal(value, other[key]) for key, value in one.items())
+    assert_array_equal(both.said.mean, interval.said.mean)
+    assert (both.said.reach != interval.said.reach).all()
+
+
+def test_jobs_that_train_together_are_shaped_at_levels_of_their_own():
+    parts = [prepared_table(60, seed=0, levels=(0.5,)), prepared_table(45, seed=1, levels=(0.95,))]
+    trained, _ = train([part.jobs[0] for part in parts], training_of(both=True))
+    for part, own, level in zip(parts, trained, (0.5, 0.95), strict=True):
+        estimate = ensemble_of(part, own, coverage=(level,), both=True).estimate(part.X, CPU)
+        spread = part.targets[0].spread[:, None, None]
+        assert_allclose(own.said.reach.mean(axis=0) * spread, estimate.reach, rtol=1e-4)

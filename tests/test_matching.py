@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import mean_squared_error
 
 from coverwell.intervals import Interval
-from coverwell.losses import iqr_fit_loss, sigma_fit_loss
+from coverwell.losses import gaussian_interval, iqr_fit_loss, sigma_fit_loss
 from coverwell.matching import IQRFit, Matching, MatchTarget, SigmaFit, Unmatched, matching_from
 
 STRATEGIES = [SigmaFit(), IQRFit(), Unmatched()]
@@ -63,6 +63,31 @@ def test_sigma_is_positive_for_any_output():
     outputs = torch.tensor([[[0.0, -1000.0], [0.0, 0.0], [0.0, 50.0]]])
     # softplus(-1000) = 0, softplus(0) = ln 2, softplus(50) = 50, each with the smallest sigma 1e-4 added
     assert_allclose(SigmaFit().sigma(outputs, 1)[0, :, 0], [1e-4, math.log(2) + 1e-4, 50.0001], rtol=1e-6)
+
+
+def test_the_reach_of_sigma_fit_by_hand():
+    # A sigma of 2 reaches 2 x 0.67449 at 50 % and 2 x 1.64485 at 90 %, on both sides.
+    outputs = double([[[7.0, inverse_softplus(2 - 1e-4)]]])
+    reach = SigmaFit().reach(outputs, 1, double([[0.5, 0.9]]))
+    assert reach.shape == (1, 1, 1, 2, 2)
+    assert_allclose(reach[0, 0, 0], [[1.3489795, 3.2897073]] * 2, rtol=1e-6)
+
+
+@given(seed=seeds, own_levels=st.booleans())
+def test_the_reach_of_sigma_fit_is_that_of_equation_6(seed, own_levels):
+    outputs, _, _ = random_case(SigmaFit(), seed)
+    coverage = double([[0.5, 0.9], [0.2, 0.8], [0.1, 0.99]] if own_levels else [[0.5, 0.9]])
+    mean = SigmaFit().mean(outputs, 2)
+    lower, upper = gaussian_interval(mean, SigmaFit().sigma(outputs, 2), coverage)
+    below, above = SigmaFit().reach(outputs, 2, coverage).unbind(dim=-2)
+    assert_allclose(mean[..., None] - below, lower)
+    assert_allclose(mean[..., None] + above, upper)
+    assert (below > 0).all()
+    assert (below[..., 1] > below[..., 0]).all()  # nested, as the levels are
+
+
+def test_sigma_fit_alone_has_a_reach_of_its_own():
+    assert [type(matching) for matching in STRATEGIES if hasattr(matching, "reach")] == [SigmaFit]
 
 
 def test_quantile_heads_are_ordered_by_side_target_and_level():

@@ -1,10 +1,12 @@
 import copy
 import hashlib
+import inspect
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pandas as pd
@@ -31,10 +33,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from torch.nn.functional import softplus
 
-from coverwell import MLP, IQRFit, MatchedRegressor, PredictionInterval, SigmaFit, fit_together
+from coverwell import MLP, IQRFit, MatchedRegressor, PredictionInterval, SigmaFit, fit_together, load, save
 from coverwell.datasets import synthetic
 from coverwell.experiments import AS_PUBLISHED
+from coverwell.files import read_tensors, write_tensors
 from coverwell.matching import Unmatched
+from coverwell.metrics import coverage_rank
+from coverwell.training import everywhere
 
 SMALL = MLP(hidden=16, layers=3, bins=4)
 RNG = np.random.default_rng(0)
@@ -254,6 +259,131 @@ def test_the_form_as_published_fits(matching):
     assert model.out_of_fold_ is None
     assert_array_equal(model.factor_, [[1.0]])
     assert 0 < len(model.rounds_) <= 4
+
+
+def measures_of(model):
+    """What the rounds record, but for the time they took."""
+    return [{**asdict(one), "seconds": None} for one in model.rounds_]
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+def test_shapes_share_the_prediction_and_the_rounds_and_differ_in_the_bounds(calibration):
+    both, interval = (fitted([0.5, 0.8], y=Y, shape=shape, calibration=calibration) for shape in ("both", "interval"))
+    assert_array_equal(both.predict(X_NEW), interval.predict(X_NEW))
+    np.testing.assert_equal(measures_of(both), measures_of(interval))
+    for bound, other in zip(both.predict_interval(X_NEW), interval.predict_interval(X_NEW), strict=True):
+        assert (bound != other).all()
+    assert_same_bits(both, fitted([0.5, 0.8], y=Y, calibration=calibration))  # the default
+
+
+@pytest.mark.parametrize("matching", ["iqr", None, LaplaceFit()])
+def test_where_f_has_no_reach_of_its_own_both_shapes_are_that_of_i(matching):
+    assert_same_bits(fitted(matching=matching, shape="both"), fitted(matching=matching, shape="interval"))
+
+
+def test_the_shape_of_both_is_the_geometric_mean_of_what_the_two_networks_say():
+    # One network each, nothing left out and no ranks, so that nothing but the shape is between networks and bounds.
+    literal = {"folds": None, "repeats": 1, "calibration": None}
+    both, interval = (fitted(0.8, shape=shape, **literal) for shape in ("both", "interval"))
+    (ensemble,) = both.ensembles_
+    outputs = everywhere(ensemble.mean_team, torch.from_numpy(ensemble.inputs.transform(X_NEW))[None])[0].numpy()
+    sigma = (np.log1p(np.exp(outputs[:, 1])) + 1e-4) * ensemble.targets.spread[0]
+    prediction = interval.predict(X_NEW)
+    for bound, of_interval in zip(both.predict_interval(X_NEW), interval.predict_interval(X_NEW), strict=True):
+        by_hand = np.sqrt(np.abs(of_interval - prediction) * 1.2815515655446004 * sigma)
+        assert_allclose(np.abs(bound - prediction), by_hand, rtol=1e-9)
+
+
+@pytest.mark.parametrize("shape", ["both", "interval"])
+def test_as_many_training_rows_are_inside_their_out_of_fold_intervals_as_the_ranks_ask_for(shape):
+    """So what `fit` ranks has the shape of what is shown. With one repeat there is no step to a larger team."""
+    levels = [0.5, 0.8, 0.9]
+    model = fitted(levels, shape=shape)
+    view = model.out_of_fold_
+    inside = (view.lower - 1e-6 <= ONE[:, None, None]) & (ONE[:, None, None] <= view.upper + 1e-6)
+    assert_array_equal(inside.sum(axis=0)[0], [coverage_rank(level, N) for level in levels])
+
+
+def test_the_intervals_of_the_form_as_published_are_those_that_i_has_learned():
+    """The last round, which is kept, was measured on the training rows."""
+    model = MatchedRegressor(0.8, random_state=0, **AS_PUBLISHED | {"network": SMALL, "max_rounds": 4}).fit(X, ONE)
+    assert_allclose(model.predict_interval(X).width.mean(), model.rounds_[-1].width, rtol=1e-5)
+    both = clone(model).set_params(shape="both").fit(X, ONE)
+    assert abs(both.predict_interval(X).width.mean() / both.rounds_[-1].width - 1) > 0.01
+
+
+def test_with_both_shapes_split_covers_what_is_asked_on_average_over_fits():
+    # 19 rows for the ranks: k / 20 is exactly .5 and .9 on average over draws, and a rank too high or low is .05 off.
+    law, levels, n_fits = synthetic.laws()["heteroscedastic"], np.array([0.5, 0.9]), 60
+    models = [unfitted(levels, calibration="split", shape="both", random_state=seed) for seed in range(n_fits)]
+    fit_together(models, [(*law.draw(95, random_state=seed), None) for seed in range(n_fits)])
+    X_new, _ = law.draw(2000, random_state=10_000)
+    reached = []
+    for model in models:
+        lower, upper = model.predict_interval(X_new)
+        reached.append([law.exact_coverage(X_new, lower[:, k], upper[:, k]).mean() for k in range(2)])
+    k = 20 * levels
+    variance = k * (20 - k) / (20**2 * 21)  # of Beta(k, 20 - k)
+    assert (np.abs(np.mean(reached, axis=0) - levels) < 4 * np.sqrt(variance / n_fits)).all()
+
+
+@dataclass(frozen=True)
+class InsideOut(LaplaceFit):
+    """A user's strategy with a reach of its own: wider above than below, and wrongly wider at lower levels."""
+
+    def reach(self, outputs, n_targets, coverage):
+        b = softplus(outputs[..., n_targets:])[..., None] + 1e-3
+        below = b / coverage[:, None, None, :]
+        return torch.stack([below, 9 * below], dim=-2)
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+def test_a_strategy_of_the_users_may_have_a_reach_of_its_own(calibration):
+    levels = [0.2, 0.5, 0.8]
+    model = fitted(levels, InsideOut(), calibration=calibration)
+    lower, upper = model.predict_interval(X_NEW)
+    assert (np.diff(lower) <= 0).all()  # nested all the same
+    assert (np.diff(upper) >= 0).all()
+    by_interval = fitted(levels, InsideOut(), calibration=calibration, shape="interval").predict_interval(X_NEW)
+    centre = model.predict(X_NEW)[:, None]
+    lean, lean_of_interval = (np.mean((i.upper - centre) / i.width) for i in (model.predict_interval(X_NEW), by_interval))
+    assert lean > lean_of_interval + 0.1
+
+
+def test_models_of_different_shapes_are_not_fitted_together():
+    with pytest.raises(ValueError, match="same shape, got 'both' and 'interval'"):
+        fit_together([unfitted(), unfitted(shape="interval")], [(X, ONE, None)] * 2)
+
+
+@pytest.mark.parametrize("calibration", ["cross", "cv+"])
+def test_a_file_from_before_there_were_shapes_still_predicts_what_it_did(calibration, tmp_path):
+    path = tmp_path / "model.safetensors"
+    model = fitted([0.5, 0.8], shape="interval", calibration=calibration)
+    save(model, path)
+    header, arrays = read_tensors(path)
+    assert header["model"]["parameters"].pop("shape") == "interval"
+    for ensemble in header["model"]["learned"]["ensembles_"]:
+        assert ensemble.pop("both") is False
+    write_tensors(path, header, arrays)
+    assert_same_bits(load(path), model)
+
+
+@pytest.mark.parametrize("shape", ["both", "interval"])
+def test_a_loaded_model_has_the_shape_it_was_saved_with(shape, tmp_path):
+    model = fitted(shape=shape)
+    save(model, tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    assert again.shape == shape
+    assert_same_bits(again, model)
+
+
+def test_the_documented_defaults_are_those_of_the_constructor():
+    documented = dict(re.findall(r"^ +(\w+) : .*default=(\S+)$", MatchedRegressor.__doc__, flags=re.MULTILINE))
+    parameters = inspect.signature(MatchedRegressor).parameters
+    assert {"coverage", "shape", "max_rounds", "patience"} <= documented.keys()
+    for name, value in documented.items():
+        assert repr(parameters[name].default).replace("'", '"') in (value, f"{float(value):g}" if "e-" in value else value), name
+    assert MatchedRegressor().max_rounds == 100
 
 
 @pytest.mark.parametrize(

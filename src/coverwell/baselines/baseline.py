@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,6 +31,8 @@ Array = NDArray[np.float64]
 WEIGHT_MEMORY = 0.8
 
 
+# Parameters are the fields of dataclasses: each method adds its own to those that all have.
+@dataclass(eq=False, repr=False)
 class BaselineRegressor(IntervalRegressor):
     """A network whose outputs are a law for every row; a share of the rows is held out to stop its training.
 
@@ -77,36 +79,20 @@ class BaselineRegressor(IntervalRegressor):
     NETWORK: ClassVar[MLP]
     LEARNING_RATE: ClassVar[float] = 1e-3
 
-    def __init__(
-        self,
-        coverage: float | Sequence[float] | Array = 0.9,
-        *,
-        network: Network | Callable[[int, int], torch.nn.Module] | None = None,
-        members: int = 1,
-        validation_size: float = 0.1,
-        calibration: str | None = None,
-        calibration_size: float = 0.2,
-        max_epochs: int = 400,
-        patience: int = 60,
-        batch_size: int | str = "auto",
-        learning_rate: float | str = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.coverage = coverage
-        self.network = network
-        self.members = members
-        self.validation_size = validation_size
-        self.calibration = calibration
-        self.calibration_size = calibration_size
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    coverage: float | Sequence[float] | Array = 0.9
+    _: KW_ONLY
+    network: Network | Callable[[int, int], torch.nn.Module] | None = None
+    members: int = 1
+    validation_size: float = 0.1
+    calibration: str | None = None
+    calibration_size: float = 0.2
+    max_epochs: int = 400
+    patience: int = 60
+    batch_size: int | str = "auto"
+    learning_rate: float | str = "auto"
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
 
     def _check_choices(self) -> None:
         if self.calibration not in ("split", None):
@@ -183,10 +169,11 @@ class _HeldOut:
         yield from kind(self.members, test_size=self.size, random_state=self.seed).split(X, groups=groups)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class MixtureRegressor(BaselineRegressor):
     """A baseline of several voices, each a normal law: their noise, and their doubt, can be read apart."""
 
-    LAW = NormalLaw()
+    LAW: ClassVar[Law] = NormalLaw()
 
     def predict_interval(
         self,
@@ -217,10 +204,11 @@ class MixtureRegressor(BaselineRegressor):
         return self._interval(X, wanted, stretch, self._estimates(X, noise=noise), joint=joint)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SampledRegressor(MixtureRegressor):
     """A baseline whose network is itself random, and is sampled for a prediction."""
 
-    n_samples: int
+    n_samples: int = 50
 
     def _check_choices(self) -> None:
         super()._check_choices()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
@@ -118,6 +115,7 @@ class BayesMLP:
         return BayesTeam(self, n_members, input_shape[0], n_outputs)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class BayesByBackpropRegressor(SampledRegressor):
     """A Bayesian neural network with a normal law over every weight, and a noise that depends on the row.
 
@@ -147,47 +145,11 @@ random_state, verbose
     True
     """
 
-    NETWORK = MLP(hidden=128, dropout=0.0)
-    LEARNING_RATE = 2e-3
+    NETWORK: ClassVar[MLP] = MLP(hidden=128, dropout=0.0)
+    LEARNING_RATE: ClassVar[float] = 2e-3
 
-    def __init__(
-        self,
-        coverage: float | Sequence[float] | NDArray[np.float64] = 0.9,
-        *,
-        network: MLP | None = None,
-        n_samples: int = 50,
-        prior_scale: float = 1.0,
-        kl_weight: float = 0.03,
-        members: int = 1,
-        validation_size: float = 0.1,
-        calibration: str | None = None,
-        calibration_size: float = 0.2,
-        max_epochs: int = 400,
-        patience: int = 60,
-        batch_size: int | str = "auto",
-        learning_rate: float | str = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            coverage,
-            network=network,
-            members=members,
-            validation_size=validation_size,
-            calibration=calibration,
-            calibration_size=calibration_size,
-            max_epochs=max_epochs,
-            patience=patience,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_samples = n_samples
-        self.prior_scale = prior_scale
-        self.kl_weight = kl_weight
+    prior_scale: float = 1.0
+    kl_weight: float = 0.03
 
     def _check_choices(self) -> None:
         super()._check_choices()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -96,6 +95,7 @@ class ConcreteMLP:
         return ConcreteTeam(self, n_members, input_shape[0], n_outputs)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ConcreteDropoutRegressor(SampledRegressor):
     """Concrete Dropout with a noise that depends on the row (Gal, Hron and Kendall 2017).
 
@@ -121,45 +121,10 @@ random_state, verbose
     (1, 5)
     """
 
-    NETWORK = MLP(hidden=128, dropout=0.1)
-    LEARNING_RATE = 2e-3
+    NETWORK: ClassVar[MLP] = MLP(hidden=128, dropout=0.1)
+    LEARNING_RATE: ClassVar[float] = 2e-3
 
-    def __init__(
-        self,
-        coverage: float | Sequence[float] | NDArray[np.float64] = 0.9,
-        *,
-        network: MLP | None = None,
-        n_samples: int = 50,
-        length_scale: float = 0.01,
-        members: int = 1,
-        validation_size: float = 0.1,
-        calibration: str | None = None,
-        calibration_size: float = 0.2,
-        max_epochs: int = 400,
-        patience: int = 60,
-        batch_size: int | str = "auto",
-        learning_rate: float | str = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            coverage,
-            network=network,
-            members=members,
-            validation_size=validation_size,
-            calibration=calibration,
-            calibration_size=calibration_size,
-            max_epochs=max_epochs,
-            patience=patience,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_samples = n_samples
-        self.length_scale = length_scale
+    length_scale: float = 0.01
 
     @property
     def rates_(self) -> NDArray[np.float64]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
+from dataclasses import dataclass
+from typing import ClassVar
 
 from coverwell.baselines.baseline import MixtureRegressor
 from coverwell.networks.mlp import MLP
-from coverwell.networks.team import Network
 
 __all__ = ["DeepEnsembleRegressor"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DeepEnsembleRegressor(MixtureRegressor):
     """Several networks, each with a mean and a noise for every row, read as one normal law.
 
@@ -32,37 +28,6 @@ class DeepEnsembleRegressor(MixtureRegressor):
     True
     """
 
-    NETWORK = MLP(hidden=128, dropout=0.1)
+    NETWORK: ClassVar[MLP] = MLP(hidden=128, dropout=0.1)
 
-    def __init__(
-        self,
-        coverage: float | Sequence[float] | NDArray[np.float64] = 0.9,
-        *,
-        network: Network | Callable[[int, int], torch.nn.Module] | None = None,
-        members: int = 5,
-        validation_size: float = 0.1,
-        calibration: str | None = None,
-        calibration_size: float = 0.2,
-        max_epochs: int = 400,
-        patience: int = 60,
-        batch_size: int | str = "auto",
-        learning_rate: float | str = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            coverage,
-            network=network,
-            members=members,
-            validation_size=validation_size,
-            calibration=calibration,
-            calibration_size=calibration_size,
-            max_epochs=max_epochs,
-            patience=patience,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
+    members: int = 5

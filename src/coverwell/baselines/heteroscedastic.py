@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from coverwell.baselines.baseline import BaselineRegressor
-from coverwell.baselines.laws import NormalLaw
+from coverwell.baselines.laws import Law, NormalLaw
 from coverwell.networks.mlp import MLP
 
 __all__ = ["HeteroscedasticRegressor"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class HeteroscedasticRegressor(BaselineRegressor):
     """A network that emits the mean and the standard deviation of a normal law, and no doubt about itself.
 
@@ -24,5 +28,5 @@ class HeteroscedasticRegressor(BaselineRegressor):
     True
     """
 
-    LAW = NormalLaw()
-    NETWORK = MLP(hidden=128, dropout=0.1)
+    LAW: ClassVar[Law] = NormalLaw()
+    NETWORK: ClassVar[MLP] = MLP(hidden=128, dropout=0.1)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from coverwell.baselines.baseline import SampledRegressor, mlp_from
@@ -72,6 +69,7 @@ class DropoutMLP:
         return DropoutTeam(self, n_members, input_shape[0], n_outputs)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class MCDropoutRegressor(SampledRegressor):
     """MC Dropout with a noise that depends on the row (Gal and Ghahramani 2016; Kendall and Gal 2017).
 
@@ -98,44 +96,9 @@ random_state, verbose
     True
     """
 
-    NETWORK = MLP(hidden=1024, layers=3, dropout=0.5)
+    NETWORK: ClassVar[MLP] = MLP(hidden=1024, layers=3, dropout=0.5)
 
-    def __init__(
-        self,
-        coverage: float | Sequence[float] | NDArray[np.float64] = 0.9,
-        *,
-        network: MLP | None = None,
-        n_samples: int = 50,
-        length_scale: float = 0.01,
-        members: int = 1,
-        validation_size: float = 0.1,
-        calibration: str | None = None,
-        calibration_size: float = 0.2,
-        max_epochs: int = 400,
-        patience: int = 60,
-        batch_size: int | str = "auto",
-        learning_rate: float | str = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            coverage,
-            network=network,
-            members=members,
-            validation_size=validation_size,
-            calibration=calibration,
-            calibration_size=calibration_size,
-            max_epochs=max_epochs,
-            patience=patience,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_samples = n_samples
-        self.length_scale = length_scale
+    length_scale: float = 0.01
 
     def _check_choices(self) -> None:
         super()._check_choices()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from coverwell.baselines.baseline import BaselineRegressor
-from coverwell.baselines.laws import QuantileLaw
+from coverwell.baselines.laws import Law, QuantileLaw
 from coverwell.networks.mlp import MLP
 
 __all__ = ["NeuralQuantileRegressor"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NeuralQuantileRegressor(BaselineRegressor):
     """A network that emits the median, which is the prediction, and both ends of every level, which never cross.
 
@@ -25,6 +29,6 @@ class NeuralQuantileRegressor(BaselineRegressor):
     True
     """
 
-    LAW = QuantileLaw()
-    NETWORK = MLP(hidden=128, dropout=0.1)
-    LEARNING_RATE = 2e-3
+    LAW: ClassVar[Law] = QuantileLaw()
+    NETWORK: ClassVar[MLP] = MLP(hidden=128, dropout=0.1)
+    LEARNING_RATE: ClassVar[float] = 2e-3

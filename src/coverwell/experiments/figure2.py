@@ -23,7 +23,7 @@ from coverwell.estimator import fit_together
 from coverwell.experiments import study, summary
 from coverwell.experiments.methods import OURS, PUBLISHED, Method, methods_from
 from coverwell.experiments.results import FORMAT, KEY, Line, append, environment, key_of, only_writer, read_results
-from coverwell.files import new_file
+from coverwell.experiments.typeset import write_figure
 from coverwell.plots import CurveStyle, draw_rounds
 from coverwell.training import device_from
 
@@ -40,7 +40,6 @@ MOST_ROUNDS = {OURS: 40, PUBLISHED: 50}
 MEASURES = ("rmse", "coverage", "width")
 FIELDS = ("format", *KEY, "test", "own", "n_train", "n_test", "seconds", "stack", "device", "versions")
 
-DPI = 200
 WIDTH, PANEL_HEIGHT, MARGIN = 7.5, 1.75, 0.9  # inches
 FONT_SIZE = 8.0
 COLOURS = {"sigma-fit": "#D55E00", "iqr-fit": "#0072B2"}  # as in Figure 3
@@ -117,16 +116,7 @@ def _measured(ensemble: Ensemble, rows: study.Rows, level: float, device: str) -
 
 def write(lines: list[Line], folder: Path) -> list[Path]:
     """Write `figure2.png` and `figure2.svg`; returns both paths. Raises ImportError where matplotlib is missing."""
-    import matplotlib
-
-    figure = draw(lines)
-    paths = [folder / "figure2.png", folder / "figure2.svg"]
-    unstamped = ({"Software": None}, {"Date": None, "Creator": None})  # equal results, equal bytes
-    with matplotlib.rc_context({"svg.hashsalt": "coverwell"}):
-        for path, metadata in zip(paths, unstamped, strict=True):
-            with new_file(path) as file:
-                figure.savefig(file, format=path.suffix[1:], dpi=DPI, metadata=metadata)
-    return paths
+    return write_figure(draw(lines), folder, "figure2")
 
 
 def draw(lines: list[Line]) -> Figure:

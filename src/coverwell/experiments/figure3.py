@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 from coverwell.experiments import summary
 from coverwell.experiments.summary import TABLES, UNITS, Line
-from coverwell.files import new_file
+from coverwell.experiments.typeset import write_figure
 from coverwell.plots import CurveStyle, draw_calibration_curve, draw_width_curve
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ __all__ = ["draw", "write"]
 Array = NDArray[np.float64]
 
 TRIALS = 20
-DPI = 200
 COLUMNS = 3  # tables beside each other
 WIDTH, PANEL_HEIGHT, MARGIN = 7.5, 2.2, 1.1  # inches: six tables fill a printed page
 FONT_SIZE = 8.0  # points, on that page
@@ -76,16 +75,7 @@ class Curve:
 
 def write(lines: Iterable[Line], folder: Path) -> list[Path]:
     """Write `figure3.png` and `figure3.svg`; returns both paths. Raises ImportError where matplotlib is missing."""
-    import matplotlib
-
-    figure = draw(lines)
-    paths = [folder / "figure3.png", folder / "figure3.svg"]
-    unstamped = ({"Software": None}, {"Date": None, "Creator": None})  # equal results, equal bytes
-    with matplotlib.rc_context({"svg.hashsalt": "coverwell"}):
-        for path, metadata in zip(paths, unstamped, strict=True):
-            with new_file(path) as file:
-                figure.savefig(file, format=path.suffix[1:], dpi=DPI, metadata=metadata)
-    return paths
+    return write_figure(draw(lines), folder, "figure3")
 
 
 def draw(lines: Iterable[Line]) -> Figure:

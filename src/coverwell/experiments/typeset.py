@@ -1,4 +1,4 @@
-"""Tables as text: numbers, Markdown whose columns are aligned in the source too, and CSV."""
+"""How results are written: numbers, Markdown whose columns are aligned in the source too, CSV, and figures."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coverwell.experiments.summary import Estimate
+from coverwell.files import new_file
 
-__all__ = ["csv_text", "markdown", "number", "with_error"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["csv_text", "markdown", "number", "with_error", "write_figure"]
+
+DPI = 200
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -66,3 +74,16 @@ def _field(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
+def write_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and SVG, equal bytes for equal results; returns both paths."""
+    import matplotlib  # extra `plots`
+
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    unstamped = ({"Software": None}, {"Date": None, "Creator": None})
+    with matplotlib.rc_context({"svg.hashsalt": "coverwell"}):
+        for path, metadata in zip(paths, unstamped, strict=True):
+            with new_file(path) as file:
+                figure.savefig(file, format=path.suffix[1:], dpi=DPI, metadata=metadata)
+    return paths
