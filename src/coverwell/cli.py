@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
@@ -15,8 +16,9 @@ from coverwell._version import __version__
 from coverwell.datasets import DatasetChecksumError, DatasetNotFoundError, names
 from coverwell.experiments import grid as grids
 from coverwell.experiments import study
-from coverwell.experiments.methods import METHODS, methods_from
+from coverwell.experiments.methods import METHODS, configuration, methods_from
 from coverwell.experiments.results import Line, ResultsFileError, read_results
+from coverwell.files import new_file
 from coverwell.training import device_from
 
 __all__ = ["main"]
@@ -248,6 +250,9 @@ def _results(
             quick=quick,
         )
         _run(grid, path, jobs)
+        if not quick:
+            with new_file(folder / "configuration.json") as file:
+                file.write(json.dumps(configuration(), indent=1).encode() + b"\n")
     stored = read_results(path, version=None if draw_only else __version__)
     lines = [line for line in stored if tuple(line["levels"]) == levels]
     if not lines:

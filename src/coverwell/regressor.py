@@ -54,7 +54,8 @@ class MatchedRegressor(IntervalRegressor):
         What shapes the widths: the pinball loss, or Eqs. 3 and 4.
     shape : "both" or "interval", default="both"
         Where intervals are wide and where narrow: as both networks say (the geometric mean of I's reach and that of F's
-        own matched uncertainty), or as I says alone.
+        own matched uncertainty), or as I says alone. Only I is trained to cover, so with `calibration=None` it is I
+        alone, and so it is with IQR Fit.
     calibration : "cross", "cv+", "split" or None, default="cross"
         How the learned intervals are stretched to the asked level; see `coverwell.calibration` for what each promises.
     calibration_size : float, default=0.2
@@ -182,6 +183,11 @@ class MatchedRegressor(IntervalRegressor):
         for name in ("noise_weight", "sharpness_weight"):
             check_number(name, getattr(self, name), least=0.0)
 
+    @property
+    def _both(self) -> bool:
+        """Whether F has a say in the shape; without ranks nothing would set the size of what comes out."""
+        return self.shape == "both" and self.calibration is not None
+
     def _training(self, n_rows: int) -> PairTraining:
         literal = self.folds is None
         mean_network = MEAN_NETWORK if self.network is None else self.network
@@ -200,7 +206,7 @@ class MatchedRegressor(IntervalRegressor):
             mean_network=network_from(mean_network),
             interval_network=network_from(interval_network),
             recipe=recipe,
-            both=self.shape == "both",
+            both=self._both,
             batch_size=auto_batch_size(n_rows) if self.batch_size == "auto" else int(self.batch_size),
             learning_rate=self.learning_rate,
             memory=0.0 if literal else WEIGHT_MEMORY,
@@ -226,7 +232,7 @@ class MatchedRegressor(IntervalRegressor):
             trained.scale.double().numpy(),
             prepared.inputs[job],
             prepared.targets[job],
-            both=self.shape == "both",
+            both=self._both,
         )
 
     def _finish(

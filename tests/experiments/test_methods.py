@@ -1,11 +1,13 @@
 """The methods of the comparison: their order, how they are named, and what they build."""
 
 import inspect
+import json
 import pickle
+from pathlib import Path
 
 import pytest
 
-from coverwell.experiments.methods import METHODS, methods_from, one_of_each
+from coverwell.experiments.methods import METHODS, configuration, methods_from, one_of_each
 
 LEVELS = (0.5, 0.9, 0.95)
 KINDS = ("paper's baseline", "as published", "ours", "extra")
@@ -70,3 +72,8 @@ def test_names_must_come_once():
         methods_from(["sigma-fit", "hnn", "Sigma Fit"])
     with pytest.raises(ValueError, match="at least one level must be named, got none"):
         one_of_each("level", [])
+
+
+def test_the_stored_configuration_is_that_of_the_methods():
+    path = Path(__file__).parents[2] / "reproduction" / "configuration.json"
+    assert json.loads(path.read_text()) == configuration()  # a changed default makes the stored results stale

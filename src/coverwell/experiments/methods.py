@@ -18,7 +18,7 @@ from coverwell.experiments.protocol import AS_PUBLISHED
 from coverwell.networks.mlp import MLP
 from coverwell.regressor import MatchedRegressor
 
-__all__ = ["METHODS", "Method", "methods_from", "one_of_each"]
+__all__ = ["METHODS", "Method", "configuration", "methods_from", "one_of_each"]
 
 BASELINE, PUBLISHED, OURS, EXTRA = "paper's baseline", "as published", "ours", "extra"
 # Enough to show that everything runs, not what a method can do.
@@ -185,6 +185,22 @@ METHODS = (
         quick=QUICK_EPOCHS,
     ),
 )
+
+
+def configuration() -> dict[str, Any]:
+    """What every method was told, written out with its defaults: the same for all data."""
+    return {method.slug: _told(method.build((0.9,), 0, "cpu")[0]) for method in METHODS}
+
+
+def _told(model: Any) -> dict[str, Any]:
+    differ = ("coverage", "device", "random_state", "verbose")
+    training = model._training(n_rows=1000)
+    return {
+        "regressor": type(model).__name__,
+        "parameters": {name: repr(value) for name, value in model.get_params().items() if name not in differ},
+        "networks": [repr(network) for network in training.networks],
+        "learning_rate": training.learning_rate,
+    }
 
 
 def methods_from(names: Sequence[str]) -> tuple[Method, ...]:

@@ -63,6 +63,7 @@ PEERS = {
     "mapie-cqr-boosting": "MAPIE CQR, gradient boosting",
     "mapie-cv-plus-forest": "MAPIE CV+, random forest",
     "ngboost": "NGBoost",
+    "ngboost-early-stopping": "NGBoost, early stopping",
     "conformal-tights": "conformal-tights",
     "forest-oob": "random forest, out-of-bag ranks",
 }
