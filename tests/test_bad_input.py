@@ -380,7 +380,7 @@ def test_joint_boxes_need_ranks():
 
 @pytest.mark.parametrize("calibration", ["cross", "cv+", "split", None])
 def test_a_constant_target_is_fitted_with_a_warning(calibration):
-    model = unfitted(calibration=calibration, mean_epochs=10, interval_epochs=10, max_rounds=20)
+    model = unfitted(calibration=calibration, mean_epochs=10, interval_epochs=10, max_rounds=5)
     with pytest.warns(ConstantDataWarning, match="y is constant"):
         model.fit(X, np.full(N, 1000.0))
     interval = model.predict_interval(X)

@@ -323,3 +323,13 @@ def test_jobs_that_train_together_are_shaped_at_levels_of_their_own():
         estimate = ensemble_of(part, own, coverage=(level,), both=True).estimate(part.X, CPU)
         spread = part.targets[0].spread[:, None, None]
         assert_allclose(own.said.reach.mean(axis=0) * spread, estimate.reach, rtol=1e-4)
+
+
+def test_a_reach_of_another_shape_is_refused_in_our_words():
+    class Flat(SigmaFit):
+        def reach(self, outputs, n_targets, coverage):
+            return outputs[..., :1]
+
+    reach = torch.ones(2, 5, 1, 2, 3)
+    with pytest.raises(ValueError, match=r"must have the shape \(2, 5, 1, 2, 3\).*got \(2, 5, 1\)"):
+        shaped_by_both(Flat(), torch.zeros(2, 5, 2), reach, torch.tensor([[0.5, 0.8, 0.9]]))

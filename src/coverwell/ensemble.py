@@ -169,6 +169,11 @@ def shaped_by_both(matching: Matching, of_mean: Tensor, reach: Tensor, coverage:
     if own_reach is None:
         return reach
     own = own_reach(of_mean, reach.shape[2], coverage)
+    if own.shape != reach.shape:
+        raise ValueError(
+            f"the matching's reach must have the shape {tuple(reach.shape)} (member, batch, target, side, level), got "
+            f"{tuple(own.shape)}; without a reach of its own, I alone shapes the intervals"
+        )
     shaped: Tensor = (reach * own.clamp(reach / FARTHEST, reach * FARTHEST)).sqrt()
     return shaped
 

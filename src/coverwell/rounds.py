@@ -18,6 +18,8 @@ __all__ = ["Round", "rounds_of"]
 class Round:
     """One round of Algorithm 1, measured on rows that the members did not train on, in the target's units.
 
+    Coverage, width and score are those of the interval that I learns, before ranks and before F has a say in its shape.
+
     With `folds=None` nobody is left out, and the measures are those of the training rows. A baseline has no second
     network, so no `interval_loss`, and its rounds are ten epochs each.
 

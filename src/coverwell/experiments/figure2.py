@@ -136,8 +136,10 @@ def draw(lines: list[Line]) -> Figure:
                     _draw_panel(axes[2 * place + row, column], lines, data, form, measure)
             for above, below, measure in zip(axes[2 * place], axes[2 * place + 1], MEASURES, strict=True):
                 _share_height(above, below, from_zero=measure == "width")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
+        found = {
+            label: handle for ax in axes.flat for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(list(found.values()), list(found), loc="outside upper center", ncols=4, frameon=False)
         figure.supxlabel(textwrap.fill(_note(lines), 140), fontsize="small")
     return figure
 
@@ -176,10 +178,15 @@ def _by_round(curves: list[list[float]]) -> NDArray[np.float64]:
     return np.array([[*curve, *[math.nan] * (longest - len(curve))] for curve in curves])
 
 
-def _share_height(above: Any, below: Any, *, from_zero: bool) -> None:
-    low = 0.0 if from_zero else min(above.get_ylim()[0], below.get_ylim()[0])
-    high = max(above.get_ylim()[1], below.get_ylim()[1])
-    for ax in (above, below):
+def _share_height(*axes: Any, from_zero: bool) -> None:
+    drawn = [ax for ax in axes if ax.lines]
+    for ax in axes:
+        ax.set_visible(ax in drawn)
+    if not drawn:
+        return
+    low = 0.0 if from_zero else min(ax.get_ylim()[0] for ax in drawn)
+    high = max(ax.get_ylim()[1] for ax in drawn)
+    for ax in drawn:
         ax.set_ylim(low, high)
 
 
