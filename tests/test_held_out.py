@@ -132,7 +132,7 @@ def test_the_out_of_fold_prediction_of_a_row_is_by_the_member_that_left_it_out()
     for k in range(4):
         member = SMALL.build(1, (3,), 2).double().eval()
         member.set_state_of([0], ensemble.mean_team.state_of([k]))
-        alone = replace(ensemble, mean_team=member).estimate(X[fold == k], torch.device("cpu"))
+        alone = replace(ensemble, mean_team=member, both=False).estimate(X[fold == k], torch.device("cpu"))
         assert_allclose(model.out_of_fold_.prediction[fold == k], alone.mean, rtol=1e-4, atol=1e-5)
 
 
