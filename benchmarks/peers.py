@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 import coverwell
 from coverwell import datasets, metrics
-from coverwell.experiments import random_split
+from coverwell.experiments import random_split, summary
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements-peers.txt"
@@ -35,14 +35,7 @@ ASKED = 0.9
 TRIALS = 20
 TABLES = ("auto mpg", "boston", "red wine", "white wine", "parkinsons", "crime")  # by the time they take
 QUICK_TABLES = ("boston", "auto mpg")
-TITLES = {
-    "mapie-cqr-boosting": "MAPIE, CQR around boosting",
-    "mapie-cv-plus-forest": "MAPIE, CV+ around a forest",
-    "ngboost": "NGBoost, defaults",
-    "ngboost-early-stopping": "NGBoost, early stopping",
-    "conformal-tights": "Conformal Tights",
-    "forest-oob": "random forest, out-of-bag ranks",
-}
+TITLES = summary.PEERS
 SETTINGS = """\
 The peers run with their documented defaults, on one thread; the seed is the number of the trial. Where their documents
 leave a choice or a default is a trap, we took what did better for them over the tables in a look at splits 100 to 104,

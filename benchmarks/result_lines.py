@@ -21,5 +21,5 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a results file; what a kill has left of a last line is passed over."""
     if not path.exists():
         return []
-    text = path.read_bytes()
-    return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+    whole, _ = results.whole_and_torn(path.read_bytes())
+    return [json.loads(line) for line in whole]

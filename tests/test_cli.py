@@ -111,7 +111,12 @@ def test_figure2_has_a_results_file_of_its_own_from_which_it_can_be_drawn_again(
 
 def test_drawing_figure2_without_results_is_told(out):
     pytest.importorskip("matplotlib")
-    assert_message(run("reproduce", "figure2", "--draw-only", "--out", out), 1, "needs results by round, got none")
+    assert_message(
+        run("reproduce", "figure2", "--draw-only", "--out", out),
+        1,
+        "rounds.jsonl has no results",
+        "without --draw-only",
+    )
 
 
 def test_only_lines_of_exactly_the_asked_levels_are_drawn(out):
@@ -139,7 +144,8 @@ def test_names_come_with_commas_or_one_by_one_with_blanks_or_dashes_in_any_case(
         ("--methods", "forest", "a method must be one of mc-dropout, concrete-dropout"),
         ("--methods", "hnn,HNN", "each method must be named once, got hnn"),
         ("--data", "autos", "a data set must be one of crime, red wine"),
-        ("--data", "boston,,crime", "a data set must be one of"),
+        ("--data", ",", "at least one data set must be named"),
+        ("--data", "red-wine-unique", "Table 1 needs at least one of crime, red-wine"),
         ("--data", "red-wine,red wine", "each data set must be named once, got red wine"),
         ("--levels", "0.5,1", "a level must lie strictly between 0 and 1, got 1.0"),
         ("--levels", "-0.5", "a level must lie strictly between 0 and 1, got -0.5"),
@@ -148,6 +154,7 @@ def test_names_come_with_commas_or_one_by_one_with_blanks_or_dashes_in_any_case(
         ("--levels", "most", "levels must be numbers strictly between 0 and 1, got most"),
         ("--levels", "0.5", "Table 1 is about coverage 0.9"),
         ("--device", "abacus", "device must be 'auto', 'cpu', 'cuda' or another name that torch knows"),
+        ("--device", "meta", "the device must be auto, cpu or cuda, got meta"),
         ("--trials", "0", "0 is not in the range x>=1"),
         ("--jobs", "0", "0 is not in the range x>=1"),
     ],
@@ -166,7 +173,25 @@ def test_missing_data_is_told_with_the_places_that_were_looked_in(out, tmp_path,
     monkeypatch.delenv("no_proxy", raising=False)
     result = run("reproduce", "table1", "--quick", "--data", "parkinsons", "--out", out)
     assert_message(result, 1, "parkinsons_updrs.data was not found", "COVERWELL_DATA")
-    assert keys(results(out)) == []
+    assert not out.exists()
+
+
+def test_a_table_with_peers_is_not_replaced_by_one_without(out):
+    peers = Path(__file__).parent / "experiments" / "data" / "peers-small.jsonl"
+    assert run("reproduce", "table1", *SMALL, "--out", out, "--peers", peers).exit_code == 0
+    before = (out / "quick" / "table1.md").read_bytes()
+    assert_message(run("reproduce", "table1", *SMALL, "--out", out), 1, "has rows of peers", "--peers")
+    assert (out / "quick" / "table1.md").read_bytes() == before
+
+
+def test_results_of_other_settings_are_not_taken_for_those_of_now(out):
+    small = ["--methods", "hnn", "--data", "auto-mpg", "--trials", "1", "--levels", "0.9", "--device", "cpu"]
+    assert run("reproduce", "table1", *small, "--out", out).exit_code == 0
+    stored = out / "configuration.json"
+    stored.write_text(stored.read_text().replace('"max_epochs": "400"', '"max_epochs": "300"'))
+    before = stored.read_bytes()
+    assert_message(run("reproduce", "table1", *small, "--out", out), 1, "results of hnn with other settings", "--out")
+    assert stored.read_bytes() == before
 
 
 @pytest.mark.parametrize("figure", ["figure2", "figure3"])

@@ -18,6 +18,7 @@ from coverwell.experiments import grid as grids
 from coverwell.experiments import study
 from coverwell.experiments.methods import METHODS, configuration, methods_from
 from coverwell.experiments.results import Line, ResultsFileError, read_results
+from coverwell.experiments.table1 import PEERS_HEAD
 from coverwell.files import new_file
 from coverwell.training import device_from
 
@@ -59,7 +60,7 @@ def _names(read: Callable[[Sequence[str]], Read]) -> Callable[..., Read | None]:
         if not values:
             return None
         try:
-            return read([name.strip() for value in values for name in value.split(",")])
+            return read([name.strip() for value in values for name in value.split(",") if name.strip()])
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
 
@@ -76,9 +77,11 @@ def _levels(texts: Sequence[str]) -> tuple[float, ...]:
 
 def _device(context: click.Context, option: click.Parameter, value: str) -> str:
     try:
-        device_from(value)
+        kind = device_from(value).type
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+    if kind not in ("cpu", "cuda"):
+        raise click.BadParameter(f"the device must be auto, cpu or cuda, got {value}")
     return value
 
 
@@ -169,15 +172,20 @@ _grid_options = _options(
 def table1(peers: Path | None, **asked: Any) -> None:
     """Write Table 1: every method on every data set, the paper's numbers beside ours.
 
+    --methods, --data and --trials say what is run; the tables show all stored results of these levels.
+
     \b
     Example:
       coverwell reproduce table1 --data boston,auto-mpg --methods sigma-fit,hnn --jobs 2
     """
     from coverwell.experiments import table1
 
+    if asked["data"] and not set(asked["data"]) & set(names()):
+        raise click.BadParameter(f"Table 1 needs at least one of {_dashed(names())} among the data")
     if asked["levels"] and TABLE1_LEVEL not in asked["levels"]:
         raise click.BadParameter(f"Table 1 is about coverage {TABLE1_LEVEL}: it must be among the levels")
     with _clear_errors():
+        _keep_peers(_folder(asked["out"], asked["quick"]) / "table1.md", peers)
         others = [] if peers is None else read_results(peers, version=None)  # before hours of training
         _write(partial(table1.write, peers=others), *_results(**asked))
 
@@ -217,11 +225,19 @@ def figure2(
         folder = _folder(out, quick)
         if draw_only:
             stored = read_results(folder / "rounds.jsonl", fields=figure2.FIELDS, version=None)
+            if not stored:
+                raise click.ClickException(f"{folder / 'rounds.jsonl'} has no results; run it without --draw-only")
             _write(figure2.write, stored, folder)
             return
         _say_written(
             figure2.run_and_write(folder, trials=n_trials, data=data or FIGURE2_DATA, device=device, quick=quick)
         )
+
+
+def _keep_peers(table: Path, peers: Path | None) -> None:
+    """Refuse to replace a table that has peers by one without."""
+    if peers is None and table.exists() and PEERS_HEAD in table.read_text():
+        raise click.ClickException(f"{table} has rows of peers; give their results with --peers, or another --out")
 
 
 def _results(
@@ -249,6 +265,8 @@ def _results(
             device=device,
             quick=quick,
         )
+        if not quick:
+            _check_configuration(folder / "configuration.json", path)
         _run(grid, path, jobs)
         if not quick:
             with new_file(folder / "configuration.json") as file:
@@ -263,15 +281,29 @@ def _results(
     return lines, folder
 
 
+def _check_configuration(stored: Path, results: Path) -> None:
+    """Raise if there are results of a method whose settings have changed since."""
+    before = json.loads(stored.read_text()) if stored.exists() else {}
+    now = configuration()
+    there = {line["method"] for line in read_results(results)}
+    changed = sorted(method for method in there if method in before and before[method] != now.get(method))
+    if changed:
+        raise ResultsFileError(
+            f"{results} has results of {', '.join(changed)} with other settings than now (see {stored}); give another "
+            "folder with --out, or remove those lines"
+        )
+
+
 def _run(grid: grids.Grid, path: Path, jobs: int) -> None:
     failures = grids.run(grid, path, jobs=jobs)
     if failures:
         listed = "\n".join(f"  {failure}" for failure in failures)
         units = "unit" if len(failures) == 1 else "units"
+        full = next((failure.traceback for failure in failures if failure.traceback), "")
         raise click.ClickException(
             f"{len(failures)} {units} of work failed; the results of the others are in {path}:\n{listed}\n"
-            "The same command tries these again; --draw-only writes what is there.\n\n"
-            f"The first of them in full:\n{failures[0].traceback or failures[0]}"
+            "The same command tries these again; --draw-only writes what is there.\n"
+            + (f"\nThe first of them in full:\n{full}" if full else "")
         )
 
 

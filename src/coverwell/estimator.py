@@ -254,8 +254,9 @@ def fit_together(
     Parameters
     ----------
     models : sequence of estimators of one class
-        Alike in everything but `random_state` and the values in `coverage`. The first model's seed draws the weights
-        and batches of the whole stack, so a model fitted with others differs in its bits from the same model alone.
+        Alike in everything but `random_state`, `calibration_size`, `verbose` and the values in `coverage`. The first
+        model's seed draws the weights and batches of the whole stack, so a model fitted with others differs in its bits
+        from the same model alone.
     tables : sequence of (X, y, groups)
         One per model, alike in the number of columns and targets; groups may be None.
     on_round : function, optional

@@ -100,6 +100,9 @@ class Adam:
             eps=1e-8,
             maximize=False,
         )
+        self.forget_gradients()
+
+    def forget_gradients(self) -> None:
         for weight in self.weights:
             weight.grad = None
 
@@ -111,7 +114,8 @@ class _Graphs:
     buffers then, which must not belong to a graph.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, optimizer: Adam) -> None:
+        self.optimizer = optimizer
         self.n_ordinary = ORDINARY_STEPS
         self.stream = torch.cuda.Stream()
         self.pool = torch.cuda.graph_pool_handle()
@@ -150,6 +154,7 @@ class _Graphs:
             self.latest = graph
             return graph, input_rows, losses
         except RuntimeError:
+            self.optimizer.forget_gradients()  # what was recorded was never computed
             self.n_ordinary = -1  # never again
             return None
 
@@ -178,7 +183,7 @@ class Learner:
         self.memory = memory
         self.optimizer = Adam(team, learning_rate)
         self.n_epochs = 0
-        self.graphs = _Graphs() if team.capturable and problem.y.device.type == "cuda" else None
+        self.graphs = _Graphs(self.optimizer) if team.capturable and _is_current_gpu(problem.y.device) else None
 
     def descend(self, epochs: int, loss: Callable[[Tensor, Tensor], Tensor]) -> Float[Tensor, " member"]:
         """Train for some epochs; `loss(outputs, rows)` gives one number per member. Returns the last epoch's mean."""
@@ -260,6 +265,11 @@ def everywhere(team: Team, x: Float[Tensor, "job row *input"]) -> Float[Tensor, 
             said = part.new_empty(team.n_members, x.shape[1], part.shape[-1])
         said[:, first : first + n_rows] = part
     return said
+
+
+def _is_current_gpu(device: torch.device) -> bool:
+    """Whether a device is the GPU on whose streams torch works by itself; only there are steps captured."""
+    return device.type == "cuda" and device.index in (None, torch.cuda.current_device())
 
 
 def device_from(choice: str | torch.device) -> torch.device:

@@ -104,6 +104,11 @@ def test_the_penalty_by_hand():
 # The regressor -------------------------------------------------------------------------------------------------------
 
 
+def test_a_network_that_silences_nobody_is_refused():
+    with pytest.raises(ValueError, match="must have a dropout above 0 to be sampled by"):
+        fitted(network=MLP(hidden=16, layers=2, dropout=0.0))
+
+
 def test_by_default_half_of_the_units_are_silenced():
     assert MCDropoutRegressor.NETWORK.dropout == 0.5
 

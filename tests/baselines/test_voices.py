@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -168,6 +170,20 @@ def test_the_penalty_is_shared_out_over_the_rows_that_a_member_trains_on(name):
     y = torch.stack([first.y[:5], first.y[:5], second.y[:5], second.y[:5]])
     data = NormalLaw().losses(outputs, y, torch.full((4, 1), 0.8)).mean(dim=1)
     assert_allclose(loss, data + penalty / torch.tensor([30.0, 30.0, 18.0, 18.0]), rtol=1e-5)
+
+
+def test_with_two_targets_the_penalty_is_shared_out_over_both():
+    job = job_of(0)
+    job = replace(job, y=torch.cat([job.y, -job.y], dim=1))
+    problem = stack_jobs([job], CPU)
+    network = NETWORKS["bayes"]
+    learner = learner_of(network, problem, problem.trains, 4, batch_size=8, learning_rate=0.01, memory=0.8)
+    outputs, rows = torch.randn(2, 5, 4), torch.arange(5).expand(2, -1)
+    with torch.no_grad():
+        loss = training_of(network)._loss(learner)(outputs, rows)
+        penalty = learner.team.penalty()
+    data = NormalLaw().losses(outputs, job.y[:5].expand(2, -1, -1), torch.full((2, 1), 0.8)).mean(dim=1)
+    assert_allclose(loss, data + penalty / 60, rtol=1e-5)
 
 
 def test_without_a_penalty_the_loss_is_that_of_the_law():

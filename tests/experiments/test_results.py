@@ -137,3 +137,11 @@ def test_a_second_writer_is_refused_until_the_first_has_ended(path):
     with only_writer(path):
         append(path, [line(1)])
     assert len(read_results(path)) == 2
+
+
+def test_an_end_that_is_no_line_of_ours_is_not_cut_off(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(b"a shopping list")
+    with pytest.raises(ResultsFileError, match="which is no line of ours"):
+        append(path, [])
+    assert path.read_bytes() == b"a shopping list"

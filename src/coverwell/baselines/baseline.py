@@ -43,9 +43,10 @@ class BaselineRegressor(IntervalRegressor):
     network : recipe such as `MLP(...)`, or a function (n_features, n_outputs) -> nn.Module
         None is an `MLP` with piecewise-linear inputs.
     members : int
-        How many networks are trained side by side and read as one; each holds out rows of its own.
+        How many networks are trained side by side and read as one. Each holds out rows of its own; all stop together,
+        by the average loss on them.
     validation_size : float, default=0.1
-        Share of the rows (of the groups, if given) that each member holds out to stop its training.
+        Share of the rows (of the groups, if given) that each member holds out to stop the training.
     calibration : "split" or None, default=None
         None gives the method's own interval, "split" stretches it by the ranks of rows that touched nothing before.
     calibration_size : float, default=0.2

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.baselines.baseline import SampledRegressor, mlp_from
-from coverwell.baselines.mc_dropout import speaking
-from coverwell.baselines.random_team import fixed_team, repeated
+from coverwell.baselines.random_team import fixed_team, repeated, speaking
 from coverwell.estimator import check_number
 from coverwell.losses import PerMember
 from coverwell.networks.mlp import MLP, MLPTeam

@@ -15,7 +15,7 @@ __all__ = ["DeepEnsembleRegressor"]
 class DeepEnsembleRegressor(MixtureRegressor):
     """Several networks, each with a mean and a noise for every row, read as one normal law.
 
-    Each holds out rows of its own to stop its training. There is no adversarial training.
+    Each holds out rows of its own; all stop together. There is no adversarial training.
     Parameters are those of `coverwell.baselines.baseline.BaselineRegressor`.
 
     Examples

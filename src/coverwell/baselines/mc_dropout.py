@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from coverwell.baselines.baseline import SampledRegressor, mlp_from
-from coverwell.baselines.random_team import fixed_team, repeated
+from coverwell.baselines.random_team import fixed_team, repeated, speaking
 from coverwell.estimator import check_number
 from coverwell.losses import PerMember
-from coverwell.networks.mlp import MLP, MLPTeam, StackedLinear
+from coverwell.networks.mlp import MLP, MLPTeam
 
 __all__ = ["DropoutMLP", "DropoutTeam", "MCDropoutRegressor"]
 
@@ -46,14 +46,6 @@ class DropoutTeam(MLPTeam):
         return fixed_team(self, layers)
 
 
-def speaking(linear: StackedLinear, rate: float | Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
-    """A random 0 for this share of a layer's inputs and 1 for the others, (member * sample, input, 1)."""
-    n_members, n_inputs, _ = linear.weight.shape
-    # Drawn on the CPU: the same networks on every device.
-    drawn = torch.rand(n_members * n_samples, n_inputs, 1, generator=generator, dtype=torch.float64)
-    return (drawn.to(linear.weight.device) >= rate).to(linear.weight)
-
-
 def _squares(values: Tensor) -> PerMember:
     return values.square().sum(dim=(1, 2))
 
@@ -77,7 +69,8 @@ class MCDropoutRegressor(SampledRegressor):
     ----------
     coverage : float or sequence of float, default=0.9
     network : MLP, optional
-        Its `dropout` is the share of units that are silenced, in training and in every sample; None has 0.5.
+        Its `dropout` is the share of units that are silenced, in training and in every sample. None has 0.5; an
+        `MLP(...)` has its own 0.1 unless it is told otherwise.
     n_samples : int, default=50
         How many networks are sampled for a prediction.
     length_scale : float, default=0.01
@@ -103,6 +96,8 @@ random_state, verbose
     def _check_choices(self) -> None:
         super()._check_choices()
         check_number("length_scale", self.length_scale, least=0.0)
+        if not mlp_from(self.network, self.NETWORK).dropout > 0:
+            raise ValueError(f"network must have a dropout above 0 to be sampled by, got {self.network!r}")
 
     def _network(self) -> DropoutMLP:
         return DropoutMLP(mlp_from(self.network, self.NETWORK), self.length_scale)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from coverwell.losses import PerMember
-from coverwell.networks.mlp import MLP, MLPTeam
+from coverwell.networks.mlp import MLP, MLPTeam, StackedLinear
 from coverwell.networks.team import Team
 
-__all__ = ["RandomTeam", "fixed_team", "repeated"]
+__all__ = ["RandomTeam", "fixed_team", "repeated", "speaking"]
 
 
 @runtime_checkable
@@ -33,6 +33,14 @@ class RandomTeam(Protocol):
 def repeated(values: Tensor, n_samples: int) -> Tensor:
     """Values per member, given to each of its samples: (member, ...) -> (member * sample, ...)."""
     return values.repeat_interleave(n_samples, dim=0)
+
+
+def speaking(linear: StackedLinear, rate: float | Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
+    """A random 0 for this share of a layer's inputs and 1 for the others, (member * sample, input, 1)."""
+    n_members, n_inputs, _ = linear.weight.shape
+    # Drawn on the CPU: the same networks on every device.
+    drawn = torch.rand(n_members * n_samples, n_inputs, 1, generator=generator, dtype=torch.float64)
+    return (drawn.to(linear.weight.device) >= rate).to(linear.weight)
 
 
 @torch.no_grad()

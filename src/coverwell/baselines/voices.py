@@ -156,12 +156,12 @@ class VoiceTraining:
     def _loss(self, learner: Learner) -> Callable[[Tensor, Tensor], Tensor]:
         problem, team = learner.problem, learner.team
         coverage = problem.to_members(problem.coverage)
-        n_rows = learner.batches.counts[:, 0]
+        n_values = learner.batches.counts[:, 0] * problem.y.shape[-1]
 
         def loss(outputs: Tensor, rows: Tensor) -> Tensor:
             per_member = self.law.losses(outputs, problem.rows_of(problem.y, rows), coverage).mean(dim=1)
-            # The evidence's bound is a sum over rows less the penalty: per row, the penalty over their number.
-            return per_member + team.penalty() / n_rows if isinstance(team, RandomTeam) else per_member
+            # The evidence's bound is a sum over rows and targets less the penalty; the loss is an average over both.
+            return per_member + team.penalty() / n_values if isinstance(team, RandomTeam) else per_member
 
         return loss
 

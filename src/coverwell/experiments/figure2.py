@@ -56,6 +56,8 @@ def run_and_write(folder: Path, *, trials: int, data: Sequence[str], device: str
 
 def run(path: Path, *, trials: int, data: Sequence[str], device: str, quick: bool = False) -> None:
     """Add what is missing: all trials of a method on a table as one stack."""
+    for name in data:
+        study.table(name)  # missing data are told before anything is written
     with only_writer(path):
         done = {key_of(line) for line in read_results(path, fields=FIELDS)}
         stacks = []

@@ -137,6 +137,8 @@ def run(grid: Grid, path: Path, *, jobs: int = 1) -> list[Failure]:
         Empty if all that was asked for is now in the file.
     """
     failures = []
+    for name in grid.data:
+        study.table(name)  # missing data are told before anything is written
     with only_writer(path):
         units = grid.units({key_of(line) for line in read_results(path)})
         with _progress(units) as bar, closing(_outcomes(units, jobs)) as outcomes:
@@ -173,6 +175,8 @@ def _progress(units: Sequence[Unit]) -> Iterator[Any]:
 def _outcome(unit: Unit) -> Outcome:
     try:
         return unit.lines()
+    except ValueError as error:  # what our own checks say needs no traceback
+        return Failure(str(unit), f"{type(error).__name__}: {error}")
     except Exception as error:
         return Failure(str(unit), f"{type(error).__name__}: {error}", traceback.format_exc())
 

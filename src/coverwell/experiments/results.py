@@ -38,6 +38,7 @@ __all__ = [
     "key_of",
     "only_writer",
     "read_results",
+    "whole_and_torn",
 ]
 
 Line = dict[str, Any]
@@ -76,7 +77,9 @@ def append(path: Path, lines: Iterable[Line]) -> None:
     with path.open("a+b", buffering=0) as file:
         file.seek(0)
         before = file.read()
-        _, torn = _whole_and_torn(before)
+        _, torn = whole_and_torn(before)
+        if torn and not torn.startswith(b"{"):
+            raise ResultsFileError(f"{path} ends in {torn[:40]!r}, which is no line of ours; {WAY_OUT}")
         if torn:
             file.truncate(len(before) - len(torn))
         elif before and not before.endswith(b"\n"):
@@ -107,7 +110,7 @@ def read_results(
     ResultsFileError
         If a line is not JSON, lacks fields, is of another format or version, or comes twice.
     """
-    texts, _ = _whole_and_torn(path.read_bytes() if path.exists() else b"")
+    texts, _ = whole_and_torn(path.read_bytes() if path.exists() else b"")
     lines: list[Line] = []
     number_of: dict[Hashable, int] = {}
     for number, text in enumerate(texts, start=1):
@@ -136,7 +139,7 @@ def only_writer(path: Path) -> Iterator[None]:
         yield
 
 
-def _whole_and_torn(content: bytes) -> tuple[list[bytes], bytes]:
+def whole_and_torn(content: bytes) -> tuple[list[bytes], bytes]:
     """The whole lines, and what follows them: the beginning of a line that a kill broke off, or nothing."""
     *whole, last = content.split(b"\n")
     if _is_object(last):  # no beginning of an object is an object: only its line end is missing

@@ -10,7 +10,7 @@ from coverwell.experiments.summary import DEFAULTS, OURS, TABLES, Estimate, Line
 from coverwell.experiments.typeset import csv_text, markdown, with_error
 from coverwell.files import new_file
 
-__all__ = ["PAPER", "write"]
+__all__ = ["PAPER", "PEERS_HEAD", "write"]
 
 ASKED = 0.9
 FEW, MANY = 5, 20  # trials: as many as the paper has, and as many as we run
@@ -36,8 +36,9 @@ LEGEND = (
     f"were run; -: none. The paper gives means over {FEW} trials, without errors. *Worse*: our mean lies above the "
     "paper's for this method by more than one corrected standard error; a single trial is not judged. *As published*: "
     "the paper's losses, one network, nothing left out, no ranks. *By default*: what `MatchedRegressor` does when "
-    "nothing is set."
+    "nothing is set; for IQR Fit `matching='iqr'`, and at most 40 rounds of training."
 )
+PEERS_HEAD = "Peers, from `make bench-peers`"
 
 
 def write(lines: Iterable[Line], folder: Path, peers: Iterable[Line] = ()) -> list[Path]:
@@ -90,7 +91,7 @@ def _head(chosen: Selection, lines: list[Line], peers: list[Line]) -> str:
         f"Ran on: {'; '.join(summary.stamp(lines))}.",
     ]
     if peers:
-        text.append(f"Peers, from `make bench-peers`, ran on: {'; '.join(summary.stamp(peers))}.")
+        text.append(f"{PEERS_HEAD}, ran on: {'; '.join(summary.stamp(peers))}.")
     unused = len(lines) + len(peers) - len(chosen.lines)
     if unused:
         text.append(
