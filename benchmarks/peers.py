@@ -18,19 +18,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from result_lines import append, read_lines
+from result_lines import append
 from tqdm import tqdm
 
 import coverwell
 from coverwell import datasets, metrics
 from coverwell.experiments import random_split, summary
+from coverwell.experiments.results import FORMAT, read_results
+from coverwell.experiments.typeset import markdown, with_error
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements-peers.txt"
 PEER_ENVIRONMENT = HERE.parent / ".venv-peers"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
-FORMAT = 1
 ASKED = 0.9
 TRIALS = 20
 TABLES = ("auto mpg", "boston", "red wine", "white wine", "parkinsons", "crime")  # by the time they take
@@ -135,17 +136,9 @@ def lines_of(method: str, data: str, trials: list[int]) -> Iterator[Line]:
         }
 
 
-def lines_there(path: Path) -> list[Line]:
-    lines = read_lines(path)
-    others = {line.get("format") for line in lines} - {FORMAT}
-    if others:
-        raise ValueError(f"every line of {path} must have format {FORMAT}, got {others}: move that file away")
-    return lines
-
-
 def run(methods: Sequence[str], tables: Sequence[str], n_trials: int, path: Path) -> None:
     """Add every line that is not there yet, table by table."""
-    done = {(line["method"], line["data"], line["trial"]) for line in lines_there(path)}
+    done = {(line["method"], line["data"], line["trial"]) for line in read_results(path, version=None)}
     groups = [
         (method, data, [trial for trial in range(n_trials) if (method, data, trial) not in done])
         for data in tables
@@ -193,29 +186,15 @@ def crossings(lines: list[Line]) -> str:
     return f"Bounds that crossed were swapped, which lowers the interval score: {named or 'none'}."
 
 
-def section(
-    title: str, lines: list[Line], tables: list[str], value: Callable[[Line], float], *last_rows: list[str]
-) -> str:
+def section(title: str, lines: list[Line], tables: list[str], value: Callable[[Line], float], *last: list[str]) -> str:
     """One table: a row for every peer, a column for every data set."""
     most = max(line["trial"] for line in lines) + 1
-    rows = [["", *tables], ["---"] * (len(tables) + 1)]
-    for method in TITLES:
-        of_method = [[line for line in lines if (line["method"], line["data"]) == (method, data)] for data in tables]
-        if any(of_method):
-            rows.append([TITLES[method], *[mean_and_error(own, value, most) for own in of_method]])
-    return f"## {title}\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in [*rows, *last_rows])
-
-
-def mean_and_error(lines: list[Line], value: Callable[[Line], float], most: int) -> str:
-    """The mean over trials, and its standard error corrected for training rows that trials share (Nadeau, Bengio)."""
-    values = [value(line) for line in lines]
-    if not values:
-        return "-"
-    fewer = f" [{len(values)}]" if len(values) < most else ""
-    if len(values) == 1:
-        return f"{values[0]:.4g}{fewer}"
-    error = np.std(values, ddof=1) * np.sqrt(1 / len(values) + lines[0]["n_test"] / lines[0]["n_train"])
-    return f"{np.mean(values):.4g} ({error:.2g}){fewer}"
+    rows = []
+    for method in summary.methods_of(lines):
+        runs = [summary.select(lines, method=method, data=data) for data in tables]
+        found = [summary.estimate([value(line) for line in own], own) if own else None for own in runs]
+        rows.append([TITLES[method], *[with_error(one, of=most) for one in found]])
+    return f"## {title}\n\n" + markdown(["", *tables], [*rows, *last])
 
 
 def calibration(lines: list[Line], tables: list[str]) -> str:
@@ -250,7 +229,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / "peers.jsonl"
     run(given.methods, given.data, given.trials, path)
-    text = report(lines_there(path))
+    text = report(read_results(path, version=None))
     (given.out / "peers.md").write_text(text)
     print(text)
 

@@ -64,14 +64,23 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 }
 
 
-def scores(model: MatchedRegressor, y: np.ndarray) -> dict[str, float]:
-    """Out-of-fold scores of one fit; "weighted" is the mean pinball loss over all levels."""
-    said = model.out_of_fold_
-    each = [metrics.interval_score(y, said.lower[:, 0, k], said.upper[:, 0, k], p) for k, p in enumerate(LEVELS)]
+def scores(y: np.ndarray, y_hat: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> dict[str, float]:
+    """Scores of out-of-fold predictions, bounds (row, level); "weighted" is the mean pinball loss over all levels."""
+    each = [metrics.interval_score(y, lower[:, k], upper[:, k], p) for k, p in enumerate(LEVELS)]
+    usual = LEVELS.index(0.9)
     return {
-        "rmse": metrics.rmse(y, said.prediction[:, 0]),
-        "score": each[LEVELS.index(0.9)],
+        "rmse": metrics.rmse(y, y_hat),
+        "score": each[usual],
+        "coverage": metrics.coverage(y, lower[:, usual], upper[:, usual]),
         "weighted": float(np.mean([(1 - p) / 2 * score for p, score in zip(LEVELS, each, strict=True)])),
+    }
+
+
+def scores_of(model: MatchedRegressor, y: np.ndarray) -> dict[str, float]:
+    """What one fit says about rows that its members left out."""
+    said = model.out_of_fold_
+    return {
+        **scores(y, said.prediction[:, 0], said.lower[:, 0], said.upper[:, 0]),
         "rounds": len(model.rounds_),
     }
 
@@ -86,7 +95,7 @@ def run(candidate: str, name: str, splits: Iterable[int], device: str, **more: A
     started = time.perf_counter()
     fit_together(models, [(data.X[own], data.y[own], None) for own in rows])
     seconds = round(time.perf_counter() - started, 1)
-    each = [scores(model, data.y[own]) for model, own in zip(models, rows, strict=True)]
+    each = [scores_of(model, data.y[own]) for model, own in zip(models, rows, strict=True)]
     measured = {key: [line[key] for line in each] for key in each[0]}
     return {
         "candidate": candidate,

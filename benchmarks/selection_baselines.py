@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 from result_lines import append, environment, read_lines
+from selection import SPLITS, scores
 from sklearn.model_selection import KFold
 
-from coverwell import MLP, baselines, datasets, fit_together, metrics
+from coverwell import MLP, baselines, datasets, fit_together
 from coverwell.experiments import LEVELS, random_split
 
-SPLITS = range(100, 105)
 FOLDS = 5
 
 MC, CONCRETE, BAYES = "MCDropoutRegressor", "ConcreteDropoutRegressor", "BayesByBackpropRegressor"
@@ -140,17 +140,6 @@ def run(method: str, candidate: str, data_name: str, splits: list[int], device: 
         "rounds": [len(model.rounds_) for model in models],
         "seconds": seconds,
         **environment(device),
-    }
-
-
-def scores(y: np.ndarray, y_hat: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> dict[str, float]:
-    """Out-of-fold scores of one split; "weighted" is the mean pinball loss over all levels."""
-    each = [metrics.interval_score(y, lower[:, k], upper[:, k], p) for k, p in enumerate(LEVELS)]
-    return {
-        "rmse": metrics.rmse(y, y_hat),
-        "score": each[LEVELS.index(0.9)],
-        "coverage": metrics.coverage(y, lower[:, LEVELS.index(0.9)], upper[:, LEVELS.index(0.9)]),
-        "weighted": float(np.mean([(1 - p) / 2 * score for p, score in zip(LEVELS, each, strict=True)])),
     }
 
 

@@ -15,10 +15,12 @@ from coverwell.intervals import Interval, quantile_levels, z_score
 __all__ = [
     "coverage_loss",
     "gaussian_interval",
+    "gaussian_surprise",
     "inter_quantile_range",
     "interval_loss",
     "iqr_fit_loss",
     "noise_loss",
+    "pinball",
     "pinball_loss",
     "quantile_interval_loss",
     "sharpness_loss",
@@ -122,6 +124,11 @@ def squared_error_loss(y: Values, y_mean: Values) -> PerMember:
     return (y - y_mean).square().mean(dim=(1, 2))
 
 
+def gaussian_surprise(y: Values, y_mean: Values, sigma: Values) -> Values:
+    """The negative log-likelihood of every value under a normal law, without its constant: the first term of Eq. 7."""
+    return (y - y_mean).square() / (2 * sigma.square()) + sigma.log()
+
+
 def sigma_fit_loss(
     y: Values,
     y_mean: Values,
@@ -132,16 +139,20 @@ def sigma_fit_loss(
     match_weight: float,
 ) -> PerMember:
     """Gaussian negative log-likelihood with sigma held near the scaled half-width, L_F of Sigma Fit (Eq. 7)."""
-    likelihood = (y - y_mean).square() / (2 * sigma.square()) + sigma.log()
     mismatch = (sigma[..., None] - 0.5 * gamma[:, None] * width).abs().mean(dim=-1)
-    return (likelihood + match_weight * mismatch).mean(dim=(1, 2))
+    return (gaussian_surprise(y, y_mean, sigma) + match_weight * mismatch).mean(dim=(1, 2))
 
 
 def pinball_loss(y: Values, quantile: PerLevel, level: Levels) -> PerMember:
     """Mean pinball loss of a quantile at its level tau (Eq. 8)."""
+    return pinball(y, quantile, level).mean(dim=(1, 2, 3))
+
+
+def pinball(y: Values, quantile: PerLevel, level: Levels) -> PerLevel:
+    """The pinball loss of every value, whose mean is Eq. 8."""
     above = y[..., None] - quantile
     tau = level[:, None, None, :]
-    return torch.maximum(tau * above, (tau - 1) * above).mean(dim=(1, 2, 3))
+    return torch.maximum(tau * above, (tau - 1) * above)
 
 
 def inter_quantile_range(lower: PerLevel, upper: PerLevel) -> PerLevel:

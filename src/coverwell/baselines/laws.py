@@ -15,7 +15,7 @@ from torch.nn.functional import softplus
 
 from coverwell.algorithm import reach_of
 from coverwell.intervals import quantile_levels, z_score
-from coverwell.losses import Levels, Values
+from coverwell.losses import Levels, Values, gaussian_surprise, pinball
 
 __all__ = ["Law", "NormalLaw", "QuantileLaw", "Reading"]
 
@@ -62,8 +62,7 @@ class NormalLaw:
 
     def losses(self, outputs: Outputs, y: Values, coverage: Levels) -> PerRow:
         """Negative log-likelihood without its constant, averaged over the targets."""
-        mean, sigma = self.moments(outputs)
-        return (0.5 * ((y - mean) / sigma).square() + sigma.log()).mean(dim=-1)
+        return gaussian_surprise(y, *self.moments(outputs)).mean(dim=-1)
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation among the outputs."""
@@ -98,9 +97,8 @@ class QuantileLaw:
         below, above = reach.unbind(dim=-2)
         quantiles = torch.cat([median[..., None] - below, median[..., None], median[..., None] + above], dim=-1)
         lower, upper = quantile_levels(coverage)
-        tau = torch.cat([lower, torch.full_like(lower[:, :1], 0.5), upper], dim=-1)[:, None, None, :]
-        distance = y[..., None] - quantiles  # (member, batch, target, quantile)
-        return torch.maximum(tau * distance, (tau - 1) * distance).mean(dim=(-1, -2))
+        tau = torch.cat([lower, torch.full_like(lower[:, :1], 0.5), upper], dim=-1)
+        return pinball(y, quantiles, tau).mean(dim=(-1, -2))
 
     def quantiles(self, outputs: Tensor, n_targets: int, coverage: Tensor) -> tuple[Tensor, Tensor]:
         """The median (member, batch, target) and the reach from it (member, batch, target, side, level)."""
