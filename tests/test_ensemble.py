@@ -333,3 +333,32 @@ def test_a_reach_of_another_shape_is_refused_in_our_words():
     reach = torch.ones(2, 5, 1, 2, 3)
     with pytest.raises(ValueError, match=r"must have the shape \(2, 5, 1, 2, 3\).*got \(2, 5, 1\)"):
         shaped_by_both(Flat(), torch.zeros(2, 5, 2), reach, torch.tensor([[0.5, 0.8, 0.9]]))
+
+
+# Going on from an earlier training -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("network", [SMALL, FactoryNetwork(nn.Linear)])
+def test_teams_that_go_on_without_a_better_round_stay_what_they_were(network):
+    parts = [prepared_table(60, seed=0), prepared_table(45, seed=1)]
+    jobs = [part.jobs[0] for part in parts]
+    trained, _ = train(jobs, training_of(network))
+    before = tuple(ensemble_of(part, own) for part, own in zip(parts, trained, strict=True))
+    # A step so long that nothing it leads to is better.
+    went_on, record = train(jobs, replace(training_of(network, learning_rate=10.0), start=before), seed=9)
+    assert record.n_rounds == [2, 2]
+    for own, after in zip(trained, went_on, strict=True):
+        for name in ("mean_team", "interval_team"):
+            one, other = (getattr(part, name).state_dict() for part in (own, after))
+            assert all(torch.equal(value, other[key]) for key, value in one.items())
+        assert_array_equal(own.scale, after.scale)
+        assert_allclose(own.said.mean, after.said.mean, rtol=1e-6)
+
+
+def test_teams_that_go_on_are_at_once_as_good_as_they_were():
+    prepared = prepared_table(200)
+    (trained,), first = train(prepared.jobs, training_of())
+    _, cold = train(prepared.jobs, training_of(), seed=1)
+    _, warm = train(prepared.jobs, replace(training_of(), start=(ensemble_of(prepared, trained),)), seed=1)
+    assert warm.rounds[0].rmse.item() < 1.02 * first.rounds[-1].rmse.item() < cold.rounds[0].rmse.item()
+    assert warm.losses[0][0, 0] < cold.losses[0][0, 0]

@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.testing import assert_array_equal
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
 
 from coverwell import MLP, MatchedRegressor, fit_together
@@ -235,3 +236,31 @@ def test_progress_is_shown_on_request_and_silence_is_the_default(kind, capfd):
     shown = capfd.readouterr().err
     assert "rounds: 100%" in shown
     assert "2/2" in shown
+
+
+# Going on from the last fit ------------------------------------------------------------------------------------------
+
+
+def test_models_fitted_together_go_on_each_from_its_own_networks():
+    folds = KFold(3)
+    models = [unfitted(MatchedRegressor, warm_start=True, folds=folds, random_state=seed) for seed in range(2)]
+    tables = [TABLE, (X[:40], 1000 * Y[:40] + 5e4, None)]
+    fit_together(models, tables)
+    before = [model.ensembles_[0] for model in models]
+    fit_together(models, tables)
+    for model, was in zip(models, before, strict=True):
+        assert model.ensembles_[0] is not was
+        assert_array_equal(model.ensembles_[0].targets.spread, was.targets.spread)
+    assert abs(models[1].predict(X_NEW).mean() - 5e4) < 3000
+
+
+def test_models_fitted_together_go_on_all_or_none():
+    folds = KFold(3)
+    fitted, fresh = (unfitted(MatchedRegressor, warm_start=True, folds=folds) for _ in range(2))
+    fitted.fit(X, Y)
+    before = fitted.predict(X_NEW)
+    with pytest.raises(ValueError, match="must all be fitted before, or none of them"):
+        fit_together([fitted, fresh], [TABLE, TABLE])
+    assert_array_equal(fitted.predict(X_NEW), before)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(fresh)

@@ -60,7 +60,7 @@ def test_the_leak_shows_where_intervals_learn_from_residuals_of_members_that_saw
     """The test above could fail: the same networks on the same rows, but everybody is heard on what it trained on."""
     tables = [draw(N_ROWS, seed, n_empty=7) for seed in range(N_DRAWS)]
     models = [MatchedRegressor(random_state=seed, **SETTINGS) for seed in range(N_DRAWS)]
-    prepared = [model._prepare(X, y, None) for model, (X, y) in zip(models, tables, strict=True)]
+    prepared = [model._prepare(X, y, None, []) for model, (X, y) in zip(models, tables, strict=True)]
     jobs = [replace(job, speaks=job.trains) for part in prepared for job in part.jobs]
     with torch.random.fork_rng():
         torch.manual_seed(0)

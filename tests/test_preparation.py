@@ -359,3 +359,33 @@ def test_a_constant_target_is_a_warning_also_where_its_spread_rounds_to_zero():
 def test_a_level_that_float32_does_not_tell_from_its_bound_is_refused(level: float) -> None:
     with pytest.raises(ValueError, match="at least 1e-06 from 0 and 1"):
         levels_from(level)
+
+
+# Networks that go on training ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("calibration", "n_jobs"), [("cross", 1), ("cv+", 3)])
+def test_networks_that_go_on_keep_their_units_over_the_range_of_all_that_was_seen(calibration, n_jobs):
+    X, y = table()
+    before = prepared(X, y, calibration=calibration)
+    scalers = tuple(zip(before.inputs, before.targets, strict=True))
+    assert len(scalers) == n_jobs
+    after = prepared(3 * X + 1, 5 * y, calibration=calibration, scalers=scalers)
+    for old, new, rows in zip(before.inputs, after.inputs, after.ranked, strict=True):
+        seen = np.delete(3 * X + 1, rows, axis=0)
+        assert_array_equal(new.centre, old.centre)
+        assert_array_equal(new.spread, old.spread)
+        assert_array_equal(new.low, np.minimum(old.low, seen.min(axis=0)))
+        assert_array_equal(new.high, np.maximum(old.high, seen.max(axis=0)))
+    for old, new in zip(before.targets, after.targets, strict=True):
+        assert_array_equal(new.centre, old.centre)
+        assert_array_equal(new.spread, old.spread)
+    job, kept = after.jobs[0], np.delete(np.arange(60), after.ranked[0])
+    assert_allclose(job.y, (5 * y[kept] - before.targets[0].centre) / before.targets[0].spread, rtol=1e-5)
+    assert_allclose(job.x, (3 * X[kept] + 1 - before.inputs[0].centre) / before.inputs[0].spread, rtol=1e-4, atol=1e-6)
+
+
+def test_a_first_training_takes_its_units_from_its_rows():
+    X, y = table()
+    assert plan_of().scalers == ()
+    assert_array_equal(prepared(X, y).inputs[0].centre, X.mean(axis=0))

@@ -792,3 +792,142 @@ def test_models_that_cannot_be_fitted_together_are_all_left_unfitted(models, tab
         with pytest.raises(NotFittedError):
             check_is_fitted(model)
         assert not [name for name in vars(model) if name.endswith("_")]
+
+
+# Going on from the last fit ------------------------------------------------------------------------------------------
+
+LATER = {"warm_start": True, "folds": KFold(3)}
+
+
+def state_of(model):
+    """Everything that a fit has set, and what it predicts."""
+    fitted_names = sorted(name for name in vars(model) if name.endswith("_"))
+    return fitted_names, model.factor_.tobytes(), model.predict(X_NEW).tobytes(), id(model.ensembles_)
+
+
+def test_another_fit_goes_on_from_the_networks_of_the_last():
+    cold, warm = fitted(folds=KFold(3)), fitted(**LATER)
+    assert_same_bits(cold, warm)  # the first fit has nothing to go on from
+    first = warm.rounds_
+    warm.fit(X, ONE)
+    assert warm.rounds_[0].rmse < 1.01 * first[-1].rmse
+    assert warm.rounds_[0].mean_loss < first[0].mean_loss
+    assert warm.rounds_[-1].rmse < first[-1].rmse
+    assert_same_bits(cold.fit(X, ONE), fitted(folds=KFold(3)))  # without warm_start a fit begins anew
+
+
+def test_going_on_never_ends_with_a_worse_out_of_fold_error():
+    model = fitted(**LATER, learning_rate=0.01)
+    errors = []
+    for rate in (0.01, 10.0, 0.01):  # the second is far too large
+        model.set_params(learning_rate=rate).fit(X, ONE)
+        errors.append(np.mean((model.out_of_fold_.prediction[:, 0] - ONE) ** 2))
+    assert errors[1] <= errors[0] * (1 + 1e-6)
+    assert errors[2] <= errors[1] * (1 + 1e-6)
+
+
+def test_networks_that_go_on_keep_their_units_when_the_data_grow():
+    model = fitted(**LATER, x=X[:60], y=ONE[:60])
+    scaler = model.ensembles_[0].targets
+    model.fit(X, 3 * ONE)
+    assert model.ensembles_[0].targets == scaler
+    assert len(model.out_of_fold_.prediction) == N
+    seen = model.ensembles_[0].inputs
+    assert_array_equal(seen.low, X.min(axis=0))
+    assert_array_equal(seen.high, X.max(axis=0))
+    assert_usable(model)
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+@pytest.mark.parametrize("network", [SMALL, nn.Linear], ids=["MLP", "a user's own"])
+def test_every_calibration_and_kind_of_network_can_go_on(calibration, network):
+    model = fitted(calibration=calibration, network=network, warm_start=True, y=Y)
+    assert_usable(model.fit(X, Y), shape=(25, 2))
+
+
+def test_literal_training_can_go_on():
+    model = fitted(folds=None, calibration=None, warm_start=True)
+    first = model.rounds_[-1].mean_loss
+    assert model.fit(X, ONE).rounds_[-1].mean_loss < first
+
+
+def test_a_saved_model_can_go_on_after_it_was_loaded(tmp_path):
+    model = fitted(warm_start=True)
+    save(model, tmp_path / "model")
+    restored = load(tmp_path / "model")
+    assert restored.warm_start
+    assert_same_bits(restored.fit(X, ONE), model.fit(X, ONE))
+
+
+@pytest.mark.parametrize(
+    ("changes", "y", "said"),
+    [
+        ({"network": MLP(hidden=8, layers=3, bins=4)}, ONE, "same kind, size and outputs, but network or matching"),
+        ({"network": nn.Linear}, ONE, "same kind, size and outputs, but network or matching"),
+        ({"matching": "iqr"}, ONE, "same kind, size and outputs, but network or matching"),
+        ({"calibration": "cv+"}, ONE, "as many teams as there were, 1, got 3; keep calibration and folds"),
+        ({}, Y, r"same columns, targets, levels and members, got \(3, 2, 1, 3\) after \(3, 1, 1, 3\)"),
+        ({"coverage": [0.5, 0.9]}, ONE, r"got \(3, 1, 2, 3\) after \(3, 1, 1, 3\)"),
+        (
+            {"folds": KFold(4)},
+            ONE,
+            r"got \(3, 1, 1, 4\) after .*warm_start=False, or give repeats and folds as numbers",
+        ),
+        ({"max_rounds": 0}, ONE, "max_rounds must be a whole number"),
+        ({}, np.full(N, np.nan), "y contains NaN"),
+    ],
+    ids=[
+        "network",
+        "another kind",
+        "matching",
+        "calibration",
+        "targets",
+        "levels",
+        "members",
+        "a bad parameter",
+        "nan",
+    ],
+)
+def test_a_fit_that_cannot_go_on_leaves_the_model_as_it_was(changes, y, said):
+    model = fitted(**LATER)
+    before, parameters = state_of(model), model.get_params()
+    with pytest.raises(ValueError, match=said):
+        model.set_params(**changes).fit(X, y)
+    assert state_of(model.set_params(**parameters)) == before
+
+
+def test_a_table_of_other_columns_cannot_be_gone_on_with_and_leaves_the_model_as_it_was():
+    model = fitted(**LATER)
+    before = state_of(model)
+    with pytest.raises(ValueError, match="from networks of 3 columns, got 2; fit with warm_start=False"):
+        model.fit(X[:, :2], ONE)
+    assert state_of(model) == before
+
+
+class Interrupted(nn.Linear):
+    """A network that Ctrl-C meets in training, when the test says so."""
+
+    now = False
+
+    def forward(self, x):
+        if self.training and Interrupted.now:
+            raise KeyboardInterrupt
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("warm_start", [True, False])
+def test_an_interrupted_fit_that_goes_on_leaves_the_model_as_it_was_and_another_none(warm_start):
+    model = fitted(network=Interrupted, warm_start=warm_start)
+    before = state_of(model)
+    Interrupted.now = True
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X, ONE)
+    finally:
+        Interrupted.now = False
+    if warm_start:
+        assert state_of(model) == before
+        assert_usable(model.fit(X, ONE))
+    else:
+        with pytest.raises(NotFittedError):
+            check_is_fitted(model)

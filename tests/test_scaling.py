@@ -132,3 +132,13 @@ def test_a_constant_target_becomes_zero_and_comes_back(unit_range):
     scaler = TargetScaler.of(y, unit_range=unit_range)
     assert_allclose(scaler.transform(y), np.zeros((9, 2)), atol=1e-12)
     assert_allclose(scaler.inverse(np.zeros((9, 2))), y)
+
+
+def test_a_scaler_that_is_not_bounded_leaves_values_where_they_are_and_never_finds_them_far_outside():
+    X = np.array([[0.0, 5.0], [2.0, 5.0]])
+    free, held = InputScaler.of(X, bounded=False), InputScaler.of(X)
+    far = np.array([[1000.0, 6.0]])
+    assert_array_equal(free.transform(far), [[999.0, 1.0]])  # mean 1, spread 1; the constant has spread 1
+    assert_array_equal(held.transform(far), [[1.0, 0.0]])
+    assert not free.far_outside(far).any()
+    assert_array_equal(held.far_outside(far), [[True, True]])

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 from coverwell.folds import Job, stack_jobs
+from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP, StackedLinear
 from coverwell.networks.team import LoopTeam, Team
 from coverwell.training import (
@@ -21,6 +22,7 @@ from coverwell.training import (
     everywhere,
     few_threads,
     seeded,
+    spoken,
 )
 
 CPU = torch.device("cpu")
@@ -345,6 +347,61 @@ def test_many_rows_are_taken_in_parts_that_fit_together():
 
 
 # Device, seed, threads -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("network", [MLP(hidden=5, layers=2, bins=4), LSTM(hidden=3, steps=3)], ids=["MLP", "LSTM"])
+def test_a_trained_team_speaks_in_its_own_precision_and_is_heard_in_float64(network):
+    problem = problem_of(n_jobs=1)
+    team = network.build(2, (3,), 1).eval()
+    team.adapt(problem.x, problem.valid)
+    team = team.to(team.precision)
+    said = spoken(team, problem.x.double())
+    assert said.dtype == torch.float64
+    assert_array_equal(said, everywhere(team, problem.x.to(team.precision)).double())
+
+
+# Going on from a trained team ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "network", [MLP(hidden=5, layers=2, dropout=0.0, bins=4), NormedNetwork()], ids=["MLP", "loop"]
+)
+def test_one_jobs_members_go_on_from_a_trained_team_and_the_others_stay(network):
+    problem = problem_of(n_jobs=2, n_members=2)
+    learner, before = learner_of(problem, network, seed=0), learner_of(problem, network, seed=1)
+    before.descend(2, squared_error(problem))
+    trained = network.build(2, (3,), 1)
+    trained.set_state_of(slice(None), before.average.state_of(slice(0, 2)))
+    trained = trained.double().eval()
+    untouched = learner.team.state_of(slice(0, 2))
+    learner.start_from(1, trained)
+    for own in (learner.team, learner.average):
+        for name, value in own.state_of(slice(2, 4)).items():
+            assert_array_equal(value, trained.state_of(slice(None))[name].to(value))
+            assert value.dtype == own.state_of(slice(0, 2))[name].dtype
+        for name, value in own.state_of(slice(0, 2)).items():
+            assert_array_equal(value, untouched[name])
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.5, 0.8, 0.9])
+def test_what_a_learner_starts_from_weighs_as_much_as_all_earlier_epochs_would(memory):
+    problem = problem_of(n_jobs=1)
+    learner, trained = learner_of(problem, memory=memory), learner_of(problem, seed=1).team
+    learner.start_from(0, trained)
+    learner.descend(1, squared_error(problem))
+    for name, value in weights(learner.average).items():
+        expected = memory * trained.state_dict()[name] + (1 - memory) * learner.team.state_dict()[name]
+        assert_allclose(value, expected, atol=1e-6)
+
+
+def test_a_trained_team_is_left_as_it_was_by_those_who_go_on_from_it():
+    problem = problem_of(n_jobs=1)
+    learner, trained = learner_of(problem), learner_of(problem, seed=1).team
+    before = weights(trained)
+    learner.start_from(0, trained)
+    learner.descend(2, squared_error(problem))
+    for name, value in weights(trained).items():
+        assert_array_equal(value, before[name])
 
 
 def test_the_device_is_the_one_that_is_asked_for():

@@ -100,16 +100,28 @@ def reach_of(outputs: Tensor, coverage: Tensor, scale: Tensor) -> Tensor:
     return scale[:, None, :, None, None] * increments.cumsum(dim=-1)
 
 
-def alternate(mean: Learner, interval: Learner, recipe: Recipe, progress: Callable[[Measures, Tensor], None]) -> Record:
+def alternate(
+    mean: Learner,
+    interval: Learner,
+    recipe: Recipe,
+    progress: Callable[[Measures, Tensor], None],
+    *,
+    start: Float[Tensor, "job target"] | None = None,
+) -> Record:
     """Algorithm 1, until no job's out-of-fold scores improve; both averaged teams are left at their best round.
 
-    `progress` gets the measures of each round and the unit of its widths.
+    `progress` gets the measures of each round and the unit of its widths. For teams that go on from an earlier
+    training, `start` is the unit of their widths, and they themselves are a round that can be the best.
     """
     problem = mean.problem
-    unit = problem.y.new_ones(problem.n_jobs, problem.y.shape[-1])  # y has been scaled: its own spread
+    unit = problem.y.new_ones(problem.n_jobs, problem.y.shape[-1]) if start is None else start  # y: its own spread
     reached = problem.coverage[:, None, :].expand(-1, problem.y.shape[-1], -1)  # gamma starts at 1 / z(asked)
     reach = _out_of_fold_reach(interval, unit)
     watch = _Watch(mean, interval, recipe)
+    if start is not None:
+        measures = measure(problem, _out_of_fold_mean(mean, recipe.matching), reach)
+        reached = measures.coverage
+        watch.offer(measures, unit)
     for _ in range(recipe.max_rounds):
         mean_loss = mean.descend(recipe.mean_epochs, _match(recipe, problem, reach, reached, unit))
         y_mean = _out_of_fold_mean(mean, recipe.matching)  # F is frozen: once per round
@@ -247,10 +259,14 @@ class _Watch:
             self.best_interval.offer(latest, scale, self.unsettled)
             self.unsettled = self.unsettled & ~self._losses_settled()
         else:
-            better = self.best_mean.offer(measures.rmse.square().mean(dim=1), scale, self.unsettled)
-            better = better | self.best_interval.offer(measures.score.mean(dim=(1, 2)), scale, self.unsettled)
+            better = self.offer(measures, scale)
             self.last_better = torch.where(better, len(self.rounds), self.last_better)
             self.unsettled = self.unsettled & (len(self.rounds) - self.last_better < self.recipe.patience)
+
+    def offer(self, measures: Measures, scale: Tensor) -> Tensor:
+        """Keep both networks' present states where they are the best of a job that goes on, and say where one is."""
+        better = self.best_mean.offer(measures.rmse.square().mean(dim=1), scale, self.unsettled)
+        return better | self.best_interval.offer(measures.score.mean(dim=(1, 2)), scale, self.unsettled)
 
     def _losses_settled(self) -> Tensor:
         """Whether both training losses moved less than 1 % over the last 3 rounds."""

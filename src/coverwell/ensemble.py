@@ -18,7 +18,7 @@ from coverwell.folds import Job, Problem, stack_jobs
 from coverwell.matching import Matching
 from coverwell.networks.team import Network, Team
 from coverwell.scaling import InputScaler, TargetScaler
-from coverwell.training import Learner, Minibatches, everywhere
+from coverwell.training import Learner, Minibatches, spoken
 
 __all__ = ["Ensemble", "PairTraining", "TrainedJob", "learner_of", "members_of", "shaped_by_both"]
 
@@ -42,6 +42,7 @@ class PairTraining:
     learning_rate: float
     memory: float
     device: torch.device
+    start: tuple[Ensemble, ...] = ()  # the teams that each job goes on from, if it does
 
     @property
     def max_rounds(self) -> int:
@@ -61,13 +62,28 @@ class PairTraining:
         heard = torch.where(heard.any(dim=-1, keepdim=True), heard, problem.trains)
         interval = self._learner(self.interval_network, problem, heard, interval_outputs)
 
+        scale = self._started(mean, interval)
+
         def present(scale: Tensor) -> list[TrainedJob]:
             return self._taken_apart(jobs, mean, interval, scale)
 
         record = alternate(
-            mean, interval, self.recipe, lambda measures, scale: progress(measures, partial(present, scale))
+            mean,
+            interval,
+            self.recipe,
+            lambda measures, unit: progress(measures, partial(present, unit)),
+            start=scale,
         )
         return present(record.scale), record
+
+    def _started(self, mean: Learner, interval: Learner) -> Tensor | None:
+        """The unit of the widths of teams that go on from an earlier training, after they were put in place."""
+        if not self.start:
+            return None
+        for job, before in enumerate(self.start):
+            mean.start_from(job, before.mean_team)
+            interval.start_from(job, before.interval_team)
+        return mean.problem.y.new_tensor(np.stack([before.scale for before in self.start]))
 
     def _n_outputs(self, problem: Problem) -> tuple[int, int]:
         """How many numbers F and I emit per row."""
@@ -132,8 +148,8 @@ class Ensemble:
 
     def to(self, device: torch.device) -> None:
         """Move both teams to a device."""
-        self.mean_team.to(device)
-        self.interval_team.to(device)
+        self.mean_team.move(device)
+        self.interval_team.move(device)
 
     def estimate(self, X: NDArray[np.float64], device: torch.device) -> Estimate:
         """Mean and reach for these rows, computed in float64 and averaged over the members."""
@@ -146,9 +162,9 @@ class Ensemble:
         x = torch.from_numpy(self.inputs.transform(X)).to(device)[None]
         coverage = torch.tensor([self.coverage], dtype=torch.float64, device=device)
         scale = torch.tensor(self.scale, device=device)[None]
-        of_mean = everywhere(self.mean_team, x)
+        of_mean = spoken(self.mean_team, x)
         mean = self.matching.mean(of_mean, self.scale.shape[-1])
-        reach = reach_of(everywhere(self.interval_team, x), coverage, scale)
+        reach = reach_of(spoken(self.interval_team, x), coverage, scale)
         if self.both:
             reach = shaped_by_both(self.matching, of_mean, reach, coverage)
         return Estimate(
@@ -197,10 +213,10 @@ def learner_of(
 
 
 def members_of(job: int, learner: Learner, network: Network, n_outputs: int) -> Team:
-    """One job's members as a team of their own, in float64 on the CPU."""
+    """One job's members as a team of their own, in the precision they speak in, on the CPU."""
     problem = learner.problem
     size = problem.members_per_job
     with torch.random.fork_rng(devices=[]):  # a new team draws its start: who looks on must not change the rest
         team = network.build(size, tuple(problem.x.shape[2:]), n_outputs)
     team.set_state_of(slice(None), learner.average.state_of(slice(job * size, (job + 1) * size)))
-    return team.double().eval().requires_grad_(False)
+    return team.to(team.precision).eval().requires_grad_(False)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
 from numbers import Integral, Real
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,6 +25,7 @@ from coverwell.calibration import Estimate
 from coverwell.folds import Job
 from coverwell.held_out import Speaker, Stretch, stretch_of
 from coverwell.intervals import PredictionInterval
+from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network
 from coverwell.preparation import Plan, Prepared, levels_from, prepare, target_names_of
 from coverwell.rounds import Round, rounds_of
@@ -76,6 +79,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     device: str
     random_state: Any
     verbose: int
+
+    _bounded = True  # whether a network is asked outside the range of its training rows; a forecaster may have it so
 
     ensembles_: list[Any]
     rounds_: list[Round]
@@ -161,6 +166,13 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         device = device_from(self.device)
         return [ensemble.estimate(table, device, **reading) for ensemble in self.ensembles_]
 
+    def _stretched(self, X: Array) -> Estimate:
+        """The prediction for rows of our own making, and how far its calibrated interval reaches; not for "cv+"."""
+        (ensemble,) = self.ensembles_
+        estimate: Estimate = ensemble.estimate(X, device_from(self.device))
+        assert self.factor_ is not None  # a single team has factors
+        return Estimate(estimate.mean, estimate.reach * self.factor_[:, None, :])
+
     def _interval(
         self,
         X: ArrayLike,
@@ -219,19 +231,25 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     # Checking and scaling.
 
-    def _prepare(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None) -> Prepared:
+    def _prepare(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None, start: Sequence[Speaker]) -> Prepared:
         self._check_choices()
         self._fitted_levels = tuple(sorted(levels_from(self.coverage)))
         table, targets = validate_data(self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
         if targets.dtype.kind not in "biuf":
             raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
+        if start and table.shape[1] != len(start[0].inputs.centre):
+            raise ValueError(
+                f"warm_start goes on from networks of {len(start[0].inputs.centre)} columns, got {table.shape[1]}; fit "
+                "with warm_start=False"
+            )
         self.target_names_ = target_names_of(y, targets)
         self._one_dimensional = targets.ndim == 1
         group_of_row = None if groups is None else column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
         if group_of_row is not None and len(group_of_row) != len(table):
             raise ValueError(f"groups must have one entry per row, got {len(group_of_row)} for {len(table)} rows")
         random_state = check_random_state(self.random_state)
-        plan = self._plan(group_of_row, random_state)
+        scalers = tuple((speaker.inputs, speaker.targets) for speaker in start)
+        plan = replace(self._plan(group_of_row, random_state), scalers=scalers, bounded=self._bounded)
         table, targets = table.astype(np.float64), targets.astype(np.float64).reshape(len(table), -1)
         return prepare(table, targets, group_of_row, plan, random_state)
 
@@ -263,26 +281,37 @@ def fit_together(
         Called after every round with the present ensembles of each model, before any calibration: for curves over the
         rounds. It costs a copy of all networks each time.
     """
+    before = [dict(vars(model)) for model in models]
     for model in models:
         model._forget()
     try:
-        _fit_together(models, tables, on_round)
-    except BaseException:  # Ctrl-C too: unfitted, not broken
-        for model in models:
+        _fit_together(models, tables, [_start_of(was) for was in before], on_round)
+    except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to go on stays what it was
+        for model, was in zip(models, before, strict=True):
             model._forget()
+            model.__dict__.update(was if was.get("warm_start") else {})
         raise
+
+
+def _start_of(before: dict[str, Any]) -> list[Any]:
+    """The speakers that a model goes on from, given what it was."""
+    return list(before.get("ensembles_", ())) if before.get("warm_start") else []
 
 
 def _fit_together(
     models: Sequence[IntervalRegressor],
     tables: Sequence[Table],
+    starts: Sequence[list[Any]],
     on_round: Callable[[list[list[Any]]], None] | None,
 ) -> None:
     _check_alike(models, tables)
-    prepared = [model._prepare(*table) for model, table in zip(models, tables, strict=True)]
+    prepared = [model._prepare(*table, start) for model, table, start in zip(models, tables, starts, strict=True)]
     jobs = [job for p in prepared for job in p.jobs]
     _check_stackable(jobs)
     training = models[0]._training(max(len(job.y) for job in jobs))
+    if any(starts):
+        _check_can_go_on(jobs, starts)
+        training = replace(training, start=tuple(chain.from_iterable(starts)))  # type: ignore[type-var]
     ends = np.cumsum([len(p.jobs) for p in prepared]).tolist()
     parts = [slice(end - len(p.jobs), end) for p, end in zip(prepared, ends, strict=True)]
 
@@ -302,6 +331,8 @@ def _fit_together(
                 on_round([ensembles(m, p, now[part]) for m, p, part in zip(models, prepared, parts, strict=True)])
 
         trained, record = training.run(jobs, progress)
+        if training.device.type == "cuda":
+            torch.cuda.empty_cache()  # what replayed steps have held is of no use to the next fit
     for model, p, part in zip(models, prepared, parts, strict=True):
         final = ensembles(model, p, trained[part])
         model._finish(p, trained[part], final, record, part)
@@ -338,6 +369,20 @@ def _check_stackable(jobs: Sequence[Job]) -> None:
         )
 
 
+def _check_can_go_on(jobs: Sequence[Job], starts: Sequence[list[Any]]) -> None:
+    """Raise unless every job has a start with as many inputs, targets, levels and members as it has itself."""
+    if not all(starts):
+        raise ValueError("models that are fitted together with warm_start must all be fitted before, or none of them")
+    for job, was in zip(jobs, chain.from_iterable(starts), strict=True):
+        now = (job.x.shape[1], job.y.shape[1], len(job.coverage), len(job.trains))
+        before = (len(was.inputs.centre), len(was.targets.centre), len(was.coverage), was.mean_team.n_members)
+        if now != before:
+            raise ValueError(
+                "warm_start goes on from networks of the same columns, targets, levels and members, got "
+                f"{now} after {before}; fit with warm_start=False, or give repeats and folds as numbers"
+            )
+
+
 @contextmanager
 def _progress_bar(model: IntervalRegressor, max_rounds: int) -> Iterator[Callable[[Measures], None]]:
     with tqdm(total=max_rounds, disable=not model.verbose, desc="rounds", unit="round") as bar:
@@ -361,10 +406,10 @@ def auto_batch_size(n_rows: int) -> int:
 def _operations_per_step(jobs: Sequence[Job], training: Training) -> float:
     """Roughly the floating-point operations of one training step of our own networks."""
     members = sum(len(job.trains) for job in jobs)
-    network = getattr(training.networks[0], "mlp", training.networks[0])  # a random network is made of one
-    hidden = getattr(network, "hidden", 128)
-    width = jobs[0].x[0].numel() * (1 + getattr(network, "bins", 0)) + 3 * hidden
-    return 6.0 * members * training.batch_size * hidden * width
+    network = training.networks[0]
+    network = getattr(network, "mlp", getattr(network, "lstm", network))  # a random network is made of one
+    operations_per_row = getattr(network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
+    return 6.0 * members * training.batch_size * float(operations_per_row(jobs[0].x[0].numel()))
 
 
 def _is_number(value: Any) -> bool:

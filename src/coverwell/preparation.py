@@ -40,6 +40,9 @@ class Plan:
     calibration: str | None
     calibration_size: float
     unit_range: bool  # targets to [0, 1], the unit of the published weights
+    bounded: bool = True  # whether inputs are held within the range of the training rows
+    # Those of each job's networks, where they go on training.
+    scalers: tuple[tuple[InputScaler, TargetScaler], ...] = ()
 
     def n_repeats(self, n_rows: int) -> int:
         """How many members leave each row out."""
@@ -72,8 +75,15 @@ def prepare(
     _warn_of_constants(X, y)
     _check_folds(plan)
     rows_of_jobs = _rows_of_jobs(X, groups, plan, random_state)
+    before = plan.scalers or (None,) * len(rows_of_jobs)
+    if len(before) != len(rows_of_jobs):
+        raise ValueError(
+            f"warm_start goes on from as many teams as there were, {len(before)}, got {len(rows_of_jobs)}; keep "
+            "calibration and folds, or fit with warm_start=False"
+        )
     parts = [
-        _job(X[rows], y[rows], None if groups is None else groups[rows], plan, random_state) for rows in rows_of_jobs
+        _job(X[rows], y[rows], None if groups is None else groups[rows], plan, scalers, random_state)
+        for rows, scalers in zip(rows_of_jobs, before, strict=True)
     ]
     jobs, inputs, targets = zip(*parts, strict=True)
     return Prepared(
@@ -109,7 +119,12 @@ def _rows_of_jobs(X: Array, groups: NDArray[Any] | None, plan: Plan, random_stat
 
 
 def _job(
-    X: Array, y: Array, groups: NDArray[Any] | None, plan: Plan, random_state: np.random.RandomState
+    X: Array,
+    y: Array,
+    groups: NDArray[Any] | None,
+    plan: Plan,
+    scalers: tuple[InputScaler, TargetScaler] | None,
+    random_state: np.random.RandomState,
 ) -> tuple[Job, InputScaler, TargetScaler]:
     repeats = plan.n_repeats(len(X))
     if plan.folds is None:
@@ -126,7 +141,9 @@ def _job(
         _check_enough_rows(n_ranked, plan.levels, f"calibration='cross' ranks {n_ranked} of {len(X)} rows")
     if not trains.any(axis=1).all():
         raise ValueError("folds must give every member rows to train on, the given splitter has a fold without any")
-    inputs, targets = InputScaler.of(X), TargetScaler.of(y, unit_range=plan.unit_range)
+    inputs, targets = InputScaler.of(X, bounded=plan.bounded), TargetScaler.of(y, unit_range=plan.unit_range)
+    if scalers is not None:  # networks that go on training keep their units, over the range of all that was seen
+        inputs, targets = InputScaler.around([scalers[0], inputs]), scalers[1]
     job = Job(
         x=torch.from_numpy(inputs.transform(X)).float(),
         y=torch.from_numpy(targets.transform(y)).float(),

@@ -72,6 +72,9 @@ class MatchedRegressor(IntervalRegressor):
         Rounds without a better out-of-fold score after which training stops.
     batch_size : int or "auto", default="auto"
     learning_rate : float, default=1e-3
+    warm_start : bool, default=False
+        Whether another call of `fit` goes on from the networks and units that the last one left, for data that have
+        grown. What members left out is honest only if no row changes its fold: give such `folds`.
     device : str, default="auto"
         "auto" takes CUDA where there is one.
     random_state : int, RandomState or None
@@ -123,6 +126,7 @@ class MatchedRegressor(IntervalRegressor):
         patience: int = 6,
         batch_size: int | str = "auto",
         learning_rate: float = 1e-3,
+        warm_start: bool = False,
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -146,6 +150,7 @@ class MatchedRegressor(IntervalRegressor):
         self.patience = patience
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+        self.warm_start = warm_start
         self.device = device
         self.random_state = random_state
         self.verbose = verbose

@@ -36,10 +36,11 @@ class InputScaler:
     high: Table
 
     @classmethod
-    def of(cls, X: Table) -> InputScaler:
-        """The scaler of these training rows, shape `(row, ...)`."""
+    def of(cls, X: Table, *, bounded: bool = True) -> InputScaler:
+        """The scaler of these training rows, shape `(row, ...)`; one that is not bounded has an endless range."""
         spread = X.std(axis=0)
-        return cls(X.mean(axis=0), np.where(varies(X), spread, 1.0), X.min(axis=0), X.max(axis=0))
+        low, high = (X.min(axis=0), X.max(axis=0)) if bounded else (np.full_like(spread, b) for b in (-np.inf, np.inf))
+        return cls(X.mean(axis=0), np.where(varies(X), spread, 1.0), low, high)
 
     @classmethod
     def around(cls, scalers: Sequence[InputScaler]) -> InputScaler:
@@ -50,10 +51,15 @@ class InputScaler:
     def transform(self, X: Table) -> Table:
         return (np.clip(X, self.low, self.high) - self.centre) / self.spread
 
-    def warn_if_far_outside(self, X: Table, names: NDArray[np.object_] | None) -> None:
-        """Warn where a value lies outside the training range by more than that range."""
+    def far_outside(self, X: Table) -> NDArray[np.bool_]:
+        """Where a value lies outside the training range by more than that range."""
         margin = self.high - self.low
-        far = (self.low - margin > X) | (self.high + margin < X)
+        far: NDArray[np.bool_] = (self.low - margin > X) | (self.high + margin < X)
+        return far
+
+    def warn_if_far_outside(self, X: Table, names: NDArray[np.object_] | None) -> None:
+        """Warn where a value lies far outside the training range."""
+        far = self.far_outside(X)
         if not far.any():
             return
         columns = np.flatnonzero(far.any(axis=0))[:5]

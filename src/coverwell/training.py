@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -23,6 +24,7 @@ __all__ = [
     "everywhere",
     "few_threads",
     "seeded",
+    "spoken",
 ]
 
 # Above this many rows a pass costs more than it teaches: an epoch is then this many random rows.
@@ -185,6 +187,19 @@ class Learner:
         self.n_epochs = 0
         self.graphs = _Graphs(self.optimizer) if team.capturable and _is_current_gpu(problem.y.device) else None
 
+    def start_from(self, job: int, team: Team) -> None:
+        """Let one job's members go on from those of a trained team."""
+        size = self.problem.members_per_job
+        members, before = slice(job * size, (job + 1) * size), team.state_of(slice(None))
+        if _sizes(before) != _sizes(self.team.state_of(members)):
+            raise ValueError(
+                "warm_start goes on from networks of the same kind, size and outputs, but network or matching has "
+                "changed; fit with warm_start=False"
+            )
+        for own in (self.team, self.average):
+            own.set_state_of(members, before)
+        self.n_epochs = math.ceil(1 / (1 - self.memory))  # nothing of the start is to be forgotten at once
+
     def descend(self, epochs: int, loss: Callable[[Tensor, Tensor], Tensor]) -> Float[Tensor, " member"]:
         """Train for some epochs; `loss(outputs, rows)` gives one number per member. Returns the last epoch's mean."""
         self.team.train()
@@ -257,7 +272,7 @@ def everywhere(team: Team, x: Float[Tensor, "job row *input"]) -> Float[Tensor, 
     """A team's outputs for all rows, computed in chunks; members are ordered by job."""
     members_per_job = team.n_members // x.shape[0]
     chunk = CPU_CHUNK if x.device.type == "cpu" else GPU_CHUNK
-    n_rows = max(FEWEST_ROWS, chunk // (team.n_members * x[0, 0].numel()))
+    n_rows = max(FEWEST_ROWS, chunk // (team.n_members * team.weight_of_row(x[0, 0].numel())))
     said = x.new_empty(0)
     for first in range(0, x.shape[1], n_rows):
         part = team(x[:, first : first + n_rows].repeat_interleave(members_per_job, dim=0))
@@ -265,6 +280,15 @@ def everywhere(team: Team, x: Float[Tensor, "job row *input"]) -> Float[Tensor, 
             said = part.new_empty(team.n_members, x.shape[1], part.shape[-1])
         said[:, first : first + n_rows] = part
     return said
+
+
+def spoken(team: Team, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row output"]:
+    """What a trained team says about all rows, computed in the precision that it speaks in, as float64."""
+    return everywhere(team, x.to(team.precision)).double()
+
+
+def _sizes(state: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in state.items()}
 
 
 def _is_current_gpu(device: torch.device) -> bool:

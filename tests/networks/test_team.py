@@ -5,6 +5,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
+from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import FactoryNetwork, LoopTeam, Network, Team, network_from
 
@@ -173,3 +174,22 @@ def test_anything_else_is_refused():
     unchecked = inspect.unwrap(network_from)  # the shape checks of the test run would speak first
     with pytest.raises(TypeError, match=r"must be a recipe .* got 'mlp'"):
         unchecked("mlp")
+
+
+@every_network
+def test_a_team_moves_only_where_it_is_not_yet(network):
+    team = built(network, 2, seed=0)
+    before = {name: value.data_ptr() for name, value in team.state_dict().items()}
+    team.move(torch.device("cpu"))
+    assert {name: value.data_ptr() for name, value in team.state_dict().items()} == before
+    team.move(torch.device("meta"))
+    assert {value.device.type for value in team.state_dict().values()} == {"meta"}
+
+
+@pytest.mark.parametrize(
+    ("network", "precision"),
+    [(NETWORKS["stacked"], torch.float64), (NETWORKS["loop"], torch.float64), (LSTM(hidden=4, steps=3), torch.float32)],
+    ids=["stacked", "loop", "lstm"],
+)
+def test_a_kind_of_team_says_in_which_precision_it_speaks(network, precision):
+    assert network.build(2, (3,), 2).precision == precision

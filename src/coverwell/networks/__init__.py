@@ -1,6 +1,7 @@
 """Networks: each is a team that maps (member, batch, ...) to (member, batch, output)."""
 
+from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import LoopTeam, Network, Team, network_from
 
-__all__ = ["MLP", "LoopTeam", "Network", "Team", "network_from"]
+__all__ = ["LSTM", "MLP", "LoopTeam", "Network", "Team", "network_from"]

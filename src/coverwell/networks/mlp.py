@@ -132,3 +132,7 @@ class MLP:
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         return MLPTeam(self, n_members, input_shape[0], n_outputs)
+
+    def operations_per_row(self, n_inputs: int) -> float:
+        """Roughly the multiplications of one pass."""
+        return float(self.hidden * (n_inputs * (1 + self.bins) + 3 * self.hidden))

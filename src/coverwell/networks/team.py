@@ -27,12 +27,22 @@ class Team(nn.Module):
 
     n_members: int
     capturable = False  # whether a training step may be recorded and replayed on a GPU: no choices made on the CPU
+    precision = torch.float64  # in which a trained team speaks
 
     def adapt(self, inputs: Float[Tensor, "job row ..."], valid: Bool[Tensor, "job row"]) -> None:
         """Set what a network reads off its training inputs before it is trained; by default nothing.
 
         Members are ordered by job: the first `n_members / job` belong to the first one.
         """
+
+    def weight_of_row(self, n_inputs: int) -> int:
+        """What one row asks of the memory while a network speaks, in input numbers of an MLP."""
+        return n_inputs
+
+    def move(self, device: torch.device) -> None:
+        """To a device, at no cost for a team that is there."""
+        if any(value.device != device for value in self.parameters()):
+            self.to(device)
 
     def state_of(self, members: Sequence[int] | slice) -> State:
         """A copy of the parameters and buffers of some members."""

@@ -1,0 +1,280 @@
+"""LSTM networks for windows of a time series, all members side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from coverwell.networks.mlp import StackedLinear
+from coverwell.networks.packed_lstm import PackedLSTM
+from coverwell.networks.team import Network, Team
+
+__all__ = ["LSTM", "LSTMTeam", "StackedLSTM"]
+
+Sequences = Float[Tensor, "member step batch channel"]
+States = Float[Tensor, "member step batch hidden"]
+
+
+def _cell(inputs: Tensor, by_state: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One step: the new state and cell, and the gates i, f, g, o in torch's order, activated.
+
+    c = f c_before + i g,   h = o tanh(c)
+
+    Shape: inputs and by_state `(row, 4 * hidden)`, cell `(row, hidden)`.
+    """
+    if inputs.device.type == "cuda":  # the kernel of torch.nn.LSTMCell
+        fused: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._thnn_fused_lstm_cell(inputs, by_state, cell)
+        return fused
+    gates = inputs + by_state
+    enter, forget, candidate, leave = gates.chunk(4, dim=-1)
+    for part in (enter, forget, leave):
+        part.sigmoid_()
+    candidate.tanh_()
+    new = torch.addcmul(enter * candidate, forget, cell)
+    return new.tanh() * leave, new, gates
+
+
+def _cell_backward(
+    of_state: Tensor, of_cell: Tensor, before: Tensor, cell: Tensor, gates: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the gates before their activation, and of the cell before the step."""
+    if gates.device.type == "cuda":
+        backward = torch.ops.aten._thnn_fused_lstm_cell_backward_impl
+        of_gates, of_before, _ = backward(of_state, of_cell, before, cell, gates, False)
+        return of_gates, of_before
+    enter, forget, candidate, leave = gates.chunk(4, dim=-1)
+    tanh = cell.tanh()
+    of_cell = torch.addcmul(of_cell, of_state * leave, 1 - tanh.square())
+    of_gates = torch.cat(
+        [
+            of_cell * candidate * enter * (1 - enter),
+            of_cell * before * forget * (1 - forget),
+            of_cell * enter * (1 - candidate.square()),
+            of_state * tanh * leave * (1 - leave),
+        ],
+        dim=-1,
+    )
+    return of_gates, of_cell * forget
+
+
+class _Recurrence(torch.autograd.Function):
+    """The states of one layer, from what its inputs send to the gates and its recurrent weights.
+
+    The backward pass is written out: recorded step by step, the gradient of the recurrent weights would be a sum of as
+    many small products as there are steps, and here it is one product.
+
+    Shape: inputs `(member, step, batch, 4 * hidden)`, weight `(member, 4 * hidden, hidden)`, result
+    `(member, step, batch, hidden)`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor) -> Tensor:
+        by_step = inputs.transpose(0, 1).contiguous().flatten(1, 2)  # (step, member and row, gate)
+        by_member, hidden = (len(weight), -1), weight.shape[-1]
+        state = cell = by_step.new_zeros(by_step.shape[1], hidden)
+        states, cells, gates = [state], [cell], []
+        for now in by_step:
+            by_state = torch.bmm(state.unflatten(0, by_member), weight.transpose(1, 2)).flatten(0, 1)
+            state, cell, activated = _cell(now, by_state, cell)
+            states.append(state)
+            cells.append(cell)
+            gates.append(activated)
+        ctx.save_for_backward(weight, *states[:-1], *cells, *gates)
+        after: Tensor = torch.stack(states[1:]).unflatten(1, by_member).transpose(0, 1)
+        return after
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        weight, *saved = ctx.saved_tensors
+        n_steps, by_member = len(saved) // 3, (len(weight), -1)
+        before, cells, gates = saved[:n_steps], saved[n_steps : 2 * n_steps + 1], saved[2 * n_steps + 1 :]
+        of_states = gradients[0].transpose(0, 1).contiguous()  # (step, member, batch, hidden)
+        of_inputs: list[Tensor] = []  # from the last step to the first
+        of_cell = torch.zeros_like(cells[0])
+        for step in range(n_steps - 1, -1, -1):
+            of_state = of_states[step]
+            if of_inputs:
+                of_state = torch.baddbmm(of_state, of_inputs[-1].unflatten(0, by_member), weight)
+            of_gates, of_cell = _cell_backward(
+                of_state.flatten(0, 1), of_cell, cells[step], cells[step + 1], gates[step]
+            )
+            of_inputs.append(of_gates)
+        of_all = torch.stack(of_inputs[::-1]).unflatten(1, by_member).transpose(0, 1)  # (member, step, batch, gate)
+        all_before = torch.stack(before).unflatten(1, by_member).transpose(0, 1)
+        of_weight = torch.bmm(of_all.flatten(1, 2).transpose(1, 2), all_before.flatten(1, 2))
+        return of_all, of_weight
+
+
+class StackedLSTM(nn.Module):
+    """One LSTM layer per member, with torch's order of gates and layout of weights; one bias where torch adds two.
+
+    Shape: input `(member, step, batch, channel)`, output `(member, step, batch, hidden)`.
+    """
+
+    def __init__(self, n_members: int, n_inputs: int, hidden: int) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(hidden)  # as torch.nn.LSTM starts
+        self.weight = nn.Parameter(torch.empty(n_members, 4 * hidden, n_inputs).uniform_(-bound, bound))
+        self.recurrent = nn.Parameter(torch.empty(n_members, 4 * hidden, hidden).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(n_members, 1, 4 * hidden).uniform_(-bound, bound))
+        self._packed: PackedLSTM | None = None
+
+    def forward(self, x: Sequences) -> States:
+        # A CPU is faster with torch's own layer, member by member, a GPU with all members at once
+        # (benchmarks/results/forecasting.md).
+        if x.device.type != "cpu":
+            return self.at_once(x)
+        return self.one_row(x) if PackedLSTM.serves(x) else self.one_by_one(x)
+
+    def at_once(self, x: Sequences) -> States:
+        """All members in batched matrix products, step by step."""
+        gates = torch.baddbmm(self.bias, x.flatten(1, 2), self.weight.transpose(1, 2)).unflatten(1, x.shape[1:3])
+        states: Tensor = _Recurrence.apply(gates, self.recurrent)  # type: ignore[no-untyped-call]
+        return states
+
+    def one_by_one(self, x: Sequences) -> States:
+        """Each member through torch's own LSTM."""
+        hidden = self.recurrent.shape[-1]
+        start, no_bias = x.new_zeros(1, x.shape[2], hidden), x.new_zeros(4 * hidden)
+        weights = zip(self.weight, self.recurrent, self.bias[:, 0], strict=True)
+        members = [
+            torch.lstm(rows, (start, start), [*own, no_bias], True, 1, 0.0, self.training, False, False)[0]
+            for rows, own in zip(x, weights, strict=True)
+        ]
+        return torch.stack(members)
+
+    def one_row(self, x: Sequences) -> States:
+        """The same bits as `one_by_one` for a row without gradients, from weights that are packed once."""
+        weights = (self.weight, self.recurrent, self.bias)
+        if self._packed is None or not self._packed.is_of(weights):
+            self._packed = PackedLSTM(weights)
+        return self._packed.states(x)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_packed": None}  # a copy packs for itself
+
+
+class LSTMTeam(Team):
+    """LSTM layers over a window and a linear head, for all members.
+
+    A row is flat: the window step by step, then whatever stands beside it. A linear map of what stands beside is added
+    to that of the last state; with a shortcut, so is one of the window, which starts at zero.
+
+    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
+    """
+
+    capturable = True
+    precision = torch.float32
+
+    def __init__(self, recipe: LSTM, n_members: int, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.n_members = n_members
+        self.n_features = n_features
+        self.lstm = recipe
+        self.recipe: Network = recipe  # what a file names; a kind of team that is more than an LSTM has its own
+        self.n_window = recipe.steps * recipe.channels
+        sizes = [recipe.channels, *[recipe.hidden] * (recipe.layers - 1)]
+        self.layers = nn.ModuleList(StackedLSTM(n_members, n_inputs, recipe.hidden) for n_inputs in sizes)
+        self.head = StackedLinear(n_members, recipe.hidden, n_outputs)
+        n_beside = n_features - self.n_window
+        self.beside = StackedLinear(n_members, n_beside, n_outputs) if n_beside else None
+        self.shortcut = StackedLinear(n_members, self.n_window, n_outputs) if recipe.shortcut else None
+        if self.shortcut is not None:
+            nn.init.zeros_(self.shortcut.weight)
+            nn.init.zeros_(self.shortcut.bias)
+
+    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
+        states = self.sequence_of(x)
+        for layer in self.layers:
+            states = self._drop(layer(states))
+        return self.answer(states, x)
+
+    def answer(self, states: States, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
+        """The outputs, from the states of the last layer and the row itself."""
+        outputs: Tensor = self.head(states[:, -1])
+        if self.beside is not None:
+            outputs = outputs + self.beside(x[..., self.n_window :])
+        if self.shortcut is not None:
+            outputs = outputs + self.shortcut(x[..., : self.n_window])
+        return outputs
+
+    def weight_of_row(self, n_inputs: int) -> int:
+        # Four gates of every unit at every step; an MLP holds some sixty numbers for each input.
+        return max(1, self.lstm.steps * self.lstm.hidden * 4 // 64)
+
+    def sequence_of(self, x: Float[Tensor, "member batch feature"]) -> Sequences:
+        """The window, step by step."""
+        window = x[..., : self.n_window].unflatten(-1, (self.lstm.steps, self.lstm.channels))
+        # (member, batch, step, channel) -> (member, step, batch, channel)
+        sequence: Tensor = window.transpose(1, 2).contiguous()
+        return sequence
+
+    def _drop(self, states: States) -> States:
+        """Silence a share of the units in training, a row's the same ones at every step (Gal and Ghahramani 2016)."""
+        rate = self.lstm.dropout
+        if not (self.training and rate):
+            return states
+        speaking = torch.rand_like(states[:, :1]).ge_(rate)
+        return states * speaking / (1 - rate)
+
+
+@dataclass(frozen=True)
+class LSTM:
+    """Recipe of an LSTM for windows of a series; a forecaster sets `steps` and `channels` by itself.
+
+    Parameters
+    ----------
+    hidden : int
+        Units of each layer.
+    layers : int
+        Number of LSTM layers; the paper has 2.
+    dropout : float
+        Share of the units of each layer that are silenced in training, for what comes after the layer.
+    shortcut : bool
+        Whether a linear map of the window is added to the output: an autoregression, which the LSTM corrects.
+    steps, channels : int
+        The first `steps * channels` numbers of a row are the window, step by step; others join the last state.
+
+    Examples
+    --------
+    >>> import torch
+    >>> team = LSTM(hidden=8, steps=24, channels=2).build(n_members=3, input_shape=(24 * 2 + 5,), n_outputs=2)
+    >>> team(torch.zeros(3, 10, 53)).shape
+    torch.Size([3, 10, 2])
+    """
+
+    hidden: int = 128
+    layers: int = 2
+    dropout: float = 0.0
+    shortcut: bool = True
+    steps: int = 24
+    channels: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "layers", "steps", "channels"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
+
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
+        n_window = self.steps * self.channels
+        if input_shape[0] < n_window:
+            raise ValueError(
+                f"a row must hold a window of {self.steps} steps and {self.channels} channels, {n_window} numbers, got "
+                f"{input_shape[0]}; set steps and channels to what the rows are"
+            )
+        return LSTMTeam(self, n_members, input_shape[0], n_outputs)
+
+    def operations_per_row(self, n_inputs: int) -> float:
+        """Roughly the multiplications of one pass."""
+        return float(self.steps * 4 * self.hidden * (self.channels + (2 * self.layers - 1) * self.hidden))

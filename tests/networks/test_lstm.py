@@ -1,0 +1,409 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import kstest, uniform
+from torch import nn
+
+from coverwell.networks.lstm import LSTM, LSTMTeam, StackedLSTM
+from coverwell.networks.team import Network
+
+ways = pytest.mark.parametrize("way", [StackedLSTM.at_once, StackedLSTM.one_by_one], ids=lambda way: way.__name__)
+
+
+def layer_of(*, n_members=3, n_inputs=2, hidden=5, seed=0):
+    torch.manual_seed(seed)
+    return StackedLSTM(n_members, n_inputs, hidden).double()
+
+
+def sequences(*shape, seed=1):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def lstm_of(layer, member):
+    """The `torch.nn.LSTM` with the weights of one member; its second bias is zero."""
+    hidden = layer.recurrent.shape[-1]
+    twin = nn.LSTM(layer.weight.shape[-1], hidden, dtype=torch.float64)
+    with torch.no_grad():
+        twin.weight_ih_l0.copy_(layer.weight[member])
+        twin.weight_hh_l0.copy_(layer.recurrent[member])
+        twin.bias_ih_l0.copy_(layer.bias[member, 0])
+        twin.bias_hh_l0.zero_()
+    return twin
+
+
+def build(n_members=3, n_outputs=2, n_beside=0, seed=0, **recipe):
+    torch.manual_seed(seed)
+    network = LSTM(**{"hidden": 5, "steps": 4, "channels": 2, **recipe})
+    return network.build(n_members, (network.steps * network.channels + n_beside,), n_outputs).double()
+
+
+def shaken(team):
+    """The same team with a shortcut that says something."""
+    with torch.no_grad():
+        for parameter in team.shortcut.parameters():
+            parameter.normal_()
+    return team
+
+
+def rows_for(team, n=7, seed=2):
+    return sequences(team.n_members, n, team.n_features, seed=seed)
+
+
+# One layer -----------------------------------------------------------------------------------------------------------
+
+
+def test_one_step_by_hand():
+    """Gates of 0 open half and their candidate is 0; a candidate of atanh(1/2) gives c = 1/4, h = tanh(1/4) / 2."""
+    layer = StackedLSTM(1, 1, 1)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[[0.0], [0.0], [math.atanh(0.5)], [0.0]]]))
+        layer.recurrent.zero_()
+        layer.bias.zero_()
+    for way in (layer.at_once, layer.one_by_one):
+        first, second = way(torch.tensor([[[[1.0]], [[0.0]]]])).flatten().tolist()
+        assert first == pytest.approx(math.tanh(0.25) / 2)
+        assert second == pytest.approx(math.tanh(0.125) / 2)  # half of the cell is forgotten, nothing enters
+
+
+@ways
+@given(
+    seed=st.integers(0, 2**16),
+    n_members=st.integers(1, 3),
+    steps=st.integers(1, 4),
+    batch=st.integers(1, 4),
+    hidden=st.integers(1, 4),
+)
+def test_a_layer_is_torchs_lstm_member_by_member(way, seed, n_members, steps, batch, hidden):
+    layer = layer_of(n_members=n_members, hidden=hidden, seed=seed)
+    x = sequences(n_members, steps, batch, 2, seed=seed)
+    states = way(layer, x).detach()
+    assert states.shape == (n_members, steps, batch, hidden)
+    for m in range(n_members):
+        assert_allclose(states[m], lstm_of(layer, m)(x[m])[0].detach(), atol=1e-12)
+
+
+@ways
+@pytest.mark.parametrize("steps", [1, 6])
+def test_a_layer_has_the_gradients_of_torchs_lstm(way, steps):
+    layer, x = layer_of(), sequences(3, steps, 4, 2).requires_grad_()
+    cotangent = sequences(3, steps, 4, 5, seed=9)  # every state counts, each with a weight of its own
+    (way(layer, x) * cotangent).sum().backward()
+    for m in range(3):
+        twin, own = lstm_of(layer, m), x[m].detach().clone().requires_grad_()
+        (twin(own)[0] * cotangent[m]).sum().backward()
+        assert_allclose(layer.weight.grad[m], twin.weight_ih_l0.grad, atol=1e-12)
+        assert_allclose(layer.recurrent.grad[m], twin.weight_hh_l0.grad, atol=1e-12)
+        assert_allclose(layer.bias.grad[m, 0], twin.bias_ih_l0.grad, atol=1e-12)
+        assert_allclose(x.grad[m], own.grad, atol=1e-12)
+
+
+@ways
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_the_gradients_are_those_of_small_differences(way, steps):
+    layer = layer_of(n_members=2, n_inputs=1, hidden=2)
+
+    def states(x, *weights):
+        own = dict(zip(["layer.weight", "layer.recurrent", "layer.bias"], weights, strict=True))
+        return torch.func.functional_call(_Through(layer, way), own, (x,))
+
+    x = sequences(2, steps, 2, 1).requires_grad_()
+    assert torch.autograd.gradcheck(states, (x, layer.weight, layer.recurrent, layer.bias))
+
+
+class _Through(nn.Module):
+    """A layer, run in one of its two ways."""
+
+    def __init__(self, layer, way):
+        super().__init__()
+        self.layer, self.way = layer, way
+
+    def forward(self, x):
+        return self.way(self.layer, x)
+
+
+def test_a_second_derivative_of_all_members_at_once_is_refused():
+    """Its backward pass is written out without a record: a second one would be silently wrong."""
+    layer, x = layer_of(), sequences(3, 4, 6, 2).requires_grad_()
+    (slope,) = torch.autograd.grad(layer.at_once(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+def test_both_ways_agree_in_the_precision_they_train_in():
+    layer, x = layer_of(hidden=16).float(), sequences(3, 24, 8, 2).float()
+    one, other = layer.at_once(x).detach(), layer.one_by_one(x).detach()
+    assert_allclose(one, other, atol=1e-5)
+    assert_array_equal(layer(x).detach(), other)  # what a CPU takes by itself
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("steps", [1, 6])
+def test_a_gpu_gives_the_states_and_gradients_of_a_cpu(steps):
+    cotangent, said, gradients = sequences(3, steps, 4, 5, seed=9), [], []
+    for device in ("cpu", "cuda"):
+        layer, x = layer_of().to(device), sequences(3, steps, 4, 2).to(device).requires_grad_()
+        states = layer(x)
+        (states * cotangent.to(device)).sum().backward()
+        said.append(states.detach().cpu())
+        gradients.append([v.grad.cpu() for v in (x, *layer.parameters())])
+    assert_allclose(said[1], said[0], atol=1e-12)
+    for on_gpu, on_cpu in zip(gradients[1], gradients[0], strict=True):
+        assert_allclose(on_gpu, on_cpu, atol=1e-12)
+
+
+@ways
+def test_a_state_depends_on_its_own_and_earlier_steps_alone(way):
+    layer, x = layer_of(), sequences(3, 5, 4, 2)
+    later = x.clone()
+    later[:, 3:] += 1.0
+    before, after = way(layer, x).detach(), way(layer, later).detach()
+    assert_array_equal(after[:, :3], before[:, :3])
+    assert (after[:, 3:] != before[:, 3:]).all()
+
+
+@ways
+def test_the_given_sequences_are_not_changed(way):
+    x = sequences(3, 4, 6, 2)
+    kept = x.clone()
+    way(layer_of(), x).sum().backward()
+    assert_array_equal(x, kept)
+
+
+@pytest.mark.parametrize("name", ["weight", "recurrent", "bias"])
+def test_a_layer_starts_from_the_law_of_torchs_lstm(name):
+    torch.manual_seed(0)
+    bound = 1 / math.sqrt(16)
+    values = getattr(StackedLSTM(20, 16, 16), name).detach().flatten()
+    twin = getattr(nn.LSTM(16, 16), {"weight": "weight_ih_l0", "recurrent": "weight_hh_l0", "bias": "bias_ih_l0"}[name])
+    for sample in (values, twin.detach().flatten()):
+        assert kstest(sample, uniform(-bound, 2 * bound).cdf).pvalue > 1e-4
+
+
+# The team ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_network_of_the_paper_has_two_layers_of_128_units_and_a_linear_head():
+    team = LSTM().build(1, (24,), 2)
+    assert isinstance(team, LSTMTeam)
+    assert [tuple(layer.weight.shape) for layer in team.layers] == [(1, 512, 1), (1, 512, 128)]
+    assert [tuple(layer.recurrent.shape) for layer in team.layers] == [(1, 512, 128)] * 2
+    assert tuple(team.head.weight.shape) == (1, 128, 2)
+
+
+@pytest.mark.parametrize("n_beside", [0, 3])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_a_team_is_torchs_layers_a_head_a_shortcut_of_the_window_and_a_map_of_the_rest(layers, n_beside):
+    team = shaken(build(layers=layers, n_beside=n_beside)).eval()
+    x = rows_for(team)
+    for m in range(3):
+        states = x[m, :, :8].reshape(7, 4, 2).transpose(0, 1)  # step by step, channel within step
+        for layer in team.layers:
+            states = lstm_of(layer, m)(states)[0]
+        expected = states[-1] @ team.head.weight[m] + team.head.bias[m]
+        expected = expected + x[m, :, :8] @ team.shortcut.weight[m] + team.shortcut.bias[m]
+        if n_beside:
+            expected = expected + x[m, :, 8:] @ team.beside.weight[m] + team.beside.bias[m]
+        assert_allclose(team(x)[m].detach(), expected.detach(), atol=1e-12)
+
+
+def test_a_row_is_flat_step_by_step_with_the_channels_of_a_step_together():
+    team = build(n_members=1, steps=3, channels=2, n_beside=1)
+    sequence = team.sequence_of(torch.tensor([[[1.0, 10.0, 2.0, 20.0, 3.0, 30.0, 99.0]]]))
+    assert_array_equal(sequence, [[[[1, 10]], [[2, 20]], [[3, 30]]]])  # (member, step, batch, channel)
+
+
+def test_a_row_that_is_all_window_has_no_map_of_what_stands_beside():
+    assert build().beside is None
+    assert not any(name.startswith("beside") for name, _ in build().named_parameters())
+
+
+@given(seed=st.integers(0, 2**16), shortcut=st.booleans(), n_outputs=st.integers(1, 3))
+def test_what_stands_beside_adds_the_same_to_any_window(seed, shortcut, n_outputs):
+    team = build(n_outputs=n_outputs, n_beside=3, shortcut=shortcut, seed=seed).eval()
+    x, change = rows_for(team, seed=seed), sequences(3, 1, 3, seed=seed + 1)
+    moved = x.clone()
+    moved[..., 8:] += change
+    added = (team(moved) - team(x)).detach()
+    assert_allclose(added, (change @ team.beside.weight).detach().expand(-1, 7, -1), atol=1e-12)
+
+
+def test_the_map_of_what_stands_beside_starts_with_something_to_say_and_learns():
+    team = build(n_beside=3)
+    assert (team.beside.weight != 0).all()
+    team(rows_for(team)).sum().backward()
+    assert (team.beside.weight.grad != 0).all()
+    assert (team.beside.bias.grad != 0).all()
+
+
+def test_a_window_of_one_step_has_no_use_for_recurrent_weights():
+    team = build(steps=1).eval()
+    x = rows_for(team)
+    before = team(x).detach()
+    team(x).sum().backward()
+    for layer in team.layers:
+        assert_array_equal(layer.recurrent.grad, torch.zeros_like(layer.recurrent))
+        with torch.no_grad():
+            layer.recurrent += 1.0
+    assert_array_equal(team(x).detach(), before)
+
+
+def test_the_shortcut_starts_at_zero_and_learns():
+    with_it, without = build().eval(), build(shortcut=False).eval()
+    x = rows_for(with_it)
+    assert_array_equal(with_it(x).detach(), without(x).detach())
+    assert without.shortcut is None
+    with_it(x).sum().backward()
+    assert (with_it.shortcut.weight.grad != 0).all()
+
+
+def test_what_one_member_sees_or_weighs_does_not_change_the_others_by_a_bit():
+    team = shaken(build(n_beside=1)).float().eval()
+    x = rows_for(team).float()
+    before = team(x).detach()
+    changed = x.clone()
+    changed[0] += 1
+    with torch.no_grad():
+        for parameter in team.parameters():
+            parameter[2] *= 1.5
+    after = team(changed).detach()
+    assert_array_equal(after[1], before[1])
+    assert (after[[0, 2]] != before[[0, 2]]).all()
+
+
+def test_a_members_loss_has_gradients_for_that_member_alone():
+    team = build(n_beside=1)
+    team(rows_for(team))[1].square().sum().backward()
+    for parameter in team.parameters():
+        assert_array_equal(parameter.grad[[0, 2]], torch.zeros_like(parameter[[0, 2]]))
+        assert (parameter.grad[1] != 0).any()
+
+
+def test_a_row_is_predicted_the_same_in_any_company():
+    team = shaken(build(n_beside=1)).eval()
+    x, some = rows_for(team, n=20), [3, 17, 4]
+    assert_allclose(team(x[:, some]).detach(), team(x)[:, some].detach(), atol=1e-12)
+
+
+def test_a_state_can_be_taken_from_some_members_and_given_to_others():
+    team, other = build(seed=0), build(seed=1)
+    x = rows_for(team)[:1].expand(3, -1, -1)
+    given, before = team(x).detach(), other(x).detach()
+    other.set_state_of([2, 0], team.state_of([0, 1]))
+    said = other(x).detach()
+    assert_allclose(said, torch.stack([given[1], before[1], given[0]]), atol=1e-12)
+
+
+def test_a_state_is_a_copy():
+    team = build()
+    state = team.state_of(slice(None))
+    assert set(state) == {name for name, _ in team.named_parameters()}
+    with torch.no_grad():
+        for parameter in team.parameters():
+            parameter += 1.0
+    assert all((state[name] != parameter.detach()).all() for name, parameter in team.named_parameters())
+
+
+# Dropout -------------------------------------------------------------------------------------------------------------
+
+
+def shares_passed_on(team, x):
+    """What follows each layer hears of every state, over what the layer said: 0 of a silent unit."""
+    said, heard = [], []
+    hooks = [layer.register_forward_hook(lambda _, __, states: said.append(states)) for layer in team.layers]
+    hooks += [layer.register_forward_pre_hook(lambda _, given: heard.append(given[0])) for layer in team.layers[1:]]
+    hooks.append(team.head.register_forward_pre_hook(lambda _, given: heard.append(given[0])))
+    with torch.no_grad():
+        team(x)
+    for hook in hooks:
+        hook.remove()
+    return [
+        heard_of / (states if heard_of.ndim == 4 else states[:, -1])
+        for heard_of, states in zip(heard, said, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_in_training_a_share_of_the_units_is_silenced_after_every_layer(rate):
+    team = build(hidden=40, dropout=rate).train()
+    torch.manual_seed(3)
+    for shares in shares_passed_on(team, rows_for(team, n=100)):
+        silent = shares == 0
+        assert_allclose(shares[~silent], torch.full_like(shares[~silent], 1 / (1 - rate)), rtol=1e-12)
+        n = 3 * 100 * 40  # members, rows, units; steps share
+        assert abs(silent.double().mean() - rate) < 4 * math.sqrt(rate * (1 - rate) / n)
+
+
+def test_a_rows_silenced_units_are_the_same_at_every_step_and_others_in_another_row():
+    team = build(hidden=40, dropout=0.5).train()
+    to_second_layer, _ = shares_passed_on(team, rows_for(team))
+    silent = to_second_layer == 0  # (member, step, batch, unit)
+    assert_array_equal(silent, silent[:, :1].expand_as(silent))
+    assert len(silent[:, 0].flatten(end_dim=1).unique(dim=0)) == 3 * 7
+
+
+def test_in_training_what_stands_beside_and_the_window_reach_the_output_unsilenced():
+    """With a head that hears nothing, dropout has nothing to silence."""
+    team = shaken(build(n_beside=3, dropout=0.9)).train()
+    with torch.no_grad():
+        team.head.weight.zero_()
+    x = rows_for(team)
+    assert_array_equal(team(x).detach(), team.eval()(x).detach())
+
+
+def test_outside_training_nobody_is_silenced():
+    silenced, plain = build(dropout=0.9).eval(), build(dropout=0.0)
+    x = rows_for(plain)
+    assert_array_equal(silenced(x).detach(), plain.eval()(x).detach())
+    assert_array_equal(plain.train()(x).detach(), plain.eval()(x).detach())
+
+
+def test_dropout_draws_from_the_seed():
+    team = build(dropout=0.5).train()
+    x, outputs = rows_for(team), []
+    for seed in (7, 7, 8):
+        torch.manual_seed(seed)
+        outputs.append(team(x).detach())
+    assert_array_equal(outputs[0], outputs[1])
+    assert (outputs[0] != outputs[2]).any()
+
+
+# The recipe ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["hidden", "layers", "steps", "channels"])
+@pytest.mark.parametrize("wrong", [0, -3, True], ids=repr)
+def test_sizes_that_make_no_network_are_refused(name, wrong):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, got {wrong!r}"):
+        LSTM(**{name: wrong})
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0, math.nan])
+def test_a_dropout_outside_zero_to_one_is_refused(dropout):
+    with pytest.raises(ValueError, match=r"dropout must lie in \[0, 1\)"):
+        LSTM(dropout=dropout)
+
+
+def test_rows_shorter_than_the_window_are_refused_with_the_way_out():
+    with pytest.raises(ValueError, match=r"window of 24 steps and 2 channels, 48 numbers, got 47; set steps and"):
+        LSTM(channels=2).build(1, (47,), 1)
+
+
+def test_the_recipe_is_a_network_and_compares_by_its_numbers():
+    assert isinstance(LSTM(), Network)
+    assert LSTM(hidden=3) == LSTM(hidden=3)
+    assert LSTM(hidden=3) != LSTM(hidden=3, shortcut=False)
+
+
+def test_the_weight_of_a_row_by_hand():
+    """Four gates of 128 units at 24 steps, over the 64 numbers that an MLP holds for an input."""
+    assert LSTM().build(1, (24,), 1).weight_of_row(24) == 24 * 128 * 4 // 64
+    assert LSTM(hidden=1, steps=1).build(1, (1,), 1).weight_of_row(1) == 1
+
+
+def test_operations_by_hand():
+    """Each step, four gates of 3 units: 2 channels and 3 states enter the first layer, 3 and 3 the second."""
+    assert LSTM(hidden=3, layers=2, steps=5, channels=2).operations_per_row(10) == 5 * 4 * 3 * (2 + 3 + 3 + 3)
