@@ -185,7 +185,7 @@ def test_it_learns_each_target_in_its_own_unit(kind):
 @pytest.mark.parametrize("calibration", ["split", None])
 def test_groups_are_held_out_whole(kind, calibration):
     model = unfitted(kind, 0.5, members=3, calibration=calibration, validation_size=0.3)
-    prepared = model._prepare(X, ONE, GROUPS)
+    prepared = model._prepare(X, ONE, GROUPS, [])
     kept = prepared.ranked[0]
     assert len(kept) == (0 if calibration is None else 20)  # a fifth of 18 groups, rounded up, of 5 rows each
     own = np.delete(GROUPS, kept)
@@ -200,7 +200,7 @@ def test_groups_are_held_out_whole(kind, calibration):
 
 def test_rows_kept_for_the_ranks_touch_nothing_else():
     model = unfitted(HeteroscedasticRegressor, 0.5, calibration="split")
-    kept = model._prepare(X, ONE, None).ranked[0]
+    kept = model._prepare(X, ONE, None, []).ranked[0]
     spoiled = X.copy()
     spoiled[kept] *= 3
     one, other = (fitted(HeteroscedasticRegressor, 0.5, x=x, calibration="split") for x in (X, spoiled))
@@ -355,14 +355,14 @@ def test_a_network_may_be_a_function_of_the_users(kind):
 # Bad input -----------------------------------------------------------------------------------------------------------
 
 
-NOT_MLP = ["function", "module", "number", "team"]
+NOT_LAYERED = ["function", "module", "number", "team"]
 
 
 @pytest.mark.parametrize("kind", SAMPLED)
-@pytest.mark.parametrize("network", [nn.Linear, nn.Linear(3, 2), 7, SMALL.build(1, (3,), 2)], ids=NOT_MLP)
-def test_only_an_mlp_can_be_made_random(kind, network):
+@pytest.mark.parametrize("network", [nn.Linear, nn.Linear(3, 2), 7, SMALL.build(1, (3,), 2)], ids=NOT_LAYERED)
+def test_only_an_mlp_or_an_lstm_can_be_made_random(kind, network):
     model = unfitted(kind).set_params(network=network)
-    with pytest.raises(ValueError, match=r"network must be an MLP\(\.\.\.\), whose layers are made random here, got"):
+    with pytest.raises(ValueError, match=r"an MLP\(\.\.\.\) or an LSTM\(\.\.\.\), whose layers are made random"):
         model.fit(X, ONE)
     assert_unfitted(model)
 

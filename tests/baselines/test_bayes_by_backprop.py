@@ -11,11 +11,12 @@ from torch.nn.functional import softplus
 
 from coverwell import MLP
 from coverwell.baselines import BayesByBackpropRegressor
-from coverwell.baselines.bayes_by_backprop import START, BayesMLP, normal_kl
+from coverwell.baselines.bayes_by_backprop import START, BayesLSTM, BayesMLP, normal_kl
 from coverwell.baselines.laws import NormalLaw
 from coverwell.baselines.voices import VoiceTraining
 from coverwell.ensemble import learner_of
 from coverwell.folds import Job, stack_jobs
+from coverwell.networks.lstm import LSTM
 
 LINEAR = MLP(hidden=1, layers=1, bins=0)
 CPU = torch.device("cpu")
@@ -213,6 +214,59 @@ def test_with_nothing_to_learn_but_the_prior_the_posterior_is_the_prior():
         assert_allclose(getattr(team.layers[0], part), 0.0 * getattr(team.layers[0], part), atol=0.01 * prior_sd)
         sds = softplus(getattr(team.spreads[0], part))
         assert_allclose(sds, torch.full_like(sds, prior_sd), rtol=0.01)
+
+
+# The team on an LSTM -------------------------------------------------------------------------------------------------
+
+
+def lstm_team_of(n_members=2, *, kl_weight=1.0):
+    """A team whose standard deviations all differ, and are large enough to matter."""
+    torch.manual_seed(0)
+    recipe = BayesLSTM(LSTM(hidden=5, layers=2, steps=3), prior_scale=0.7, kl_weight=kl_weight)
+    team = recipe.build(n_members, (4,), 2).double()
+    for spread in team.spreads.parameters():
+        torch.nn.init.uniform_(spread, -2.0, 0.0)
+    return team.requires_grad_(False)
+
+
+# Three steps of one channel, and one number beside them.
+INPUTS = {
+    "layers.0.weight": 1,
+    "layers.0.recurrent": 5,
+    "layers.1.weight": 5,
+    "layers.1.recurrent": 5,
+    "head.weight": 5,
+    "beside.weight": 1,
+    "shortcut.weight": 3,
+}
+
+
+def test_the_penalty_of_an_lstm_is_the_sum_over_all_weights_times_its_weight():
+    team = lstm_team_of(kl_weight=0.4)
+    spreads = dict(team.spreads.named_parameters())
+    for member in range(2):
+        expected = 0.0
+        for name, mean in team.weights():
+            prior_sd = torch.full_like(mean[member], 0.7 / math.sqrt(INPUTS.get(name, 1)))
+            law = Normal(mean[member], softplus(spreads[name][member]))
+            expected += kl_divergence(law, Normal(torch.zeros_like(prior_sd), prior_sd)).sum().item()
+        assert team.penalty()[member].item() == pytest.approx(0.4 * expected)
+
+
+def test_at_the_start_every_spread_of_an_lstm_is_a_small_share_of_the_priors():
+    team = BayesLSTM(LSTM(hidden=5, layers=2, steps=3), prior_scale=0.7, kl_weight=1.0).build(1, (4,), 2)
+    for name, spread in team.spreads.named_parameters():
+        share = softplus(spread.detach()) / (0.7 / math.sqrt(INPUTS.get(name, 1)))
+        assert_allclose(share, torch.full_like(share, START), rtol=1e-5)
+
+
+def test_sampled_weights_of_an_lstm_have_the_learned_means_and_spreads():
+    n, team = 4000, lstm_team_of(1)
+    samples, spreads = dict(team.sample(n, generator()).named_parameters()), dict(team.spreads.named_parameters())
+    for name, mean in team.weights():
+        sd = softplus(spreads[name][0])
+        assert ((samples[name].mean(dim=0) - mean[0]).abs() < 4.8 * sd / math.sqrt(n)).all()
+        assert_allclose(samples[name].std(dim=0), sd, rtol=4.8 / math.sqrt(2 * n))
 
 
 # The regressor -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coverwell import MLP
 from coverwell.baselines import ConcreteDropoutRegressor
-from coverwell.baselines.concrete_dropout import TEMPERATURE, ConcreteMLP, silence
+from coverwell.baselines.concrete_dropout import TEMPERATURE, ConcreteLSTM, ConcreteMLP, entropy, silence
+from coverwell.baselines.random_lstm import Draws, silenced_places
+from coverwell.networks.lstm import LSTM
 
 logits = st.floats(-8, 8)
 uniforms = st.floats(0, 1)
@@ -184,6 +186,82 @@ def test_in_training_other_units_are_silent_in_every_row_and_pass():
     first, second = team(x), team(x)
     assert len(first[0].unique(dim=0)) == 5
     assert (first != second).all()
+
+
+# The team on an LSTM -------------------------------------------------------------------------------------------------
+
+
+def lstm_team_of(n_members=2, *, hidden=12, length_scale=0.3, dropout=0.2):
+    torch.manual_seed(0)
+    recipe = ConcreteLSTM(LSTM(hidden=hidden, layers=2, dropout=dropout, steps=3), length_scale)
+    return recipe.build(n_members, (4,), 2).double()
+
+
+def test_the_entropy_of_a_coin_toss_by_hand():
+    assert entropy(tensor(0.5)).item() == pytest.approx(math.log(2))
+    assert entropy(tensor(0.2)).item() == pytest.approx(0.2 * math.log(5) + 0.8 * math.log(1.25))
+
+
+def test_rates_of_an_lstm_start_at_its_dropout_one_for_every_place():
+    assert_allclose(lstm_team_of().rates.detach(), np.full((2, 4), 0.2))
+
+
+def test_the_regulariser_of_an_lstm_by_hand():
+    """As for an MLP; the numbers of the row, 3 steps and 1 beside, have no rate."""
+    rates = [[0.1, 0.3, 0.5, 0.7], [0.2, 0.4, 0.6, 0.9]]
+    team = with_rates(lstm_team_of(), rates).requires_grad_(False)
+    places = ["layers.0.recurrent", "layers.1.weight", "layers.1.recurrent", "head.weight"]
+    for member in range(2):
+        share = dict(zip(places, rates[member], strict=True))
+        expected = 0.0
+        for name, weight in team.weights():
+            expected += 0.3**2 / 2 * float((weight[member] ** 2).sum()) / (1 - share.get(name, 0.0))
+        expected += sum(12 * (p * math.log(p) + (1 - p) * math.log(1 - p)) for p in rates[member])
+        assert team.penalty()[member].item() == pytest.approx(expected)
+
+
+def test_samples_of_an_lstm_silence_a_share_equal_to_the_rate_of_the_place_and_member():
+    rates, n_samples = [[0.1, 0.3, 0.5, 0.7], [0.2, 0.4, 0.6, 0.8]], 600
+    team = with_rates(lstm_team_of(), rates)
+    samples = dict(team.sample(n_samples, generator()).named_parameters())
+    for place, name in enumerate(silenced_places(team.lstm)):
+        silent = (samples[name] == 0).all(dim=2 if name == "head.weight" else 1).double().unflatten(0, (2, n_samples))
+        for member in range(2):
+            p, n = rates[member][place], silent[member].numel()
+            assert abs(silent[member].mean() - p) < 4 * math.sqrt(p * (1 - p) / n)
+
+
+def test_in_training_an_lstms_units_are_silenced_by_the_relaxation_and_in_samples_by_a_coin_toss():
+    team, units = lstm_team_of(), torch.zeros(2, 1, 12, dtype=torch.float64)
+    rate = team.rates[:, 1, None, None]
+    torch.manual_seed(4)
+    relaxed = team.silence(rate, Draws(), units)
+    torch.manual_seed(4)
+    uniform = torch.rand(2, 1, 12, dtype=torch.float64)
+    assert_allclose(relaxed.detach(), silence(tensor(0.2).logit(), uniform, TEMPERATURE), rtol=1e-6)
+    assert set(team.silence(rate, Draws(20, generator()), units).unique().tolist()) == {0.0, 1.0}
+
+
+def test_the_gradient_of_an_lstms_rates_is_the_slope_of_the_loss_for_the_same_draws():
+    team = lstm_team_of(1).train()
+    x = torch.randn(1, 30, 4, generator=generator(1), dtype=torch.float64)
+
+    def loss():
+        torch.manual_seed(5)
+        return team(x).square().mean() + 0.01 * team.penalty().sum()
+
+    loss().backward()
+    slope, step = team.rate_logit.grad.clone(), 1e-6
+    assert (slope != 0).all()
+    for place in range(4):
+        ends = []
+        for side in (step, -step):
+            with torch.no_grad():
+                team.rate_logit[0, place] += side
+            ends.append(loss().item())
+            with torch.no_grad():
+                team.rate_logit[0, place] -= side
+        assert slope[0, place].item() == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4, abs=1e-8)
 
 
 # The regressor -------------------------------------------------------------------------------------------------------

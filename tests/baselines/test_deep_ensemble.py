@@ -82,7 +82,7 @@ def test_members_agree_more_where_there_are_rows_than_where_there_are_none():
 
 
 def test_each_member_holds_out_rows_of_its_own():
-    prepared = DeepEnsembleRegressor(members=4, validation_size=0.25, random_state=0)._prepare(X, Y, None)
+    prepared = DeepEnsembleRegressor(members=4, validation_size=0.25, random_state=0)._prepare(X, Y, None, [])
     trains, speaks = prepared.jobs[0].trains, prepared.jobs[0].speaks
     assert trains.shape == (4, 200)
     assert_array_equal(speaks.sum(dim=1), [50] * 4)

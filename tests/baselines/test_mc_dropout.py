@@ -7,7 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coverwell import MLP
 from coverwell.baselines import MCDropoutRegressor, voices
-from coverwell.baselines.mc_dropout import DropoutMLP
+from coverwell.baselines.mc_dropout import DropoutLSTM, DropoutMLP
+from coverwell.networks.lstm import LSTM
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(80, 3))
@@ -101,12 +102,95 @@ def test_the_penalty_by_hand():
         assert team.penalty()[member].item() == pytest.approx(expected)
 
 
+# The team on an LSTM -------------------------------------------------------------------------------------------------
+
+
+def lstm_team_of(n_members=2, *, dropout=0.5, hidden=12, layers=2, length_scale=0.1):
+    torch.manual_seed(0)
+    recipe = DropoutLSTM(LSTM(hidden=hidden, layers=layers, dropout=dropout, steps=3), length_scale)
+    return recipe.build(n_members, (4,), 2).double().eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.2])
+def test_a_sampled_lstm_silences_a_share_of_hidden_units_and_lets_the_others_speak_up(rate):
+    team, n = lstm_team_of(1, dropout=rate), 500
+    samples = dict(team.sample(n, generator()).named_parameters())
+    for name, weight in team.weights():
+        gain = samples[name] / weight
+        if "recurrent" in name or name == "layers.1.weight":
+            gain = gain[:, 0]  # (sample, input): the same for all gates
+            assert_allclose(samples[name], weight * gain[:, None], rtol=1e-10)
+        elif name == "head.weight":
+            gain = gain[..., 0]
+            assert_allclose(samples[name], weight * gain[..., None], rtol=1e-10)
+        else:  # of numbers of the row, and biases
+            assert_array_equal(samples[name], weight.expand(n, -1, -1))
+            continue
+        silent = (gain == 0).double()
+        assert_allclose(gain[gain != 0], np.full(int((gain != 0).sum()), 1 / (1 - rate)), rtol=1e-10)
+        assert abs(silent.mean() - rate) < 4 * math.sqrt(rate * (1 - rate) / silent.numel())
+        assert ((silent.mean(dim=0) - rate).abs() < 4.5 * math.sqrt(rate * (1 - rate) / n)).all()
+
+
+def test_an_lstms_recurrent_units_and_those_that_it_passes_on_are_silenced_apart():
+    n = 4000
+    samples = lstm_team_of(1, hidden=2).sample(n, generator())
+    back = samples.layers[0].recurrent[:, 0, 0] == 0
+    up = samples.layers[1].weight[:, 0, 0] == 0
+    assert abs((back & up).double().mean() - 0.25) < 4 * math.sqrt(0.25 * 0.75 / n)
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.2])
+def test_in_training_a_rows_silent_units_of_an_lstm_are_the_same_at_every_step(rate):
+    team, said, heard = lstm_team_of(3, dropout=rate).train(), [], []
+    lower, upper = team.means.layers
+    lower.register_forward_hook(lambda _, __, states: said.append(states))
+    upper.register_forward_pre_hook(lambda _, given: heard.append(given[0]))
+    torch.manual_seed(3)
+    team(torch.randn(3, 100, 4, dtype=torch.float64))
+    loudness = heard[0] / said[0]  # (member, step, batch, unit)
+    assert_allclose(loudness, loudness[:, :1].expand_as(loudness), rtol=1e-12)
+    silent = loudness[:, 0] == 0
+    assert_allclose(loudness[:, 0][~silent], np.full(int((~silent).sum()), 1 / (1 - rate)), rtol=1e-12)
+    assert abs(silent.double().mean() - rate) < 4 * math.sqrt(rate * (1 - rate) / silent.numel())
+
+
+def test_training_and_samples_of_an_lstm_have_the_same_law():
+    """The mean and the spread of the outputs for one row, over 3000 batches and over 3000 samples."""
+    n = 3000
+    team = lstm_team_of(1)
+    row = torch.randn(1, 1, 4, generator=generator(1), dtype=torch.float64)
+    sampled = team.sample(n, generator())(row.expand(n, -1, -1))[:, 0]
+    many = DropoutLSTM(team.lstm, 0.1).build(n, (4,), 2).double().train()  # a member draws by itself
+    many.load_state_dict({name: value.expand(n, -1, -1) for name, value in team.state_dict().items()})
+    torch.manual_seed(2)
+    trained = many(row.expand(n, -1, -1))[:, 0].detach()
+    error = sampled.std(dim=0) * math.sqrt(2 / n)
+    assert ((sampled.mean(dim=0) - trained.mean(dim=0)).abs() < 4.5 * error).all()
+    assert_allclose(sampled.std(dim=0), trained.std(dim=0), rtol=0.11)  # 6 errors of 1 / sqrt(2 n), twice
+
+
+def test_the_penalty_of_an_lstm_by_hand():
+    """One unit, one output, one number beside three steps; all weights are 1, and 0 those of the shortcut.
+
+    5 weights of the row, 4 of a step and 1 of the number beside, and 6 biases count as they are; 4 recurrent ones and 1
+    of the head speak in a quarter of the draws, then as 4 each.
+    """
+    recipe = DropoutLSTM(LSTM(hidden=1, layers=1, dropout=0.75, steps=3), length_scale=0.3)
+    team = recipe.build(1, (4,), 1).requires_grad_(False)
+    for name, weight in team.weights():
+        weight.fill_(0.0 if name.startswith("shortcut") else 1.0)
+    assert team.penalty().item() == pytest.approx(0.5 * 0.3**2 * (5 + 6 + (4 + 1) * 0.25 * 4**2))
+
+
 # The regressor -------------------------------------------------------------------------------------------------------
 
 
 def test_a_network_that_silences_nobody_is_refused():
     with pytest.raises(ValueError, match="must have a dropout above 0 to be sampled by"):
         fitted(network=MLP(hidden=16, layers=2, dropout=0.0))
+    with pytest.raises(ValueError, match="must have a dropout above 0 to be sampled by"):
+        fitted(network=LSTM(hidden=16, steps=3))
 
 
 def test_by_default_half_of_the_units_are_silenced():

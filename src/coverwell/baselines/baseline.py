@@ -18,12 +18,13 @@ from coverwell.baselines.voices import EPOCHS_PER_ROUND, TrainedVoices, Voices, 
 from coverwell.estimator import Groups, IntervalRegressor, auto_batch_size, check_count, check_number, check_share
 from coverwell.held_out import Stretch
 from coverwell.intervals import PredictionInterval
+from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network, Team, network_from
 from coverwell.preparation import Plan, Prepared
 from coverwell.training import device_from
 
-__all__ = ["BaselineRegressor", "MixtureRegressor", "SampledRegressor", "mlp_from"]
+__all__ = ["BaselineRegressor", "MixtureRegressor", "SampledRegressor", "mlp_or_lstm"]
 
 Array = NDArray[np.float64]
 
@@ -214,13 +215,15 @@ class SampledRegressor(MixtureRegressor):
     def _check_choices(self) -> None:
         super()._check_choices()
         check_count("n_samples", self.n_samples)
-        mlp_from(self.network, self.NETWORK)
+        mlp_or_lstm(self.network, self.NETWORK)
 
 
-def mlp_from(choice: Any, default: MLP) -> MLP:
-    """The MLP that is asked for; a network of another kind has no layers that could be made random."""
+def mlp_or_lstm(choice: Any, default: MLP) -> MLP | LSTM:
+    """The network that is asked for; one of another kind has no layers that could be made random."""
     if choice is None:
         return default
-    if not isinstance(choice, MLP):
-        raise ValueError(f"network must be an MLP(...), whose layers are made random here, got {choice!r}")
+    if not isinstance(choice, MLP | LSTM):
+        raise ValueError(
+            f"network must be an MLP(...) or an LSTM(...), whose layers are made random here, got {choice!r}"
+        )
     return choice

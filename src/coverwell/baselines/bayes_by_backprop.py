@@ -11,13 +11,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coverwell.baselines.baseline import SampledRegressor, mlp_from
+from coverwell.baselines.baseline import SampledRegressor, mlp_or_lstm
+from coverwell.baselines.random_lstm import Draws, RandomLSTMTeam, inputs_of
 from coverwell.baselines.random_team import fixed_team, repeated
 from coverwell.estimator import check_number
 from coverwell.losses import PerMember
+from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP, MLPTeam, StackedLinear
+from coverwell.networks.team import State
 
-__all__ = ["BayesByBackpropRegressor", "BayesMLP", "BayesTeam", "normal_kl"]
+__all__ = ["BayesByBackpropRegressor", "BayesLSTM", "BayesLSTMTeam", "BayesMLP", "BayesTeam", "normal_kl"]
 
 # The standard deviation at the start, over the prior's: small, or nothing is learned through the noise.
 START = 0.05
@@ -44,8 +47,8 @@ class BayesTeam(MLPTeam):
         )
         for linear, spread in zip(self.layers, self._spreads, strict=True):
             weight_sd, bias_sd = self._prior_sds(linear)
-            nn.init.constant_(spread.weight, math.log(math.expm1(START * weight_sd)))  # softplus gives the share back
-            nn.init.constant_(spread.bias, math.log(math.expm1(START * bias_sd)))
+            nn.init.constant_(spread.weight, _spread_at_start(weight_sd))
+            nn.init.constant_(spread.bias, _spread_at_start(bias_sd))
 
     @property
     def _spreads(self) -> list[StackedLinear]:
@@ -97,6 +100,11 @@ class BayesTeam(MLPTeam):
         return fixed_team(self, layers)
 
 
+def _spread_at_start(prior_sd: float) -> float:
+    """What a softplus turns into a small share of the prior's standard deviation."""
+    return math.log(math.expm1(START * prior_sd))
+
+
 def _drawn(mean: Tensor, sd: Tensor, n_samples: int, generator: torch.Generator) -> Tensor:
     mean, sd = repeated(mean, n_samples), repeated(sd, n_samples)
     # Drawn on the CPU: the same networks on every device.
@@ -115,6 +123,49 @@ class BayesMLP:
         return BayesTeam(self, n_members, input_shape[0], n_outputs)
 
 
+class BayesLSTMTeam(RandomLSTMTeam):
+    """An LSTM team with a normal law over every weight and bias (Fortunato, Blundell and Vinyals 2017).
+
+    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
+    """
+
+    def __init__(self, network: BayesLSTM, n_members: int, n_features: int, n_outputs: int) -> None:
+        super().__init__(network, network.lstm, n_members, n_features, n_outputs)
+        self.network = network
+        self.spreads = self._plain_team(n_members)  # a softplus turns them into standard deviations
+        for name, spread in self.spreads.named_parameters():
+            nn.init.constant_(spread, _spread_at_start(self._prior_sd(name, spread)))
+
+    def _prior_sd(self, name: str, weight: Tensor) -> float:
+        """As for an MLP; what enters a layer and what returns to it count apart."""
+        n_inputs = 1 if name.endswith("bias") else inputs_of(name, weight)[0].numel()
+        return self.network.prior_scale / math.sqrt(n_inputs)
+
+    def drawn(self, draws: Draws) -> State:
+        laws = zip(self.weights(), self.spreads.parameters(), strict=True)
+        return {name: draws.of(mean) + draws.of(softplus(spread)) * draws.normal(mean) for (name, mean), spread in laws}
+
+    def penalty(self) -> PerMember:
+        """The KL divergence from the prior, times its weight."""
+        divergences = [
+            normal_kl(mean, softplus(spread), self._prior_sd(name, mean)).sum(dim=(1, 2))
+            for (name, mean), spread in zip(self.weights(), self.spreads.parameters(), strict=True)
+        ]
+        return self.network.kl_weight * torch.stack(divergences).sum(dim=0)
+
+
+@dataclass(frozen=True)
+class BayesLSTM:
+    """Recipe of an LSTM with a normal law over every weight."""
+
+    lstm: LSTM
+    prior_scale: float
+    kl_weight: float
+
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> BayesLSTMTeam:
+        return BayesLSTMTeam(self, n_members, input_shape[0], n_outputs)
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class BayesByBackpropRegressor(SampledRegressor):
     """A Bayesian neural network with a normal law over every weight, and a noise that depends on the row.
@@ -122,7 +173,7 @@ class BayesByBackpropRegressor(SampledRegressor):
     Parameters
     ----------
     coverage : float or sequence of float, default=0.9
-    network : MLP, optional
+    network : MLP or LSTM, optional
         Its `dropout` is not used.
     n_samples : int, default=50
         How many networks are sampled for a prediction.
@@ -156,5 +207,8 @@ random_state, verbose
         check_number("prior_scale", self.prior_scale, above=0.0)
         check_number("kl_weight", self.kl_weight, least=0.0)
 
-    def _network(self) -> BayesMLP:
-        return BayesMLP(mlp_from(self.network, self.NETWORK), self.prior_scale, self.kl_weight)
+    def _network(self) -> BayesMLP | BayesLSTM:
+        network = mlp_or_lstm(self.network, self.NETWORK)
+        if isinstance(network, LSTM):
+            return BayesLSTM(network, self.prior_scale, self.kl_weight)
+        return BayesMLP(network, self.prior_scale, self.kl_weight)

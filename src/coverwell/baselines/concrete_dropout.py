@@ -12,13 +12,23 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.baselines.baseline import SampledRegressor, mlp_from
+from coverwell.baselines.baseline import SampledRegressor, mlp_or_lstm
+from coverwell.baselines.random_lstm import Draws, SilencedLSTMTeam, silenced_places
 from coverwell.baselines.random_team import fixed_team, repeated, speaking
 from coverwell.estimator import check_number
 from coverwell.losses import PerMember
+from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP, MLPTeam
 
-__all__ = ["ConcreteDropoutRegressor", "ConcreteMLP", "ConcreteTeam", "silence"]
+__all__ = [
+    "ConcreteDropoutRegressor",
+    "ConcreteLSTM",
+    "ConcreteLSTMTeam",
+    "ConcreteMLP",
+    "ConcreteTeam",
+    "entropy",
+    "silence",
+]
 
 # Of the relaxation; the published value. Near zero it is a coin toss, whose gradient is lost.
 TEMPERATURE = 0.1
@@ -32,6 +42,11 @@ def silence(logit: Tensor, uniform: Tensor, temperature: float) -> Tensor:
     return torch.sigmoid((logit + uniform.logit()) / temperature)
 
 
+def entropy(rate: Tensor) -> Tensor:
+    """The uncertainty of a coin toss, in nats."""
+    return -rate * rate.log() - (1 - rate) * torch.log1p(-rate)
+
+
 class ConcreteTeam(MLPTeam):
     """An MLP team that silences the inputs of every layer, each layer with a rate of its own that is learned.
 
@@ -41,8 +56,7 @@ class ConcreteTeam(MLPTeam):
     def __init__(self, network: ConcreteMLP, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__(network.mlp, n_members, n_features, n_outputs)
         self.recipe = self.network = network
-        start = math.log(network.mlp.dropout / (1 - network.mlp.dropout))
-        self.rate_logit = nn.Parameter(torch.full((n_members, len(self.layers)), start))
+        self.rate_logit = nn.Parameter(torch.full((n_members, len(self.layers)), _logit(network.mlp.dropout)))
 
     @property
     def rates(self) -> Float[Tensor, "member layer"]:
@@ -68,8 +82,7 @@ class ConcreteTeam(MLPTeam):
         for place, linear in enumerate(self.layers):
             rate, n_inputs = rates[:, place], linear.weight.shape[1]
             squares = linear.weight.square().sum(dim=(1, 2)) / (1 - rate) + linear.bias.square().sum(dim=(1, 2))
-            entropy = -rate * rate.log() - (1 - rate) * torch.log1p(-rate)
-            total = total + 0.5 * self.network.length_scale**2 * squares - n_inputs * entropy
+            total = total + 0.5 * self.network.length_scale**2 * squares - n_inputs * entropy(rate)
         return total
 
     @torch.no_grad()
@@ -83,6 +96,10 @@ class ConcreteTeam(MLPTeam):
         return fixed_team(self, layers)
 
 
+def _logit(share: float) -> float:
+    return math.log(share / (1 - share))
+
+
 @dataclass(frozen=True)
 class ConcreteMLP:
     """Recipe of an MLP with learned dropout rates, which start at the MLP's own."""
@@ -94,6 +111,45 @@ class ConcreteMLP:
         return ConcreteTeam(self, n_members, input_shape[0], n_outputs)
 
 
+class ConcreteLSTMTeam(SilencedLSTMTeam):
+    """An LSTM team that silences hidden units, with a rate of its own for each weight that they enter.
+
+    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
+    """
+
+    def __init__(self, network: ConcreteLSTM, n_members: int, n_features: int, n_outputs: int) -> None:
+        super().__init__(network, network.lstm, n_members, n_features, n_outputs)
+        self.network = network
+        n_places = len(silenced_places(network.lstm))
+        self.rate_logit = nn.Parameter(torch.full((n_members, n_places), _logit(network.lstm.dropout)))
+
+    @property
+    def rates(self) -> Float[Tensor, "member place"]:
+        return self.rate_logit.sigmoid()
+
+    def silence(self, rate: Tensor, draws: Draws, inputs: Tensor) -> Tensor:
+        """In training the relaxation, through which rates learn; in samples the coin toss that is its limit."""
+        if not draws.in_training:
+            return super().silence(rate, draws, inputs)
+        return silence(rate.logit(), draws.uniform(inputs), TEMPERATURE)
+
+    def penalty(self) -> PerMember:
+        """The regulariser, as for an MLP; the numbers of the row are never silenced and have no rate."""
+        n_inputs = self.lstm.hidden  # at every place
+        return 0.5 * self.network.length_scale**2 * self.squared_weights() - n_inputs * entropy(self.rates).sum(dim=1)
+
+
+@dataclass(frozen=True)
+class ConcreteLSTM:
+    """Recipe of an LSTM with learned dropout rates, which start at the LSTM's own."""
+
+    lstm: LSTM
+    length_scale: float
+
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> ConcreteLSTMTeam:
+        return ConcreteLSTMTeam(self, n_members, input_shape[0], n_outputs)
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class ConcreteDropoutRegressor(SampledRegressor):
     """Concrete Dropout with a noise that depends on the row (Gal, Hron and Kendall 2017).
@@ -101,8 +157,8 @@ class ConcreteDropoutRegressor(SampledRegressor):
     Parameters
     ----------
     coverage : float or sequence of float, default=0.9
-    network : MLP, optional
-        Its `dropout` is where the rates start.
+    network : MLP or LSTM, optional
+        Its `dropout` is where the rates start; an `LSTM(...)` must be told one.
     n_samples : int, default=50
         How many networks are sampled for a prediction.
     length_scale : float, default=0.01
@@ -127,17 +183,24 @@ random_state, verbose
 
     @property
     def rates_(self) -> NDArray[np.float64]:
-        """The learned dropout rates, (member, layer)."""
+        """The learned dropout rates: (member, layer) of an MLP, (member, place) of an LSTM.
+
+        Places of an LSTM are, layer by layer, what enters from the layer below (the first layer has none such) and what
+        returns from the step before; the last one is what enters the head.
+        """
         team = self._team()
-        assert isinstance(team, ConcreteTeam)  # `_network` builds no other
-        rates: NDArray[np.float64] = team.rates.cpu().numpy()
+        assert isinstance(team, ConcreteTeam | ConcreteLSTMTeam)  # `_network` builds no other
+        rates: NDArray[np.float64] = team.rates.double().cpu().numpy()
         return rates
 
     def _check_choices(self) -> None:
         super()._check_choices()
         check_number("length_scale", self.length_scale, least=0.0)
-        if not mlp_from(self.network, self.NETWORK).dropout > 0:
+        if not mlp_or_lstm(self.network, self.NETWORK).dropout > 0:
             raise ValueError(f"network must have a dropout above 0 for its rates to start at, got {self.network!r}")
 
-    def _network(self) -> ConcreteMLP:
-        return ConcreteMLP(mlp_from(self.network, self.NETWORK), self.length_scale)
+    def _network(self) -> ConcreteMLP | ConcreteLSTM:
+        network = mlp_or_lstm(self.network, self.NETWORK)
+        if isinstance(network, LSTM):
+            return ConcreteLSTM(network, self.length_scale)
+        return ConcreteMLP(network, self.length_scale)

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from coverwell.baselines.baseline import SampledRegressor, mlp_from
+from coverwell.baselines.baseline import SampledRegressor, mlp_or_lstm
+from coverwell.baselines.random_lstm import SilencedLSTMTeam, silenced_places
 from coverwell.baselines.random_team import fixed_team, repeated, speaking
 from coverwell.estimator import check_number
 from coverwell.losses import PerMember
+from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP, MLPTeam
 
-__all__ = ["DropoutMLP", "DropoutTeam", "MCDropoutRegressor"]
+__all__ = ["DropoutLSTM", "DropoutLSTMTeam", "DropoutMLP", "DropoutTeam", "MCDropoutRegressor"]
 
 
 class DropoutTeam(MLPTeam):
@@ -61,6 +64,37 @@ class DropoutMLP:
         return DropoutTeam(self, n_members, input_shape[0], n_outputs)
 
 
+class DropoutLSTMTeam(SilencedLSTMTeam):
+    """An LSTM team that is trained and sampled by silencing hidden units at one fixed rate.
+
+    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
+    """
+
+    def __init__(self, network: DropoutLSTM, n_members: int, n_features: int, n_outputs: int) -> None:
+        super().__init__(network, network.lstm, n_members, n_features, n_outputs)
+        self.network = network
+
+    @property
+    def rates(self) -> Float[Tensor, "member place"]:
+        n_places = len(silenced_places(self.lstm))
+        return self.means.head.bias.new_full((self.n_members, n_places), self.lstm.dropout)
+
+    def penalty(self) -> PerMember:
+        """The distance from a normal prior of this length scale, as for an MLP."""
+        return 0.5 * self.network.length_scale**2 * self.squared_weights()
+
+
+@dataclass(frozen=True)
+class DropoutLSTM:
+    """Recipe of an LSTM that is sampled by its own dropout."""
+
+    lstm: LSTM
+    length_scale: float
+
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> DropoutLSTMTeam:
+        return DropoutLSTMTeam(self, n_members, input_shape[0], n_outputs)
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class MCDropoutRegressor(SampledRegressor):
     """MC Dropout with a noise that depends on the row (Gal and Ghahramani 2016; Kendall and Gal 2017).
@@ -68,9 +102,9 @@ class MCDropoutRegressor(SampledRegressor):
     Parameters
     ----------
     coverage : float or sequence of float, default=0.9
-    network : MLP, optional
-        Its `dropout` is the share of units that are silenced, in training and in every sample. None has 0.5; an
-        `MLP(...)` has its own 0.1 unless it is told otherwise.
+    network : MLP or LSTM, optional
+        Its `dropout` is the share of units that are silenced, in training and in every sample. None is an MLP with 0.5;
+        an `MLP(...)` has its own 0.1 unless it is told otherwise, and an `LSTM(...)` must be told.
     n_samples : int, default=50
         How many networks are sampled for a prediction.
     length_scale : float, default=0.01
@@ -96,8 +130,11 @@ random_state, verbose
     def _check_choices(self) -> None:
         super()._check_choices()
         check_number("length_scale", self.length_scale, least=0.0)
-        if not mlp_from(self.network, self.NETWORK).dropout > 0:
+        if not mlp_or_lstm(self.network, self.NETWORK).dropout > 0:
             raise ValueError(f"network must have a dropout above 0 to be sampled by, got {self.network!r}")
 
-    def _network(self) -> DropoutMLP:
-        return DropoutMLP(mlp_from(self.network, self.NETWORK), self.length_scale)
+    def _network(self) -> DropoutMLP | DropoutLSTM:
+        network = mlp_or_lstm(self.network, self.NETWORK)
+        if isinstance(network, LSTM):
+            return DropoutLSTM(network, self.length_scale)
+        return DropoutMLP(network, self.length_scale)

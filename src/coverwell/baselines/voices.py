@@ -20,7 +20,7 @@ from coverwell.ensemble import ROWS_AT_A_TIME, Progress, learner_of, members_of
 from coverwell.folds import Job, stack_jobs
 from coverwell.networks.team import Network, Team
 from coverwell.scaling import InputScaler, TargetScaler
-from coverwell.training import BestRound, Learner, everywhere
+from coverwell.training import BestRound, Learner, everywhere, spoken
 
 __all__ = ["EPOCHS_PER_ROUND", "TrainedVoices", "VoiceTraining", "Voices", "voices_of"]
 
@@ -58,7 +58,7 @@ class Voices:
 
     def to(self, device: torch.device) -> None:
         """Move the team to a device."""
-        self.team.to(device)
+        self.team.move(device)
 
     def estimate(self, X: NDArray[np.float64], device: torch.device, *, noise: bool = True) -> Estimate:
         """Mean and reach for these rows in float64; without `noise`, the doubt about the mean alone."""
@@ -72,7 +72,7 @@ class Voices:
     @torch.no_grad()
     def _estimate_part(self, X: NDArray[np.float64], device: torch.device, *, noise: bool) -> Estimate:
         x = torch.from_numpy(self.inputs.transform(X)).to(device)[None]
-        outputs = torch.cat([everywhere(team, x) for team in self._speaking()])  # (voice, row, output)
+        outputs = torch.cat([spoken(team, x) for team in self._speaking()])  # (voice, row, output)
         coverage = torch.tensor([self.coverage], dtype=torch.float64, device=device)
         said = self.law.read(outputs[None], coverage, noise=noise)  # one team of all voices
         return Estimate(
