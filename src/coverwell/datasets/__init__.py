@@ -1,6 +1,7 @@
 """Public data for experiments, and synthetic laws whose true intervals are known."""
 
 from coverwell.datasets import synthetic
+from coverwell.datasets.series import Series, load_series, series_names
 from coverwell.datasets.store import DatasetChecksumError, DatasetNotFoundError, PackagedDataWarning
 from coverwell.datasets.tables import Dataset, load, names
 
@@ -9,7 +10,10 @@ __all__ = [
     "DatasetChecksumError",
     "DatasetNotFoundError",
     "PackagedDataWarning",
+    "Series",
     "load",
+    "load_series",
     "names",
+    "series_names",
     "synthetic",
 ]
