@@ -2,10 +2,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import betabinom, norm
 from sklearn.metrics import mean_pinball_loss, root_mean_squared_error
 
@@ -20,6 +20,7 @@ from coverwell.metrics import (
     interval_score,
     pinball,
     rmse,
+    rolling_coverage,
     weighted_interval_score,
 )
 
@@ -361,3 +362,29 @@ def test_the_weighted_interval_score_needs_nine_different_levels():
         weighted_interval_score([0.0], [0.0], np.zeros((1, 10)), np.zeros((1, 10)), [*nine_levels, 0.5])
     with pytest.raises(ValueError, match="strictly between 0 and 1"):
         calibration_curve([0.0], np.zeros((1, 2)), np.zeros((1, 2)), [0.5, 1.0])
+
+
+@settings(max_examples=30)
+@given(inside=st.lists(st.booleans(), min_size=1, max_size=50), window=st.integers(1, 50))
+def test_rolling_coverage_is_a_moving_average(inside, window):
+    if window > len(inside):
+        with pytest.raises(ValueError, match="at least one window"):
+            rolling_coverage(inside, window)
+    else:
+        assert_allclose(rolling_coverage(inside, window), np.convolve(inside, np.ones(window) / window, "valid"))
+
+
+def test_rolling_coverage_keeps_the_other_axes():
+    inside = np.random.default_rng(0).random((20, 2, 3)) < 0.5
+    assert_array_equal(rolling_coverage(inside, 5)[:, 1, 2], rolling_coverage(inside[:, 1, 2], 5))
+
+
+def test_rolling_coverage_wants_truth_values():
+    with pytest.raises(ValueError, match="True and False"):
+        rolling_coverage([1.0, 0.5], 1)
+
+
+@pytest.mark.parametrize("window", [0, -1, True])
+def test_rolling_coverage_wants_a_whole_window(window):
+    with pytest.raises(ValueError, match="window must be a whole number of at least 1"):
+        rolling_coverage([True, False, True], window)

@@ -2,19 +2,26 @@
 
 from coverwell._version import __version__
 from coverwell.estimator import fit_together
+from coverwell.forecasting import Backtest, FactorBoundWarning, Forecaster, LiveCalibrator, MatchedForecaster
 from coverwell.intervals import PredictionInterval
 from coverwell.matching import IQRFit, Matching, SigmaFit
-from coverwell.networks import MLP
+from coverwell.networks import LSTM, MLP
 from coverwell.persistence import ModelFileError, load, save
 from coverwell.regressor import MatchedRegressor
 from coverwell.scaling import ConstantDataWarning, ExtrapolationWarning
 from coverwell.training import NonFiniteLossError
 
 __all__ = [
+    "LSTM",
     "MLP",
+    "Backtest",
     "ConstantDataWarning",
     "ExtrapolationWarning",
+    "FactorBoundWarning",
+    "Forecaster",
     "IQRFit",
+    "LiveCalibrator",
+    "MatchedForecaster",
     "MatchedRegressor",
     "Matching",
     "ModelFileError",

@@ -3,7 +3,8 @@
 The tensors are the networks' weights and every other array that `fit` learned. The header's entry `model` has the
 estimator's class, its parameters, and what `fit` learned. In it, an object with a `class` is one of ours, its other
 entries the constructor's arguments; `array` is the name of a tensor; `own` is an object of the user's, whose code is
-not stored. Only classes of the lists at the end of this module are made.
+not stored; `estimator` is one inside another, as a forecaster's regressor. Only classes of the lists at the end of this
+module are made.
 """
 
 from __future__ import annotations
@@ -25,16 +26,22 @@ from torch import Tensor
 
 from coverwell import baselines
 from coverwell.algorithm import n_interval_outputs
-from coverwell.baselines.bayes_by_backprop import BayesMLP
-from coverwell.baselines.concrete_dropout import ConcreteMLP
+from coverwell.baselines.bayes_by_backprop import BayesLSTM, BayesMLP
+from coverwell.baselines.concrete_dropout import ConcreteLSTM, ConcreteMLP
 from coverwell.baselines.laws import NormalLaw, QuantileLaw
-from coverwell.baselines.mc_dropout import DropoutMLP
+from coverwell.baselines.mc_dropout import DropoutLSTM, DropoutMLP
 from coverwell.baselines.voices import Voices
 from coverwell.ensemble import Ensemble
 from coverwell.estimator import IntervalRegressor
 from coverwell.files import TYPES, ModelFileError, malformed_means, read_tensors, write_tensors
+from coverwell.forecasting import Forecaster, LiveCalibrator, MatchedForecaster
+from coverwell.forecasting.clocks import Clock
+from coverwell.forecasting.forecaster import SeriesForecaster
+from coverwell.forecasting.history import History
+from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.held_out import OutOfFold
 from coverwell.matching import IQRFit, Matching, SigmaFit, Unmatched
+from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network, Team, network_from
 from coverwell.preparation import levels_from
@@ -50,7 +57,7 @@ LEARNED = re.compile(r"[a-z]\w*_|_fitted_levels|_one_dimensional")
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator into one safetensors file, whole or not at all.
+    """Write a fitted regressor or forecaster into one safetensors file, whole or not at all.
 
     The user's own code is not stored: a model with a network or matching strategy of the user's is loaded with
     `load(path, network=...)` or `load(path, matching=...)`. A splitter in `folds` comes back as its description, to be
@@ -88,7 +95,7 @@ def load(
     network: NetworkChoice = None,
     interval_network: NetworkChoice = None,
     matching: Matching | None = None,
-) -> IntervalRegressor:
+) -> Any:
     """The estimator that `save` wrote, with predictions equal to the bit; no code from the file is run.
 
     Parameters
@@ -123,7 +130,7 @@ def load(
     reader = _Reader(str(path), arrays, given)
     way_out = f"load it with the versions, and the objects of your own, that it was saved with: {header['versions']}"
     with malformed_means(f"{path} is whole, but no model can be made of it here", way_out):
-        model: IntervalRegressor = reader.estimator(header["model"])
+        model = reader.estimator(header["model"])
     if surplus := [name for name in OWN if given[name] is not None and name not in reader.taken]:
         raise ModelFileError(f"{path} needs no {surplus[0]}, it stores its own; load it without {surplus[0]}=")
     return model
@@ -136,7 +143,7 @@ class _Writer:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     interval_own: str = "network"  # what `load` must be given for an interval team of the user's
 
-    def estimator(self, model: Any) -> dict[str, Any]:
+    def estimator(self, model: Any, place: str = "") -> dict[str, Any]:
         parameters = model.get_params(deep=False)
         if isinstance(parameters.get("random_state"), np.random.RandomState):
             parameters["random_state"] = None
@@ -145,9 +152,11 @@ class _Writer:
         self.interval_own = "network" if parameters.get("interval_network") is None else "interval_network"
         return {
             "class": type(model).__name__,
-            "parameters": {name: self.value(value, f"parameters.{name}") for name, value in parameters.items()},
+            "parameters": {name: self.value(value, f"{place}parameters.{name}") for name, value in parameters.items()},
             "learned": {
-                name: self.value(value, name) for name, value in vars(model).items() if LEARNED.fullmatch(name)
+                name: self.value(value, f"{place}{name}")
+                for name, value in vars(model).items()
+                if LEARNED.fullmatch(name)
             },
         }
 
@@ -163,6 +172,12 @@ class _Writer:
             return self.array(value, place)
         if isinstance(value, Team):
             return self.team(value, place)
+        if isinstance(value, Clock):
+            return {"clock": value.to_dict()}
+        if isinstance(value, LiveCalibrator):
+            return {"calibrator": value.state_dict()}
+        if type(value) in ESTIMATORS.values():
+            return {"estimator": self.estimator(value, f"{place}.")}
         return self.part(value, place, own=place.rpartition(".")[2])
 
     def array(self, value: NDArray[Any], place: str) -> dict[str, Any]:
@@ -200,20 +215,24 @@ class _Reader:
     given: dict[str, Any]
     taken: set[str] = field(default_factory=set)
 
-    def estimator(self, stored: dict[str, Any]) -> Any:
+    def estimator(self, stored: dict[str, Any], *, may_be_unfitted: bool = False) -> Any:
         cls = ESTIMATORS[stored["class"]]
         model = cls(**{name: self.value(value) for name, value in stored["parameters"].items()})
         for name, value in stored["learned"].items():
             if not LEARNED.fullmatch(name):
                 raise ValueError(f"{name!r} is nothing that fit learns")
             setattr(model, name, self.value(value))
-        _check_learned(model)
+        if stored["learned"] or not may_be_unfitted:
+            check = _check_forecaster if isinstance(model, SeriesForecaster) else _check_learned
+            check(model)
         return model
 
     def value(self, stored: Any) -> Any:
         match stored:
             case list():
                 return [self.value(item) for item in stored]
+            case {"class": name}:  # first: a part may have entries with the names below
+                return self.part(PARTS[name], {key: entry for key, entry in stored.items() if key != "class"})
             case {"tuple": items}:
                 return tuple(self.value(item) for item in items)
             case {"strings": items}:
@@ -222,8 +241,14 @@ class _Reader:
                 return self.arrays[name].copy()
             case {"own": name}:
                 return self.own(name)
-            case {"class": name}:
-                return self.part(PARTS[name], {key: entry for key, entry in stored.items() if key != "class"})
+            case {"clock": content}:
+                return Clock.from_dict(content)
+            case {"calibrator": state}:
+                calibrator = LiveCalibrator(state["coverage"], horizon=state["horizon"])
+                calibrator.load_state_dict(state)
+                return calibrator
+            case {"estimator": entries}:  # the regressor that a forecaster was told has learned nothing itself
+                return self.estimator(entries, may_be_unfitted=True)
             case dict():
                 raise ValueError(f"unknown entry {sorted(stored)}")
         return stored
@@ -259,9 +284,10 @@ class _Reader:
         own = "own" in stored["network"]
         # Of our networks the shapes are enough, without memory. A user's may draw: the caller's random state is kept.
         with torch.random.fork_rng(devices=[]), nullcontext() if own else torch.device("meta"):
-            team = network.build(stored["members"], input_shape, n_outputs).double()
+            team = network.build(stored["members"], input_shape, n_outputs)
+            team.to(team.precision)
         stored_as = {n.removeprefix(prefix): torch.tensor(a) for n, a in self.arrays.items() if n.startswith(prefix)}
-        state = {name: t.double() if t.dtype == torch.float32 else t for name, t in stored_as.items()}
+        state = {name: t.to(team.precision) if t.dtype == torch.float32 else t for name, t in stored_as.items()}
         types = {name: tensor.dtype for name, tensor in team.state_dict().items()}
         if odd := sorted(n for n in types.keys() | state.keys() if n not in state or types.get(n) != state[n].dtype):
             raise ValueError(f"{len(odd)} tensors are missing, unknown or of another type (the first: {odd[0]})")
@@ -303,19 +329,44 @@ def _check_learned(model: IntervalRegressor) -> None:
         raise ValueError(f"every ensemble must have the levels {levels}")
 
 
+def _check_forecaster(model: SeriesForecaster) -> None:
+    """Raise unless the parts of a forecaster fit together."""
+    windows, history, regressor = model.windows_, model.history_, model.regressor_
+    n_steps, levels = len(history), list(regressor._fitted_levels)
+    if regressor.n_features_in_ != windows.n_columns or len(regressor.target_names_) != windows.horizon:
+        raise ValueError(f"the regressor must have learned rows of {windows.n_columns} columns")
+    if [len(history.filled), len(history.past)] != [n_steps, n_steps] or n_steps < windows.n_past:
+        raise ValueError(f"the history must have values for each of its {n_steps} steps")
+    if np.isnan(history.filled).any() or model.calibrator_.horizon != windows.horizon:
+        raise ValueError("the history must be filled, and the calibrator have the forecaster's horizon")
+    if list(levels_from(model.calibrator_.coverage)) != levels:
+        raise ValueError(f"the calibrator must have the levels {levels}")
+
+
 # All classes that a file may name.
-ESTIMATORS: dict[str, type[IntervalRegressor]] = {
-    cls.__name__: cls for cls in (MatchedRegressor, *(getattr(baselines, name) for name in baselines.__all__))
+ESTIMATORS: dict[str, type[Any]] = {
+    cls.__name__: cls
+    for cls in (
+        MatchedRegressor,
+        *(getattr(baselines, name) for name in baselines.__all__),
+        Forecaster,
+        MatchedForecaster,
+    )
 }
 PARTS: dict[str, Any] = {
     cls.__name__: cls
     for cls in (
+        BayesLSTM,
         BayesMLP,
+        ConcreteLSTM,
         ConcreteMLP,
+        DropoutLSTM,
         DropoutMLP,
         Ensemble,
+        History,
         InputScaler,
         IQRFit,
+        LSTM,
         MLP,
         NormalLaw,
         OutOfFold,
@@ -323,7 +374,9 @@ PARTS: dict[str, Any] = {
         Round,
         SigmaFit,
         TargetScaler,
+        TimeFolds,
         Unmatched,
         Voices,
+        Windows,
     )
 }

@@ -1,0 +1,230 @@
+"""What is wrong with a series or a setting is told at the border, before anything is trained."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from coverwell.forecasting import MatchedForecaster
+from coverwell.networks import LSTM
+
+N = 120
+VALUES = np.sin(np.arange(N) / 3) + 0.1 * np.random.default_rng(0).normal(size=N)
+HOURS = pd.date_range("2024-01-01", periods=N, freq="h")
+SERIES = pd.Series(VALUES, HOURS)
+COVARIATES = np.random.default_rng(1).normal(size=(N, 2))
+
+
+def unfitted(**changes):
+    usual = {"past": 4, "network": LSTM(hidden=4, layers=1), "folds": 2, "max_rounds": 1, "random_state": 0}
+    # Set one by one: the checks of types in this test run would be faster than ours.
+    return MatchedForecaster(0.8).set_params(**usual | changes)
+
+
+def at(place, value, values=VALUES):
+    changed = np.array(values, dtype=float)
+    changed[place] = value
+    return changed
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return unfitted().fit(SERIES)
+
+
+def assert_refused(said, *arguments, error=ValueError, **changes):
+    forecaster = unfitted(**changes)
+    with pytest.raises(error, match=said):
+        forecaster.fit(*arguments)
+    assert not hasattr(forecaster, "regressor_")
+
+
+# Series --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("series", "said"),
+    [
+        (SERIES.iloc[[*range(50), 49, *range(50, N)]], "must differ, but 1 repeat the one before, the first of them"),
+        (SERIES.iloc[::-1], "must be in order, but"),
+        (SERIES.set_axis([*HOURS[:-1], HOURS[-1] + pd.Timedelta("7min")]), "must have equal steps"),
+        (SERIES.drop(HOURS[60:63]), 'but 3 are missing, the first at 2024-01-03 12:00:00.*missing="fill"'),
+        (at(slice(60, 80), np.nan), "20 are missing, the first at 60"),
+        (at(5, np.inf), "series must be finite, but 1 values are not, the first at 5"),
+        (np.stack([VALUES, VALUES], axis=1), "series must have one dimension"),
+        ([], "got "),
+        (np.full(N, 3.5), "the series must vary, but all its 120 values are 3.5"),
+        (VALUES[:4], "at least 2 windows of past \\+ horizon = 5 steps .* got 0 in 4 steps; give a longer series"),
+        (VALUES[:5], "at least 2 windows of past \\+ horizon = 5 steps .* got 1 in 5 steps"),
+        (VALUES[:20], "2 blocks of time with 5 steps .* kept free on both sides need 27 steps or more, got 20"),
+    ],
+    ids=[
+        "duplicate stamps",
+        "reversed",
+        "irregular",
+        "left out",
+        "a run of nan",
+        "infinite",
+        "two columns",
+        "empty",
+        "constant",
+        "too short for a window",
+        "too short for two",
+        "too short for blocks",
+    ],
+)
+def test_a_series_that_cannot_be_learned_is_refused(series, said):
+    assert_refused(said, series)
+
+
+def test_the_shortest_series_that_is_not_refused_is_fitted():
+    forecaster = unfitted().fit(VALUES[:27])
+    assert np.isfinite(forecaster.predict()).all()
+    origins = forecaster.windows_.origins(forecaster.history_.panel(0, forecaster.horizon))
+    for train, out in forecaster.time_folds_.split(origins):
+        assert len(train) > 0
+        assert len(out) > 0
+
+
+@pytest.mark.parametrize(
+    ("series", "said"),
+    [
+        (at(0, np.nan), "must start with an observed value"),
+        (np.full(N, np.nan), "all 120 are missing"),
+        (
+            at(np.arange(N) % 2 == 1, np.nan),
+            "at least 2 windows of past \\+ horizon = 6 steps whose last 2 were observed, got 0",
+        ),
+        (at(slice(1, None), np.nan), "must vary, but"),
+    ],
+    ids=["starts with a gap", "nothing", "never two in a row", "one value"],
+)
+def test_gaps_that_cannot_be_filled_or_learned_across_are_refused(series, said):
+    assert_refused(said, series, missing="fill", horizon=2)
+
+
+def test_text_is_no_series():
+    assert_refused("series must hold numbers", ["a"] * N, error=TypeError)
+    assert_refused("column 'name' is of", pl.DataFrame({"name": ["a"] * N}), error=TypeError)
+
+
+def test_runs_of_nan_are_filled_where_that_is_allowed():
+    series = at(slice(60, 80), np.nan)
+    forecaster = unfitted(missing="fill").fit(series)
+    assert forecaster.windows_.flags
+    assert len(forecaster.regressor_.out_of_fold_.prediction) == N - 4 - 20  # filled values are no targets
+
+
+# Covariates ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["covariates", "past_covariates"])
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (COVARIATES[:-1], "must have a row for each of the 120 steps of the series, got 119"),
+        (at((3, 1), np.nan, COVARIATES), "column x1 of .* 1 are missing, the first at 2024-01-01 03:00:00"),
+        (at((3, 1), np.inf, COVARIATES), "column x1 of .* must be finite"),
+        (pd.DataFrame(COVARIATES, HOURS + pd.Timedelta("30min")), "lies between two of them"),
+        (pd.DataFrame(COVARIATES, HOURS, ["a", "a"]), "must have different names, got a, a"),
+        (pd.DataFrame(COVARIATES, HOURS.tz_localize("UTC")), "the series has no time zone"),
+    ],
+    ids=["too short", "nan", "infinite", "other times", "names", "zone"],
+)
+def test_covariates_that_do_not_fit_the_series_are_refused(what, table, said):
+    with pytest.raises(ValueError, match=said):
+        unfitted().fit(SERIES, **{what: table})
+
+
+def test_past_covariates_cannot_be_known_ahead():
+    with pytest.raises(ValueError, match="past_covariates must end where the series ends"):
+        unfitted().fit(SERIES[:100], past_covariates=COVARIATES)
+
+
+def test_covariates_of_a_backtest_are_those_of_the_fit():
+    forecaster = unfitted().fit(SERIES[:100], pd.DataFrame(COVARIATES, HOURS, ["promo", "price"]))
+    with pytest.raises(ValueError, match=r"covariates \('promo', 'price'\) .* got \('price', 'promo'\)"):
+        forecaster.backtest(SERIES, covariates=pd.DataFrame(COVARIATES, HOURS, ["price", "promo"]))
+    with pytest.raises(ValueError, match=r"covariates \('promo', 'price'\) .* got \(\)"):
+        forecaster.backtest(SERIES)
+    assert len(forecaster.backtest(SERIES, covariates=pd.DataFrame(COVARIATES, HOURS, ["promo", "price"]))) == 20
+
+
+# Settings ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"past": 0}, "past must be a whole number of at least 1, got 0"),
+        ({"past": 4.0}, "past must be a whole number of at least 1, got 4.0"),
+        ({"horizon": 1.5}, "horizon must be a whole number of at least 1, got 1.5"),
+        ({"horizon": 0}, "horizon must be a whole number of at least 1, got 0"),
+        ({"rate": -1}, "rate must be a positive number, got -1"),
+        ({"rate": 0}, "rate must be a positive number, got 0"),
+        ({"rate": np.inf}, "rate must be finite, got inf"),
+        ({"rate": "fast"}, "rate must be a positive number, got 'fast'"),
+        ({"refit_every": 0}, "refit_every must be a whole number of at least 1, got 0"),
+        ({"refit_every": "week"}, "refit_every must be a whole number of at least 1, got 'week'"),
+        ({"missing": "drop"}, 'missing must be "error" or "fill", got \'drop\''),
+        ({"calendar": ("day",)}, "calendar must be made of 'hour', 'weekday', 'month', got 'day'"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_cannot_be_is_refused_before_anything_is_trained(settings, said):
+    assert_refused(said, SERIES, **settings)
+
+
+def test_a_calendar_needs_time_stamps_and_must_vary():
+    assert_refused("a calendar needs time stamps, and this series has none", VALUES, calendar=("hour",))
+    assert_refused(
+        "'hour' is the same at all 120 steps",
+        SERIES.set_axis(HOURS[0] + np.arange(N) * pd.Timedelta("1D")),
+        calendar=("hour",),
+    )
+
+
+# Backtests -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (
+            None,
+            "start must leave 4 steps before it .* got the step 2024-01-06 00:00:00 after those that have been seen",
+        ),
+        (HOURS[3], "start must leave 4 steps before it and be one of the 120 steps of the series"),
+        ("2024-01-06", "to 2024-01-05 23:00:00, got the step 2024-01-06 00:00:00"),
+        ("2024-01-05 00:30", "lies between two of them"),
+        ("soon", "must look like"),
+    ],
+)
+def test_a_backtest_needs_a_start_within_the_series(fitted, start, said):
+    with pytest.raises(ValueError, match=said):
+        fitted.backtest(SERIES, start=start)
+
+
+def test_a_backtest_needs_the_steps_of_the_fit(fitted):
+    with pytest.raises(ValueError, match="must have the steps of the fit, 1 hour, got 1 day"):
+        fitted.backtest(SERIES.set_axis(HOURS[0] + np.arange(N) * pd.Timedelta("1D")))
+    with pytest.raises(ValueError, match="must have the steps of the fit, 1 hour, got 1"):
+        fitted.backtest(VALUES)
+
+
+def test_a_backtest_refuses_gaps_unless_they_may_be_filled(fitted):
+    longer = pd.Series([*VALUES, np.nan, 1.0], pd.date_range(HOURS[0], periods=N + 2, freq="h"))
+    with pytest.raises(ValueError, match="1 are missing, the first at 2024-01-06 00:00:00"):
+        fitted.backtest(longer)
+
+
+@pytest.mark.parametrize("calendar", ["hour", None, 3])
+def test_a_calendar_that_is_no_sequence_of_names_is_refused(calendar):
+    assert_refused("calendar must be a sequence of names", SERIES, error=TypeError, calendar=calendar)
+
+
+def test_a_stamp_in_the_far_future_is_refused_and_not_walked_to(fitted):
+    forecaster = unfitted(missing="fill").fit(SERIES)
+    with pytest.raises(ValueError, match="a gap must not be longer than the 120 steps that have been seen"):
+        forecaster.update(0.0, at="2042-01-01")
+    assert len(forecaster.history_) == N

@@ -1,0 +1,855 @@
+"""What all forecasters share: a period in one call is the loop, the future is not seen, a failure changes nothing."""
+
+import copy
+import math
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from torch import nn
+
+from coverwell import MLP, ExtrapolationWarning, MatchedRegressor
+from coverwell.baselines import HeteroscedasticRegressor
+from coverwell.forecasting import Forecaster, MatchedForecaster
+from coverwell.forecasting.learning import USUAL_RATE, fitting, rate_of
+from coverwell.networks import LSTM
+
+N_FIT, N = 240, 300
+RNG = np.random.default_rng(0)
+STEPS = np.arange(N + 10)
+NOISE = RNG.normal(size=N + 10)
+WAVE = 50 + 5 * np.sin(STEPS / 4) + 0.5 * NOISE
+Y = WAVE[:N]
+HOURS = pd.date_range("2024-03-30", periods=N + 10, freq="h", tz="Europe/Berlin", name="when")  # clocks change inside
+COVARIATES = np.stack([np.cos(STEPS / 4), RNG.normal(size=N + 10)], axis=1)
+GAPS = np.array([20, 21, 22, 90, 200, 238, 239, 245, 246, 262, 280])
+WITH_GAPS = np.where(np.isin(np.arange(N), GAPS), np.nan, Y)
+SMALL = LSTM(hidden=4, layers=1)
+
+
+def unfitted(coverage=0.8, **changes):
+    usual = {"past": 5, "network": SMALL, "folds": 2, "max_rounds": 1, "random_state": 0}
+    return MatchedForecaster(coverage, **usual | changes)
+
+
+def state_of(forecaster):
+    """All that a verb may change: the history, the calibrator, the networks and the count to the next refit."""
+    history = forecaster.history_
+    return (
+        *(getattr(history, name).tobytes() for name in ("values", "filled", "past", "ahead")),
+        str(forecaster.calibrator_.state_dict()),
+        id(forecaster.regressor_),
+        forecaster.n_since_fit_,
+        [array.tobytes() for array in copy.deepcopy(forecaster).predict_interval()],
+    )
+
+
+def as_array(values):
+    if isinstance(values, pl.DataFrame):
+        values = values[values.columns[-1]]
+    return np.asarray(values)
+
+
+def loop(forecaster, values, *, covariates=None, past_covariates=None):
+    """What predicting and updating step by step gives: predictions, lower and upper bounds, (time, step, level)."""
+    forecaster = copy.deepcopy(forecaster)
+    said = []
+    for t, value in enumerate(values, len(forecaster.history_)):
+        ahead = {"covariates": covariates[t : t + forecaster.horizon]} if covariates is not None else {}
+        past = {"past_covariates": past_covariates[t]} if past_covariates is not None else {}
+        prediction = as_array(forecaster.predict(**ahead))
+        lower, upper = forecaster.predict_interval(sorted(forecaster.regressor_._fitted_levels))
+        said.append((prediction, lower, upper))
+        forecaster.update(value, **past)
+    return [np.stack(part) for part in zip(*said, strict=True)], forecaster
+
+
+def assert_the_same(backtest, said, unit=0.5):
+    for ours, theirs in zip((backtest.prediction, backtest.lower, backtest.upper), said, strict=True):
+        assert ours.shape == theirs.shape
+        assert_allclose(ours, theirs, rtol=0, atol=1e-4 * unit)  # float32 rounding of values around 50
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return unfitted().fit(Y[:N_FIT])
+
+
+@pytest.fixture(scope="module")
+def three_steps():
+    return unfitted([0.9, 0.5], horizon=3).fit(Y[:N_FIT])
+
+
+@pytest.fixture(scope="module")
+def stamped():
+    return unfitted([0.9, 0.5], horizon=2, calendar=("hour",)).fit(pd.Series(Y[:N_FIT], HOURS[:N_FIT], name="load"))
+
+
+@pytest.fixture(scope="module")
+def gapped():
+    return unfitted([0.5, 0.9], horizon=2, missing="fill").fit(WITH_GAPS[:N_FIT])
+
+
+@pytest.fixture(scope="module")
+def with_past():
+    return unfitted(missing="fill").fit(Y[:N_FIT], past_covariates=COVARIATES[:N_FIT])
+
+
+@pytest.fixture(scope="module")
+def with_known():
+    return unfitted().fit(Y[:N_FIT], COVARIATES[:N_FIT])
+
+
+@pytest.fixture(scope="module")
+def refitting():
+    return unfitted(refit_every=20).fit(Y[:N_FIT])
+
+
+# A period in one call ------------------------------------------------------------------------------------------------
+
+
+def test_a_backtest_is_the_loop_of_forecasts_and_updates(plain):
+    said, after = loop(plain, Y[N_FIT:])
+    backtest = plain.backtest(Y)
+    assert_the_same(backtest, said)
+    assert len(backtest) == N - N_FIT
+    assert_array_equal(backtest.y[:, 0], Y[N_FIT:])
+    assert after.calibrator_.n_updates == N - N_FIT
+    assert_allclose(backtest.factor[-1, 0, 0], plain.backtest(Y[:-1]).factor[-1, 0, 0], rtol=0.2)
+
+
+def test_a_backtest_is_the_loop_for_several_steps_and_levels(three_steps):
+    said, after = loop(three_steps, Y[N_FIT:])
+    assert_the_same(three_steps.backtest(Y), said)
+    assert_array_equal(after.calibrator_.n_judged, [60, 59, 58])
+
+
+def test_a_backtest_is_the_loop_over_gaps(gapped):
+    said, after = loop(gapped, WITH_GAPS[N_FIT:])
+    backtest = gapped.backtest(WITH_GAPS)
+    assert_the_same(backtest, said)
+    assert_array_equal(np.isnan(backtest.y[:, 0]), np.isnan(WITH_GAPS[N_FIT:]))
+    n_gaps = (GAPS >= N_FIT).sum()
+    assert after.calibrator_.n_judged[0] == N - N_FIT - n_gaps
+
+
+def test_a_backtest_is_the_loop_with_a_calendar(stamped):
+    said, _ = loop(stamped, Y[N_FIT:])
+    backtest = stamped.backtest(pd.Series(Y, HOURS[:N], name="load"))
+    assert_the_same(backtest, said)
+    assert_array_equal(backtest.index, HOURS[N_FIT:N])
+
+
+def test_a_backtest_is_the_loop_with_past_covariates_and_gaps_in_them(with_past):
+    rows = COVARIATES[:N].copy()
+    rows[N_FIT + 7, 0] = rows[N_FIT + 20 : N_FIT + 23] = np.nan
+    said, _ = loop(with_past, Y[N_FIT:], past_covariates=rows)
+    assert_the_same(with_past.backtest(Y, past_covariates=rows), said)
+
+
+def test_a_backtest_is_the_loop_with_covariates_known_ahead(with_known):
+    said, _ = loop(with_known, Y[N_FIT:], covariates=COVARIATES)
+    assert_the_same(with_known.backtest(Y, covariates=COVARIATES[:N]), said)
+
+
+def test_a_backtest_is_the_loop_with_refits(refitting):
+    said, after = loop(refitting, Y[N_FIT:])
+    backtest = refitting.backtest(Y)
+    assert_the_same(backtest, said)
+    assert after.n_since_fit_ == 0  # 60 updates: the third refit has just been made
+    static = clone(refitting).set_params(refit_every=None).fit(Y[:N_FIT]).backtest(Y)
+    assert_allclose(static.prediction[:20], backtest.prediction[:20], atol=1e-4)
+    assert (static.prediction[20:] != backtest.prediction[20:]).all()
+
+
+def test_a_backtest_refits_when_the_forecaster_itself_would(refitting):
+    ahead = copy.deepcopy(refitting)
+    for value in Y[N_FIT : N_FIT + 13]:
+        ahead.update(value)
+    said, _ = loop(ahead, Y[N_FIT + 13 :])
+    assert_the_same(ahead.backtest(Y), said)
+
+
+def test_a_backtest_goes_on_from_forecasts_that_wait_for_their_truth(three_steps):
+    ahead = copy.deepcopy(three_steps)
+    for value in Y[N_FIT : N_FIT + 10]:
+        ahead.update(value)
+    ahead.predict_interval()
+    said, _ = loop(ahead, Y[N_FIT + 10 :])
+    assert_the_same(ahead.backtest(Y), said)
+
+
+@pytest.mark.filterwarnings("ignore::coverwell.ExtrapolationWarning")
+def test_a_backtest_of_a_later_period_judges_only_its_own_forecasts(three_steps):
+    ahead = copy.deepcopy(three_steps)
+    for value in (*Y[N_FIT : N_FIT + 8], 1e6):  # an outlier, and forecasts wait for what would have come after it
+        ahead.update(value)
+    ahead.predict_interval()
+    begin = N_FIT + 30
+    backtest = ahead.backtest(Y, start=begin)
+    factor = ahead.calibrator_.factor
+    # Nothing is judged of step 2 before the second truth of the period, and of step 3 before the third.
+    assert_array_equal(backtest.factor[0], factor)
+    assert_array_equal(backtest.factor[1, 1:], factor[1:])
+    assert_array_equal(backtest.factor[2, 2], factor[2])
+    assert (backtest.factor[3] != factor).any(axis=1).all()
+
+
+def test_a_backtest_without_live_calibration_is_the_loop_and_nested():
+    static = unfitted([0.5, 0.52, 0.9], horizon=2, live=False).fit(Y[:N_FIT])
+    said, after = loop(static, Y[N_FIT:])
+    backtest = static.backtest(Y)
+    assert_the_same(backtest, said)
+    assert (backtest.factor == 1).all()
+    assert after.calibrator_.n_updates == 0
+    static.regressor_.factor_[:, 0] *= 3  # ranks of a few rows may leave an inner level wider than the next
+    lower, upper = static.predict_interval()
+    assert (np.diff(lower) <= 0).all()
+    assert (np.diff(upper) >= 0).all()
+
+
+def test_a_backtest_begins_after_what_was_seen_or_where_it_is_told(stamped):
+    series = pd.Series(Y, HOURS[:N], name="load")
+    whole = stamped.backtest(series)
+    part = stamped.backtest(series[100:])  # step 0 is another one here
+    assert_array_equal(part.index, whole.index)
+    assert_allclose(part.prediction, whole.prediction, atol=1e-4)
+    later = stamped.backtest(series, start=HOURS[260])
+    assert later.index[0] == HOURS[260]
+    assert_allclose(later.prediction, whole.prediction[260 - N_FIT :], atol=1e-4)
+    for name in ("2024-04-09 22:00", HOURS[262].to_pydatetime()):
+        assert stamped.backtest(series, start=name).index[0] == pd.Timestamp(name).tz_localize(None).tz_localize(
+            HOURS.tz
+        )
+
+
+def test_a_period_within_one_day_can_be_forecast(stamped):
+    short = stamped.backtest(pd.Series(Y[290:N], HOURS[290:N], name="load"), start=HOURS[296])
+    assert len(short) == 4
+
+
+def test_covariates_that_end_early_end_the_backtest():
+    forecaster = unfitted(horizon=3).fit(Y[:N_FIT], COVARIATES[: N_FIT + 3])
+    assert len(forecaster.backtest(Y, covariates=COVARIATES[: N + 2])) == N - N_FIT
+    assert len(forecaster.backtest(Y, covariates=COVARIATES[:N])) == N - N_FIT - 2
+    with pytest.raises(ValueError, match="known for 3 steps from 299 on, got rows up to 299; give more rows"):
+        forecaster.backtest(Y, covariates=COVARIATES[:N], start=N - 1)
+
+
+# The future ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::coverwell.ExtrapolationWarning")
+@pytest.mark.parametrize("kind", ["plain", "gapped", "refitting"])
+def test_forecasts_do_not_depend_on_later_values(kind, request):
+    forecaster = request.getfixturevalue(kind)
+    series = WITH_GAPS if kind == "gapped" else Y
+    changed = series.copy()
+    changed[270:] = 3 * changed[270:] + 7
+    one, other = forecaster.backtest(series), forecaster.backtest(changed)
+    made_before = 270 - N_FIT + 1  # the forecast of step 270 is the last that was made before it came
+    for name in ("prediction", "lower", "upper", "factor"):
+        assert_array_equal(getattr(one, name)[:made_before], getattr(other, name)[:made_before])
+        assert (getattr(one, name)[made_before:] != getattr(other, name)[made_before:]).any()
+
+
+def test_past_covariates_of_a_step_are_not_known_before_it(with_past):
+    changed = COVARIATES[:N].copy()
+    changed[270:] += 5
+    one = with_past.backtest(Y, past_covariates=COVARIATES[:N])
+    other = with_past.backtest(Y, past_covariates=changed)
+    assert_array_equal(one.lower[:31], other.lower[:31])
+    assert (one.lower[31:] != other.lower[31:]).any()
+
+
+def test_covariates_known_ahead_count_for_the_step_they_are_about(with_known):
+    changed = COVARIATES[:N].copy()
+    changed[270] += 1
+    one = with_known.backtest(Y, covariates=COVARIATES[:N]).prediction[:, 0]
+    other = with_known.backtest(Y, covariates=changed).prediction[:, 0]
+    assert_array_equal(np.flatnonzero(one != other), [270 - N_FIT])
+
+
+# What the user gets --------------------------------------------------------------------------------------------------
+
+
+def test_an_array_gives_arrays_with_counts_as_index(three_steps):
+    prediction, interval = three_steps.predict(), three_steps.predict_interval()
+    assert type(prediction) is np.ndarray
+    assert prediction.shape == (3,)
+    assert prediction.dtype == np.float64
+    assert_array_equal(interval.index, [240, 241, 242])
+    assert interval.target_names == ("y",)
+    assert (interval.lower[:, 0] < prediction).all()
+    assert (prediction < interval.upper[:, 0]).all()
+
+
+def test_a_pandas_series_gives_pandas_with_the_next_time_stamps(stamped):
+    prediction, interval = stamped.predict(), stamped.predict_interval()
+    expected = HOURS[N_FIT : N_FIT + 2]
+    assert isinstance(prediction, pd.Series)
+    assert prediction.name == "load"
+    pd.testing.assert_index_equal(prediction.index, expected)
+    pd.testing.assert_index_equal(interval.index, expected)
+    frame = interval.to_frame()
+    assert list(frame.columns[0]) == ["load", 0.9, "lower"]
+    pd.testing.assert_index_equal(frame.index, expected)
+    grown = copy.deepcopy(stamped).update(50.0)
+    assert grown.predict().index[0] == HOURS[N_FIT + 1]
+
+
+def test_a_polars_frame_gives_polars_with_the_next_time_stamps():
+    naive = HOURS.tz_localize(None)[: N + 10].to_numpy()
+    days = np.arange(np.datetime64("2020-01-01"), np.datetime64("2020-01-01") + N_FIT)
+    for stamps, after in ((days, days[-1] + 1), (naive[30:][:N_FIT], None)):
+        table = pl.DataFrame({"load": Y[:N_FIT], "when": stamps})
+        forecaster = unfitted().fit(table)
+        prediction = forecaster.predict()
+        assert prediction.columns == ["when", "load"]
+        after = naive[30 + N_FIT] if after is None else after
+        assert prediction["when"].to_numpy()[0] == after
+        assert forecaster.predict_interval().index.to_list() == prediction["when"].to_list()
+        assert len(forecaster.predict_interval().to_frame()) == 1
+
+
+def test_months_give_months():
+    months = pd.period_range("2000-01", periods=N_FIT, freq="M")
+    forecaster = unfitted(calendar=("month",)).fit(pd.Series(Y[:N_FIT], months))
+    assert forecaster.predict().index[0] == pd.Period("2020-01", "M")
+    forecaster.update(50.0, at="2020-01")
+    assert forecaster.predict().index[0] == pd.Period("2020-02", "M")
+
+
+def test_levels_come_in_the_order_asked_for_and_nested(three_steps):
+    both, one = three_steps.predict_interval(), three_steps.predict_interval(0.5)
+    assert both.coverage == (0.9, 0.5)
+    assert both.lower.shape == (3, 2)
+    assert (both.width[:, 0] > both.width[:, 1]).all()
+    assert one.coverage == 0.5
+    assert_array_equal(one.lower, both.lower[:, 1])
+    assert_array_equal(three_steps.predict_interval([0.5, 0.9]).upper, both.upper[:, ::-1])
+    assert three_steps.predict_interval([0.5]).lower.shape == (3, 1)
+    with pytest.raises(ValueError, match=r"\[0.8\] was not fitted; the fitted levels are \[0.5, 0.9\]"):
+        three_steps.predict_interval(0.8)
+
+
+def test_a_single_level_gives_bounds_without_a_level_axis(plain):
+    interval = plain.predict_interval()
+    assert interval.coverage == 0.8
+    assert interval.lower.shape == interval.upper.shape == (1,)
+
+
+def test_asking_twice_gives_the_same_and_changes_nothing(three_steps):
+    before = state_of(three_steps)
+    first, second = three_steps.predict_interval(), three_steps.predict_interval()
+    assert_array_equal(first.lower, second.lower)
+    first.lower[:] = three_steps.predict()[:] = 1e9  # what the user does with it is his own affair
+    assert state_of(three_steps)[-1] == before[-1]
+
+
+def test_values_are_in_the_users_units():
+    series = Y[:N_FIT]
+    usual = unfitted(rate=0.05).fit(series)
+    other = unfitted(rate=0.05).fit(1e6 * series - 3e7)
+    assert_allclose(other.predict(), 1e6 * usual.predict() - 3e7, rtol=1e-3)
+    assert_allclose(other.predict_interval().width, 1e6 * usual.predict_interval().width, rtol=1e-2)
+
+
+def test_without_differences_the_value_itself_is_forecast():
+    forecaster = unfitted(differences=False, max_rounds=2).fit(Y[:N_FIT])
+    assert forecaster.windows_.channels == 1
+    said, _ = loop(forecaster, Y[N_FIT : N_FIT + 5])
+    assert_the_same(forecaster.backtest(Y[: N_FIT + 5]), said)
+    assert abs(forecaster.predict()[0] - 50) < 15
+
+
+def test_the_rounds_of_training_can_be_read(plain):
+    assert len(plain.rounds_) == 1
+    assert plain.rounds_[0].rmse > 0
+
+
+# Updates -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_update_may_say_when_it_was(stamped):
+    at = HOURS[N_FIT]
+    named = [at, at.isoformat(), at.to_pydatetime(), at.tz_convert("UTC"), None]
+    updated = [copy.deepcopy(stamped).update(51.0, at=name) for name in named]
+    for one in updated:
+        assert_array_equal(one.predict(), updated[0].predict())
+        assert one.predict().index[0] == HOURS[N_FIT + 1]
+    assert copy.deepcopy(stamped).update(51.0) is not stamped
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (N_FIT - 1, "must come in order: .* has been seen already; the next one is 2024-04-09 01:00:00"),
+        (3, "has been seen already"),
+        (
+            N_FIT + 3,
+            "next update must be 2024-04-09 01:00:00.*, got .*; give the 3 before it first, or .*missing='fill'",
+        ),
+        (N_FIT + 0.5, "lies between two of them"),
+    ],
+    ids=["twice", "long ago", "too early", "between"],
+)
+def test_an_update_out_of_order_is_refused_and_changes_nothing(stamped, place, said):
+    before = state_of(stamped)
+    with pytest.raises(ValueError, match=said):
+        stamped.update(51.0, at=HOURS[0] + place * pd.Timedelta("1h"))
+    assert state_of(stamped) == before
+
+
+def test_counts_are_time_stamps_too(plain):
+    updated = copy.deepcopy(plain).update(51.0, at=N_FIT)
+    with pytest.raises(ValueError, match="240 has been seen already; the next one is 241"):
+        updated.update(52.0, at=N_FIT)
+    with pytest.raises(TypeError, match="whole numbers"):
+        updated.update(52.0, at="2024-01-01")
+
+
+def test_a_later_time_leaves_a_gap(gapped):
+    skipped = copy.deepcopy(gapped).update(50.0, at=N_FIT + 3)
+    told = copy.deepcopy(gapped)
+    for value in (np.nan, np.nan, np.nan, 50.0):
+        told.update(value)
+    assert state_of(skipped)[:5] == state_of(told)[:5]
+    assert_array_equal(skipped.predict(), told.predict())
+    assert_array_equal(skipped.history_.values[N_FIT:], [np.nan] * 3 + [50.0])
+    assert skipped.calibrator_.n_judged[0] == 1
+
+
+def test_a_gap_between_companions_repeats_the_last_row(with_past):
+    skipped = copy.deepcopy(with_past).update(50.0, at=N_FIT + 2, past_covariates=[1.0, 2.0])
+    assert_array_equal(skipped.history_.past[N_FIT:], [COVARIATES[N_FIT - 1]] * 2 + [[1.0, 2.0]])
+
+
+@pytest.mark.parametrize(
+    ("y", "error", "said"),
+    [
+        (np.nan, ValueError, "missing='fill'"),
+        (np.inf, ValueError, "finite"),
+        ("51", TypeError, "numbers"),
+        ([51.0, 52.0], ValueError, "one finite number"),
+    ],
+)
+def test_a_value_that_is_none_is_refused_and_changes_nothing(plain, y, error, said):
+    before = state_of(plain)
+    with pytest.raises(error, match=said):
+        plain.update(y)
+    assert state_of(plain) == before
+
+
+@pytest.mark.filterwarnings("ignore::coverwell.ExtrapolationWarning")
+def test_feedback_for_a_step_comes_as_late_as_the_step(three_steps):
+    forecaster = copy.deepcopy(three_steps)
+    start = forecaster.calibrator_.factor
+    for n_updates in range(1, 5):
+        forecaster.update(-((-10.0) ** (n_updates + 3)))  # far outside of all intervals
+        grown = forecaster.calibrator_.factor > start
+        assert_array_equal(grown.all(axis=1), n_updates >= np.arange(1, 4))
+        assert_array_equal(forecaster.calibrator_.n_judged, np.maximum(n_updates - np.arange(3), 0))
+
+
+def test_a_forecast_that_was_given_is_the_one_that_is_judged(plain):
+    given, quiet = copy.deepcopy(plain), copy.deepcopy(plain)
+    upper = float(given.predict_interval().upper[0])
+    for forecaster in (given, quiet):  # asked for or not, it is the same forecast
+        inside, outside = copy.deepcopy(forecaster), copy.deepcopy(forecaster)
+        assert inside.update(upper - 1e-6).calibrator_.missed == 0
+        assert outside.update(upper + 1e-6).calibrator_.missed == 1
+
+
+def test_a_verb_before_fit_says_so():
+    for verb, arguments in (("predict", ()), ("predict_interval", ()), ("update", (1.0,)), ("refit", ())):
+        with pytest.raises(NotFittedError):
+            getattr(unfitted(), verb)(*arguments)
+    with pytest.raises(NotFittedError):
+        unfitted().backtest(Y)
+
+
+def test_a_change_of_parameters_waits_for_the_next_fit(plain):
+    changed = copy.deepcopy(plain).set_params(past=7, horizon=2)
+    assert_array_equal(changed.predict(), plain.predict())
+    assert_array_equal(changed.backtest(Y).lower, plain.backtest(Y).lower)
+
+
+# Covariates at prediction --------------------------------------------------------------------------------------------
+
+
+def test_a_forecast_needs_the_covariates_of_its_steps(with_known):
+    before = state_of(_told(with_known))
+    for verb in (with_known.predict, with_known.predict_interval):
+        with pytest.raises(
+            ValueError, match=r"known for the next 1 steps, 1 rows are missing from 240 on; .*covariates="
+        ):
+            verb()
+    with pytest.raises(ValueError, match="1 rows are missing from 240 on"):
+        with_known.update(50.0)
+    assert len(with_known.history_.ahead) == len(with_known.history_) == N_FIT
+    assert state_of(_told(with_known)) == before
+
+
+def _told(forecaster):
+    told = copy.deepcopy(forecaster)
+    told.regressor_ = forecaster.regressor_
+    told.predict(COVARIATES[N_FIT : N_FIT + 1])
+    return told
+
+
+def test_the_same_covariates_given_twice_are_about_the_same_step(with_known):
+    forecaster = copy.deepcopy(with_known)
+    row = COVARIATES[N_FIT : N_FIT + 1]
+    prediction = forecaster.predict(row)
+    assert_array_equal(forecaster.predict(row), prediction)
+    forecaster.predict_interval(covariates=row)
+    assert len(forecaster.history_.ahead) == N_FIT + 1
+    forecaster.update(Y[N_FIT], covariates=row)
+    assert len(forecaster.history_.ahead) == N_FIT + 1
+    other = forecaster.predict(COVARIATES[N_FIT + 1 : N_FIT + 2])
+    assert_allclose(other, with_known.backtest(Y, covariates=COVARIATES[:N]).prediction[1], atol=1e-4)
+
+
+def test_covariates_that_are_known_better_change_the_forecast(with_known):
+    forecaster = copy.deepcopy(with_known)
+    first = forecaster.predict(COVARIATES[N_FIT : N_FIT + 1])
+    better = forecaster.predict(COVARIATES[N_FIT : N_FIT + 1] - 0.5)
+    assert first != better
+    assert_array_equal(forecaster.predict(), better)
+
+
+def test_a_row_that_comes_with_the_value_leaves_the_forecast_that_was_given_to_be_judged(with_known):
+    forecaster = copy.deepcopy(with_known)
+    upper = float(forecaster.predict_interval(covariates=COVARIATES[N_FIT : N_FIT + 1]).upper[0])
+    forecaster.update(upper + 1e-6, covariates=COVARIATES[N_FIT : N_FIT + 1] + 50)
+    assert forecaster.calibrator_.missed == 1
+    assert_array_equal(forecaster.history_.ahead[N_FIT], COVARIATES[N_FIT] + 50)
+
+
+def test_rows_that_do_not_suffice_are_not_kept():
+    forecaster = unfitted(horizon=2).fit(Y[:N_FIT], COVARIATES[:N_FIT, 0])
+    with pytest.raises(ValueError, match="next 2 steps, 1 rows are missing from 241 on"):
+        forecaster.predict([0.5])
+    assert forecaster.predict([0.5, 0.6]).shape == (2,)
+    assert_array_equal(forecaster.history_.ahead[N_FIT:, 0], [0.5, 0.6])
+
+
+def test_an_update_needs_the_covariates_of_its_own_step_even_without_live_calibration():
+    forecaster = unfitted(live=False, refit_every=2).fit(Y[:N_FIT], COVARIATES[:N_FIT, 0])
+    with pytest.raises(ValueError, match="1 rows are missing from 240 on"):
+        forecaster.update(50.0)
+    forecaster.update(50.0, covariates=0.5).update(51.0, covariates=0.6)  # with a refit
+    assert forecaster.n_since_fit_ == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({"covariates": [[1.0, 2.0, 3.0]]}, "covariates must have the 2 columns x0, x1, got 3"),
+        ({"covariates": [[1.0], [2.0]]}, "the 2 columns x0, x1, got 1"),
+        ({"covariates": pd.DataFrame({"a": [1.0], "b": [2.0]})}, "columns x0, x1, got a, b"),
+        ({"covariates": [[np.nan, 1.0]]}, "covariates must be finite"),
+        ({"covariates": [[1.0, 2.0]], "past_covariates": [1.0]}, "past_covariates came, but .* fitted without"),
+    ],
+)
+def test_covariates_that_do_not_fit_are_refused_and_change_nothing(with_known, rows, said):
+    with pytest.raises(ValueError, match=said):
+        with_known.update(50.0, **rows)
+    assert len(with_known.history_) == len(with_known.history_.ahead) == N_FIT
+    assert with_known.calibrator_.n_updates == 0
+
+
+def test_covariates_that_were_not_fitted_are_refused(plain):
+    before = state_of(plain)
+    for call in (plain.predict, plain.predict_interval):
+        with pytest.raises(ValueError, match="covariates came, but the forecaster was fitted without; leave them out"):
+            call(covariates=[1.0])
+    with pytest.raises(ValueError, match="past_covariates came"):
+        plain.update(50.0, past_covariates=[1.0])
+    with pytest.raises(ValueError, match="needs the covariates of the fit"):
+        plain.backtest(Y, covariates=COVARIATES[:N])
+    assert state_of(plain) == before
+
+
+def test_a_past_row_must_come_with_every_update(with_past):
+    before = state_of(with_past)
+    with pytest.raises(ValueError, match=r"a row for this step \(x0, x1\), got none"):
+        with_past.update(50.0)
+    with pytest.raises(ValueError, match="must be one row, of the step 240, got 2 rows"):
+        with_past.update(50.0, past_covariates=[[1.0, 2.0], [3.0, 4.0]])
+    assert state_of(with_past) == before
+
+
+# What fails changes nothing ------------------------------------------------------------------------------------------
+
+
+class Moody(nn.Linear):
+    """A network that the test can make fail when it is built; torch has no such thing."""
+
+    error = None
+
+    def __init__(self, n_features, n_outputs):
+        if Moody.error is not None:
+            raise Moody.error
+        super().__init__(n_features, n_outputs)
+
+
+@pytest.fixture
+def moody():
+    yield unfitted(network=Moody, refit_every=3).fit(Y[:N_FIT])
+    Moody.error = None
+
+
+def test_an_interrupted_fit_leaves_the_forecaster_as_it_was(moody):
+    before = state_of(moody)
+    Moody.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        moody.fit(Y[:200])
+    assert state_of(moody) == before
+    Moody.error = None
+    moody.update(50.0)
+
+
+def test_an_interrupted_first_fit_leaves_an_unfitted_forecaster():
+    forecaster = unfitted(network=Moody)
+    Moody.error = KeyboardInterrupt()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            forecaster.fit(Y[:N_FIT])
+    finally:
+        Moody.error = None
+    with pytest.raises(NotFittedError):
+        forecaster.predict()
+
+
+def test_a_failed_refit_leaves_the_forecaster_as_it_was(moody):
+    moody.update(50.0).update(51.0)
+    before = state_of(moody)
+    Moody.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        moody.refit()
+    with pytest.raises(KeyboardInterrupt):
+        moody.update(52.0)  # a refit is due
+    with pytest.raises(KeyboardInterrupt):
+        moody.backtest(Y)
+    assert state_of(moody) == before
+    Moody.error = None
+    assert moody.update(52.0).n_since_fit_ == 0
+
+
+def test_a_failed_fit_of_bad_input_leaves_the_forecaster_as_it_was(plain):
+    before = state_of(plain)
+    for series in (np.full(100, 3.0), Y[:4], [np.nan, *Y]):
+        with pytest.raises(ValueError, match="must"):
+            plain.fit(series)
+    assert state_of(plain) == before
+
+
+@pytest.mark.parametrize("kind", ["plain", "three_steps", "gapped", "refitting"])
+def test_a_backtest_leaves_the_forecaster_as_it_was(kind, request):
+    forecaster = copy.deepcopy(request.getfixturevalue(kind))
+    forecaster.update(50.0).update(52.0).predict_interval()
+    before = state_of(forecaster)
+    forecaster.backtest(WITH_GAPS if kind == "gapped" else Y)
+    forecaster.backtest(WITH_GAPS if kind == "gapped" else Y, start=260)
+    assert state_of(forecaster) == before
+
+
+# Refits --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_refit_goes_on_from_the_networks_and_keeps_the_live_factor(plain):
+    forecaster = copy.deepcopy(plain)
+    for value in Y[N_FIT:]:
+        forecaster.update(value)
+    state, before = forecaster.calibrator_.state_dict(), forecaster.regressor_
+    assert forecaster.refit() is forecaster
+    assert forecaster.calibrator_.state_dict() == state
+    assert forecaster.regressor_ is not before
+    assert len(before.out_of_fold_.prediction) == N_FIT - 5  # the former one is as it was
+    assert len(forecaster.regressor_.out_of_fold_.prediction) == N - 5
+    scalers = [regressor.ensembles_[0].targets for regressor in (before, forecaster.regressor_)]
+    assert_array_equal(scalers[0].spread, scalers[1].spread)
+
+
+def test_refits_follow_a_change_that_the_first_networks_never_saw():
+    rng = np.random.default_rng(1)
+    series = np.empty(700)
+    series[:2] = 0.0
+    for t in range(2, 700):  # the sign of what the last change tells about the next one turns
+        series[t] = series[t - 1] + (0.9 if t < 300 else -0.9) * (series[t - 1] - series[t - 2]) + 0.1 * rng.normal()
+    usual = unfitted(max_rounds=3, learning_rate=0.01, rate=0.1).fit(series[:300])
+    stays, follows = usual.backtest(series), usual.set_params(refit_every=50).backtest(series)
+    assert_allclose(stays.prediction[:50], follows.prediction[:50], atol=1e-4)
+    errors = [np.sqrt(np.mean((run.y - run.prediction)[250:] ** 2)) for run in (stays, follows)]
+    assert errors[1] < 0.8 * errors[0]
+
+
+def test_automatic_repeats_do_not_change_when_a_forecaster_is_trained_on():
+    regressor = MatchedRegressor(0.8, network=MLP(hidden=4, layers=2, bins=0), folds=2, max_rounds=1, random_state=0)
+    long = np.tile(Y, 6)
+    forecaster = Forecaster(regressor, past=4, rate=0.1).fit(long[:1300])
+    assert forecaster.regressor_.ensembles_[0].mean_team.n_members == 10
+    forecaster.history_ = copy.deepcopy(forecaster).fit(long).history_  # as after 500 updates
+    assert forecaster.refit().regressor_.ensembles_[0].mean_team.n_members == 10
+
+
+# Networks and regressors ---------------------------------------------------------------------------------------------
+
+
+def test_an_lstm_gets_the_steps_and_channels_of_the_windows_and_others_stay_as_they_are(gapped):
+    assert gapped.windows_.channels == 3  # level, change, missing
+    network = fitting(SMALL, gapped.windows_)
+    assert (network.steps, network.channels, network.hidden) == (5, 3, 4)
+    assert fitting(None, gapped.windows_).hidden == 128
+    assert fitting(nn.Linear, gapped.windows_) is nn.Linear
+    assert gapped.network == SMALL
+
+
+@pytest.mark.parametrize("network", [MLP(hidden=8, layers=2, bins=0), nn.Linear], ids=["MLP", "a user's own"])
+def test_any_network_can_learn_the_flat_rows(network):
+    forecaster = unfitted(network=network, horizon=2, refit_every=30).fit(Y[:N_FIT], COVARIATES[: N_FIT + 2])
+    assert forecaster.regressor_.n_features_in_ == 5 * 2 + 2 * 2
+    said, _ = loop(forecaster, Y[N_FIT:], covariates=COVARIATES)
+    assert_the_same(forecaster.backtest(Y, covariates=COVARIATES[: N + 2]), said)
+
+
+def test_the_interval_network_can_be_another():
+    forecaster = unfitted(network=SMALL, interval_network=LSTM(hidden=3)).fit(Y[:N_FIT])
+    ensemble = forecaster.regressor_.ensembles_[0]
+    assert (ensemble.mean_team.lstm.hidden, ensemble.interval_team.lstm.hidden) == (4, 3)
+    assert ensemble.interval_team.lstm.steps == 5
+
+
+class Watched(HeteroscedasticRegressor):
+    """Keeps the groups that it was fitted with."""
+
+    def fit(self, X, y, groups=None):
+        super().fit(X, y, groups=groups)
+        self.groups_ = groups
+        return self
+
+
+def test_a_baseline_holds_out_blocks_of_time_and_is_calibrated_live():
+    baseline = Watched([0.9, 0.5], network=SMALL, max_epochs=20, random_state=0)
+    forecaster = Forecaster(baseline, past=5, horizon=2, refit_every=40).fit(Y[:N_FIT])
+    groups = forecaster.regressor_.groups_
+    assert len(groups) == N_FIT - 5 - 1
+    assert_array_equal(np.diff(groups) >= 0, True)
+    assert np.bincount(groups).min() >= 11  # twenty blocks of a dozen windows
+    assert len(np.unique(groups)) == 20
+    assert forecaster.rate_ == USUAL_RATE
+    assert not hasattr(baseline, "ensembles_")  # the user's own stays unfitted
+    said, _ = loop(forecaster, Y[N_FIT:])
+    assert_the_same(forecaster.backtest(Y), said)
+    assert forecaster.predict_interval().coverage == (0.9, 0.5)
+
+
+def test_a_regressor_of_another_kind_is_refused():
+    for regressor in (nn.Linear(2, 2), "lstm", MatchedRegressor):
+        with pytest.raises(TypeError, match="regressor must be one of our estimators, unfitted, got "):
+            Forecaster(regressor, past=5).fit(Y[:N_FIT])
+
+
+@pytest.mark.parametrize("calibration", ["split", "cv+"])
+def test_ranks_of_rows_kept_at_random_are_refused(calibration):
+    regressor = MatchedRegressor(calibration=calibration, network=SMALL)
+    with pytest.raises(ValueError, match="calibration must be 'cross' or None for a series, got "):
+        Forecaster(regressor, past=5).fit(Y[:N_FIT])
+
+
+def test_same_seed_same_bits(plain):
+    again = clone(plain)
+    torch.manual_seed(99)
+    assert_array_equal(again.fit(Y[:N_FIT]).backtest(Y).lower, plain.backtest(Y).lower)
+
+
+# Coverage ------------------------------------------------------------------------------------------------------------
+
+
+def autoregression(n, *, shift=None, seed=0):
+    """x_t = 0.7 x_{t-1} + e_t with normal e_t of deviation 1, from `shift` on of deviation 3."""
+    rng = np.random.default_rng(seed)
+    deviation = np.where(np.arange(n) < (n if shift is None else shift), 1.0, 3.0)
+    noise, series = deviation * rng.normal(size=n), np.zeros(n)
+    for t in range(1, n):
+        series[t] = 0.7 * series[t - 1] + noise[t]
+    return series
+
+
+@pytest.fixture(scope="module")
+def ar():
+    return unfitted([0.8, 0.95], max_rounds=3, learning_rate=0.01, horizon=2).fit(autoregression(600))
+
+
+def test_a_stationary_series_is_covered_as_asked_also_without_live_calibration(ar):
+    # The factor is a rank of 600 nearly independent residuals, and the share inside one of 2000: both have the variance
+    # p (1 - p) / n. Two-step errors of neighbours share half of their noise: at most twice that.
+    backtest = ar.backtest(autoregression(2600), start=600)
+    for level in (0.8, 0.95):
+        for step in (1, 2):
+            tolerance = 4 * math.sqrt(step * level * (1 - level) * (1 / 600 + 1 / 2000))
+            assert abs(backtest.scores(step, level, static=True)["coverage"] - level) < tolerance
+    assert backtest.scores(1)["rmse"] < 1.1  # the law's own deviation is 1
+    assert abs(backtest.scores(2)["rmse"] - math.sqrt(1 + 0.7**2)) < 0.15
+
+
+def test_live_coverage_keeps_its_proven_distance_and_returns_after_a_shift(ar):
+    with pytest.warns(ExtrapolationWarning):  # three times the noise goes to where no value has been
+        backtest = ar.backtest(autoregression(2600, shift=600), start=600)
+    for k, step in enumerate((1, 2)):
+        for place, level in enumerate((0.8, 0.95)):
+            spread = np.ptp(np.log(backtest.factor[:, k, place]))
+            n_judged = 2000 - k
+            bound = (spread + ar.rate_) / (ar.rate_ * n_judged)
+            live = backtest.scores(step, level)["coverage"]
+            assert abs(live - level) <= bound
+            static = backtest.scores(step, level, static=True)["coverage"]
+            # Three times the noise: an interval of z deviations covers as one of z / 3, plus what the rank may err.
+            z = {0.8: 1.2816, 0.95: 1.96}[level]
+            assert static < math.erf(z / 3 / math.sqrt(2)) + 0.1
+            assert static < level - 0.2 < live
+    assert backtest.factor[-1].min() > 2
+
+
+def test_the_rate_is_chosen_on_the_training_part_or_given(ar):
+    assert ar.rate_ == rate_of(ar.regressor_, ar.windows_, ar.history_.panel(0, ar.horizon))
+    assert ar.calibrator_.rate == ar.rate_
+    assert unfitted(rate=0.123).fit(Y[:N_FIT]).calibrator_.rate == 0.123
+
+
+def test_two_backtests_with_refits_agree_whatever_kind_of_seed_was_given():
+    forecaster = unfitted(random_state=np.random.RandomState(0), refit_every=20).fit(Y[:N_FIT])
+    first, second = forecaster.backtest(Y), forecaster.backtest(Y)
+    assert_array_equal(first.lower, second.lower)
+
+
+def test_rows_with_whole_numbers_for_stamps_are_about_those_steps():
+    plan = pd.DataFrame({"a": COVARIATES[:N, 0]})
+    forecaster = unfitted().fit(pd.Series(Y[:N_FIT]), covariates=plan[:N_FIT])
+    with pytest.raises(ValueError, match="1 rows are missing before 241, from 240 on"):
+        forecaster.predict(covariates=plan.loc[[N_FIT + 1]])
+    by_stamp = forecaster.predict(covariates=plan.loc[[N_FIT]])
+    assert_array_equal(by_stamp, forecaster.predict(covariates=plan.loc[[N_FIT]].to_numpy()))
+
+
+def test_gaps_that_come_after_a_fit_without_gaps_are_filled_and_not_judged():
+    forecaster = unfitted(missing="fill").fit(Y[:N_FIT])
+    assert not forecaster.windows_.flags
+    judged = forecaster.update(Y[N_FIT]).calibrator_.n_judged.copy()
+    forecaster.update(np.nan)
+    assert_array_equal(forecaster.calibrator_.n_judged, judged)
+    assert forecaster.history_.filled[-1] == Y[N_FIT]
+
+
+def test_values_far_outside_what_was_learned_bring_a_warning(plain):
+    forecaster = copy.deepcopy(plain)
+    forecaster.update(1e4)
+    with pytest.warns(ExtrapolationWarning, match="1 of 1 forecasts see values far outside what was learned"):
+        forecaster.predict()

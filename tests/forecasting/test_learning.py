@@ -1,0 +1,178 @@
+"""A regressor on the windows of a series: blocks of time, what it keeps of them, and how it learns on."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from coverwell import ExtrapolationWarning, MatchedRegressor
+from coverwell.baselines import HeteroscedasticRegressor
+from coverwell.calibration import Estimate
+from coverwell.forecasting.learning import (
+    REFIT,
+    USUAL_RATE,
+    _truths_in_a_row,
+    estimate_of,
+    fitting,
+    folds_of,
+    learn,
+    rate_of,
+    refitted,
+    windows_of,
+)
+from coverwell.forecasting.rates import choose_rate
+from coverwell.forecasting.windows import Panel
+from coverwell.networks import LSTM, MLP
+
+N = 260
+VALUES = 10 + np.sin(np.arange(N) / 3) + 0.1 * np.random.default_rng(0).normal(size=N)
+SMALL = LSTM(hidden=3, layers=1)
+
+
+def panel_of(values=VALUES, *, observed=None):
+    n = len(values)
+    observed = np.ones(n, dtype=bool) if observed is None else observed
+    return Panel(values, observed, np.zeros((n, 0)), np.zeros((n + 1, 0)))
+
+
+def windows_on(panel, past=4):
+    return windows_of(panel, past=past, horizon=1, differences=True)
+
+
+def regressor_on(windows, **changes):
+    usual = {"network": fitting(SMALL, windows), "folds": 2, "repeats": 1, "max_rounds": 1, "random_state": 0}
+    return MatchedRegressor(0.8, **usual | changes)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    panel = panel_of()
+    windows = windows_on(panel)
+    regressor = regressor_on(windows)
+    folds = folds_of(regressor, windows, panel)
+    learn(regressor, windows, folds, panel)
+    return regressor, windows, folds, panel
+
+
+def test_an_lstm_gets_the_steps_and_channels_of_the_windows_and_another_network_stays_as_it_is():
+    windows = windows_on(panel_of(), past=6)
+    assert fitting(SMALL, windows) == LSTM(hidden=3, layers=1, steps=6, channels=2)
+    assert fitting(MLP(hidden=5), windows) == MLP(hidden=5)
+
+
+def test_gaps_have_a_channel_only_where_the_series_has_gaps():
+    observed = np.ones(N, dtype=bool)
+    assert not windows_on(panel_of()).flags
+    observed[30] = False
+    assert windows_on(panel_of(observed=observed)).flags
+
+
+def test_a_series_with_fewer_than_two_windows_is_refused():
+    with pytest.raises(ValueError, match=r"at least 2 windows of past \+ horizon = 5 steps .* got 1 in 5 steps"):
+        windows_on(panel_of(VALUES[:5]))
+
+
+def test_after_a_fit_the_regressor_says_the_number_of_folds_that_it_was_told(learned):
+    regressor, *_ = learned
+    assert regressor.folds == 2
+
+
+def test_every_row_is_left_out_by_one_member(learned):
+    regressor, *_ = learned
+    assert not np.isnan(regressor.out_of_fold_.prediction).any()
+
+
+def test_forecasts_are_the_last_value_and_the_learned_change(learned):
+    regressor, windows, _, panel = learned
+    origins = np.array([50, 51])
+    said = estimate_of(regressor, windows, panel, origins)
+    change = regressor.predict(windows.rows(panel, origins))
+    assert_allclose(said.mean, change + VALUES[origins][:, None], rtol=1e-12)
+    interval = regressor.predict_interval(windows.rows(panel, origins))
+    assert_allclose(said.reach[:, :, 1, 0], interval.upper - change, rtol=1e-9)
+
+
+def test_a_refit_goes_on_from_the_former_networks_and_leaves_them_alone(learned):
+    regressor, windows, folds, panel = learned
+    before = regressor.predict(windows.rows(panel, np.array([60])))
+    fresh = refitted(regressor, windows, folds, panel)
+    assert_array_equal(regressor.predict(windows.rows(panel, np.array([60]))), before)
+    assert regressor.max_rounds == 1
+    assert fresh.max_rounds == REFIT["max_rounds"]
+    assert fresh.folds == 2
+    assert fresh.ensembles_[0].targets is regressor.ensembles_[0].targets  # the units of its networks
+
+
+def test_a_regressor_that_cannot_go_on_is_fitted_anew():
+    panel = panel_of()
+    windows = windows_on(panel)
+    regressor = HeteroscedasticRegressor(0.8, network=fitting(SMALL, windows), max_epochs=10, random_state=0)
+    folds = folds_of(regressor, windows, panel)
+    learn(regressor, windows, folds, panel)
+    rows = windows.rows(panel, np.array([70]))
+    assert_array_equal(refitted(regressor, windows, folds, panel).predict(rows), regressor.predict(rows))
+
+
+def test_without_a_word_about_left_out_rows_the_rate_is_the_usual_one():
+    panel = panel_of()
+    assert rate_of(HeteroscedasticRegressor(), windows_on(panel), panel) == USUAL_RATE
+
+
+def test_the_rate_is_what_choose_rate_makes_of_out_of_fold_forecasts():
+    # Noise that comes in waves: an interval that follows fast is worth more here than one that hardly moves.
+    n = 900
+    size = np.where(np.arange(n) // 30 % 2 == 0, 0.05, 2.0)
+    panel = panel_of(10 + size * np.random.default_rng(1).normal(size=n))
+    windows = windows_on(panel)
+    regressor = regressor_on(windows)
+    learn(regressor, windows, folds_of(regressor, windows, panel), panel)
+    said, origins = regressor.out_of_fold_, windows.origins(panel)
+    last = panel.values[origins][:, None]
+    mean = said.prediction + last
+    reach = np.stack([said.prediction - said.lower[..., 0], said.upper[..., 0] - said.prediction], axis=-1)[..., None]
+    by_hand = choose_rate(Estimate(mean, reach), panel.values[origins + 1], (0.8,), start=1.0)
+    assert rate_of(regressor, windows, panel) == by_hand
+    assert by_hand > USUAL_RATE
+
+
+def test_values_far_outside_what_was_learned_bring_a_warning(learned):
+    regressor, windows, *_ = learned
+    far = panel_of(np.append(VALUES, np.full(10, 1000.0)))
+    with pytest.warns(ExtrapolationWarning, match="3 of 4 forecasts see values far outside"):
+        estimate_of(regressor, windows, far, np.array([N - 1, N, N + 1, N + 5]))
+
+
+def test_without_changes_levels_are_not_bounded_to_what_was_learned():
+    panel = panel_of()
+    windows = windows_of(panel, past=4, horizon=1, differences=False)
+    regressor = regressor_on(windows)
+    learn(regressor, windows, folds_of(regressor, windows, panel), panel)
+    far = panel_of(np.append(VALUES, np.full(5, 1000.0)))
+    said = estimate_of(regressor, windows, far, np.array([N - 1, N + 4]))  # and no warning
+    assert np.isinf(regressor.ensembles_[0].inputs.high).all()
+    assert said.mean[0, 0] != said.mean[1, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"folds": 1}, "at least 2 blocks of time"),
+        ({"folds": None}, "calibration='cross' needs folds"),
+        ({"calibration": "split"}, "calibration must be 'cross' or None for a series"),
+        ({"folds": 60}, "60 blocks of time with 5 steps"),
+        ({"folds": "five"}, "folds must be a whole number"),
+    ],
+)
+def test_folds_that_cannot_be_blocks_of_time_are_refused(changes, message):
+    panel = panel_of()
+    windows = windows_on(panel)
+    with pytest.raises(ValueError, match=message):
+        folds_of(regressor_on(windows, **changes), windows, panel)
+
+
+def test_after_a_gap_in_the_origins_truths_are_kept_from_the_rows_before_it():
+    # Rows are of origins 0, 1, 2 and, after a gap, 6, 7, 8. With three steps ahead, the truth after origin 6 would be
+    # taken for steps 2 and 3 of origins 2 and 1, and that after origin 7 for step 3 of origin 2.
+    values, origins = np.arange(10.0), np.array([0, 1, 2, 6, 7, 8])
+    assert_array_equal(_truths_in_a_row(values, origins, 3), [1, 2, 3, np.nan, np.nan, 9])
+    assert_array_equal(_truths_in_a_row(values, origins, 1), [1, 2, 3, 7, 8, 9])
+    assert_array_equal(values, np.arange(10.0))

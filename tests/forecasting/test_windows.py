@@ -1,0 +1,214 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from coverwell.forecasting.windows import Panel, TimeFolds, Windows
+
+
+def panel_of(values, *, missing=(), past=None, known=None, horizon=1):
+    values = np.asarray(values, dtype=float)
+    observed = ~np.isin(np.arange(len(values)), missing)
+    past = np.zeros((len(values), 0)) if past is None else np.asarray(past, dtype=float)
+    known = np.zeros((len(values) + horizon, 0)) if known is None else np.asarray(known, dtype=float)
+    return Panel(values, observed, past, known)
+
+
+def windows_of(n_past=3, horizon=1, *, differences=False, flags=False, n_past_covariates=0, n_known=0):
+    return Windows(n_past, horizon, differences, flags, n_past_covariates, n_known)
+
+
+# Rows and targets ----------------------------------------------------------------------------------------------------
+
+
+def test_a_row_holds_the_last_steps_and_its_target_is_the_next_value():
+    windows, panel = windows_of(), panel_of([1, 2, 4, 8, 16])
+    origins = windows.origins(panel)
+    assert_array_equal(origins, [2, 3])
+    assert_array_equal(windows.rows(panel, origins), [[1, 2, 4], [2, 4, 8]])
+    assert_array_equal(windows.targets(panel, origins), [[8], [16]])
+    assert_array_equal(windows.anchors(panel, origins), [[0], [0]])
+
+
+def test_with_differences_changes_stand_beside_levels_and_targets_are_changes_from_the_last_value():
+    windows, panel = windows_of(differences=True, horizon=2), panel_of([1, 2, 4, 8, 16], horizon=2)
+    origins = windows.origins(panel)
+    assert_array_equal(origins, [2])
+    assert_array_equal(windows.rows(panel, origins), [[1, 0, 2, 1, 4, 2]])  # level and change, step by step
+    assert_array_equal(windows.targets(panel, origins), [[4, 12]])
+    assert_array_equal(windows.anchors(panel, origins), [[4]])
+
+
+def test_all_channels_come_step_by_step_and_then_what_is_known_about_the_next_steps():
+    windows = windows_of(2, 2, differences=True, flags=True, n_past_covariates=2, n_known=1)
+    panel = panel_of(
+        [1, 3, 3, 7, 9],
+        missing=[2],
+        past=[[10, 20], [11, 21], [12, 22], [13, 23], [14, 24]],
+        known=[[0.1], [0.2], [0.3], [0.4], [0.5]],
+    )
+    (row,) = windows.rows(panel, np.array([2]))
+    first, second = [3, 0, 0, 11, 21], [3, 0, 1, 12, 22]  # level, change, missing, and two companions
+    assert_array_equal(row, [*first, *second, 0.4, 0.5])
+    assert windows.channels == 5
+    assert windows.n_columns == len(row) == 12
+    assert_array_equal(windows.targets(panel, np.array([2])), [[4, 6]])
+
+
+def test_known_companions_come_step_by_step():
+    windows = windows_of(1, 2, n_known=2)
+    panel = panel_of([1, 2, 3, 4], known=np.arange(10).reshape(5, 2))
+    assert_array_equal(windows.rows(panel, np.array([1])), [[2, 4, 5, 6, 7]])
+
+
+def test_the_row_of_the_latest_step_needs_nothing_after_it_but_what_is_known():
+    windows = windows_of(2, 2, n_known=1)
+    panel = panel_of([1, 2, 3], known=np.arange(5.0)[:, None])
+    assert_array_equal(windows.rows(panel, np.array([2])), [[2, 3, 3, 4]])
+
+
+def test_an_origin_needs_all_of_its_targets_observed():
+    panel = panel_of(np.arange(10.0), missing=[5])
+    assert_array_equal(windows_of(2, 1).origins(panel), [1, 2, 3, 5, 6, 7, 8])
+    assert_array_equal(windows_of(2, 2).origins(panel), [1, 2, 5, 6, 7])
+    assert_array_equal(windows_of(2, 2).origins(panel, first=6), [6, 7])
+
+
+def test_no_origins_give_no_rows_of_the_usual_size():
+    windows = windows_of(2, 2, differences=True, n_known=1)
+    panel = panel_of([1, 2, 3], known=np.zeros((5, 1)))
+    nowhere = np.zeros(0, dtype=np.intp)
+    assert windows.rows(panel, nowhere).shape == (0, 6)
+    assert windows.targets(panel, nowhere).shape == (0, 2)
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 4])
+def test_a_series_shorter_than_past_and_horizon_has_no_origin(n_steps):
+    assert len(windows_of(3, 2).origins(panel_of(np.arange(n_steps)))) == 0
+    assert len(windows_of(3, 2).origins(panel_of(np.arange(5)))) == 1
+
+
+@given(
+    n_past=st.integers(1, 6),
+    horizon=st.integers(1, 4),
+    differences=st.booleans(),
+    flags=st.booleans(),
+    n_steps=st.integers(12, 30),
+    seed=st.integers(0, 99),
+)
+def test_a_row_is_unchanged_by_later_values_and_its_target_is_back_in_units_with_its_anchor(
+    n_past, horizon, differences, flags, n_steps, seed
+):
+    rng = np.random.default_rng(seed)
+    windows = windows_of(n_past, horizon, differences=differences, flags=flags, n_past_covariates=1)
+    values, missing = rng.normal(size=n_steps), rng.choice(n_steps, size=2)
+    past = rng.normal(size=(n_steps, 1))
+    panel = panel_of(values, missing=missing, past=past, horizon=horizon)
+    origins = windows.origins(panel)
+    cut = n_steps // 2
+    later = np.arange(n_steps) > cut
+    changed = panel_of(
+        np.where(later, 99.0, values), missing=missing[missing <= cut], past=np.where(later[:, None], 99.0, past)
+    )
+    before = origins[origins <= cut]
+    assert_array_equal(windows.rows(panel, before), windows.rows(changed, before))
+    told = windows.targets(panel, origins) + windows.anchors(panel, origins)
+    ahead = values[origins[:, None] + np.arange(1, horizon + 1)]
+    np.testing.assert_allclose(told, ahead, atol=1e-12)
+    assert windows.rows(panel, origins).shape == (len(origins), windows.n_columns)
+
+
+def test_the_first_steps_of_a_panel_keep_what_is_known_ahead():
+    panel = panel_of([1, 2, 3], past=[[1], [2], [3]], known=np.arange(4.0)[:, None]).until(2)
+    assert len(panel) == 2
+    assert len(panel.past) == len(panel.observed) == 2
+    assert len(panel.known) == 4
+
+
+# Folds of time -------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_steps_are_cut_into_long_blocks_and_later_ones_given_out_in_turns():
+    folds = TimeFolds(n_folds=2, first=2, end=12, block=3, embargo=1)
+    assert_array_equal(folds.fold_of(np.arange(2, 12)), [0] * 5 + [1] * 5)
+    assert_array_equal(folds.fold_of(np.arange(12, 22)), [0] * 3 + [1] * 3 + [0] * 3 + [1])
+
+
+def test_origins_near_a_left_out_one_on_either_side_neither_train_nor_are_left_out():
+    folds = TimeFolds(n_folds=3, first=0, end=12, block=4, embargo=1)
+    train, out = folds.split(np.arange(12))[1]
+    assert_array_equal(out, [4, 5, 6, 7])
+    assert_array_equal(train, [0, 1, 2, 9, 10, 11])
+
+
+time_folds = st.builds(
+    TimeFolds,
+    n_folds=st.integers(2, 5),
+    first=st.integers(0, 10),
+    end=st.integers(60, 120),
+    block=st.integers(1, 30),
+    embargo=st.integers(0, 12),
+)
+
+
+@given(folds=time_folds, n_later=st.integers(0, 100), seed=st.integers(0, 99))
+def test_every_origin_is_left_out_once_and_trained_on_only_from_beyond_the_embargo(folds, n_later, seed):
+    steps = np.arange(folds.first, folds.end + n_later)
+    origins = steps[np.random.default_rng(seed).uniform(size=len(steps)) < 0.8]  # others had gaps as targets
+    parts = folds.split(origins)
+    assert len(parts) == folds.n_folds
+    assert_array_equal(np.sort(np.concatenate([out for _, out in parts])), np.arange(len(origins)))
+    for train, out in parts:
+        distance = np.abs(origins[train][:, None] - origins[out])
+        assert (distance > folds.embargo).all()
+        # And none is kept away without need.
+        rest = np.setdiff1d(np.arange(len(origins)), np.concatenate([train, out]))
+        to_come = origins[-1] + 1 + np.arange(folds.embargo)
+        left_out = folds.fold_of(origins[out])[:1]
+        all_out = np.concatenate([origins[out], to_come[np.isin(folds.fold_of(to_come), left_out)]])
+        assert (np.abs(origins[rest][:, None] - all_out) <= folds.embargo).any(axis=1).all()
+
+
+@given(folds=time_folds, n_later=st.integers(1, 100))
+def test_no_step_changes_its_fold_when_the_series_grows(folds, n_later):
+    grown = np.arange(folds.first, folds.end + n_later)
+    now = folds.fold_of(grown)
+    assert_array_equal(now[: folds.end - folds.first], folds.fold_of(np.arange(folds.first, folds.end)))
+    assert set(now) <= set(range(folds.n_folds))
+    for out, (_, left_out) in enumerate(folds.split(grown)):
+        assert_array_equal(now[left_out], np.full(len(left_out), out))
+
+
+@given(folds=time_folds)
+def test_blocks_of_the_first_fit_are_whole_and_nearly_equal(folds):
+    fold = folds.fold_of(np.arange(folds.first, folds.end))
+    assert (np.diff(fold) >= 0).all()
+    sizes = np.bincount(fold, minlength=folds.n_folds)
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_a_fold_that_has_no_origins_yet_leaves_none_out_and_trains_up_to_the_embargo_before_its_first():
+    folds = TimeFolds(n_folds=2, first=0, end=10, block=5, embargo=2)
+    train, out = folds.split(np.arange(5))[1]
+    assert len(out) == 0
+    assert_array_equal(train, [0, 1, 2])  # 5 is to come and belongs to this fold
+
+
+@given(
+    n_folds=st.integers(2, 4),
+    block=st.integers(1, 30),
+    embargo=st.integers(1, 12),
+    growth=st.lists(st.integers(1, 40), min_size=1, max_size=5),
+)
+def test_a_member_that_is_trained_on_keeps_the_embargo_to_all_that_it_leaves_out_later(n_folds, block, embargo, growth):
+    folds = TimeFolds(n_folds, first=3, end=100, block=block, embargo=embargo)
+    ends = np.cumsum([100, *growth])
+    parts = [folds.split(np.arange(3, end)) for end in ends]
+    for member in range(n_folds):
+        trained = np.unique(
+            np.concatenate([np.arange(3, end)[part[member][0]] for end, part in zip(ends, parts, strict=True)])
+        )
+        left_out = np.arange(3, ends[-1])[parts[-1][member][1]]
+        if len(trained) and len(left_out):
+            assert np.abs(trained[:, None] - left_out).min() > embargo
