@@ -14,9 +14,12 @@ import coverwell
 from coverwell.cli import main
 from coverwell.experiments import study
 from coverwell.experiments.results import only_writer, read_results
+from coverwell.experiments.series_methods import SERIES_METHODS
+from coverwell.experiments.series_study import SERIES_FIELDS, SERIES_KEY
 
 SOURCES = Path(__file__).parents[1] / "src"
 SMALL = ["--quick", "--methods", "hnn", "--data", "boston", "--trials", "1", "--device", "cpu"]
+ONE_SERIES = ["--quick", "--data", "air-quality", "--reading", "observed", "--device", "cpu"]
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +44,10 @@ def keys(path):
     return [(line["method"], line["data"], line["trial"], *line["levels"]) for line in read_results(path)]
 
 
+def series_lines(out, folder="quick"):
+    return read_results(out / folder / "series.jsonl", fields=SERIES_FIELDS, key=SERIES_KEY)
+
+
 def assert_message(result, code, *parts):
     """One message on standard error and this exit code, no traceback."""
     assert result.exit_code == code
@@ -58,7 +65,7 @@ def test_the_version_is_the_packages():
     assert run("--version").output == f"coverwell, version {coverwell.__version__}\n"
 
 
-@pytest.mark.parametrize("command", [(), ("table1",), ("figure2",), ("figure3",)])
+@pytest.mark.parametrize("command", [(), *((name,) for name in ("table1", "figure2", "figure3", "table2", "figure4"))])
 def test_every_help_text_has_an_example(command):
     text = run("reproduce", *command, "--help").output
     assert "Example:\n    coverwell reproduce" in text
@@ -135,6 +142,75 @@ def test_names_come_with_commas_or_one_by_one_with_blanks_or_dashes_in_any_case(
     assert set(keys(results(out))) == expected
 
 
+# Series.
+
+
+def test_the_quick_table2_runs_every_method_and_is_not_repeated(out):
+    result = run("reproduce", "table2", *ONE_SERIES, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    lines = series_lines(out)
+    assert {line["method"] for line in lines} == {method.slug for method in SERIES_METHODS}
+    assert {(line["data"], line["reading"], line["trial"]) for line in lines} == {("air quality", "observed", 0)}
+    assert result.stdout.splitlines() == [f"wrote {out / 'quick' / name}" for name in ("table2.md", "table2.csv")]
+    before = (out / "quick" / "series.jsonl").read_bytes()
+    again = run("reproduce", "table2", *ONE_SERIES, "--out", out)
+    assert (again.exit_code, again.stderr) == (0, "")  # no bar: nothing to do
+    assert (out / "quick" / "series.jsonl").read_bytes() == before
+    assert not (out / "quick" / "results.jsonl").exists()
+
+
+def test_figure4_runs_what_it_shows_and_takes_the_runs_of_table2(out):
+    pytest.importorskip("matplotlib")
+    assert run("reproduce", "table2", *ONE_SERIES, "--methods", "sigma-fit", "--out", out).exit_code == 0
+    result = run("reproduce", "figure4", *ONE_SERIES, "--methods", "sigma-fit", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    assert len(series_lines(out)) == 1
+    pictures = [out / "quick" / f"figure4.{kind}" for kind in ("png", "svg")]
+    assert result.stdout.splitlines() == [f"wrote {path}" for path in pictures]
+    before = pictures[0].read_bytes()
+    assert run("reproduce", "figure4", "--quick", "--draw-only", "--out", out).exit_code == 0
+    assert pictures[0].read_bytes() == before
+
+
+def test_figure4_without_the_methods_that_it_shows_is_told(out):
+    pytest.importorskip("matplotlib")
+    result = run("reproduce", "figure4", *ONE_SERIES, "--methods", "ar48", "--out", out)
+    assert_message(result, 1, "Figure 4 needs results of sigma-fit or sigma-fit-covariates-refit")
+
+
+def test_a_part_of_table2_keeps_its_settings_and_other_settings_are_refused(out):
+    part = ["--methods", "ar48,persistence", "--data", "tas2016", "--device", "cpu", "--out", out]
+    assert run("reproduce", "table2", *part).exit_code == 0
+    stored = out / "series_configuration.json"
+    assert not (out / "configuration.json").exists()
+    assert run("reproduce", "table2", *part, "--trials", "2").exit_code == 0
+    assert len(series_lines(out, ".")) == 2  # nothing is random in these: more seeds change nothing
+    stored.write_text(stored.read_text().replace('"lags": 48', '"lags": 24'))
+    before = stored.read_bytes()
+    assert_message(run("reproduce", "table2", *part), 1, "results of ar48 with other settings", "--out")
+    assert stored.read_bytes() == before
+    assert run("reproduce", "table2", "--draw-only", "--out", out).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--methods", "deep-ensemble", "a method must be one of persistence, ar48"),
+        ("--data", "boston", "a series must be one of nsw2013, bike sharing"),
+        ("--reading", "guessed", "'guessed' is not one of 'observed', 'interpolated'"),
+        ("--trials", "0", "0 is not in the range x>=1"),
+        ("--device", "abacus", "device must be 'auto'"),
+    ],
+)
+def test_a_wrong_option_of_table2_is_told_before_anything_is_done(out, option, value, message):
+    assert_message(run("reproduce", "table2", option, value, "--out", out), 2, message)
+    assert not out.exists()
+
+
+def test_drawing_series_without_results_is_told(out):
+    assert_message(run("reproduce", "table2", "--draw-only", "--out", out), 1, "series.jsonl has no results")
+
+
 # Mistakes.
 
 
@@ -194,7 +270,7 @@ def test_results_of_other_settings_are_not_taken_for_those_of_now(out):
     assert stored.read_bytes() == before
 
 
-@pytest.mark.parametrize("figure", ["figure2", "figure3"])
+@pytest.mark.parametrize("figure", ["figure2", "figure3", "figure4"])
 def test_missing_matplotlib_is_told_before_any_training(out, figure, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert_message(run("reproduce", figure, "--quick", "--out", out), 1, "pip install 'coverwell[plots]'")

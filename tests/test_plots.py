@@ -6,7 +6,15 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from coverwell import PredictionInterval
-from coverwell.plots import CurveStyle, draw_calibration_curve, draw_intervals, draw_rounds, draw_width_curve
+from coverwell.plots import (
+    CurveStyle,
+    draw_calibration_curve,
+    draw_forecast,
+    draw_intervals,
+    draw_rolling_coverage,
+    draw_rounds,
+    draw_width_curve,
+)
 
 PREDICTION = np.array([3.0, 1.0, 2.0])
 INTERVAL = PredictionInterval(PREDICTION - 1.0, np.array([4.0, 3.0, 5.0]), coverage=0.9)
@@ -179,3 +187,47 @@ def test_a_single_round_can_be_drawn():
 def test_rounds_with_gaps_or_of_another_shape_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         draw_rounds(Figure().subplots(), values)
+
+
+BAND = PredictionInterval(np.array([0.0, 1.0, 2.0]), np.array([2.0, 3.0, 4.0]), coverage=0.9)
+
+
+def test_values_outside_the_band_are_marked_and_missing_ones_are_not():
+    ax = draw_forecast(Figure().subplots(), [1, 2, 3], BAND, prediction=[1, 2, 3], y=[5.0, np.nan, 4.0])
+    lines = {line.get_label(): line for line in ax.lines}
+    np.testing.assert_array_equal(lines["observed, outside"].get_xydata(), [[1, 5]])  # 4 lies on its bound
+    np.testing.assert_array_equal(lines["forecast"].get_ydata(), [1, 2, 3])
+    assert ax.get_legend_handles_labels()[1] == ["90 % interval", "forecast", "observed", "observed, outside"]
+
+
+def test_the_band_reaches_from_the_lower_to_the_upper_bounds():
+    (band,) = draw_forecast(Figure().subplots(), [1, 2, 3], BAND, prediction=[1, 2, 3]).collections
+    edges = {tuple(point) for point in band.get_paths()[0].vertices.tolist()}
+    assert {(1, 0), (2, 1), (3, 2), (1, 2), (2, 3), (3, 4)} <= edges
+
+
+def test_intervals_to_compare_with_are_two_lines_and_one_name():
+    wide = PredictionInterval(BAND.lower - 1, BAND.upper + 1, coverage=0.9)
+    time = np.datetime64("2024-01-01", "h") + np.arange(3)
+    ax = draw_forecast(Figure().subplots(), time, BAND, prediction=[1, 2, 3], static=wide)
+    dashed = [line for line in ax.lines if line.get_linestyle() == "--"]
+    assert [line.get_ydata().tolist() for line in dashed] == [[-1, 0, 1], [3, 4, 5]]
+    assert ax.get_legend_handles_labels()[1] == ["90 % interval", "static interval", "forecast"]
+
+
+def test_a_forecast_of_another_length_is_refused():
+    with pytest.raises(ValueError, match=r"one shape \(n,\), got \(2,\), \(3,\) and \(3,\)"):
+        draw_forecast(Figure().subplots(), [1, 2], BAND, prediction=[1, 2, 3])
+
+
+def test_the_asked_coverage_is_drawn_once_beside_every_rolling_one():
+    ax = Figure().subplots()
+    for label, shares in (("static", [0.8, 0.9]), ("live", [0.94, 0.96])):
+        draw_rolling_coverage(ax, [1, 2], shares, asked=0.95, label=label)
+    assert [list(line.get_ydata()) for line in ax.lines] == [[0.95, 0.95], [0.8, 0.9], [0.94, 0.96]]
+    assert ax.get_legend_handles_labels()[1] == ["static", "live"]
+
+
+def test_a_rolling_coverage_without_its_times_is_refused():
+    with pytest.raises(ValueError, match=r"one shape \(n,\), got \(2,\) and \(3,\)"):
+        draw_rolling_coverage(Figure().subplots(), [1, 2], [0.9, 0.9, 0.9], asked=0.9)

@@ -6,6 +6,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,11 +15,15 @@ import click
 
 from coverwell._version import __version__
 from coverwell.datasets import DatasetChecksumError, DatasetNotFoundError, names
-from coverwell.experiments import grid as grids
 from coverwell.experiments import study
-from coverwell.experiments.methods import METHODS, configuration, methods_from
+from coverwell.experiments.grid import Grid
+from coverwell.experiments.methods import METHODS, configuration, methods_from, named_among
 from coverwell.experiments.results import Line, ResultsFileError, read_results
+from coverwell.experiments.series_data import READINGS, SERIES, series_from
+from coverwell.experiments.series_methods import PICTURED, SERIES_METHODS, SeriesMethod, series_configuration
+from coverwell.experiments.series_study import SERIES_FIELDS, SERIES_KEY, SeriesGrid
 from coverwell.experiments.table1 import PEERS_HEAD
+from coverwell.experiments.work import Work, run
 from coverwell.files import new_file
 from coverwell.training import device_from
 
@@ -31,6 +36,7 @@ TRIALS, QUICK_TRIALS = 5, 2
 QUICK_DATA = ("boston", "auto mpg")
 TABLE1_LEVEL = 0.9
 FIGURE2_DATA = ("boston", "parkinsons")
+QUICK_SERIES = ("tas2016", "air quality")
 STOPPED_BY_CTRL_C = 130  # 128 and the number of the signal, as shells count
 
 
@@ -44,8 +50,9 @@ def main() -> None:
 def reproduce() -> None:
     """Run the paper's comparison and write its tables and figures.
 
-    All runs go to one file, results.jsonl, a line each. Runs that are there are not repeated: a command that was
-    stopped or killed goes on where it was, and table1 and figure3 share their runs.
+    All runs on tables go to one file, results.jsonl, a line each, and those on series to series.jsonl. Runs that are
+    there are not repeated: a command that was stopped or killed goes on where it was, and commands share their runs:
+    table1 with figure3, table2 with figure4.
 
     \b
     Example:
@@ -116,6 +123,33 @@ METHODS_OPTION = click.option(
     callback=_names(methods_from),
     help=f"Among: {', '.join(method.slug for method in METHODS)}.  [default: all]",
 )
+SEEDS_OPTION = click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many seeds for each method that has anything random.",
+)
+SERIES_OPTION = click.option(
+    "--data",
+    multiple=True,
+    metavar="NAME,...",
+    callback=_names(series_from),
+    help=f"Among: {_dashed(SERIES)}.  [default: all; {_dashed(QUICK_SERIES, ' and ')} with --quick]",
+)
+SERIES_METHODS_OPTION = click.option(
+    "--methods",
+    multiple=True,
+    metavar="NAME,...",
+    callback=_names(partial(named_among, SERIES_METHODS)),
+    help=f"Among: {', '.join(method.slug for method in SERIES_METHODS)}.  [default: all]",
+)
+READING_OPTION = click.option(
+    "--reading",
+    type=click.Choice(READINGS),
+    help="What gaps in a series are: left open and filled by the value before, or straight lines as the paper seems to "
+    "have drawn. A series without gaps is run in either.  [default: both]",
+)
 LEVELS_OPTION = click.option(
     "--levels",
     multiple=True,
@@ -162,6 +196,12 @@ def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 _grid_options = _options(
     *(TRIALS_OPTION, DATA_OPTION, METHODS_OPTION, LEVELS_OPTION, DEVICE_OPTION, JOBS_OPTION),
+    *(QUICK_OPTION, OUT_OPTION, DRAW_OPTION),
+)
+
+
+_series_options = _options(
+    *(SEEDS_OPTION, SERIES_OPTION, SERIES_METHODS_OPTION, READING_OPTION, DEVICE_OPTION, JOBS_OPTION),
     *(QUICK_OPTION, OUT_OPTION, DRAW_OPTION),
 )
 
@@ -234,6 +274,41 @@ def figure2(
         )
 
 
+@reproduce.command(short_help="Table 2 of the paper: forecasts of six series.")
+@_series_options
+def table2(**asked: Any) -> None:
+    """Write Table 2: every method on every series, the paper's numbers beside ours.
+
+    --methods, --data, --reading and --trials say what is run; the table shows all stored results.
+
+    \b
+    Example:
+      coverwell reproduce table2 --data tas2016,air-quality --methods ar48,sigma-fit --jobs 2
+    """
+    from coverwell.experiments import table2
+
+    with _clear_errors():
+        _write(table2.write, *_series_results(**asked))
+
+
+@reproduce.command(short_help="Figure 4 of the paper: forecast bands on the test period.")
+@_series_options
+def figure4(methods: tuple[SeriesMethod, ...] | None, **asked: Any) -> None:
+    """Draw Figure 4: forecasts with their intervals, and the coverage of 500 steps in a row.
+
+    Without --methods only those that the figure shows are run.
+
+    \b
+    Example:
+      coverwell reproduce figure4 --data tas2016 --reading observed
+    """
+    with _clear_errors():
+        _need_matplotlib()
+        from coverwell.experiments import figure4
+
+        _write(figure4.write, *_series_results(methods=methods or PICTURED, **asked))
+
+
 def _keep_peers(table: Path, peers: Path | None) -> None:
     """Refuse to replace a table that has peers by one without."""
     if peers is None and table.exists() and PEERS_HEAD in table.read_text():
@@ -257,7 +332,7 @@ def _results(
     path = folder / "results.jsonl"
     levels = levels or study.STUDY_LEVELS
     if not draw_only:
-        grid = grids.Grid(
+        grid = Grid(
             methods=methods or METHODS,
             data=data or (QUICK_DATA if quick else names()),
             trials=trials or (QUICK_TRIALS if quick else TRIALS),
@@ -265,12 +340,9 @@ def _results(
             device=device,
             quick=quick,
         )
-        if not quick:
-            _check_configuration(folder / "configuration.json", path)
-        _run(grid, path, jobs)
-        if not quick:
-            with new_file(folder / "configuration.json") as file:
-                file.write(json.dumps(configuration(), indent=1).encode() + b"\n")
+        _run_with_settings(
+            grid, path, jobs, None if quick else Settings(folder / "configuration.json", configuration())
+        )
     stored = read_results(path, version=None if draw_only else __version__)
     lines = [line for line in stored if tuple(line["levels"]) == levels]
     if not lines:
@@ -281,21 +353,73 @@ def _results(
     return lines, folder
 
 
-def _check_configuration(stored: Path, results: Path) -> None:
-    """Raise if there are results of a method whose settings have changed since."""
-    before = json.loads(stored.read_text()) if stored.exists() else {}
-    now = configuration()
-    there = {line["method"] for line in read_results(results)}
-    changed = sorted(method for method in there if method in before and before[method] != now.get(method))
-    if changed:
-        raise ResultsFileError(
-            f"{results} has results of {', '.join(changed)} with other settings than now (see {stored}); give another "
-            "folder with --out, or remove those lines"
+def _series_results(
+    *,
+    trials: int,
+    data: tuple[str, ...] | None,
+    methods: tuple[SeriesMethod, ...] | None,
+    reading: str | None,
+    device: str,
+    jobs: int,
+    quick: bool,
+    out: Path,
+    draw_only: bool,
+) -> tuple[list[Line], Path]:
+    """All stored lines of the series, after what was missing has been run; and the folder to write to."""
+    folder = _folder(out, quick)
+    path = folder / "series.jsonl"
+    if not draw_only:
+        grid = SeriesGrid(
+            methods=methods or SERIES_METHODS,
+            data=data or (QUICK_SERIES if quick else SERIES),
+            readings=READINGS if reading is None else (reading,),
+            trials=trials,
+            device=device,
+            quick=quick,
         )
+        told = Settings(folder / "series_configuration.json", series_configuration())
+        _run_with_settings(grid, path, jobs, None if quick else told)
+    version = None if draw_only else __version__
+    lines = read_results(path, fields=SERIES_FIELDS, key=SERIES_KEY, version=version)
+    if not lines:
+        raise click.ClickException(f"{path} has no results; run the command without --draw-only")
+    return lines, folder
 
 
-def _run(grid: grids.Grid, path: Path, jobs: int) -> None:
-    failures = grids.run(grid, path, jobs=jobs)
+@dataclass(frozen=True)
+class Settings:
+    """What every method of a study is told, and the file that holds what it was told when its results were made."""
+
+    file: Path
+    now: dict[str, Any]
+
+    def check(self, results: Path, work: Work) -> None:
+        """Raise if there are results of a method whose settings have changed since."""
+        before = json.loads(self.file.read_text()) if self.file.exists() else {}
+        there = {line["method"] for line in read_results(results, fields=work.FIELDS, key=work.KEY)}
+        changed = sorted(method for method in there if method in before and before[method] != self.now.get(method))
+        if changed:
+            raise ResultsFileError(
+                f"{results} has results of {', '.join(changed)} with other settings than now (see {self.file}); give "
+                "another folder with --out, or remove those lines"
+            )
+
+    def write(self) -> None:
+        with new_file(self.file) as file:
+            file.write(json.dumps(self.now, indent=1).encode() + b"\n")
+
+
+def _run_with_settings(work: Work, path: Path, jobs: int, settings: Settings | None) -> None:
+    """Run what is missing; the settings, where they are kept, must be those of the results that are there."""
+    if settings is not None:
+        settings.check(path, work)
+        work.check_data()  # nothing is written where data are missing
+        settings.write()  # before the first line: a command that is killed leaves no results without their settings
+    _run(work, path, jobs)
+
+
+def _run(work: Work, path: Path, jobs: int) -> None:
+    failures = run(work, path, jobs=jobs)
     if failures:
         listed = "\n".join(f"  {failure}" for failure in failures)
         units = "unit" if len(failures) == 1 else "units"

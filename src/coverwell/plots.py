@@ -6,7 +6,7 @@ matplotlib comes with the extra `plots`. This module itself does not import it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,13 +16,23 @@ from coverwell.intervals import PredictionInterval
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["CurveStyle", "draw_calibration_curve", "draw_intervals", "draw_rounds", "draw_width_curve"]
+__all__ = [
+    "CurveStyle",
+    "draw_calibration_curve",
+    "draw_forecast",
+    "draw_intervals",
+    "draw_rolling_coverage",
+    "draw_rounds",
+    "draw_width_curve",
+]
 
 Array = NDArray[np.float64]
 
 # Colours that remain apart for colour-blind readers (Okabe and Ito); markers differ as well.
 INSIDE, OUTSIDE, BAR, CENTRE = "#0072B2", "#D55E00", "#BDC3C9", "#444444"
+BAND, OTHER = "#B5D7EC", "#00805C"
 DIAGONAL = "perfect calibration"
+ASKED = "asked coverage"
 
 
 @dataclass(frozen=True)
@@ -217,6 +227,116 @@ def draw_rounds(
         ax.plot(rounds[later], mean[later], ":", color=style.colour, linewidth=0.7 * style.thickness, zorder=3)
     ax.set_xlim(1, max(len(rounds), 2))
     ax.set_xlabel("round")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def draw_forecast(
+    ax: Axes,
+    time: ArrayLike,
+    interval: PredictionInterval,
+    *,
+    prediction: ArrayLike,
+    y: ArrayLike | None = None,
+    static: PredictionInterval | None = None,
+) -> Axes:
+    """A stretch of a series: the band of its intervals, the forecasts, and what came, values outside marked.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    time : array-like (n,)
+        Numbers or `datetime64` stamps.
+    interval : PredictionInterval
+        Of one level, bounds `(n,)`.
+    prediction : array-like (n,)
+    y : array-like (n,), optional
+        What was observed; NaN where nothing was.
+    static : PredictionInterval, optional
+        Other intervals to compare with, drawn as two thin lines.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from coverwell import PredictionInterval
+    >>> interval = PredictionInterval(np.array([0.0, 1.0]), np.array([2.0, 4.0]), coverage=0.9)
+    >>> ax = draw_forecast(Figure().subplots(), [1, 2], interval, prediction=[1.0, 2.5], y=[1.5, 9.0])
+    >>> ax.get_legend_handles_labels()[1]
+    ['90 % interval', 'forecast', 'observed', 'observed, outside']
+    """
+    time, centre = np.asarray(time), np.asarray(prediction, dtype=np.float64)
+    if interval.lower.ndim != 1 or not centre.shape == time.shape == interval.lower.shape:
+        raise ValueError(
+            "a picture shows one step ahead at one level: time, prediction and bounds must have one shape (n,), got "
+            f"{time.shape}, {centre.shape} and {interval.lower.shape}"
+        )
+    label = f"{100 * np.max(interval.coverage):.4g} % interval"
+    ax.fill_between(time, interval.lower, interval.upper, color=BAND, linewidth=0, label=label)
+    if static is not None:
+        for bound, name in ((static.lower, "static interval"), (static.upper, None)):
+            ax.plot(time, bound, "--", color=OTHER, linewidth=0.7, label=name)
+    ax.plot(time, centre, color=INSIDE, linewidth=0.8, label="forecast")
+    if y is not None:
+        _draw_came(ax, time, np.asarray(y, dtype=np.float64), interval)
+    ax.set_xlim(time[0], time[-1])
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _draw_came(ax: Axes, time: NDArray[Any], y: Array, interval: PredictionInterval) -> None:
+    outside = ~np.isnan(y) & ~((interval.lower <= y) & (y <= interval.upper))
+    ax.plot(time, y, linestyle="", marker=".", markersize=2.6, color="black", markeredgewidth=0, label="observed")
+    ax.plot(
+        time[outside],
+        y[outside],
+        linestyle="",
+        marker="X",
+        markersize=5,
+        color=OUTSIDE,
+        markeredgecolor="white",
+        markeredgewidth=0.4,
+        label="observed, outside",
+    )
+
+
+def draw_rolling_coverage(
+    ax: Axes,
+    time: ArrayLike,
+    coverage: ArrayLike,
+    *,
+    asked: float,
+    label: str | None = None,
+    style: CurveStyle | None = None,
+) -> Axes:
+    """The coverage over a window that moves through time, against the one that was asked for.
+
+    Call it once for every kind of interval; the line of the asked coverage is drawn once.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    time : array-like (n,)
+        Where each window ends.
+    coverage : array-like (n,)
+    asked : float
+    label, style
+        As in `draw_calibration_curve`, without markers.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = draw_rolling_coverage(Figure().subplots(), [1, 2], [0.9, 0.96], asked=0.95, label="live")
+    >>> ax.get_legend_handles_labels()[1]
+    ['live']
+    """
+    time, coverage = np.asarray(time), np.asarray(coverage, dtype=np.float64)
+    if time.ndim != 1 or time.shape != coverage.shape:
+        raise ValueError(f"time and coverage must have one shape (n,), got {time.shape} and {coverage.shape}")
+    style = style or CurveStyle()
+    if not any(line.get_gid() == ASKED for line in ax.lines):
+        ax.axhline(asked, color=CENTRE, linewidth=0.8, zorder=1, gid=ASKED)
+    ax.plot(time, coverage, style.dash, color=style.colour, linewidth=style.thickness, label=label, zorder=3)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from coverwell.baselines import (
     BayesByBackpropRegressor,
@@ -18,7 +18,7 @@ from coverwell.experiments.protocol import AS_PUBLISHED
 from coverwell.networks.mlp import MLP
 from coverwell.regressor import MatchedRegressor
 
-__all__ = ["METHODS", "Method", "configuration", "methods_from", "one_of_each"]
+__all__ = ["METHODS", "Method", "configuration", "methods_from", "named_among", "one_of_each"]
 
 BASELINE, PUBLISHED, OURS, EXTRA = "paper's baseline", "as published", "ours", "extra"
 # Enough to show that everything runs, not what a method can do.
@@ -193,7 +193,7 @@ def configuration() -> dict[str, Any]:
 
 
 def _told(model: Any) -> dict[str, Any]:
-    differ = ("coverage", "device", "random_state", "verbose")
+    differ = ("coverage", "device", "random_state", "verbose", "warm_start")  # the last is about a second fit
     training = model._training(n_rows=1000)
     return {
         "regressor": type(model).__name__,
@@ -201,6 +201,18 @@ def _told(model: Any) -> dict[str, Any]:
         "networks": [repr(network) for network in training.networks],
         "learning_rate": training.learning_rate,
     }
+
+
+@runtime_checkable
+class Named(Protocol):
+    """A method of any study: it has a name on the command line."""
+
+    @property
+    def slug(self) -> str:
+        """That name."""
+
+
+AnyMethod = TypeVar("AnyMethod", bound=Named)
 
 
 def methods_from(names: Sequence[str]) -> tuple[Method, ...]:
@@ -211,12 +223,17 @@ def methods_from(names: Sequence[str]) -> tuple[Method, ...]:
     >>> [method.title for method in methods_from(["IQR fit", "sigma_fit"])]
     ['Sigma Fit (our default)', 'IQR Fit (ours, 40 rounds)']
     """
+    return named_among(METHODS, names)
+
+
+def named_among(methods: Sequence[AnyMethod], names: Sequence[str]) -> tuple[AnyMethod, ...]:
+    """Those of a study's methods that are named, in the study's order."""
     asked = one_of_each("method", [name.strip().lower().replace(" ", "-").replace("_", "-") for name in names])
-    known = {method.slug: method for method in METHODS}
+    known = [method.slug for method in methods]
     for slug in asked:
         if slug not in known:
             raise ValueError(f"a method must be one of {', '.join(known)}; got {slug!r}")
-    return tuple(method for method in METHODS if method.slug in asked)
+    return tuple(method for method in methods if method.slug in asked)
 
 
 def one_of_each(what: str, names: Sequence[str]) -> tuple[str, ...]:

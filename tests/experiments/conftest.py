@@ -1,0 +1,72 @@
+"""Result lines that look like results and are none."""
+
+import math
+
+import pytest
+
+from coverwell.experiments.series_data import SERIES, readings_of
+from coverwell.experiments.series_methods import SERIES_METHODS
+
+STEPS = {"nsw2013": 1800, "tas2016": 1800, "traffic": 300}
+SCALE = dict(zip(SERIES, (100.0, 60.0, 20.0, 1.3e8, 20.0, 0.6), strict=True))
+
+
+def _intervals(size, coverage, worst):
+    return {
+        "coverage": coverage,
+        "width": 4 * size,
+        "interval_score": 5 * size,
+        "worst_rolling_coverage": worst,
+    }
+
+
+def made_up_line(method, data, reading="observed", trial=0, *, size=1.0, live=0.951, static=0.9, worst=0.92):
+    """The line of a run whose error is `size` times what is usual for the series."""
+    error = size * SCALE[data] * (1 + 0.01 * trial)
+    line = {"format": 1, "method": method, "data": data, "reading": reading, "trial": trial, "seed": trial}
+    line |= {"coverage": 0.95, "n_train": 3000, "n_test": 7000, "rmse": error, "rate": 0.05, "n_refits": 0}
+    line |= {"static": _intervals(error, static, 0.8), "live": _intervals(1.1 * error, live, worst)}
+    line |= {"rounds": 3, "fit_seconds": 1.5, "backtest_seconds": 0.5}
+    line |= {"device": "made up", "versions": {"coverwell": "0.0", "torch": "0.0"}}
+    if method in ("persistence", "ar48"):
+        line["fixed_rate"] = {"rate": 0.05, **_intervals(1.2 * error, 0.949, 0.91)}
+    if method in ("sigma-fit", "sigma-fit-covariates-refit"):
+        line |= {"excerpt": _excerpt(data, error), "rolling": _path(data)}
+    return line
+
+
+def _excerpt(data, error):
+    """A wave; every tenth value lies outside, every 25th is missing."""
+    wave = [error * (10 + 3 * math.sin(k / 8)) for k in range(336)]
+    y = [None if k % 25 == 7 else value + (3 * error if k % 10 == 0 else 0) for k, value in enumerate(wave)]
+    bounds = {
+        name: [value + reach * error for value in wave]
+        for name, reach in (("lower", -2), ("upper", 2), ("static_lower", -4), ("static_upper", 4))
+    }
+    return {"start": "2013-08-26T06:00:00", "step_seconds": STEPS.get(data, 3600), "y": y, "prediction": wave, **bounds}
+
+
+def _path(data):
+    steps = list(range(499, 7000, 65))
+    static = [0.9 + 0.05 * math.sin(k / 9) for k in range(len(steps))]
+    clock = {"start": "2013-05-01T00:00:00", "step_seconds": STEPS.get(data, 3600)}
+    return {**clock, "steps": steps, "live": [0.95] * len(steps), "static": static}
+
+
+@pytest.fixture(scope="session")
+def series_line():
+    return made_up_line
+
+
+@pytest.fixture(scope="session")
+def series_lines():
+    """Every method on every series in both readings, as the grid runs them; two seeds of HNN on one series."""
+    sizes = {method.slug: 1.3 - 0.03 * place for place, method in enumerate(SERIES_METHODS)}
+    lines = [
+        made_up_line(method, data, reading, size=size)
+        for method, size in sizes.items()
+        for data in SERIES
+        for reading in readings_of(data)
+        if (method, data) != ("sigma-fit-covariates", "traffic")
+    ]
+    return [*lines, made_up_line("hnn", "nsw2013", trial=1, size=sizes["hnn"])]
