@@ -1,5 +1,6 @@
 """The README and the docs: their code runs, their links and targets exist, every departure is listed."""
 
+import csv
 import re
 from collections import Counter
 from pathlib import Path
@@ -8,6 +9,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+GUIDE = ROOT / "docs" / "forecasting.md"
+TABLE2 = ROOT / "reproduction" / "table2.csv"
+# What rows of our tables of series begin with, and what that is called in TABLE2.
+MEASURES = {
+    "RMSE": "rmse",
+    "CE": "calibration_error",
+    "worst 500 steps": "worst_rolling_coverage",
+    "interval score": "interval_score",
+}
 N_WORDS = 5  # of a `Paper:` line, enough to tell it from others in its file
 
 
@@ -26,6 +36,55 @@ def test_the_readme_shows_the_public_face():
     for name in ("predict_interval", "rounds_", "to_frame", "joint=True", "coverwell.save(", "coverwell.load("):
         assert name in text
     assert len(re.findall(r"^```python", text, re.MULTILINE)) >= 6  # the test above has something to run
+
+
+def test_the_guide_to_forecasting_shows_every_verb():
+    text = GUIDE.read_text()
+    code = "".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    verbs = ("read_csv(", ".fit(", ".predict(", ".predict_interval(", ".backtest(", ".rolling_coverage(", ".update(")
+    options = ("missing=", "calendar=", "covariates=", "past_covariates=", "horizon=", "refit_every=", "at=")
+    others = ("coverwell.save(", "coverwell.load(", "from_residuals(", ".interval(", "state_dict()")
+    for name in (*verbs, *options, *others):
+        assert name in code, f"the guide does not show {name}"
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", GUIDE, ROOT / "docs" / "reproduction.md"], ids=lambda page: page.name
+)
+def test_numbers_of_series_are_those_of_table2(page):
+    with TABLE2.open() as file:
+        stored = list(csv.DictReader(file))
+    n_cells = 0
+    for data, label, cell in cells_of_series(page.read_text()):
+        n_cells += 1
+        mean = stored_number(stored, data, label)
+        assert (cell == "not run") == (mean is None), f"{page.name}: {label} on {data}"
+        if mean is not None:
+            last_digit = 10.0 ** -len(cell.partition(".")[2])
+            assert abs(float(cell) - mean) <= 0.501 * last_digit, f"{page.name}: {label} on {data} is {mean}"
+    assert n_cells >= 6 * 8
+
+
+def cells_of_series(text):
+    """What a table with a column for each series says: the series, the label of the row, the cell."""
+    for table in re.findall(r"^\| asked 0\.95 \|.*\n(?:\|.*\n)+", text, re.MULTILINE):
+        (_, *series), _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+        for label, *cells in rows:
+            yield from ((data, label, cell) for data, cell in zip(series, cells, strict=True))
+
+
+def stored_number(stored, data, label):
+    """The number of a label such as "CE, gaps interpolated: Sigma Fit, static"; None if it is not stored."""
+    head, title = label.split(": ")
+    measure, _, reading = head.partition(", gaps ")
+    kind = next((kind for kind in ("static", "live") if title.endswith(f", {kind}")), "")
+    if title == "best in the paper":
+        own = [row for row in stored if row["title"] in ("Sigma Fit", "IQR Fit") and row["paper"]]
+        return min(float(row["paper"]) for row in own if (row["data"], row["metric"]) == (data, "rmse"))
+    wanted = (title.removesuffix(f", {kind}"), data, reading or "observed", MEASURES[measure], kind)
+    names = ("title", "data", "reading", "metric", "intervals")
+    found = [float(row["mean"]) for row in stored if tuple(row[name] for name in names) == wanted]
+    return found[0] if found else None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
