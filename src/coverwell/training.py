@@ -232,8 +232,12 @@ class Learner:
         new_share = max(1 - self.memory, 1 / self.n_epochs)
         for average, current in zip(self.average.parameters(), self.team.parameters(), strict=True):
             average.lerp_(current, new_share)
+        # Running statistics of a batch norm belong to the weights beside them, so they are averaged alike.
         for kept, latest in zip(self.average.buffers(), self.team.buffers(), strict=True):
-            kept.copy_(latest)
+            if kept.is_floating_point():
+                kept.lerp_(latest, new_share)
+            else:
+                kept.copy_(latest)
 
     @torch.no_grad()
     def says(self) -> Float[Tensor, "member row output"]:
