@@ -1,0 +1,313 @@
+"""ResNet-18 with torchvision's parameter names: a frozen trunk for images, and a tail that members train."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from coverwell.networks.team import LoopTeam, Network, State, Team
+
+__all__ = ["BasicBlock", "ResNet18", "ResNet18Tail", "ResNet18Team", "ResNet18Trunk", "read_weights"]
+
+FilePath = str | PathLike[str]
+
+# Of red, green and blue over ImageNet's training images, in [0, 1].
+IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+TRUNK_CHANNELS, TAIL_CHANNELS = 256, 512
+TRUNK_PARTS = ("conv1", "bn1", "layer1", "layer2", "layer3")
+# How many names an error gives before it only counts.
+NAMED = 3
+
+
+class BasicBlock(nn.Module):
+    """Two 3 x 3 convolutions whose result is added to their input (He et al. 2016, Fig. 2 and 5, left).
+
+    Where the sizes differ, the input passes a 1 x 1 convolution on the way (their option B).
+
+    Shape: input `(batch, n_inputs, height, width)`, output `(batch, n_channels, height / stride, width / stride)`,
+    sizes rounded up.
+
+    Examples
+    --------
+    >>> import torch
+    >>> BasicBlock(64, 128, stride=2)(torch.zeros(1, 64, 7, 6)).shape
+    torch.Size([1, 128, 4, 3])
+    """
+
+    def __init__(self, n_inputs: int, n_channels: int, *, stride: int) -> None:
+        super().__init__()
+        self.conv1 = _convolution(n_inputs, n_channels, size=3, stride=stride)
+        self.bn1 = nn.BatchNorm2d(n_channels)
+        self.conv2 = _convolution(n_channels, n_channels, size=3, stride=1)
+        self.bn2 = nn.BatchNorm2d(n_channels)
+        self.downsample: nn.Module | None = None
+        if stride != 1 or n_inputs != n_channels:
+            shortcut = _convolution(n_inputs, n_channels, size=1, stride=stride)
+            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(n_channels))
+
+    def forward(self, x: Float[Tensor, "batch _ _ _"]) -> Float[Tensor, "batch _ _ _"]:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = self.bn1(self.conv1(x)).relu_()
+        x = self.bn2(self.conv2(x))
+        return x.add_(shortcut).relu_()
+
+
+def _convolution(n_inputs: int, n_channels: int, *, size: int, stride: int) -> nn.Conv2d:
+    """A convolution without bias that keeps the picture's size but for the stride; starts as torchvision's do."""
+    convolution = nn.Conv2d(n_inputs, n_channels, size, stride=stride, padding=size // 2, bias=False)
+    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+    return convolution
+
+
+def _layer(n_inputs: int, n_channels: int, *, stride: int) -> nn.Sequential:
+    first = BasicBlock(n_inputs, n_channels, stride=stride)
+    return nn.Sequential(first, BasicBlock(n_channels, n_channels, stride=1))
+
+
+class ResNet18Trunk(nn.Module):
+    """ResNet-18 up to layer 3, frozen: what it says about an image never changes and can be kept on disk.
+
+    Images are RGB in [0, 1]; that ImageNet's mean is taken off and divided by its deviation is part of the network. It
+    stays in eval mode whatever its parents do. Until `load_weights`, its weights are random.
+
+    Shape: input `(batch, 3, height, width)`, output `(batch, 256, height / 16, width / 16)`, sizes rounded up.
+
+    Examples
+    --------
+    >>> import torch
+    >>> trunk = ResNet18Trunk()
+    >>> trunk(torch.rand(2, 3, 64, 40)).shape
+    torch.Size([2, 256, 4, 3])
+    """
+
+    mean: Tensor
+    sd: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Not among torchvision's names, so not in the state.
+        self.register_buffer("mean", torch.tensor(IMAGENET_MEAN)[:, None, None], persistent=False)
+        self.register_buffer("sd", torch.tensor(IMAGENET_SD)[:, None, None], persistent=False)
+        self.conv1 = _convolution(3, 64, size=7, stride=2)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.layer1 = _layer(64, 64, stride=1)
+        self.layer2 = _layer(64, 128, stride=2)
+        self.layer3 = _layer(128, TRUNK_CHANNELS, stride=2)
+        self.requires_grad_(False)
+        self.eval()
+
+    def train(self, mode: bool = True) -> ResNet18Trunk:
+        """Stay in eval mode: weights may come with their batch norms folded in, and then have no batch statistics."""
+        return super().train(False)
+
+    @torch.no_grad()
+    def forward(
+        self, images: Float[Tensor, "batch 3 height width"]
+    ) -> Float[Tensor, "batch 256 (height+15)//16 (width+15)//16"]:
+        x = (images - self.mean) / self.sd
+        x = self.bn1(self.conv1(x)).relu_()
+        x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
+        features: Tensor = self.layer3(self.layer2(self.layer1(x)))
+        return features
+
+    def load_weights(self, path: FilePath) -> tuple[str, ...]:
+        """Take the trunk's weights from a file; return the parts of a whole ResNet-18 that the file does not have."""
+        weights = read_weights(path)
+        self.load_state_dict(_parts_of(weights, TRUNK_PARTS))
+        return tuple(part for part in ("layer4", "fc") if not _parts_of(weights, (part,)))
+
+
+class ResNet18Tail(nn.Module):
+    """ResNet-18 from layer 4 on: two blocks, the mean over the picture, dropout, and a linear head.
+
+    Shape: input `(batch, 256, height, width)`, output `(batch, n_outputs)`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> ResNet18Tail(n_outputs=4)(torch.zeros(2, 256, 5, 7)).shape
+    torch.Size([2, 4])
+    """
+
+    def __init__(self, n_outputs: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layer4 = _layer(TRUNK_CHANNELS, TAIL_CHANNELS, stride=2)
+        self.dropout = nn.Dropout(dropout)
+        self.fc = nn.Linear(TAIL_CHANNELS, n_outputs)
+
+    def forward(self, features: Float[Tensor, "batch 256 height width"]) -> Float[Tensor, "batch output"]:
+        pooled = self.layer4(features).mean(dim=(2, 3))  # (batch, channel, height, width) -> (batch, channel)
+        outputs: Tensor = self.fc(self.dropout(pooled))
+        return outputs
+
+
+class ResNet18Team(LoopTeam):
+    """Tails of a ResNet-18, one after the other: on a CPU faster than grouped convolutions for all members at once.
+
+    Their batch norms are torchvision's: the batch's own statistics in training, running ones elsewhere. Norms that know
+    no batch (over groups of channels, or by statistics fixed at the start) learned a fresh layer 4 more slowly.
+
+    Shape: input `(member, batch, 256, height, width)`, output `(member, batch, output)`.
+    """
+
+    capturable = True
+    precision = torch.float32
+
+    def __init__(self, recipe: ResNet18, tails: Sequence[ResNet18Tail], n_outputs: int) -> None:
+        super().__init__(tails, n_outputs)
+        self.recipe: Network = replace(recipe, weights=None)  # a trained team has no use for the file it started from
+
+    def weight_of_row(self, n_inputs: int) -> int:
+        # Layer 4 holds a few arrays of half the size of its input; an MLP some sixty numbers for each input.
+        return max(1, n_inputs // 16)
+
+
+@dataclass(frozen=True)
+class ResNet18:
+    """Recipe of the trained part of a ResNet-18: layer 4 and a linear head, on what `ResNet18Trunk` says of images.
+
+    Paper: where `weights` is None, layer 4 starts from random weights; the paper's comes from ImageNet. The paper does
+    not speak of dropout; 0 leaves it out.
+
+    Parameters
+    ----------
+    dropout : float
+        Share of the 512 pooled channels silenced in training, before the head.
+    weights : path, optional
+        File of a whole ResNet-18 with torchvision's names from which layer 4 starts, the same in all members. The head
+        always starts from random weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> team = ResNet18().build(n_members=2, input_shape=(256, 4, 3), n_outputs=4)
+    >>> team(torch.zeros(2, 5, 256, 4, 3)).shape
+    torch.Size([2, 5, 4])
+    """
+
+    dropout: float = 0.3
+    weights: FilePath | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
+        if self.weights is not None:
+            object.__setattr__(self, "weights", fspath(self.weights))  # text, which can be saved
+
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
+        if len(input_shape) != 3 or input_shape[0] != TRUNK_CHANNELS or min(input_shape) < 1:
+            raise ValueError(
+                f"ResNet18 takes features of the shape ({TRUNK_CHANNELS}, height, width), got {tuple(input_shape)}; "
+                "pass images through ResNet18Trunk first"
+            )
+        tails = [ResNet18Tail(n_outputs, dropout=self.dropout) for _ in range(n_members)]
+        if self.weights is not None:
+            layer4 = _layer4_of(self.weights)
+            for tail in tails:
+                tail.load_state_dict(layer4, strict=False)  # all but the head
+        return ResNet18Team(self, tails, n_outputs)
+
+    def operations_per_row(self, n_inputs: int) -> float:
+        """Roughly the multiplications of one pass."""
+        n_places = n_inputs / TRUNK_CHANNELS / 4  # after the stride
+        to_wider, within = TRUNK_CHANNELS * TAIL_CHANNELS, TAIL_CHANNELS**2
+        return n_places * ((9 + 1) * to_wider + 3 * 9 * within)
+
+
+# Files of weights ----------------------------------------------------------------------------------------------------
+
+
+def read_weights(path: FilePath) -> State:
+    """The weights in a file of torchvision's ResNet-18, or of its trunk alone, with all names and shapes checked.
+
+    Parameters
+    ----------
+    path : path
+        A state dict that `torch.save` wrote. It must have conv1 to layer 3; layer 4 and the head `fc` may each be
+        absent as a whole. The head may have any number of classes. Counts of batches (`num_batches_tracked`), which
+        older files do not have, may be absent.
+
+    Raises
+    ------
+    ValueError
+        If the file is no state dict, or names are missing or unknown, or shapes are others, or values are not finite.
+    """
+    weights, expected = _state_dict_in(path), _expected_shapes()
+    held = {*TRUNK_PARTS, *map(_part_of, weights)}
+    due = [name for name in expected if _part_of(name) in held and not name.endswith("num_batches_tracked")]
+    known = [name for name in weights if name in expected]
+    problems = {
+        "missing": [name for name in due if name not in weights],
+        "unknown": [name for name in weights if name not in expected],
+        "of another shape": [
+            f"{name} {tuple(weights[name].shape)} in place of {tuple(expected[name])}"
+            for name in known
+            if not _fits(name, weights[name].shape, expected[name])
+        ],
+        "not finite": [name for name in known if not weights[name].isfinite().all()],
+    }
+    if found := [f"{len(names)} {problem} ({_first(names)})" for problem, names in problems.items() if names]:
+        raise ValueError(
+            f"{fspath(path)} must hold the weights of a ResNet-18 with torchvision's names, whole or up to layer 3, "
+            f"got tensors that are {'; '.join(found)}; take the file from torchvision's resnet18, unchanged"
+        )
+    return weights
+
+
+def _state_dict_in(path: FilePath) -> State:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:  # what torch says of broken files
+        raise ValueError(
+            f"{fspath(path)} must be a state dict that torch.save wrote, but it cannot be read "
+            f"({type(error).__name__}); get the file again"
+        ) from error
+    if not isinstance(content, dict) or not all(
+        isinstance(n, str) and isinstance(v, Tensor) for n, v in content.items()
+    ):
+        raise ValueError(
+            f"{fspath(path)} must be a state dict of names and tensors, got something else; save it with "
+            "torch.save(model.state_dict(), path)"
+        )
+    return dict(content)
+
+
+def _expected_shapes() -> dict[str, torch.Size]:
+    with torch.device("meta"):  # shapes, without memory
+        whole = {**ResNet18Trunk().state_dict(), **ResNet18Tail(n_outputs=1000).state_dict()}
+    return {name: value.shape for name, value in whole.items()}
+
+
+def _fits(name: str, shape: torch.Size, expected: torch.Size) -> bool:
+    if _part_of(name) == "fc":  # of any number of classes
+        return len(shape) == len(expected) and shape[1:] == expected[1:]
+    return shape == expected
+
+
+def _layer4_of(path: FilePath) -> State:
+    layer4 = _parts_of(read_weights(path), ("layer4",))
+    if not layer4:
+        raise ValueError(
+            f"{fspath(path)} must have layer 4 for it to start from there, but holds the trunk alone; "
+            "set weights=None to start layer 4 from random weights"
+        )
+    return layer4
+
+
+def _parts_of(weights: State, parts: Collection[str]) -> State:
+    return {name: value for name, value in weights.items() if _part_of(name) in parts}
+
+
+def _part_of(name: str) -> str:
+    return name.split(".")[0]
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
