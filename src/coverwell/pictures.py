@@ -1,0 +1,368 @@
+"""Pictures of any kind that users hold, read one at a time and streamed in batches.
+
+A picture is squeezed to a square: its sides are scaled each by its own factor (bilinear, with antialiasing), nothing is
+cut off, so that places in fractions of the sides stay what they were. What comes out is RGB in [0, 1].
+
+- Grey becomes three equal channels. Sixteen bits are divided by 65,535, eight by 255.
+- Transparent pixels are laid on white: what lies under them is seen by no viewer and is often noise.
+- Pixels come as they are stored. A turn that a camera noted in the EXIF data is not carried out, since positions in
+  data sets refer to the stored pixels; where they do not, give images through `PIL.ImageOps.exif_transpose`.
+- Files far larger than needed are shrunk on the way: JPEG while decoding, others by whole factors, down to no less than
+  twice the size asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections import deque
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["PictureError", "Pictures", "pictures_of"]
+
+CHANNELS = (1, 3, 4)  # grey, RGB, RGB and alpha
+# Batches that are read ahead of the one that is being worked on.
+BATCHES_AHEAD = 2
+MOST_THREADS = 4
+# A file is first shrunk cheaply to no less than this many times the size asked for; below 2 it would show.
+SPARE = 2
+# Numbers a hair outside [0, 1] are rounding of whoever made them.
+ROUNDING = 1e-6
+
+
+class PictureError(ValueError):
+    """A picture is missing, broken, empty or not a picture; the message names its path or its position."""
+
+
+class Pictures:
+    """Pictures that are read when they are needed; made by `pictures_of`.
+
+    Parameters
+    ----------
+    items : sequence
+        With a length and `[i]`. An item is a path, a PIL image, a tensor (channel, height, width) or (height, width),
+        or an array (height, width) or (height, width, channel). Items are asked for by one thread at a time, since a
+        user's data set need not bear more; decoding and squeezing run side by side. A data set that gives PIL images
+        as `PIL.Image.open` returns them, not yet decoded, leaves the decoding to those threads.
+    """
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+        self._one_at_a_time = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def read(self, position: int, size: int) -> Float[Tensor, "3 size size"]:
+        """One picture in [0, 1]."""
+        item = self._item(position)
+        try:
+            return _squeezed(_pixels(item, size), size)
+        except (ImportError, MemoryError):  # no fault of the picture
+            raise
+        except Exception as error:  # decoders raise nearly anything about a broken file
+            reason = str(error) if isinstance(error, PictureError) else f"{type(error).__name__}: {error}"
+            raise PictureError(f"{_name(item, position)} cannot be read: {reason}") from error
+
+    def batches(
+        self, *, size: int, batch_size: int = 32, mirrored: bool = False, n_threads: int | None = None
+    ) -> Generator[Float[Tensor, "batch *view 3 size size"], None, None]:
+        """All pictures in order: (batch, 3, size, size), or (batch, 2, 3, size, size) with their mirror images.
+
+        No more than `BATCHES_AHEAD` batches wait, read or being read, beside the one that was given out.
+        """
+        n_threads = min(MOST_THREADS, os.cpu_count() or 1) if n_threads is None else n_threads
+        _check_at_least_one(size=size, batch_size=batch_size, n_threads=n_threads)
+        pool = ThreadPoolExecutor(n_threads, "coverwell-pictures")
+        waiting: deque[Future[Tensor]] = deque()
+        positions = iter(range(len(self)))
+        try:
+            for first in range(0, len(self), batch_size):
+                batch = torch.empty(min(batch_size, len(self) - first), 3, size, size)
+                for place in batch:
+                    while len(waiting) < BATCHES_AHEAD * batch_size and (position := next(positions, None)) is not None:
+                        waiting.append(pool.submit(self.read, position, size))
+                    place.copy_(waiting.popleft().result())
+                yield torch.stack([batch, batch.flip(-1)], dim=1) if mirrored else batch
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def key(self) -> str:
+        """Sha256 that says which pictures these are: equal only if they are the same ones in the same order.
+
+        Files count by absolute path, length and time of change; pictures in memory by their content. A data set with an
+        attribute `key`, a text that its owner changes whenever its pictures change, is taken at its word and not read;
+        any other is read through once.
+        """
+        given = getattr(self.items, "key", None)
+        if isinstance(given, str):
+            return hashlib.sha256(f"key {len(self)} {given}".encode()).hexdigest()
+        digest = hashlib.sha256(f"items {len(self)}".encode())
+        for position in range(len(self)):
+            item = self._item(position)
+            try:
+                digest.update(_identity(item))
+            except (OSError, PictureError) as error:
+                raise PictureError(f"{_name(item, position)} cannot be read: {error}") from error
+        return digest.hexdigest()
+
+    def _item(self, position: int) -> Any:
+        try:
+            with self._one_at_a_time:
+                item = self.items[position]
+        except Exception as error:
+            error.add_note(f"while reading picture {position}")
+            raise
+        # A TensorDataset of pictures alone gives tuples of one.
+        return item[0] if isinstance(item, tuple) and len(item) == 1 else item
+
+
+class _Stack:
+    """An array or tensor (picture, channel, height, width) as a sequence of its pictures."""
+
+    def __init__(self, array: NDArray[Any] | Tensor) -> None:
+        self.array = array
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, position: int) -> NDArray[Any] | Tensor:
+        picture = self.array[position]
+        return picture if isinstance(picture, Tensor) else np.moveaxis(picture, 0, -1)  # arrays have channels last
+
+
+def pictures_of(images: Any) -> Pictures:
+    """What a user gives as images, ready to be read.
+
+    Parameters
+    ----------
+    images : array, tensor, data frame or sequence
+        An array or tensor (picture, channel, height, width) of uint8, of uint16, or of floats in [0, 1]; a list, a
+        column or a data frame of one column (pandas or polars) of file paths; a `torch.utils.data.Dataset` or any
+        other sequence with a length and `[i]`, whose items are as in `Pictures`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from coverwell.pictures import pictures_of
+    >>> grey = np.zeros((5, 1, 20, 30), dtype=np.uint8)  # picture, channel, height, width
+    >>> [tuple(batch.shape) for batch in pictures_of(grey).batches(size=16, batch_size=4)]
+    [(4, 3, 16, 16), (1, 3, 16, 16)]
+    """
+    if isinstance(images, Pictures):
+        return images
+    pictures = Pictures(_items(images))
+    if len(pictures) == 0:
+        raise ValueError("images must hold at least one picture, got none")
+    return pictures
+
+
+def _items(images: Any) -> Any:
+    if isinstance(images, Tensor):
+        return _stack(images)
+    if hasattr(images, "iloc") or type(images).__module__.startswith("polars"):
+        return _paths(_column(images))
+    if isinstance(images, np.ndarray):
+        return _paths(images.tolist()) if images.ndim == 1 and images.dtype.kind in "OU" else _stack(images)
+    if isinstance(images, str | bytes | os.PathLike | dict) or not _is_sequence(images):
+        raise TypeError(
+            f"images must be an array (picture, channel, height, width), a list or data frame of file paths, or a "
+            f"dataset with a length and [i], got {type(images).__name__}; put a single picture into a list"
+        )
+    if isinstance(images, list | tuple) and len(images) > 0 and isinstance(images[0], str | os.PathLike):
+        return _paths(images)
+    return images
+
+
+def _is_sequence(images: Any) -> bool:
+    return hasattr(images, "__len__") and hasattr(images, "__getitem__")
+
+
+def _stack(array: NDArray[Any] | Tensor) -> _Stack:
+    if array.ndim != 4 or array.shape[1] not in CHANNELS:
+        shape = tuple(array.shape)
+        if array.ndim == 4 and array.shape[-1] in CHANNELS:
+            hint = "; move the channels with .transpose(0, 3, 1, 2) (numpy) or .permute(0, 3, 1, 2) (torch)"
+        else:
+            hint = "; grey pictures (picture, height, width) become [:, None]" if array.ndim == 3 else ""
+        raise ValueError(
+            f"an array of pictures must have the shape (picture, channel, height, width) with 1, 3 or 4 channels, got "
+            f"{shape}{hint}"
+        )
+    return _Stack(array)
+
+
+def _column(frame: Any) -> list[Any]:
+    """The one column of a data frame, or a series, as a list."""
+    if hasattr(frame, "collect"):
+        raise TypeError(f"images must be a polars DataFrame or Series, got {type(frame).__name__}; use .collect()")
+    if len(frame.shape) == 1:
+        return list(frame.to_list())
+    names = list(frame.columns)
+    if len(names) != 1:
+        raise ValueError(
+            f"a data frame of pictures must have one column, of file paths, got {len(names)}: {names}; give that "
+            f"column alone, such as frame['path']"
+        )
+    return list(frame[names[0]].to_list())
+
+
+def _paths(values: Sequence[Any]) -> list[Path]:
+    for position, value in enumerate(values):
+        if not isinstance(value, str | os.PathLike) or value == "":
+            raise TypeError(f"every picture must be given by its file path, but picture {position} is {value!r}")
+    _pillow()  # better now than at the first file
+    return [Path(value) for value in values]
+
+
+def _name(item: Any, position: int) -> str:
+    path = item if isinstance(item, str | os.PathLike) else getattr(item, "filename", None)
+    return f"picture {position} ({os.fspath(path)})" if path else f"picture {position}"
+
+
+# From an item to a tensor (channel, height, width) of uint8, or of floats in [0, 1]
+
+
+def _pixels(item: Any, size: int) -> Tensor:
+    if isinstance(item, str | os.PathLike):
+        with _pillow().open(item) as image:
+            image.draft(None, (SPARE * size, SPARE * size))  # JPEG decodes at 1/2, 1/4 or 1/8; others take no notice
+            return _image_pixels(image, size)
+    if _is_pil(item):
+        return _image_pixels(item, size)
+    return _unit(_channels_first(item))
+
+
+def _pillow() -> Any:
+    try:
+        import PIL.Image
+    except ImportError:
+        raise ImportError(
+            "reading pictures from files needs Pillow; install the extra `images`: pip install 'coverwell[images]'"
+        ) from None
+    return PIL.Image
+
+
+def _is_pil(item: Any) -> bool:
+    return any(kind.__module__ == "PIL.Image" for kind in type(item).__mro__)
+
+
+def _image_pixels(image: Image, size: int) -> Tensor:
+    if image.mode.startswith("I") or image.mode == "F":  # Pillow would clip these to 255, not scale them
+        return _unit(_tensor(_deep_grey(image))[None])
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+    elif image.mode != "L":
+        image = image.convert("RGB")
+    factor = min(image.size) // (SPARE * size)
+    image = image.reduce(factor) if factor > 1 else image
+    return _unit(_channels_first(np.asarray(image)))
+
+
+def _deep_grey(image: Image) -> NDArray[Any]:
+    """A grey picture of more than eight bits; whole numbers of 32 bits are what some readers make of sixteen."""
+    values = np.asarray(image)
+    if image.mode == "I":
+        if values.size > 0 and (values.min() < 0 or values.max() > 65_535):
+            raise PictureError(f"its numbers must lie in 0 to 65,535, got {values.min()} to {values.max()}")
+        return values.astype(np.uint16)
+    return values
+
+
+def _channels_first(item: Any) -> Tensor:
+    if isinstance(item, Tensor):
+        pixels = item.detach().cpu()
+        pixels = pixels[None] if pixels.ndim == 2 else pixels
+        wanted = "a tensor (channel, height, width) or (height, width)"
+    elif isinstance(item, np.ndarray):
+        pixels = _tensor(item)
+        pixels = pixels[None] if pixels.ndim == 2 else pixels.movedim(-1, 0) if pixels.ndim == 3 else pixels
+        wanted = "an array (height, width) or (height, width, channel)"
+    elif isinstance(item, tuple | list):
+        raise PictureError(
+            f"it must be a picture, got {type(item).__name__} of {len(item)}; a dataset gives the pictures alone, the "
+            f"targets go into y"
+        )
+    else:
+        raise PictureError(f"it must be a path, a PIL image, a tensor or an array, got {type(item).__name__}")
+    if pixels.ndim != 3 or pixels.shape[0] not in CHANNELS:
+        raise PictureError(f"it must be {wanted} with 1, 3 or 4 channels, got the shape {tuple(item.shape)}")
+    return pixels
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    """A copy as a tensor: torch takes no foreign byte order and no negative strides, and warns of read-only memory."""
+    if array.dtype.kind not in "uf" or array.dtype.itemsize > 8:
+        raise PictureError(f"its numbers must be uint8, uint16 or floats in [0, 1], got {array.dtype}")
+    return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
+
+
+def _unit(pixels: Tensor) -> Tensor:
+    """Pixels as uint8, or as float32 in [0, 1]: checked, opaque."""
+    if pixels.numel() == 0:
+        raise PictureError(f"it is empty: {pixels.shape[1]} pixels high and {pixels.shape[2]} wide")
+    if pixels.dtype == torch.uint16:
+        pixels = pixels.float() / 65_535
+    elif pixels.is_floating_point():
+        low, high = (float(end) for end in pixels.aminmax())
+        if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # NaN is in no order
+            raise PictureError(f"its floats must lie in [0, 1], got {low:.6g} to {high:.6g}; scale them")
+        pixels = pixels.float()
+    elif pixels.dtype != torch.uint8:
+        raise PictureError(f"its numbers must be uint8, uint16 or floats in [0, 1], got {pixels.dtype}")
+    return _on_white(pixels) if pixels.shape[0] == 4 else pixels
+
+
+def _on_white(pixels: Tensor) -> Tensor:
+    pixels = pixels / 255 if pixels.dtype == torch.uint8 else pixels
+    colour, alpha = pixels[:3], pixels[3:]
+    return colour * alpha + (1 - alpha)
+
+
+def _squeezed(pixels: Tensor, size: int) -> Float[Tensor, "3 size size"]:
+    if pixels.shape[1:] != (size, size):
+        pixels = interpolate(pixels[None], size=(size, size), mode="bilinear", antialias=True)[0]
+    pixels = pixels / 255 if pixels.dtype == torch.uint8 else pixels.clamp(0, 1)  # rounding again
+    return pixels.expand(3, -1, -1)
+
+
+# What an item is, as bytes that differ when it differs
+
+
+def _identity(item: Any) -> bytes:
+    if isinstance(item, str | os.PathLike):
+        about = os.stat(item)
+        return repr(("file", os.path.abspath(item), about.st_size, about.st_mtime_ns)).encode()
+    digest = hashlib.sha256()
+    if _is_pil(item):
+        try:
+            digest.update(repr(("image", item.mode, item.size, item.getpalette())).encode())
+            digest.update(repr(item.info.get("transparency")).encode())
+            digest.update(item.tobytes())
+        except Exception as error:  # decoders raise nearly anything about a broken file
+            raise PictureError(f"{type(error).__name__}: {error}") from error
+    else:
+        pixels = _channels_first(item)
+        digest.update(repr(("pixels", pixels.dtype, tuple(pixels.shape))).encode())
+        digest.update(pixels.contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.digest()
+
+
+def _check_at_least_one(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
