@@ -96,31 +96,29 @@ def _dashed(data: Sequence[str], between: str = ", ") -> str:
     return between.join(name.replace(" ", "-") for name in data)
 
 
+def _names_option(flag: str, read: Callable[[Sequence[str]], Any], help: str) -> Callable[[Command], Command]:
+    return click.option(flag, multiple=True, metavar="NAME,...", callback=_names(read), help=help)
+
+
 TRIALS_OPTION = click.option(
     "--trials",
     type=click.IntRange(min=1),
     help=f"How many random splits of each data set.  [default: {TRIALS}; {QUICK_TRIALS} with --quick]",
 )
-DATA_OPTION = click.option(
+DATA_OPTION = _names_option(
     "--data",
-    multiple=True,
-    metavar="NAME,...",
-    callback=_names(study.data_from),
+    study.data_from,
     help=f"Among: {_dashed(study.DATA)}.  "
     f"[default: the first {len(names())}; {_dashed(QUICK_DATA, ' and ')} with --quick]",
 )
-FIGURE2_DATA_OPTION = click.option(
+FIGURE2_DATA_OPTION = _names_option(
     "--data",
-    multiple=True,
-    metavar="NAME,...",
-    callback=_names(study.data_from),
+    study.data_from,
     help=f"Among the data sets of table1.  [default: {_dashed(FIGURE2_DATA, ' and ')}]",
 )
-METHODS_OPTION = click.option(
+METHODS_OPTION = _names_option(
     "--methods",
-    multiple=True,
-    metavar="NAME,...",
-    callback=_names(methods_from),
+    methods_from,
     help=f"Among: {', '.join(method.slug for method in METHODS)}.  [default: all]",
 )
 SEEDS_OPTION = click.option(
@@ -130,18 +128,14 @@ SEEDS_OPTION = click.option(
     show_default=True,
     help="How many seeds for each method that has anything random.",
 )
-SERIES_OPTION = click.option(
+SERIES_OPTION = _names_option(
     "--data",
-    multiple=True,
-    metavar="NAME,...",
-    callback=_names(series_from),
+    series_from,
     help=f"Among: {_dashed(SERIES)}.  [default: all; {_dashed(QUICK_SERIES, ' and ')} with --quick]",
 )
-SERIES_METHODS_OPTION = click.option(
+SERIES_METHODS_OPTION = _names_option(
     "--methods",
-    multiple=True,
-    metavar="NAME,...",
-    callback=_names(partial(named_among, SERIES_METHODS)),
+    partial(named_among, SERIES_METHODS),
     help=f"Among: {', '.join(method.slug for method in SERIES_METHODS)}.  [default: all]",
 )
 READING_OPTION = click.option(

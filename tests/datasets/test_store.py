@@ -179,3 +179,13 @@ def test_a_missing_file_names_itself_the_folders_the_packages_and_the_address(
     assert all(part in message for part in [*told, "COVERWELL_DATA", "coverwell[data]"])
     assert isinstance(missing.value, FileNotFoundError)
     assert not cache.exists()
+
+
+@pytest.mark.parametrize("name", ["red wine", "Red_Wine", " RED-wine "])
+def test_case_blanks_underscores_and_hyphens_of_a_name_do_not_matter(name):
+    assert store.known_name(name, {"boston": 1, "red wine": 2}) == "red wine"
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="name must be one of boston, red wine; got 'Blue'"):
+        store.known_name("Blue", ("boston", "red wine"))

@@ -31,7 +31,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coverwell.datasets.store import CHUNK, DatasetChecksumError, DatasetNotFoundError, cache_folder, folders
+from coverwell.datasets.store import (
+    CHUNK,
+    DatasetChecksumError,
+    DatasetNotFoundError,
+    cache_folder,
+    folders,
+    known_name,
+)
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -433,9 +440,7 @@ def load_images(name: str, *, shards: Iterable[str] | None = None, clip: str | N
     ...
     ValueError: name must be one of cub; got 'birds'
     """
-    known = name.lower()
-    if known not in ARCHIVES:
-        raise ValueError(f"name must be one of {', '.join(ARCHIVES)}; got {name!r}")
+    known = known_name(name, ARCHIVES)
     archive = ARCHIVES[known]
     asked = None if shards is None else _known_shards(shards, archive)
     loaded = _load(known, archive, asked)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coverwell.datasets.store import DataFile, DatasetChecksumError, DatasetNotFoundError, read
+from coverwell.datasets.store import DataFile, DatasetChecksumError, DatasetNotFoundError, known_name, read
 from coverwell.datasets.tables import UCI
 
 if TYPE_CHECKING:
@@ -173,9 +173,7 @@ def load_series(name: str) -> Series:
     ...
     ValueError: name must be one of nsw2013, bike sharing, tas2016, traffic, beijing pm2.5, air quality; got 'bikes'
     """
-    known = name.lower().replace("_", " ").replace("-", " ")
-    if known not in SERIES:
-        raise ValueError(f"name must be one of {', '.join(SERIES)}; got {name!r}")
+    known = known_name(name, SERIES)
     return _series(known, SERIES[known])
 
 

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -33,6 +33,14 @@ class DatasetChecksumError(ValueError):
 
 class PackagedDataWarning(UserWarning):
     """An installed package carries other data than expected, so the search went on."""
+
+
+def known_name(name: str, known: Iterable[str]) -> str:
+    """The name as it is known; case does not matter, and underscores or hyphens may stand for spaces."""
+    spelled, names = name.strip().lower().replace("_", " ").replace("-", " "), tuple(known)
+    if spelled not in names:
+        raise ValueError(f"name must be one of {', '.join(names)}; got {name!r}")
+    return spelled
 
 
 def unchanged(content: bytes) -> bytes:

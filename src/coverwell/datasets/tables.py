@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from coverwell.datasets.store import DataFile, PackagedCopy, read
+from coverwell.datasets.store import DataFile, PackagedCopy, known_name, read
 
 MISSING = "?"
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
@@ -161,9 +161,7 @@ def load(name: str) -> Dataset:
     ...
     ValueError: name must be one of crime, red wine, white wine, parkinsons, boston, auto mpg; got 'autos'
     """
-    known = name.lower().replace("_", " ").replace("-", " ")
-    if known not in TABLES:
-        raise ValueError(f"name must be one of {', '.join(TABLES)}; got {name!r}")
+    known = known_name(name, TABLES)
     return _dataset(known, TABLES[known])
 
 
