@@ -32,7 +32,7 @@ from torch.nn.functional import interpolate
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["PictureError", "Pictures", "pictures_of"]
+__all__ = ["PictureError", "Pictures", "pictures_of", "pillow"]
 
 CHANNELS = (1, 3, 4)  # grey, RGB, RGB and alpha
 # Batches that are read ahead of the one that is being worked on.
@@ -225,7 +225,7 @@ def _paths(values: Sequence[Any]) -> list[Path]:
     for position, value in enumerate(values):
         if not isinstance(value, str | os.PathLike) or value == "":
             raise TypeError(f"every picture must be given by its file path, but picture {position} is {value!r}")
-    _pillow()  # better now than at the first file
+    pillow()  # better now than at the first file
     return [Path(value) for value in values]
 
 
@@ -239,7 +239,7 @@ def _name(item: Any, position: int) -> str:
 
 def _pixels(item: Any, size: int) -> Tensor:
     if isinstance(item, str | os.PathLike):
-        with _pillow().open(item) as image:
+        with pillow().open(item) as image:
             image.draft(None, (SPARE * size, SPARE * size))  # JPEG decodes at 1/2, 1/4 or 1/8; others take no notice
             return _image_pixels(image, size)
     if _is_pil(item):
@@ -247,12 +247,14 @@ def _pixels(item: Any, size: int) -> Tensor:
     return _unit(_channels_first(item))
 
 
-def _pillow() -> Any:
+def pillow() -> Any:
+    """Pillow's module of images, which is an optional companion."""
     try:
         import PIL.Image
     except ImportError:
         raise ImportError(
-            "reading pictures from files needs Pillow; install the extra `images`: pip install 'coverwell[images]'"
+            "reading pictures from files needs Pillow; install coverwell[images], with the extra `images`: pip install "
+            "'coverwell[images]'"
         ) from None
     return PIL.Image
 

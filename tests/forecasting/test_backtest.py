@@ -7,8 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coverwell.calibration import Estimate
-from coverwell.forecasting import Backtest
+from coverwell.forecasting import Backtest, MatchedForecaster
 from coverwell.forecasting.history import read_history
+from coverwell.networks import LSTM
 
 LEVELS = (0.5, 0.9)
 DAYS = pd.date_range("2024-02-26", periods=8, freq="D", name="day")
@@ -117,3 +118,13 @@ def test_a_frame_can_be_made_of_any_period_and_step(series, first):
         assert len(frame) == len(backtest) == 8 - first
         begin = first + step - 1
         assert frame.index[0] == (begin if series is VALUES else DAYS[0] + begin * DAYS.freq)
+
+
+def test_a_backtest_shows_how_far_it_is_when_asked_to(capsys):
+    usual = {"past": 4, "network": LSTM(hidden=3, layers=1), "folds": 2, "max_rounds": 1, "random_state": 0}
+    values = np.sin(np.arange(150) / 3) + 0.1 * np.random.default_rng(0).normal(size=150)
+    quiet = MatchedForecaster(0.8, refit_every=10, **usual).fit(values[:120])
+    quiet.backtest(values)
+    assert capsys.readouterr().err == ""
+    MatchedForecaster(0.8, refit_every=10, verbose=1, **usual).fit(values[:120]).backtest(values)
+    assert "backtest: 100%" in capsys.readouterr().err

@@ -193,3 +193,9 @@ def test_a_team_moves_only_where_it_is_not_yet(network):
 )
 def test_a_kind_of_team_says_in_which_precision_it_speaks(network, precision):
     assert network.build(2, (3,), 2).precision == precision
+
+
+def test_a_team_of_buffers_alone_is_moved_too():
+    team = LoopTeam([nn.BatchNorm1d(2, affine=False)], 2)
+    team.move(torch.device("meta"))
+    assert all(buffer.device.type == "meta" for buffer in team.buffers())

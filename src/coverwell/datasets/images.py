@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
@@ -39,6 +38,7 @@ from coverwell.datasets.store import (
     folders,
     known_name,
 )
+from coverwell.pictures import pillow
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -201,32 +201,24 @@ def _named(file: ImageFile) -> Iterator[None]:
 @contextmanager
 def _picture(file: ImageFile, stream: Path | io.BytesIO) -> Iterator[Image.Image]:
     """The opened picture; what goes wrong while it is used names the file."""
-    pillow = _pillow()
-    bombs = (pillow.DecompressionBombError, pillow.DecompressionBombWarning)
+    images = pillow()
+    bombs = (images.DecompressionBombError, images.DecompressionBombWarning)
     with _named(file):
         try:
-            with pillow.open(stream) as picture:
+            with images.open(stream) as picture:
                 yield picture
         except bombs as error:
             raise ImageFileError(f"{file} is larger than Pillow reads ({error}); shrink it first") from error
 
 
-def _pillow() -> ModuleType:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError("pictures are read by Pillow, which is missing; install coverwell[images]") from error
-    return Image
-
-
 def _as_rgb(picture: Image.Image) -> Image.Image:
-    pillow = _pillow()
+    images = pillow()
     if picture.mode.startswith(WIDE_MODES):
         raise ValueError(f"pictures must have 8 bits per channel, Pillow's mode here is {picture.mode}")
     if not picture.has_transparency_data:
         return picture.convert("RGB")
-    paper = pillow.new("RGBA", picture.size, "white")
-    on_paper: Image.Image = pillow.alpha_composite(paper, picture.convert("RGBA"))
+    paper = images.new("RGBA", picture.size, "white")
+    on_paper: Image.Image = images.alpha_composite(paper, picture.convert("RGBA"))
     return on_paper.convert("RGB")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
+from tqdm import tqdm
 
 from coverwell.calibration import Estimate
 from coverwell.estimator import IntervalRegressor, check_count
@@ -220,7 +221,8 @@ class SeriesForecaster(BaseEstimator):
         goes_on = len(origins) > 0 and history.clock.label(int(origins[0])) == self._latest_label
         regressor, calibrator = self.regressor_, self._calibrator_of_backtest(goes_on)
         parts: list[tuple[Estimate, Live | None]] = []
-        for now in self._between_refits(origins, goes_on):
+        stretches = self._between_refits(origins, goes_on)
+        for now in tqdm(stretches, disable=not regressor.verbose, desc="backtest", unit="refit"):
             if parts:
                 regressor = self._refitted(regressor, panel.until(int(now[0]) + 1))
             estimate = estimate_of(regressor, self.windows_, panel, now)

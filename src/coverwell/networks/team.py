@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -41,7 +42,7 @@ class Team(nn.Module):
 
     def move(self, device: torch.device) -> None:
         """To a device, at no cost for a team that is there."""
-        if any(value.device != device for value in self.parameters()):
+        if any(value.device != device for value in chain(self.parameters(), self.buffers())):
             self.to(device)
 
     def state_of(self, members: Sequence[int] | slice) -> State:
