@@ -50,7 +50,7 @@ class Run:
             self.X, self.y = self.law.draw(LAW_ROWS, random_state=split)
             self.X_test, self.y_test = self.law.draw(LAW_TEST_ROWS, random_state=1_000_000 + split)
             return
-        data = datasets.load("parkinsons" if name == BY_PATIENT else name)
+        data = datasets.load_table("parkinsons" if name == BY_PATIENT else name)
         train, test = split_by_group(data.groups, split) if name == BY_PATIENT else random_split(len(data.y), split)
         self.X, self.y, self.X_test, self.y_test = data.X[train], data.y[train], data.X[test], data.y[test]
         self.groups = data.groups[train] if name == BY_PATIENT else None

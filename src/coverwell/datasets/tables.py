@@ -114,7 +114,7 @@ class Table:
 
 
 def names() -> tuple[str, ...]:
-    """The names that `load` knows.
+    """The names of the tables, which `load_table` knows; `series_names` and `image_names` are those of other data.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def names() -> tuple[str, ...]:
     return tuple(TABLES)
 
 
-def load(name: str) -> Dataset:
+def load_table(name: str) -> Dataset:
     """The table of that name.
 
     It comes from the folder in the environment variable ``COVERWELL_DATA``, the user's cache, an installed package
@@ -153,10 +153,10 @@ def load(name: str) -> Dataset:
     Examples
     --------
     >>> from coverwell import datasets
-    >>> table = datasets.load("auto_mpg")  # doctest: +SKIP
+    >>> table = datasets.load_table("auto_mpg")  # doctest: +SKIP
     >>> table.X.shape  # doctest: +SKIP
     (392, 7)
-    >>> datasets.load("autos")
+    >>> datasets.load_table("autos")
     Traceback (most recent call last):
     ...
     ValueError: name must be one of crime, red wine, white wine, parkinsons, boston, auto mpg; got 'autos'

@@ -67,10 +67,10 @@ def levels_from(levels: Sequence[float]) -> tuple[float, ...]:
 def table(data: str) -> datasets.Dataset:
     """The whole table: one of the six, or a variant of it."""
     if data == BY_PATIENT:
-        return datasets.load("parkinsons")
+        return datasets.load_table("parkinsons")
     if data.endswith(UNIQUE):
-        return without_repeats(datasets.load(data.removesuffix(UNIQUE)))
-    return datasets.load(data)
+        return without_repeats(datasets.load_table(data.removesuffix(UNIQUE)))
+    return datasets.load_table(data)
 
 
 def without_repeats(data: datasets.Dataset) -> datasets.Dataset:

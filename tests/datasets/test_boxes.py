@@ -1,0 +1,120 @@
+"""Boxes are cut at the edges of their images, and are the same in fractions and in pixels."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coverwell import datasets
+from coverwell.datasets import BoxedImages, BoxOutsideImageWarning, ImageFile, ImageFiles, clip_boxes
+
+# Boxes past the edge
+
+
+def test_boxes_are_cut_at_all_four_edges() -> None:
+    boxes = np.array([[-3.0, -4.0, 10.0, 10.0], [15.0, 5.0, 10.0, 10.0], [1.0, 1.0, 2.0, 2.0]])
+    with pytest.warns(BoxOutsideImageWarning, match="for 2 of 3, first image 0"):
+        cut = clip_boxes(boxes, np.array([[20, 12]] * 3))
+    assert cut.tolist() == [[0, 0, 7, 6], [15, 5, 5, 7], [1, 1, 2, 2]]
+
+
+@given(st.lists(st.tuples(*[st.floats(0, 50)] * 2, *[st.floats(0.5, 80)] * 2), min_size=1, max_size=9))
+def test_cut_boxes_lie_in_their_images_and_in_their_boxes(rows: list[tuple[float, ...]]) -> None:
+    boxes, sizes = np.array(rows), np.full((len(rows), 2), 60)
+    past = (boxes[:, :2] + boxes[:, 2:] > 60).any()
+    if past:
+        with pytest.warns(BoxOutsideImageWarning):
+            cut = clip_boxes(boxes, sizes)
+    else:
+        cut = clip_boxes(boxes, sizes)
+    assert (cut[:, :2] == boxes[:, :2]).all()
+    assert (cut[:, :2] + cut[:, 2:] <= 60 + 1e-12).all()
+    assert (cut[:, 2:] <= boxes[:, 2:] + 1e-12).all()
+    assert (cut[:, 2:] > 0).all()
+
+
+@pytest.mark.parametrize("box", [[np.nan, 0, 1, 1], [0, 0, np.inf, 1], [0, 0, 0, 1], [0, 0, 1, -1]])
+@pytest.mark.parametrize("clip", ["warn", "refuse", None])
+def test_what_is_no_box_is_refused(box: list[float], clip: str | None) -> None:
+    with pytest.raises(ValueError, match="finite, wider and higher than 0; not so for 1 of 1, first image 17"):
+        clip_boxes(np.array([box], dtype=np.float64), np.array([[9, 9]]), clip=clip, image_ids=np.array([17]))
+
+
+def test_a_box_outside_its_image_as_a_whole_cannot_be_cut() -> None:
+    with pytest.raises(ValueError, match="at least reach into their images; not so for 1 of 1"):
+        clip_boxes(np.array([[20.0, 0.0, 5.0, 5.0]]), np.array([[20, 20]]))
+
+
+@pytest.mark.parametrize(("boxes", "sizes"), [((3, 5), (3, 2)), ((3, 4), (2, 2)), ((4,), (1, 2)), ((3, 4), (3, 3))])
+def test_boxes_and_sizes_of_other_shapes_are_refused(boxes: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"boxes must be \(image, 4\) and sizes \(image, 2\), got"):
+        clip_boxes(np.ones(boxes), np.ones(sizes, dtype=np.int64))
+
+
+# Fractions and rows
+
+
+def test_taken_rows_stay_together(reduced: Path) -> None:
+    whole = datasets.load_images("cub", clip=None)
+    train = whole.take(whole.train)
+    assert train.image_ids.tolist() == [2, 3, 4, 6]
+    assert train.train.all()
+    assert np.array_equal(train.images[3], whole.images[5])
+    assert whole.take(np.array([5, 0])).image_ids.tolist() == [6, 1]
+
+
+def boxed(boxes: Any, sizes: Any) -> BoxedImages:
+    """Images that are nowhere, with these boxes."""
+    n = len(boxes)
+    return BoxedImages(
+        name="made up",
+        images=ImageFiles([ImageFile(Path(f"{at}.png")) for at in range(n)]),
+        boxes=np.array(boxes, dtype=np.float64),
+        sizes=np.array(sizes, dtype=np.int64),
+        image_ids=np.arange(n),
+        train=np.ones(n, dtype=np.bool_),
+        classes=np.zeros(n, dtype=np.int64),
+        class_names=("one",),
+        source="",
+        notes="",
+    )
+
+
+def test_fractions_are_of_the_width_the_height_the_width_and_the_height() -> None:
+    images = boxed([[50, 20, 100, 60], [0, 0, 10, 40]], [[200, 80], [10, 40]])
+    assert images.fractions.tolist() == [[0.25, 0.25, 0.5, 0.75], [0, 0, 1, 1]]
+    assert images.fractions.dtype == np.float64
+
+
+def test_widths_in_fractions_become_pixels_of_their_own_sides() -> None:
+    images = boxed([[50, 20, 100, 60], [0, 0, 10, 40]], [[200, 80], [10, 40]])
+    assert images.to_pixels(np.full((2, 4), 0.1)).tolist() == [[20, 8, 20, 8], [1, 4, 1, 4]]
+    two_levels = np.stack([images.fractions, 2 * images.fractions])  # (level, image, 4)
+    assert np.array_equal(images.to_pixels(two_levels), np.stack([images.boxes, 2 * images.boxes]))
+    assert images.to_pixels(images.fractions.astype(np.float16)).dtype == np.float64
+
+
+@given(st.lists(st.tuples(*[st.floats(-20, 500)] * 4, *[st.integers(1, 500)] * 2), min_size=1, max_size=9))
+def test_fractions_and_pixels_are_each_others_way_back(rows: list[tuple[float, ...]]) -> None:
+    numbers = np.array(rows)
+    images = boxed(numbers[:, :4], numbers[:, 4:])
+    np.testing.assert_allclose(images.to_pixels(images.fractions), images.boxes, rtol=1e-15, atol=1e-300)
+
+
+def test_fractions_are_those_of_the_original_whatever_was_reduced(reduced: Path) -> None:
+    from_shards = datasets.load_images("cub", clip=None)
+    small = np.array([from_shards.images.size(at) for at in range(len(from_shards))])
+    on_the_shards = from_shards.fractions * np.tile(small, 2)  # pixels of the reduced copies, half as wide and high
+    np.testing.assert_allclose(on_the_shards, from_shards.boxes / 2, rtol=1e-15)
+    rows = np.array([3, 0])
+    assert np.array_equal(from_shards.take(rows).fractions, from_shards.fractions[rows])
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (3, 5), (4,), (), (3, 4, 1)])
+def test_fractions_of_other_images_are_refused(shape: tuple[int, ...]) -> None:
+    images = boxed([[0, 0, 1, 1]] * 3, [[9, 9]] * 3)
+    with pytest.raises(ValueError, match=r"one row of 4 for each of the 3 images, got the shape \(.*take\(\)"):
+        images.to_pixels(np.zeros(shape))
