@@ -504,7 +504,7 @@ def answers():
         ("coverage", "ValueError", f"coverage must lie {SHARE}, got 'high'"),
         ("interval_loss", "ValueError", "interval_loss must be 'quantile' or 'paper', got None"),
         ("calibration_size", "ValueError", f"calibration_size must lie {SHARE}, got 'some'"),
-        ("max_rounds", "ValueError", "max_rounds must be a whole number of at least 1, got 'ten'"),
+        ("max_rounds", "ValueError", "max_rounds must be 'auto' or a whole number of at least 1, got 'ten'"),
         ("device", "ValueError", "device must be 'auto', 'cpu', 'cuda' or another .*got 'abacus'"),
     ],
 )

@@ -17,7 +17,15 @@ from torch import nn
 
 from coverwell import MLP, IQRFit, SigmaFit
 from coverwell.algorithm import Recipe, reach_of
-from coverwell.ensemble import FARTHEST, ROWS_AT_A_TIME, Ensemble, PairTraining, shaped_by_both
+from coverwell.calibration import Estimate
+from coverwell.ensemble import (
+    FARTHEST,
+    ROWS_AT_A_TIME,
+    Ensemble,
+    PairTraining,
+    estimate_in_parts,
+    shaped_by_both,
+)
 from coverwell.losses import quantile_interval_loss
 from coverwell.matching import Unmatched
 from coverwell.networks.team import FactoryNetwork, LoopTeam
@@ -117,6 +125,18 @@ def test_rows_are_estimated_in_parts_that_fit_together():
     assert whole.mean.shape == (len(X), 1)
     assert_allclose(whole.mean[-9:], last.mean, rtol=1e-12)
     assert_allclose(whole.reach[-9:], last.reach, rtol=1e-12)
+
+
+def test_of_features_only_as_many_rows_as_fit_are_spoken_about_at_a_time(monkeypatch):
+    monkeypatch.setattr("coverwell.ensemble.NUMBERS_AT_A_TIME", 50)
+    X, seen = np.arange(7 * 12, dtype=np.float16).reshape(7, 3, 2, 2), []
+
+    def estimate_part(part):
+        seen.append(len(part))
+        return Estimate(part[:, 0, 0, :1].astype(float), part[:, 0, :1, :, None].astype(float))
+
+    assert_array_equal(estimate_in_parts(X, estimate_part).mean, X[:, 0, 0, :1])
+    assert seen == [4, 3]  # 12 numbers a row
 
 
 @pytest.mark.parametrize("both", [False, True])

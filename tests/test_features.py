@@ -523,3 +523,10 @@ def test_an_ordinary_run_warns_of_nothing(cache: Path) -> None:
         warnings.simplefilter("error")
         for _ in range(2):
             features(Scenes(), cache=cache)
+
+
+def test_a_bar_is_shown_when_asked_for(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = np.zeros((3, 3, 16, 16), dtype=np.uint8)
+    for verbose, shown in ((0, False), (1, True)):
+        features_of(images, nn.AvgPool2d(4), size=16, device="cpu", verbose=verbose)
+        assert ("features: 100%" in capsys.readouterr().err) == shown

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit, TimeSeriesSplit
 from sklearn.utils import check_random_state
 
-from coverwell.folds import Job, Problem, stack_jobs, who_trains_and_speaks
+from coverwell.folds import Job, Problem, as_tensor, stack_jobs, who_trains_and_speaks
 
 CPU = torch.device("cpu")
 seeds = st.integers(0, 2**16)
@@ -62,6 +62,18 @@ def test_jobs_of_equal_length_are_stacked_as_they_are():
         for name in ("x", "y", "trains", "speaks", "coverage"):
             assert_array_equal(getattr(problem, name)[k], getattr(jobs[k], name))
     assert problem.valid.all()
+
+
+def test_a_job_alone_is_not_copied():
+    alone = job(5)
+    assert stack_jobs([alone], CPU).x.data_ptr() == alone.x.data_ptr()
+
+
+def test_a_read_only_map_of_a_file_becomes_a_tensor_in_place_and_without_a_warning(tmp_path):
+    np.save(tmp_path / "features.npy", np.arange(12, dtype=np.float16).reshape(3, 4))
+    features = np.load(tmp_path / "features.npy", mmap_mode="r")
+    assert as_tensor(features).data_ptr() == features.ctypes.data
+    assert_array_equal(as_tensor(features), features)
 
 
 def test_a_shorter_job_is_padded_with_rows_of_nobody():

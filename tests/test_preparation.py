@@ -16,8 +16,9 @@ from sklearn.model_selection import (
     TimeSeriesSplit,
 )
 
+from coverwell.mirroring import Mirroring
 from coverwell.preparation import Plan, levels_from, prepare, target_names_of
-from coverwell.scaling import ConstantDataWarning
+from coverwell.scaling import ConstantDataWarning, UnscaledInputs
 
 GROUPS = np.repeat(np.arange(12), 5)
 
@@ -389,3 +390,50 @@ def test_a_first_training_takes_its_units_from_its_rows():
     X, y = table()
     assert plan_of().scalers == ()
     assert_array_equal(prepared(X, y).inputs[0].centre, X.mean(axis=0))
+
+
+# Features of pictures ------------------------------------------------------------------------------------------------
+
+
+def features(n_pictures=60, *, views=(), seed=0):
+    """As short as they are kept, all of one channel constant, and read-only."""
+    drawn = np.random.default_rng(seed).normal(size=(n_pictures, *views, 3, 2, 2)).astype(np.float16)
+    drawn[..., 0, :, :] = 0
+    drawn.flags.writeable = False
+    return drawn
+
+
+def test_features_are_neither_scaled_nor_copied_nor_looked_through():
+    X, (_, y) = features(), table()
+    ready = prepared(X, y, scaled=False)
+    (job,) = ready.jobs
+    assert job.x.dtype == torch.float16
+    assert job.x.data_ptr() == X.ctypes.data
+    assert ready.inputs == [UnscaledInputs((3, 2, 2))]
+
+
+@pytest.mark.parametrize("calibration", ["cross", "split", "cv+"])
+def test_a_picture_and_its_mirror_image_are_two_rows_of_one_fold(calibration):
+    X, y = features(views=(2,)), np.random.default_rng(0).uniform(0, 0.5, size=(60, 4))
+    mirroring = Mirroring("boxes")
+    ready = prepared(X, y, GROUPS, scaled=False, mirroring=mirroring, calibration=calibration)
+    for job, scaler, ranked in zip(ready.jobs, ready.targets, ready.ranked, strict=True):
+        kept = np.setdiff1d(np.arange(60), ranked)
+        assert_array_equal(job.x[::2], X[kept, 0])
+        assert_array_equal(job.x[1::2], X[kept, 1])
+        assert_allclose(scaler.inverse(job.y.double().numpy()), mirroring.rows(y[kept]), atol=1e-6)
+        for mask in masks(job):
+            assert_array_equal(mask[:, ::2], mask[:, 1::2])
+        assert_groups_whole(job.trains.numpy()[:, ::2], GROUPS[kept])
+
+
+def test_targets_are_scaled_over_pictures_and_mirror_images():
+    """All boxes lie to the left; with their mirror images the mean x + width / 2 is in the middle."""
+    y = np.random.default_rng(0).uniform(0, 0.3, size=(60, 4))
+    (scaler,) = prepared(features(views=(2,)), y, scaled=False, mirroring=Mirroring("boxes")).targets
+    assert scaler.centre[0] + scaler.centre[2] / 2 == pytest.approx(0.5)
+
+
+def test_targets_that_cannot_be_mirrored_are_refused():
+    with pytest.raises(ValueError, match="needs four targets"):
+        prepared(features(views=(2,)), table()[1], scaled=False, mirroring=Mirroring("boxes"))

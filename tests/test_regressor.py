@@ -395,7 +395,7 @@ def test_a_loaded_model_has_the_shape_it_was_saved_with(shape, tmp_path):
 def test_the_documented_defaults_are_those_of_the_constructor():
     entries = re.findall(r"^ +([\w, ]+) : .*default=(\S+)$", MatchedRegressor.__doc__, flags=re.MULTILINE)
     documented = {name: ast.literal_eval(value) for names, value in entries for name in names.split(", ")}
-    assert (documented["shape"], documented["max_rounds"]) == ("both", 100)
+    assert (documented["shape"], documented["calibration_size"]) == ("both", 0.2)
     parameters = inspect.signature(MatchedRegressor).parameters
     assert documented == {name: parameters[name].default for name in documented}
 
@@ -873,7 +873,7 @@ def test_a_saved_model_can_go_on_after_it_was_loaded(tmp_path):
             ONE,
             r"got \(3, 1, 1, 4\) after .*warm_start=False, or give repeats and folds as numbers",
         ),
-        ({"max_rounds": 0}, ONE, "max_rounds must be a whole number"),
+        ({"max_rounds": 0}, ONE, "max_rounds must be 'auto' or a whole number"),
         ({}, np.full(N, np.nan), "y contains NaN"),
     ],
     ids=[
@@ -931,3 +931,30 @@ def test_an_interrupted_fit_that_goes_on_leaves_the_model_as_it_was_and_another_
     else:
         with pytest.raises(NotFittedError):
             check_is_fitted(model)
+
+
+def test_auto_is_ten_epochs_a_hundred_rounds_six_of_patience_and_a_thousandth_for_tables():
+    training = MatchedRegressor(device="cpu")._training(n_rows=100)
+    recipe = training.recipe
+    assert (recipe.mean_epochs, recipe.interval_epochs, recipe.max_rounds, recipe.patience) == (10, 10, 100, 6)
+    assert training.learning_rate == 1e-3
+    assert training.batch_size == 64
+
+
+def test_auto_is_written_out_where_it_does_not_depend_on_the_rows():
+    written = MatchedRegressor(max_rounds=7)._written_out()
+    assert (written["mean_epochs"], written["max_rounds"], written["learning_rate"]) == (10, 7, 1e-3)
+    assert (written["batch_size"], written["repeats"], written["device"]) == ("auto", "auto", "auto")
+
+
+def test_auto_trains_as_its_numbers_do():
+    settings = {"network": SMALL, "folds": 3, "repeats": 1, "max_rounds": 2, "random_state": 0}
+    numbers = {"mean_epochs": 10, "interval_epochs": 10, "patience": 6, "learning_rate": 1e-3}
+    by_name, by_number = (MatchedRegressor(**settings, **more).fit(X, ONE) for more in ({}, numbers))
+    assert_array_equal(by_name.predict(X), by_number.predict(X))
+
+
+@pytest.mark.parametrize("name", ["mean_epochs", "interval_epochs", "max_rounds", "patience", "learning_rate"])
+def test_another_word_than_auto_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be .*, got 'usual'"):
+        MatchedRegressor(**{name: "usual"}).fit(X, ONE)

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from coverwell.scaling import ExtrapolationWarning, InputScaler, TargetScaler
+from coverwell.scaling import ExtrapolationWarning, Inputs, InputScaler, TargetScaler, UnscaledInputs
 
 tables = arrays(np.float64, st.tuples(st.integers(2, 20), st.integers(1, 4)), elements=st.floats(-1e6, 1e6))
 # A constant column first, then a range of 0 to 4.
@@ -142,3 +142,16 @@ def test_a_scaler_that_is_not_bounded_leaves_values_where_they_are_and_never_fin
     assert_array_equal(held.transform(far), [[1.0, 0.0]])
     assert not free.far_outside(far).any()
     assert_array_equal(held.far_outside(far), [[True, True]])
+
+
+def test_features_of_pictures_are_neither_scaled_nor_copied():
+    features = np.ones((3, 4, 2, 2), dtype=np.float16)
+    inputs = UnscaledInputs(features.shape[1:])
+    assert inputs.transform(features) is features
+    assert inputs.shape == (4, 2, 2)
+
+
+def test_both_kinds_of_inputs_know_the_shape_of_a_row():
+    assert isinstance(InputScaler.of(TRAINING), Inputs)
+    assert isinstance(UnscaledInputs((4, 2, 2)), Inputs)
+    assert InputScaler.of(TRAINING).shape == TRAINING.shape[1:]

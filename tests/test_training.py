@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -490,3 +491,28 @@ def test_the_callers_number_of_threads_comes_back_after_an_exception():
     with pytest.raises(KeyboardInterrupt), few_threads(0.0):
         draw_and_fail()
     assert torch.get_num_threads() == 2
+
+
+# Features kept in half the precision ---------------------------------------------------------------------------------
+
+
+def test_rows_in_half_the_precision_are_learned_as_the_same_rows_in_full():
+    """A network never sees the shorter numbers: batches and chunks are brought to the precision of y."""
+    problem = problem_of()
+    short = replace(problem, x=problem.x.half())
+    full = replace(problem, x=problem.x.half().float())
+    said = []
+    for rows in (short, full):
+        learner = learner_of(rows)
+        torch.manual_seed(1)
+        learner.descend(2, squared_error(rows))
+        said.append(learner.says())
+    assert said[0].dtype == torch.float32
+    assert_array_equal(*said)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_rows_in_half_the_precision_are_spoken_about_in_that_of_the_team(n_jobs):
+    x = problem_of(n_jobs=n_jobs, n_rows=200).x.half()
+    team = LoopTeam([nn.Linear(3, 2).double() for _ in range(4)], 2)
+    assert_array_equal(spoken(team, x), everywhere(team, x.double()))

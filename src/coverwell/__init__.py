@@ -5,7 +5,7 @@ from coverwell.estimator import fit_together
 from coverwell.forecasting import Backtest, FactorBoundWarning, Forecaster, LiveCalibrator, MatchedForecaster
 from coverwell.intervals import PredictionInterval
 from coverwell.matching import IQRFit, Matching, SigmaFit
-from coverwell.networks import LSTM, MLP
+from coverwell.networks import LSTM, MLP, ResNet18
 from coverwell.persistence import ModelFileError, load, save
 from coverwell.regressor import MatchedRegressor
 from coverwell.scaling import ConstantDataWarning, ExtrapolationWarning
@@ -27,6 +27,7 @@ __all__ = [
     "ModelFileError",
     "NonFiniteLossError",
     "PredictionInterval",
+    "ResNet18",
     "SigmaFit",
     "__version__",
     "fit_together",

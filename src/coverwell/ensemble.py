@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,20 +14,22 @@ from torch import Tensor
 
 from coverwell.algorithm import Measures, Recipe, Record, alternate, n_interval_outputs, reach_of
 from coverwell.calibration import Estimate
-from coverwell.folds import Job, Problem, stack_jobs
+from coverwell.folds import Job, Problem, as_tensor, stack_jobs
 from coverwell.matching import Matching
+from coverwell.mirroring import NOT_MIRRORED, Mirroring
 from coverwell.networks.team import Network, Team
-from coverwell.scaling import InputScaler, TargetScaler
+from coverwell.scaling import Inputs, TargetScaler
 from coverwell.training import Learner, Minibatches, spoken
 
-__all__ = ["Ensemble", "PairTraining", "TrainedJob", "learner_of", "members_of", "shaped_by_both"]
+__all__ = ["Ensemble", "PairTraining", "TrainedJob", "estimate_in_parts", "learner_of", "members_of", "shaped_by_both"]
 
 # Gets the measures of a round, and a function that gives the teams as they are then.
 Progress = Callable[[Measures, Callable[[], list[Any]]], None]
 # How far F's own reach may lie from I's, as a factor.
 FARTHEST = 10.0
-# Rows predicted at a time.
+# Rows predicted at a time; of pictures, as many as have so many numbers.
 ROWS_AT_A_TIME = 8192
+NUMBERS_AT_A_TIME = 2**25
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class PairTraining:
     @property
     def networks(self) -> tuple[Network, Network]:
         return self.mean_network, self.interval_network
+
+    def with_networks(self, change: Callable[[Network], Network]) -> PairTraining:
+        """The same with both networks changed."""
+        return replace(self, mean_network=change(self.mean_network), interval_network=change(self.interval_network))
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> tuple[list[TrainedJob], Record]:
         """Run Algorithm 1 on all jobs at once and take the teams apart again."""
@@ -142,35 +148,43 @@ class Ensemble:
     matching: Matching
     coverage: tuple[float, ...]
     scale: NDArray[np.float64]
-    inputs: InputScaler
+    inputs: Inputs
     targets: TargetScaler
     both: bool = False
+    mirroring: Mirroring = NOT_MIRRORED
 
     def to(self, device: torch.device) -> None:
         """Move both teams to a device."""
         self.mean_team.move(device)
         self.interval_team.move(device)
 
-    def estimate(self, X: NDArray[np.float64], device: torch.device) -> Estimate:
+    def estimate(self, X: NDArray[Any], device: torch.device) -> Estimate:
         """Mean and reach for these rows, computed in float64 and averaged over the members."""
         self.to(device)
-        parts = [self._estimate_part(X[i : i + ROWS_AT_A_TIME], device) for i in range(0, len(X), ROWS_AT_A_TIME)]
-        return Estimate(np.concatenate([p.mean for p in parts]), np.concatenate([p.reach for p in parts]))
+        return estimate_in_parts(X, partial(self._estimate_part, device=device))
 
     @torch.no_grad()
-    def _estimate_part(self, X: NDArray[np.float64], device: torch.device) -> Estimate:
-        x = torch.from_numpy(self.inputs.transform(X)).to(device)[None]
+    def _estimate_part(self, X: NDArray[Any], device: torch.device) -> Estimate:
+        x = as_tensor(self.inputs.transform(self.mirroring.flat(X))).to(device)[None]
+        own = partial(self.mirroring.own, axis=1)
         coverage = torch.tensor([self.coverage], dtype=torch.float64, device=device)
         scale = torch.tensor(self.scale, device=device)[None]
         of_mean = spoken(self.mean_team, x)
         mean = self.matching.mean(of_mean, self.scale.shape[-1])
-        reach = reach_of(spoken(self.interval_team, x), coverage, scale)
+        reach = reach_of(spoken(self.interval_team, own(x)), coverage, scale)
         if self.both:
-            reach = shaped_by_both(self.matching, of_mean, reach, coverage)
-        return Estimate(
+            reach = shaped_by_both(self.matching, own(of_mean), reach, coverage)
+        return self.mirroring.together(
             self.targets.inverse(mean.mean(dim=0).cpu().numpy()),
             reach.mean(dim=0).cpu().numpy() * self.targets.spread[:, None, None],
         )
+
+
+def estimate_in_parts(X: NDArray[Any], estimate_part: Callable[[NDArray[Any]], Estimate]) -> Estimate:
+    """The estimate for all rows, made part by part: of rows that lie on disk, no more than a part is in memory."""
+    step = ROWS_AT_A_TIME if X.ndim == 2 else max(1, NUMBERS_AT_A_TIME // X[0].size)
+    parts = [estimate_part(X[i : i + step]) for i in range(0, len(X), step)]
+    return Estimate(np.concatenate([p.mean for p in parts]), np.concatenate([p.reach for p in parts]))
 
 
 def shaped_by_both(matching: Matching, of_mean: Tensor, reach: Tensor, coverage: Tensor) -> Tensor:
@@ -216,6 +230,7 @@ def members_of(job: int, learner: Learner, network: Network, n_outputs: int) -> 
     """One job's members as a team of their own, in the precision they speak in, on the CPU."""
     problem = learner.problem
     size = problem.members_per_job
+    network = getattr(learner.team, "recipe", network)  # one that needs no file to start from
     with torch.random.fork_rng(devices=[]):  # a new team draws its start: who looks on must not change the rest
         team = network.build(size, tuple(problem.x.shape[2:]), n_outputs)
     team.set_state_of(slice(None), learner.average.state_of(slice(job * size, (job + 1) * size)))

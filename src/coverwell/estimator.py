@@ -18,15 +18,20 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+from torch import nn
 from tqdm import tqdm
 
 from coverwell.algorithm import Measures, Record
 from coverwell.calibration import Estimate
+from coverwell.features import features_of
 from coverwell.folds import Job
 from coverwell.held_out import Speaker, Stretch, stretch_of
 from coverwell.intervals import PredictionInterval
+from coverwell.mirroring import Mirroring
 from coverwell.networks.mlp import MLP
-from coverwell.networks.team import Network
+from coverwell.networks.team import Network, PictureNetwork
+from coverwell.picture_inputs import check_no_pictures, checked_pictures, picture_recipe, with_file
+from coverwell.pictures import Pictures
 from coverwell.preparation import Plan, Prepared, levels_from, prepare, target_names_of
 from coverwell.rounds import Round, rounds_of
 from coverwell.scaling import InputScaler
@@ -44,7 +49,8 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Groups = NDArray[Any] | None
-Table = tuple[ArrayLike, ArrayLike, ArrayLike | None]
+# X is a table, or for a network that takes pictures whatever `coverwell.pictures.pictures_of` takes.
+Table = tuple[Any, ArrayLike, ArrayLike | None]
 
 # Parameters in which models of one stack may differ.
 OWN_TO_EACH = ("coverage", "calibration_size", "random_state", "verbose")
@@ -66,6 +72,10 @@ class Training(Protocol):
     @property
     def networks(self) -> Sequence[Network]: ...
 
+    def with_networks(self, change: Callable[[Network], Network]) -> Training:
+        """The same with every network changed."""
+        ...
+
     def run(self, jobs: Sequence[Job], progress: Callable[[Measures, Any], None]) -> tuple[list[Any], Record]:
         """Train all jobs at once; `progress` gets each round's measures and a function that gives the present teams."""
         ...
@@ -79,6 +89,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     device: str
     random_state: Any
     verbose: int
+    network: Any
 
     _bounded = True  # whether a network is asked outside the range of its training rows; a forecaster may have it so
 
@@ -87,13 +98,17 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     factor_: Array | None
     joint_factor_: Array | None
     scores_: list[Array] | None
+    trunk_: nn.Module
+    picture_size_: int
 
-    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Any:
+    def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> Any:
         """Train the networks and calibrate their intervals.
 
         Parameters
         ----------
-        X : array-like or data frame (n, feature)
+        X : array-like or data frame (n, feature); pictures for a network that takes them
+            Pictures are an array (n, channel, height, width), a `torch.utils.data.Dataset`, a list or a data frame of
+            file paths: whatever `coverwell.pictures.pictures_of` takes.
         y : array-like (n,) or (n, target)
         groups : array-like (n,), optional
             Rows of one group (a patient, a house, a day) are held out together, so that training stops, and intervals
@@ -102,19 +117,19 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         fit_together([self], [(X, y, groups)])
         return self
 
-    def predict(self, X: ArrayLike) -> Array:
+    def predict(self, X: Any) -> Array:
         """The prediction for each row, `(n,)` or `(n, target)` as y was."""
         mean: Array = np.mean([estimate.mean for estimate in self._estimates(X)], axis=0)
         return mean[:, 0] if self._one_dimensional else mean
 
     def predict_interval(
-        self, X: ArrayLike, coverage: float | Sequence[float] | Array | None = None, *, joint: bool = False
+        self, X: Any, coverage: float | Sequence[float] | Array | None = None, *, joint: bool = False
     ) -> PredictionInterval:
         """The interval for each row; unpacks into lower and upper bounds.
 
         Parameters
         ----------
-        X : array-like or data frame (n, feature)
+        X : array-like or data frame (n, feature), or pictures, as in `fit`
         coverage : float or sequence of float, optional
             Some of the fitted levels; all that were asked for if None.
         joint : bool
@@ -140,6 +155,16 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     # What a kind of estimator says.
 
+    def _written_out(self) -> dict[str, Any]:
+        """All parameters, with numbers for "auto" where they do not depend on the rows: what results are kept with."""
+        return {name: self._usual(name) for name in self.get_params()}
+
+    def _usual(self, name: str) -> Any:
+        """A parameter; for "auto", what the network's recipe has as its usual number, and "auto" where it has none."""
+        value = getattr(self, name)
+        is_auto = isinstance(value, str) and value == "auto"
+        return getattr(self.network, "usual", {}).get(name, value) if is_auto else value
+
     def _check_choices(self) -> None:
         """Raise unless the parameters are such that rows can be prepared."""
         raise NotImplementedError
@@ -158,13 +183,16 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     # Reading: from rows to estimates to bounds.
 
-    def _estimates(self, X: ArrayLike, **reading: Any) -> list[Estimate]:
+    def _estimates(self, X: Any, **reading: Any) -> list[Estimate]:
         check_is_fitted(self)
-        table = validate_data(self, X, reset=False).astype(np.float64)
-        seen = InputScaler.around([ensemble.inputs for ensemble in self.ensembles_])
-        seen.warn_if_far_outside(table, getattr(self, "feature_names_in_", None))
+        if hasattr(self, "trunk_"):
+            rows = self._features(X, n_views=self.ensembles_[0].mirroring.n_views)
+        else:
+            rows = self._table(X)
+            seen = InputScaler.around([ensemble.inputs for ensemble in self.ensembles_])
+            seen.warn_if_far_outside(rows, getattr(self, "feature_names_in_", None))
         device = device_from(self.device)
-        return [ensemble.estimate(table, device, **reading) for ensemble in self.ensembles_]
+        return [ensemble.estimate(rows, device, **reading) for ensemble in self.ensembles_]
 
     def _stretched(self, X: Array) -> Estimate:
         """The prediction for rows of our own making, and how far its calibrated interval reaches; not for "cv+"."""
@@ -175,7 +203,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _interval(
         self,
-        X: ArrayLike,
+        X: Any,
         wanted: float | Sequence[float] | Array,
         stretch: Stretch,
         estimates: list[Estimate],
@@ -231,27 +259,76 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     # Checking and scaling.
 
-    def _prepare(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None, start: Sequence[Speaker]) -> Prepared:
+    def _prepare(self, X: Any, y: ArrayLike, groups: ArrayLike | None, start: Sequence[Speaker]) -> Prepared:
         self._check_choices()
         self._fitted_levels = tuple(sorted(levels_from(self.coverage)))
-        table, targets = validate_data(self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        network = self._picture_network()
+        given, targets = self._table_and_targets(X, y) if network is None else self._pictures_and_targets(X, y)
         if targets.dtype.kind not in "biuf":
             raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
-        if start and table.shape[1] != len(start[0].inputs.centre):
-            raise ValueError(
-                f"warm_start goes on from networks of {len(start[0].inputs.centre)} columns, got {table.shape[1]}; fit "
-                "with warm_start=False"
-            )
         self.target_names_ = target_names_of(y, targets)
         self._one_dimensional = targets.ndim == 1
         group_of_row = None if groups is None else column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
-        if group_of_row is not None and len(group_of_row) != len(table):
-            raise ValueError(f"groups must have one entry per row, got {len(group_of_row)} for {len(table)} rows")
+        if group_of_row is not None and len(group_of_row) != len(given):
+            raise ValueError(f"groups must have one entry per row, got {len(group_of_row)} for {len(given)} rows")
+        targets = targets.astype(np.float64).reshape(len(given), -1)
         random_state = check_random_state(self.random_state)
         scalers = tuple((speaker.inputs, speaker.targets) for speaker in start)
         plan = replace(self._plan(group_of_row, random_state), scalers=scalers, bounded=self._bounded)
-        table, targets = table.astype(np.float64), targets.astype(np.float64).reshape(len(table), -1)
-        return prepare(table, targets, group_of_row, plan, random_state)
+        if network is not None:
+            plan = replace(plan, scaled=False, mirroring=Mirroring(network.mirror))
+            plan.mirroring.check(targets)  # before the features, which may take long
+            self._look_through(network, random_state)
+        rows = given if isinstance(given, np.ndarray) else self._features(given, n_views=plan.mirroring.n_views)
+        _check_goes_on(start, plan.mirroring.shape_of_row(rows))
+        return prepare(rows, targets, group_of_row, plan, random_state)
+
+    def _table(self, X: Any) -> Array:
+        """Rows to predict, checked."""
+        check_no_pictures(X)
+        table: Array = validate_data(self, X, reset=False).astype(np.float64)
+        return table
+
+    def _table_and_targets(self, X: Any, y: ArrayLike) -> tuple[Array, NDArray[Any]]:
+        """Rows to learn from, checked."""
+        check_no_pictures(X)
+        table, targets = validate_data(self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        return table.astype(np.float64), targets
+
+    # Pictures.
+
+    def _picture_network(self) -> PictureNetwork | None:
+        """The recipe, if it is one for pictures."""
+        return picture_recipe(self.network)
+
+    def _pictures_and_targets(self, X: Any, y: ArrayLike) -> tuple[Pictures, NDArray[Any]]:
+        """Pictures to learn from, not yet read, and their targets, checked."""
+        pictures = checked_pictures(X)
+        targets: NDArray[Any] = validate_data(self, y=y, multi_output=True, y_numeric=True)
+        if len(pictures) != len(targets):
+            raise ValueError(f"y must have one entry per picture, got {len(targets)} for {len(pictures)} pictures")
+        if len(pictures) < 2:
+            raise ValueError(f"at least 2 pictures are needed to learn from, got {len(pictures)}")
+        return pictures, targets
+
+    def _look_through(self, network: PictureNetwork, random_state: np.random.RandomState) -> None:
+        """Take the trunk that pictures are seen through from now on: a new one, unless training goes on."""
+        self.picture_size_ = int(network.size)
+        if not hasattr(self, "trunk_"):
+            with seeded(random_state.randint(2**31 - 1), torch.device("cpu")):  # a trunk without weights is random
+                self.trunk_ = with_file(network).trunk()
+
+    def _features(self, X: Any, *, n_views: int) -> NDArray[Any]:
+        """What the trunk says about pictures: (picture, channel, height, width), or (picture, 2, ...) with a mirror."""
+        return features_of(
+            checked_pictures(X),
+            self.trunk_,
+            size=self.picture_size_,
+            mirrored=n_views > 1,
+            device=self.device,
+            cache=getattr(self.network, "cache", None),
+            verbose=self.verbose,
+        )
 
     def _forget(self) -> None:
         """Drop everything that a fit has set."""
@@ -282,8 +359,10 @@ def fit_together(
         rounds. It costs a copy of all networks each time.
     """
     before = [dict(vars(model)) for model in models]
-    for model in models:
+    for model, was in zip(models, before, strict=True):
         model._forget()
+        if _start_of(was) and "trunk_" in was:
+            model.trunk_ = was["trunk_"]  # members that go on see through the same eyes
     try:
         _fit_together(models, tables, [_start_of(was) for was in before], on_round)
     except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to go on stays what it was
@@ -308,7 +387,7 @@ def _fit_together(
     prepared = [model._prepare(*table, start) for model, table, start in zip(models, tables, starts, strict=True)]
     jobs = [job for p in prepared for job in p.jobs]
     _check_stackable(jobs)
-    training = models[0]._training(max(len(job.y) for job in jobs))
+    training = models[0]._training(max(len(job.y) for job in jobs)).with_networks(with_file)
     if any(starts):
         _check_can_go_on(jobs, starts)
         training = replace(training, start=tuple(chain.from_iterable(starts)))  # type: ignore[type-var]
@@ -337,6 +416,12 @@ def _fit_together(
         final = ensembles(model, p, trained[part])
         model._finish(p, trained[part], final, record, part)
         model.ensembles_ = final  # last: a model that has them is fitted
+
+
+def _check_goes_on(start: Sequence[Speaker], shape: tuple[int, ...]) -> None:
+    if start and shape != start[0].inputs.shape:
+        before, now = (s[0] if len(s) == 1 else s for s in (start[0].inputs.shape, shape))
+        raise ValueError(f"warm_start goes on from networks of {before} columns, got {now}; fit with warm_start=False")
 
 
 def _check_alike(models: Sequence[IntervalRegressor], tables: Sequence[Any]) -> None:
@@ -374,8 +459,8 @@ def _check_can_go_on(jobs: Sequence[Job], starts: Sequence[list[Any]]) -> None:
     if not all(starts):
         raise ValueError("models that are fitted together with warm_start must all be fitted before, or none of them")
     for job, was in zip(jobs, chain.from_iterable(starts), strict=True):
-        now = (job.x.shape[1], job.y.shape[1], len(job.coverage), len(job.trains))
-        before = (len(was.inputs.centre), len(was.targets.centre), len(was.coverage), was.mean_team.n_members)
+        now = (*job.x.shape[1:], job.y.shape[1], len(job.coverage), len(job.trains))
+        before = (*was.inputs.shape, len(was.targets.centre), len(was.coverage), was.mean_team.n_members)
         if now != before:
             raise ValueError(
                 "warm_start goes on from networks of the same columns, targets, levels and members, got "
@@ -407,7 +492,8 @@ def _operations_per_step(jobs: Sequence[Job], training: Training) -> float:
     """Roughly the floating-point operations of one training step of our own networks."""
     members = sum(len(job.trains) for job in jobs)
     network = training.networks[0]
-    network = getattr(network, "mlp", getattr(network, "lstm", network))  # a random network is made of one
+    for name in ("mlp", "lstm", "resnet"):
+        network = getattr(network, name, network)  # a random network is made of one
     operations_per_row = getattr(network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
     return 6.0 * members * training.batch_size * float(operations_per_row(jobs[0].x[0].numel()))
 
@@ -416,8 +502,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def check_number(name: str, value: Any, *, above: float | None = None, least: float | None = None) -> None:
-    """Raise unless the value is a number above, or at least, a limit."""
+def check_number(
+    name: str, value: Any, *, above: float | None = None, least: float | None = None, or_auto: bool = False
+) -> None:
+    """Raise unless the value is a number above, or at least, a limit, or "auto" where that is allowed."""
+    if or_auto and isinstance(value, str) and value == "auto":
+        return
     if above is not None and (not _is_number(value) or not value > above):
         must = "a positive number" if above == 0 else f"a number above {above:g}"
         raise ValueError(f"{name} must be {must}, got {value!r}")

@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from coverwell.files import new_file
 from coverwell.pictures import Pictures, pictures_of
@@ -59,6 +60,7 @@ def features_of(
     cache: str | Path | None = None,
     dtype: str = "float16",
     n_threads: int | None = None,
+    verbose: int = 0,
 ) -> NDArray[Any]:
     """Features of pictures under a frozen trunk, as an array that lies on disk: (picture, channel, height, width).
 
@@ -83,6 +85,8 @@ def features_of(
         Of the features.
     n_threads : int, optional
         Threads that read pictures; by default up to four.
+    verbose : int
+        1 shows a progress bar while features are computed.
 
     Returns
     -------
@@ -110,8 +114,9 @@ def features_of(
     def write(file: IO[bytes], key: str) -> None:
         batch_size = CPU_BATCH if torch_device.type == "cpu" else GPU_BATCH
         batches = pictures.batches(size=size, batch_size=batch_size, mirrored=mirrored, n_threads=n_threads)
+        features = _under(trunk, batches, torch_device, getattr(torch, dtype))
         with closing(batches):  # its threads end with us, however we end
-            _write_sealed(file, key, len(pictures), _under(trunk, batches, torch_device, getattr(torch, dtype)))
+            _write_sealed(file, key, len(pictures), _counted(features, len(pictures), verbose))
 
     if cache is None:
         with tempfile.TemporaryFile() as file:
@@ -183,6 +188,14 @@ def _under(
         _check_finite(kept, features, n_before)
         n_before += len(batch)
         yield kept.cpu().numpy()
+
+
+def _counted(batches: Iterator[NDArray[Any]], n_pictures: int, verbose: int) -> Iterator[NDArray[Any]]:
+    """The same batches, with a bar that counts their pictures."""
+    with tqdm(total=n_pictures, disable=not verbose, desc="features", unit="picture") as bar:
+        for batch in batches:
+            yield batch
+            bar.update(len(batch))
 
 
 def _check_finite(kept: Tensor, features: Tensor, n_before: int) -> None:

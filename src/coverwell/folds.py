@@ -6,6 +6,7 @@ of a study, the teams of CV+) are stacked and train at once; nothing passes betw
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold, KFold, check_cv
 from torch import Tensor
 
-__all__ = ["Job", "Problem", "stack_jobs", "who_trains_and_speaks"]
+__all__ = ["Job", "Problem", "as_tensor", "stack_jobs", "who_trains_and_speaks"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Job:
     Attributes
     ----------
     x : tensor (row, ...)
+        Features of pictures stay in the precision they are kept in; batches of them are brought to that of y.
     y : tensor (row, target)
     trains : bool tensor (member, row)
         Which members train on a row.
@@ -111,11 +113,19 @@ def stack_jobs(jobs: Sequence[Job], device: torch.device) -> Problem:
         if row_axis is not None:
             longest = max(part.shape[row_axis] for part in parts)
             parts = [_padded(part, longest, row_axis) for part in parts]
-        return torch.stack(parts).to(device)
+        stack = parts[0][None] if len(parts) == 1 else torch.stack(parts)  # one job is not copied
+        return stack.to(device)
 
     return Problem(
         stacked("x", 0), stacked("y", 0), stacked("trains", 1), stacked("speaks", 1), stacked("coverage", None)
     )
+
+
+def as_tensor(rows: NDArray[Any]) -> Tensor:
+    """A tensor on the same memory, which nobody writes into: so it may be a read-only map of a file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(rows)
 
 
 def _padded(part: Tensor, length: int, axis: int) -> Tensor:

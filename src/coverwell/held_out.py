@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from coverwell.calibration import (
 )
 from coverwell.intervals import widen_outwards
 from coverwell.preparation import Prepared
-from coverwell.scaling import InputScaler, TargetScaler
+from coverwell.scaling import Inputs, TargetScaler
 
 __all__ = ["OutOfFold", "Speaker", "Stretch", "out_of_fold_of", "stretch_of"]
 
@@ -36,7 +36,7 @@ class Speaker(Protocol):
     def coverage(self) -> tuple[float, ...]: ...
 
     @property
-    def inputs(self) -> InputScaler: ...
+    def inputs(self) -> Inputs: ...
 
     @property
     def targets(self) -> TargetScaler: ...
@@ -45,7 +45,7 @@ class Speaker(Protocol):
         """Move the networks to a device."""
         ...
 
-    def estimate(self, X: Array, device: torch.device) -> Estimate:
+    def estimate(self, X: NDArray[Any], device: torch.device) -> Estimate:
         """Mean and reach for these rows."""
         ...
 
@@ -109,7 +109,9 @@ def stretch_of(
         return Stretch(factor=np.ones((prepared.y.shape[1], len(levels))))
     if calibration == "cross":
         assert said is not None  # estimators that offer "cross" keep it
-        scores = cross_scores(job.y.double().numpy(), said, job.speaks.numpy())
+        own = prepared.mirroring.own
+        said = prepared.mirroring.together_scaled(said, prepared.targets[0])
+        scores = cross_scores(own(job.y, axis=0).double().numpy(), said, own(job.speaks, axis=1).numpy())
         factor = cross_factor(scores, levels)
         return Stretch(factor, factor * cross_factor(scores.joint(factor), levels))
     held_out = [
@@ -123,7 +125,7 @@ def stretch_of(
     return Stretch(rank_factor(held_out[0], levels), rank_factor(joint, levels))
 
 
-def _scores(ensemble: Speaker, X: Array, y: Array, device: torch.device) -> Array:
+def _scores(ensemble: Speaker, X: NDArray[Any], y: Array, device: torch.device) -> Array:
     """Scores of these rows, taken in scaled units, where the smallest reach that counts does not depend on y's unit."""
     estimate, scaler = ensemble.estimate(X, device), ensemble.targets
     scaled = Estimate(scaler.transform(estimate.mean), estimate.reach / scaler.spread[:, None, None])
@@ -151,8 +153,9 @@ def out_of_fold_of(
 
 def _said_out_of_fold(prepared: Prepared, members: Estimate) -> tuple[NDArray[np.intp], Estimate]:
     """The rows that somebody left out, and the average of what those say, in the user's units."""
-    speaks, scaler = prepared.jobs[0].speaks.numpy(), prepared.targets[0]
-    said = average(members, speaks)
+    mirroring, scaler = prepared.mirroring, prepared.targets[0]
+    speaks = mirroring.own(prepared.jobs[0].speaks.numpy(), axis=1)
+    said = average(mirroring.together_scaled(members, scaler), speaks)
     heard = speaks.any(axis=0)
     rows = np.setdiff1d(np.arange(len(prepared.X)), prepared.ranked[0])
     reach = said.reach * scaler.spread[:, None, None]

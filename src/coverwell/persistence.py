@@ -3,8 +3,8 @@
 The tensors are the networks' weights and every other array that `fit` learned. The header's entry `model` has the
 estimator's class, its parameters, and what `fit` learned. In it, an object with a `class` is one of ours, its other
 entries the constructor's arguments; `array` is the name of a tensor; `own` is an object of the user's, whose code is
-not stored; `estimator` is one inside another, as a forecaster's regressor. Only classes of the lists at the end of this
-module are made.
+not stored; `estimator` is one inside another, as a forecaster's regressor; `trunk` is the place of the frozen layers
+that pictures are seen through. Only classes of the lists at the end of this module are made.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 
 from coverwell import baselines
 from coverwell.algorithm import n_interval_outputs
 from coverwell.baselines.bayes_by_backprop import BayesLSTM, BayesMLP
 from coverwell.baselines.concrete_dropout import ConcreteLSTM, ConcreteMLP
 from coverwell.baselines.laws import NormalLaw, QuantileLaw
-from coverwell.baselines.mc_dropout import DropoutLSTM, DropoutMLP
+from coverwell.baselines.mc_dropout import DropoutLSTM, DropoutMLP, DropoutResNet18
 from coverwell.baselines.voices import Voices
 from coverwell.ensemble import Ensemble
 from coverwell.estimator import IntervalRegressor
@@ -41,13 +41,15 @@ from coverwell.forecasting.history import History
 from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.held_out import OutOfFold
 from coverwell.matching import IQRFit, Matching, SigmaFit, Unmatched
+from coverwell.mirroring import Mirroring
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
+from coverwell.networks.resnet import ResNet18, ResNet18Trunk
 from coverwell.networks.team import Network, Team, network_from
 from coverwell.preparation import levels_from
 from coverwell.regressor import MatchedRegressor, NetworkChoice
 from coverwell.rounds import Round
-from coverwell.scaling import InputScaler, TargetScaler
+from coverwell.scaling import InputScaler, TargetScaler, UnscaledInputs
 
 __all__ = ["ModelFileError", "load", "save"]
 
@@ -172,6 +174,9 @@ class _Writer:
             return self.array(value, place)
         if isinstance(value, Team):
             return self.team(value, place)
+        if isinstance(value, nn.Module):
+            self.state(value, place)
+            return {"trunk": place, "ours": isinstance(value, ResNet18Trunk)}
         if isinstance(value, Clock):
             return {"clock": value.to_dict()}
         if isinstance(value, LiveCalibrator):
@@ -188,11 +193,14 @@ class _Writer:
         self.arrays[place] = value
         return {"array": place}
 
-    def team(self, team: Team, place: str) -> dict[str, Any]:
-        for name, tensor in team.state_dict().items():
+    def state(self, module: nn.Module, place: str) -> None:
+        for name, tensor in module.state_dict().items():
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"{place}.{name} cannot be saved: it must be a tensor, got {type(tensor).__name__}")
             self.array(_as_trained(tensor.cpu().numpy()), f"{place}.{name}")
+
+    def team(self, team: Team, place: str) -> dict[str, Any]:
+        self.state(team, place)
         own = self.interval_own if place.endswith("interval_team") else "network"
         return {"team": place, "members": team.n_members, "network": self.part(_recipe_of(team), place, own=own)}
 
@@ -241,6 +249,8 @@ class _Reader:
                 return self.arrays[name].copy()
             case {"own": name}:
                 return self.own(name)
+            case {"trunk": place, "ours": ours}:
+                return self.trunk(place, ours=ours)
             case {"clock": content}:
                 return Clock.from_dict(content)
             case {"calibrator": state}:
@@ -267,12 +277,12 @@ class _Reader:
             team = entries.pop("team")
             parts = {name: self.value(entry) for name, entry in entries.items()}
             n_outputs = parts["law"].n_outputs(len(parts["targets"].centre), len(parts["coverage"]))
-            return Voices(team=self.team(team, parts["inputs"].centre.shape, n_outputs), **parts)
+            return Voices(team=self.team(team, parts["inputs"].shape, n_outputs), **parts)
         if cls is not Ensemble:
             return cls(**{name: self.value(entry) for name, entry in entries.items()})
         mean, interval = entries.pop("mean_team"), entries.pop("interval_team")
         parts = {name: self.value(entry) for name, entry in entries.items()}
-        n_targets, n_levels, input_shape = len(parts["scale"]), len(parts["coverage"]), parts["inputs"].centre.shape
+        n_targets, n_levels, input_shape = len(parts["scale"]), len(parts["coverage"]), parts["inputs"].shape
         return Ensemble(
             mean_team=self.team(mean, input_shape, parts["matching"].n_outputs(n_targets, n_levels)),
             interval_team=self.team(interval, input_shape, n_interval_outputs(n_targets, n_levels)),
@@ -286,13 +296,23 @@ class _Reader:
         with torch.random.fork_rng(devices=[]), nullcontext() if own else torch.device("meta"):
             team = network.build(stored["members"], input_shape, n_outputs)
             team.to(team.precision)
-        stored_as = {n.removeprefix(prefix): torch.tensor(a) for n, a in self.arrays.items() if n.startswith(prefix)}
+        stored_as = self.state(prefix)
         state = {name: t.to(team.precision) if t.dtype == torch.float32 else t for name, t in stored_as.items()}
         types = {name: tensor.dtype for name, tensor in team.state_dict().items()}
         if odd := sorted(n for n in types.keys() | state.keys() if n not in state or types.get(n) != state[n].dtype):
             raise ValueError(f"{len(odd)} tensors are missing, unknown or of another type (the first: {odd[0]})")
         team.load_state_dict(state, assign=not own)  # checks the shapes
         return team.eval().requires_grad_(False)
+
+    def trunk(self, place: str, *, ours: bool) -> nn.Module:
+        """The frozen layers that pictures are seen through; those of a user's own recipe are made by it again."""
+        with torch.random.fork_rng(devices=[]):
+            trunk: nn.Module = ResNet18Trunk() if ours else self.own("network").trunk()
+        trunk.load_state_dict(self.state(f"{place}."))  # checks names and shapes
+        return trunk.eval().requires_grad_(False)
+
+    def state(self, prefix: str) -> dict[str, Tensor]:
+        return {n.removeprefix(prefix): torch.tensor(a) for n, a in self.arrays.items() if n.startswith(prefix)}
 
 
 def _as_trained(array: NDArray[Any]) -> NDArray[Any]:
@@ -311,20 +331,24 @@ def _recipe_of(team: Team) -> Network | None:
 def _check_learned(model: IntervalRegressor) -> None:
     """Raise unless what `fit` learned has the shapes that predictions need."""
     levels = levels_from(model._fitted_levels)
-    feature, target, level = model.n_features_in_, len(model.target_names_), len(levels)
+    target, level = len(model.target_names_), len(levels)
     arrays: list[tuple[Any, tuple[int, ...]]] = [
         (factor, (target, level)) for factor in (model.factor_, model.joint_factor_)
     ]
     arrays += [(scores, (len(scores), target, level)) for scores in model.scores_ or []]
     for ensemble in model.ensembles_:
-        arrays += [(array, (feature,)) for array in vars(ensemble.inputs).values()]
+        if isinstance(ensemble.inputs, InputScaler):
+            arrays += [(array, (model.n_features_in_,)) for array in vars(ensemble.inputs).values()]
         arrays += [(array, (target,)) for array in vars(ensemble.targets).values()]
         arrays += [(ensemble.scale, (target,))] if isinstance(ensemble, Ensemble) else []
     for array, shape in arrays:
         if array is not None and (array.shape != shape or array.dtype != np.float64):
             raise ValueError(f"an array must have the shape {shape} in float64, got {array.shape} in {array.dtype}")
-    if len(getattr(model, "feature_names_in_", range(feature))) != feature or (model._one_dimensional and target > 1):
-        raise ValueError(f"there must be names for {feature} features and {target} targets")
+    if hasattr(model, "trunk_") != isinstance(model.ensembles_[0].inputs, UnscaledInputs):
+        raise ValueError("networks for pictures, and no others, must have a trunk")
+    n_names = len(getattr(model, "feature_names_in_", range(getattr(model, "n_features_in_", 0))))
+    if n_names != getattr(model, "n_features_in_", 0) or (model._one_dimensional and target > 1):
+        raise ValueError(f"there must be names for all features and {target} targets")
     if {ensemble.coverage for ensemble in model.ensembles_} != {levels}:
         raise ValueError(f"every ensemble must have the levels {levels}")
 
@@ -362,20 +386,24 @@ PARTS: dict[str, Any] = {
         ConcreteMLP,
         DropoutLSTM,
         DropoutMLP,
+        DropoutResNet18,
         Ensemble,
         History,
         InputScaler,
         IQRFit,
         LSTM,
         MLP,
+        Mirroring,
         NormalLaw,
         OutOfFold,
         QuantileLaw,
+        ResNet18,
         Round,
         SigmaFit,
         TargetScaler,
         TimeFolds,
         Unmatched,
+        UnscaledInputs,
         Voices,
         Windows,
     )

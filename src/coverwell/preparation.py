@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from sklearn.model_selection import GroupShuffleSplit, PredefinedSplit, ShuffleSplit
 
-from coverwell.folds import Job, who_trains_and_speaks
+from coverwell.folds import Job, as_tensor, who_trains_and_speaks
 from coverwell.metrics import coverage_rank
-from coverwell.scaling import ConstantDataWarning, InputScaler, TargetScaler, varies
+from coverwell.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.scaling import ConstantDataWarning, Inputs, InputScaler, TargetScaler, UnscaledInputs, varies
 
 __all__ = ["Plan", "Prepared", "levels_from", "prepare", "target_names_of"]
 
@@ -42,7 +43,9 @@ class Plan:
     unit_range: bool  # targets to [0, 1], the unit of the published weights
     bounded: bool = True  # whether inputs are held within the range of the training rows
     # Those of each job's networks, where they go on training.
-    scalers: tuple[tuple[InputScaler, TargetScaler], ...] = ()
+    scalers: tuple[tuple[Inputs, TargetScaler], ...] = ()
+    scaled: bool = True  # features of pictures are not
+    mirroring: Mirroring = NOT_MIRRORED
 
     def n_repeats(self, n_rows: int) -> int:
         """How many members leave each row out."""
@@ -55,24 +58,31 @@ class Plan:
 
 @dataclass(frozen=True)
 class Prepared:
-    """One call of `fit`, scaled: a job per team, and the rows that each leaves to the ranks."""
+    """One call of `fit`, scaled: a job per team, and the rows that each leaves to the ranks.
 
-    X: Array
+    A picture with its mirror image is one row of X, `(picture, view, ...)`, and of y; in a job it is two.
+    """
+
+    X: NDArray[Any]
     y: Array
     jobs: list[Job]
-    inputs: list[InputScaler]
+    inputs: list[Inputs]
     targets: list[TargetScaler]
     ranked: list[Rows]  # rows kept from a job, for "split" and "cv+"
     seed: int
+    mirroring: Mirroring = NOT_MIRRORED
 
 
 def prepare(
-    X: Array, y: Array, groups: NDArray[Any] | None, plan: Plan, random_state: np.random.RandomState
+    X: NDArray[Any], y: Array, groups: NDArray[Any] | None, plan: Plan, random_state: np.random.RandomState
 ) -> Prepared:
-    """The jobs of one fit; `X` is (row, feature) and `y` (row, target)."""
-    _check_magnitude(X, "X")
+    """The jobs of one fit; `X` is (row, feature) or features of pictures, and `y` (row, target)."""
+    if plan.scaled:
+        _check_magnitude(X, "X")
+        _warn_of_constant_columns(X)
     _check_magnitude(y, "y")
-    _warn_of_constants(X, y)
+    _warn_of_constant_targets(y)
+    plan.mirroring.check(y)
     _check_folds(plan)
     rows_of_jobs = _rows_of_jobs(X, groups, plan, random_state)
     before = plan.scalers or (None,) * len(rows_of_jobs)
@@ -82,7 +92,7 @@ def prepare(
             "calibration and folds, or fit with warm_start=False"
         )
     parts = [
-        _job(X[rows], y[rows], None if groups is None else groups[rows], plan, scalers, random_state)
+        _job(_rows_of(X, rows, plan), y[rows], None if groups is None else groups[rows], plan, scalers, random_state)
         for rows, scalers in zip(rows_of_jobs, before, strict=True)
     ]
     jobs, inputs, targets = zip(*parts, strict=True)
@@ -94,10 +104,18 @@ def prepare(
         targets=list(targets),
         ranked=[np.setdiff1d(np.arange(len(X)), rows) for rows in rows_of_jobs],
         seed=random_state.randint(2**31 - 1),
+        mirroring=plan.mirroring,
     )
 
 
-def _rows_of_jobs(X: Array, groups: NDArray[Any] | None, plan: Plan, random_state: np.random.RandomState) -> list[Rows]:
+def _rows_of(X: NDArray[Any], rows: Rows, plan: Plan) -> NDArray[Any]:
+    """Some rows, in ascending order; all of them are not copied where they are features, which lie on disk."""
+    return X if len(rows) == len(X) and not plan.scaled else X[rows]
+
+
+def _rows_of_jobs(
+    X: NDArray[Any], groups: NDArray[Any] | None, plan: Plan, random_state: np.random.RandomState
+) -> list[Rows]:
     """The rows that each job may see: all, all but the calibration rows, or all but one fold."""
     n = len(X)
     if plan.calibration == "split":
@@ -119,13 +137,45 @@ def _rows_of_jobs(X: Array, groups: NDArray[Any] | None, plan: Plan, random_stat
 
 
 def _job(
-    X: Array,
+    X: NDArray[Any],
     y: Array,
     groups: NDArray[Any] | None,
     plan: Plan,
-    scalers: tuple[InputScaler, TargetScaler] | None,
+    scalers: tuple[Inputs, TargetScaler] | None,
     random_state: np.random.RandomState,
-) -> tuple[Job, InputScaler, TargetScaler]:
+) -> tuple[Job, Inputs, TargetScaler]:
+    trains, speaks = _who_trains_and_speaks(X, groups, plan, random_state)
+    mirroring = plan.mirroring
+    rows, row_targets = mirroring.flat(X), mirroring.rows(y)
+    inputs, targets = _inputs_of(rows, plan), TargetScaler.of(row_targets, unit_range=plan.unit_range)
+    if scalers is not None:  # networks that go on training keep their units, over the range of all that was seen
+        inputs, targets = _around(scalers[0], inputs), scalers[1]
+    x = as_tensor(inputs.transform(rows))
+    job = Job(
+        x=x.float() if plan.scaled else x,
+        y=torch.from_numpy(targets.transform(row_targets)).float(),
+        trains=torch.from_numpy(mirroring.repeated(trains, axis=1)),
+        speaks=torch.from_numpy(mirroring.repeated(speaks, axis=1)),
+        coverage=torch.tensor(plan.levels),
+    )
+    return job, inputs, targets
+
+
+def _inputs_of(rows: NDArray[Any], plan: Plan) -> Inputs:
+    return InputScaler.of(rows, bounded=plan.bounded) if plan.scaled else UnscaledInputs(rows.shape[1:])
+
+
+def _around(before: Inputs, now: Inputs) -> Inputs:
+    """What networks that go on training have seen, before and now."""
+    if isinstance(before, InputScaler) and isinstance(now, InputScaler):
+        return InputScaler.around([before, now])
+    return before
+
+
+def _who_trains_and_speaks(
+    X: NDArray[Any], groups: NDArray[Any] | None, plan: Plan, random_state: np.random.RandomState
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Two masks (member, row), checked."""
     repeats = plan.n_repeats(len(X))
     if plan.folds is None:
         trains = speaks = np.ones((repeats, len(X)), dtype=bool)
@@ -141,17 +191,7 @@ def _job(
         _check_enough_rows(n_ranked, plan.levels, f"calibration='cross' ranks {n_ranked} of {len(X)} rows")
     if not trains.any(axis=1).all():
         raise ValueError("folds must give every member rows to train on, the given splitter has a fold without any")
-    inputs, targets = InputScaler.of(X, bounded=plan.bounded), TargetScaler.of(y, unit_range=plan.unit_range)
-    if scalers is not None:  # networks that go on training keep their units, over the range of all that was seen
-        inputs, targets = InputScaler.around([scalers[0], inputs]), scalers[1]
-    job = Job(
-        x=torch.from_numpy(inputs.transform(X)).float(),
-        y=torch.from_numpy(targets.transform(y)).float(),
-        trains=torch.from_numpy(trains),
-        speaks=torch.from_numpy(speaks),
-        coverage=torch.tensor(plan.levels),
-    )
-    return job, inputs, targets
+    return trains, speaks
 
 
 def levels_from(coverage: Any) -> tuple[float, ...]:
@@ -179,7 +219,7 @@ def target_names_of(y: Any, targets: NDArray[Any]) -> tuple[str, ...]:
     return ("y",) if n_targets == 1 else tuple(f"y{t}" for t in range(n_targets))
 
 
-def _warn_of_constants(X: Array, y: Array) -> None:
+def _warn_of_constant_columns(X: Array) -> None:
     constant = np.flatnonzero(~varies(X))
     if len(constant):
         warnings.warn(
@@ -188,6 +228,9 @@ def _warn_of_constants(X: Array, y: Array) -> None:
             ConstantDataWarning,
             stacklevel=2,
         )
+
+
+def _warn_of_constant_targets(y: Array) -> None:
     if not varies(y).all():
         warnings.warn("y is constant: its intervals will be close to empty", ConstantDataWarning, stacklevel=2)
 

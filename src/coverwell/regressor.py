@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from coverwell.held_out import OutOfFold, out_of_fold_of
 from coverwell.losses import interval_loss, quantile_interval_loss
 from coverwell.matching import Matching, matching_from
 from coverwell.networks.mlp import MLP
-from coverwell.networks.team import Network, network_from
+from coverwell.networks.team import Network, PictureNetwork, network_from
+from coverwell.picture_inputs import picture_recipe
 from coverwell.preparation import Plan, Prepared
 from coverwell.rounds import Round
 from coverwell.training import device_from
@@ -28,6 +30,10 @@ Array = NDArray[np.float64]
 NetworkChoice = Network | Callable[[int, int], torch.nn.Module] | None
 
 CALIBRATIONS = ("cross", "cv+", "split", None)
+# What "auto" stands for where the network has no numbers of its own.
+USUAL: Mapping[str, float] = MappingProxyType(
+    {"mean_epochs": 10, "interval_epochs": 10, "max_rounds": 100, "patience": 6, "learning_rate": 1e-3}
+)
 # Chosen by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection.md).
 MEAN_NETWORK = MLP(hidden=128, dropout=0.1)
 INTERVAL_NETWORK = MLP(hidden=128, dropout=0.2)
@@ -45,11 +51,11 @@ class MatchedRegressor(IntervalRegressor):
         How F's uncertainty is matched to I's widths; None trains F on the squared error alone.
     network, interval_network : recipe such as `MLP(...)`, or a function (n_features, n_outputs) -> nn.Module
         The two networks; None is an `MLP` with piecewise-linear inputs. A given `network` also serves for the intervals
-        if there is no `interval_network`.
+        if there is no `interval_network`. With a `ResNet18(...)`, X are pictures; see there for its settings.
     folds : int, scikit-learn splitter or None, default=5
         Who trains on what; None is the paper's literal training, where nobody is left out.
     repeats : int or "auto", default="auto"
-        How many members leave each row out; "auto" takes more on small tables.
+        How many members leave each row out; "auto" takes more on small tables, and 2 for pictures.
     interval_loss : "quantile" or "paper", default="quantile"
         What shapes the widths: the pinball loss, or Eqs. 3 and 4.
     shape : "both" or "interval", default="both"
@@ -64,14 +70,17 @@ class MatchedRegressor(IntervalRegressor):
         beta_n and beta_s of Eq. 5, for `interval_loss="paper"`.
     steepness : float, default=40.0
         eta of Eq. 2, in units of the squared residual scale.
-    mean_epochs, interval_epochs : int, default=10
-        Epochs of F and of I in each round, n_m and n_c.
-    max_rounds : int, default=100
-        At most so many rounds.
-    patience : int, default=6
-        Rounds without a better out-of-fold score after which training stops.
+    mean_epochs, interval_epochs : int or "auto", default="auto"
+        Epochs of F and of I in each round, n_m and n_c. Here and below, "auto" is what the network's recipe has as its
+        `usual` numbers, such as `ResNet18.usual`; for others 10 each.
+    max_rounds : int or "auto", default="auto"
+        At most so many rounds; 100.
+    patience : int or "auto", default="auto"
+        Rounds without a better out-of-fold score after which training stops; 6.
     batch_size : int or "auto", default="auto"
-    learning_rate : float, default=1e-3
+        By the number of rows.
+    learning_rate : float or "auto", default="auto"
+        1e-3.
     warm_start : bool, default=False
         Whether another call of `fit` goes on from the networks and units that the last one left, for data that have
         grown. What members left out is honest only if no row changes its fold: give such `folds`.
@@ -92,6 +101,8 @@ class MatchedRegressor(IntervalRegressor):
         What the members that left a training row out say about it.
     factor_ : ndarray (target, level) or None
         By how much the learned intervals are stretched.
+    trunk_ : torch.nn.Module
+        The frozen layers that pictures are seen through, with a network that takes pictures.
     n_features_in_, feature_names_in_, target_names_ : what was fitted.
 
     Examples
@@ -120,12 +131,12 @@ class MatchedRegressor(IntervalRegressor):
         noise_weight: float = 0.1,
         sharpness_weight: float = 0.3,
         steepness: float = 40.0,
-        mean_epochs: int = 10,
-        interval_epochs: int = 10,
-        max_rounds: int = 100,
-        patience: int = 6,
+        mean_epochs: int | str = "auto",
+        interval_epochs: int | str = "auto",
+        max_rounds: int | str = "auto",
+        patience: int | str = "auto",
         batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
+        learning_rate: float | str = "auto",
         warm_start: bool = False,
         device: str = "auto",
         random_state: Any = None,
@@ -159,7 +170,8 @@ class MatchedRegressor(IntervalRegressor):
         return Plan(
             levels=self._fitted_levels,
             folds=self.folds,
-            repeats=self.repeats,
+            # Where nobody is left out, or each by a team of its own, one member is all that is meant.
+            repeats=self.repeats if self.folds is None or self.calibration == "cv+" else self._usual("repeats"),
             calibration=self.calibration,
             calibration_size=self.calibration_size,
             unit_range=self.interval_loss == "paper",
@@ -179,14 +191,35 @@ class MatchedRegressor(IntervalRegressor):
                 "or None"
             )
         check_share("calibration_size", self.calibration_size)
-        for name in ("mean_epochs", "interval_epochs", "max_rounds", "patience"):
-            check_count(name, getattr(self, name))
-        for name in ("repeats", "batch_size"):
+        for name in ("mean_epochs", "interval_epochs", "max_rounds", "patience", "repeats", "batch_size"):
             check_count(name, getattr(self, name), or_auto=True)
         for name in ("learning_rate", "steepness"):
-            check_number(name, getattr(self, name), above=0.0)
+            check_number(name, getattr(self, name), above=0.0, or_auto=name == "learning_rate")
         for name in ("noise_weight", "sharpness_weight"):
             check_number(name, getattr(self, name), least=0.0)
+
+    def _usual(self, name: str) -> Any:
+        value = super()._usual(name)
+        return USUAL.get(name, value) if isinstance(value, str) and value == "auto" else value
+
+    def _picture_network(self) -> PictureNetwork | None:
+        """The recipe, if it is one for pictures; that of the intervals must then see the same ones."""
+        network, other = super()._picture_network(), self.interval_network
+        if other is None:
+            return network
+        if (picture_recipe(other) is None) != (network is None):
+            raise ValueError(
+                "network and interval_network must both take pictures or both take tables, got "
+                f"{self.network!r} and {other!r}; leave interval_network out to have the same twice"
+            )
+        for name in ("size", "mirror", "weights") if network is not None else ():
+            mine, yours = getattr(network, name, None), getattr(other, name, None)
+            if mine != yours:
+                raise ValueError(
+                    f"network and interval_network must have the same {name}, since they see the same features, got "
+                    f"{mine!r} and {yours!r}"
+                )
+        return network
 
     @property
     def _both(self) -> bool:
@@ -194,17 +227,17 @@ class MatchedRegressor(IntervalRegressor):
         return self.shape == "both" and self.calibration is not None
 
     def _training(self, n_rows: int) -> PairTraining:
-        literal = self.folds is None
+        literal, batch_size = self.folds is None, self._usual("batch_size")
         mean_network = MEAN_NETWORK if self.network is None else self.network
         same = INTERVAL_NETWORK if self.network is None else self.network
         interval_network = same if self.interval_network is None else self.interval_network
         recipe = Recipe(
             matching=matching_from(self.matching),
             interval_loss=self._bound_interval_loss(),
-            max_rounds=self.max_rounds,
-            mean_epochs=self.mean_epochs,
-            interval_epochs=self.interval_epochs,
-            patience=self.patience,
+            max_rounds=int(self._usual("max_rounds")),
+            mean_epochs=int(self._usual("mean_epochs")),
+            interval_epochs=int(self._usual("interval_epochs")),
+            patience=int(self._usual("patience")),
             literal=literal,
         )
         return PairTraining(
@@ -212,8 +245,8 @@ class MatchedRegressor(IntervalRegressor):
             interval_network=network_from(interval_network),
             recipe=recipe,
             both=self._both,
-            batch_size=auto_batch_size(n_rows) if self.batch_size == "auto" else int(self.batch_size),
-            learning_rate=self.learning_rate,
+            batch_size=auto_batch_size(n_rows) if batch_size == "auto" else int(batch_size),
+            learning_rate=float(self._usual("learning_rate")),
             memory=0.0 if literal else WEIGHT_MEMORY,
             device=device_from(self.device),
         )
@@ -238,6 +271,7 @@ class MatchedRegressor(IntervalRegressor):
             prepared.inputs[job],
             prepared.targets[job],
             both=self._both,
+            mirroring=prepared.mirroring,
         )
 
     def _finish(

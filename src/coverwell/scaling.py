@@ -5,11 +5,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ConstantDataWarning", "ExtrapolationWarning", "InputScaler", "TargetScaler", "varies"]
+__all__ = [
+    "ConstantDataWarning",
+    "ExtrapolationWarning",
+    "InputScaler",
+    "Inputs",
+    "TargetScaler",
+    "UnscaledInputs",
+    "varies",
+]
 
 Table = NDArray[np.float64]
 
@@ -20,6 +29,20 @@ class ExtrapolationWarning(UserWarning):
 
 class ConstantDataWarning(UserWarning):
     """A column or a target has one value only."""
+
+
+@runtime_checkable
+class Inputs(Protocol):
+    """How rows are brought to what a network sees."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one row."""
+        ...
+
+    def transform(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Rows as the network sees them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -48,6 +71,10 @@ class InputScaler:
         low, high = np.min([s.low for s in scalers], axis=0), np.max([s.high for s in scalers], axis=0)
         return replace(scalers[0], low=low, high=high)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.centre.shape
+
     def transform(self, X: Table) -> Table:
         return (np.clip(X, self.low, self.high) - self.centre) / self.spread
 
@@ -70,6 +97,16 @@ class InputScaler:
             ExtrapolationWarning,
             stacklevel=4,
         )
+
+
+@dataclass(frozen=True)
+class UnscaledInputs:
+    """Rows as they are: what frozen layers say about pictures is of order one, and too much to be copied."""
+
+    shape: tuple[int, ...]
+
+    def transform(self, X: NDArray[Any]) -> NDArray[Any]:
+        return X
 
 
 @dataclass(frozen=True)

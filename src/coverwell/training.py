@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.backends import cudnn
 from torch.optim.adam import adam
 
 from coverwell.folds import Problem
@@ -218,7 +219,8 @@ class Learner:
 
     def _step(self, loss: Callable[[Tensor, Tensor], Tensor]) -> Step:
         def step(rows: Tensor) -> Tensor:
-            per_member = loss(self.team(self.problem.rows_of(self.problem.x, rows)), rows)
+            inputs = self.problem.rows_of(self.problem.x, rows).to(self.problem.y.dtype)  # features are kept shorter
+            per_member = loss(self.team(inputs), rows)
             per_member.sum().backward()  # Adam is elementwise: members do not touch each other
             self.optimizer.step()
             return per_member.detach()
@@ -242,7 +244,7 @@ class Learner:
     @torch.no_grad()
     def says(self) -> Float[Tensor, "member row output"]:
         """What the averaged team says about every row of its job."""
-        return everywhere(self.average, self.problem.x)
+        return everywhere(self.average, self.problem.x, self.problem.y.dtype)
 
 
 class BestRound:
@@ -272,14 +274,15 @@ class BestRound:
 
 
 @torch.no_grad()
-def everywhere(team: Team, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row output"]:
-    """A team's outputs for all rows, computed in chunks; members are ordered by job."""
-    members_per_job = team.n_members // x.shape[0]
+def everywhere(
+    team: Team, x: Float[Tensor, "job row *input"], precision: torch.dtype | None = None
+) -> Float[Tensor, "member row output"]:
+    """A team's outputs for all rows, computed in chunks, each in the given precision; members are ordered by job."""
     chunk = CPU_CHUNK if x.device.type == "cpu" else GPU_CHUNK
     n_rows = max(FEWEST_ROWS, chunk // (team.n_members * team.weight_of_row(x[0, 0].numel())))
     said = x.new_empty(0)
     for first in range(0, x.shape[1], n_rows):
-        part = team(x[:, first : first + n_rows].repeat_interleave(members_per_job, dim=0))
+        part = team(team.for_members(x[:, first : first + n_rows].to(precision or x.dtype)))
         if first == 0:  # one place for all parts: kept apart they would scatter the memory
             said = part.new_empty(team.n_members, x.shape[1], part.shape[-1])
         said[:, first : first + n_rows] = part
@@ -288,7 +291,7 @@ def everywhere(team: Team, x: Float[Tensor, "job row *input"]) -> Float[Tensor, 
 
 def spoken(team: Team, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row output"]:
     """What a trained team says about all rows, computed in the precision that it speaks in, as float64."""
-    return everywhere(team, x.to(team.precision)).double()
+    return everywhere(team, x, team.precision).double()
 
 
 def _sizes(state: dict[str, Tensor]) -> dict[str, torch.Size]:
@@ -317,14 +320,27 @@ def device_from(choice: str | torch.device) -> torch.device:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw everything inside from one seed, and leave the caller's random state as it was."""
+    """Draw everything inside from one seed, and leave the caller's random state as it was.
+
+    On a GPU convolutions are also computed in an order that is always the same.
+    """
     cuda = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
+    with torch.random.fork_rng(devices=cuda), _same_bits() if cuda else nullcontext():
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would also reseed GPUs that are not ours
         if cuda:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         yield
+
+
+@contextmanager
+def _same_bits() -> Iterator[None]:
+    before = cudnn.deterministic
+    cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        cudnn.deterministic = before
 
 
 @contextmanager

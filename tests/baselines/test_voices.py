@@ -240,7 +240,7 @@ def test_an_estimate_does_not_change_from_call_to_call_but_from_seed_to_seed(nam
 def test_rows_in_parts_are_told_the_same_as_rows_at_once(network, monkeypatch):
     speaker = voices_of_recipe(network)
     whole = speaker.estimate(X, CPU)
-    monkeypatch.setattr(voices, "ROWS_AT_A_TIME", 7)
+    monkeypatch.setattr("coverwell.ensemble.ROWS_AT_A_TIME", 7)
     parts = speaker.estimate(X, CPU)
     assert_allclose(parts.mean, whole.mean, rtol=1e-12)
     assert_allclose(parts.reach, whole.reach, rtol=1e-12)

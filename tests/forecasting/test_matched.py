@@ -120,7 +120,7 @@ def test_literal_training_has_no_folds_and_no_ranks():
         ({"folds": 2.5}, "folds must be a whole number of at least 1, got 2.5"),
         ({"matching": "best"}, "matching must be"),
         ({"shape": "round"}, "shape must be"),
-        ({"max_rounds": 0}, "max_rounds must be a whole number of at least 1, got 0"),
+        ({"max_rounds": 0}, "max_rounds must be 'auto' or a whole number of at least 1, got 0"),
         ({"batch_size": "large"}, "batch_size must be"),
         ({"learning_rate": -1.0}, "learning_rate must be a positive number, got -1.0"),
         ({"coverage": 90.0}, "coverage must lie strictly between 0 and 1, got 90.0"),

@@ -19,7 +19,7 @@ from coverwell.networks.resnet import (
     ResNet18Trunk,
     read_weights,
 )
-from coverwell.networks.team import Network
+from coverwell.networks.team import Network, PictureNetwork
 
 # The architecture as published (He et al. 2016, Table 1, 18 layers), in the order and with the names of torchvision.
 CONVOLUTIONS = {
@@ -134,7 +134,9 @@ def tail_twin(features, state, training=False):
 
 def build(n_members=2, n_outputs=4, size=(3, 3), seed=0, **options):
     torch.manual_seed(seed)
-    return ResNet18(**options).build(n_members=n_members, input_shape=(256, *size), n_outputs=n_outputs)
+    return ResNet18(**{"weights": None, **options}).build(
+        n_members=n_members, input_shape=(256, *size), n_outputs=n_outputs
+    )
 
 
 def pictures(n=4, side=32, seed=0):
@@ -326,7 +328,7 @@ def test_an_image_has_the_same_features_in_any_company(whole):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_a_team_is_the_twin_of_every_member_on_its_own_rows(training):
-    team, x = build(n_members=2, dropout=0.0).train(training), features(2, 3, 256, 3, 2)
+    team, x = build(n_members=2, dropout=0.0, feature_dropout=0.0).train(training), features(2, 3, 256, 3, 2)
     states = [copy.deepcopy(tail.state_dict()) for tail in team.members]
     said = team(x).detach()
     assert said.shape == (2, 3, 4)
@@ -335,7 +337,7 @@ def test_a_team_is_the_twin_of_every_member_on_its_own_rows(training):
 
 
 def test_running_statistics_move_a_tenth_of_the_way_to_those_of_the_batch():
-    team, x = build(n_members=1).train(), features(1, 4, 256, 3, 3)
+    team, x = build(n_members=1, feature_dropout=0.0).train(), features(1, 4, 256, 3, 3)
     tail = team.members[0]
     given_to_norm = F.conv2d(x[0], tail.layer4[0].conv1.weight, stride=2, padding=1).detach()  # (4, 512, 2, 2)
     team(x)
@@ -390,7 +392,7 @@ def test_a_step_of_descent_lowers_every_members_loss_on_four_pictures():
     torch.manual_seed(0)
     images, boxes = pictures()
     x = ResNet18Trunk()(images).expand(2, -1, -1, -1, -1)
-    team = build(dropout=0.0, size=x.shape[-2:]).train()
+    team = build(dropout=0.0, feature_dropout=0.0, size=x.shape[-2:]).train()
     losses = []
     for _ in range(3):
         per_member = (team(x) - boxes).square().mean(dim=(1, 2))
@@ -413,8 +415,20 @@ def test_in_training_a_share_of_the_pooled_channels_is_silenced(rate):
     assert abs((heard[0] == 0).float().mean().item() - rate) < 4 * math.sqrt(rate * (1 - rate) / n)
 
 
+def test_in_training_a_share_of_the_trunks_channels_is_silenced_each_as_a_whole():
+    rate, x = 0.4, features(1, 20, 256, 3, 3).abs() + 1
+    team, heard = build(n_members=1, feature_dropout=rate).train(), []
+    team.members[0].layer4.register_forward_pre_hook(lambda _, given: heard.append(given[0]))
+    team(x)
+    assert_allclose(heard[0][heard[0] > 0], (x[0] / (1 - rate))[heard[0] > 0], rtol=1e-6)
+    silenced = (heard[0] == 0).flatten(2).float().mean(dim=2)  # (picture, channel)
+    assert set(silenced.unique().tolist()) == {0.0, 1.0}
+    assert abs(silenced.mean().item() - rate) < 4 * math.sqrt(rate * (1 - rate) / silenced.numel())
+
+
 def test_outside_training_nobody_is_silenced():
-    silenced, plain, x = build(dropout=0.9).eval(), build(dropout=0.0).eval(), features(2, 3, 256, 3, 3)
+    silenced, x = build(dropout=0.9, feature_dropout=0.9).eval(), features(2, 3, 256, 3, 3)
+    plain = build(dropout=0.0, feature_dropout=0.0).eval()
     assert_array_equal(silenced(x).detach(), plain(x).detach())
 
 
@@ -423,24 +437,50 @@ def test_outside_training_nobody_is_silenced():
 
 def test_the_recipe_is_a_network_and_compares_by_its_settings():
     assert isinstance(ResNet18(), Network)
+    assert isinstance(ResNet18(), PictureNetwork)
     assert ResNet18(dropout=0.2) == ResNet18(dropout=0.2)
     assert ResNet18(dropout=0.2) != ResNet18()
 
 
-@pytest.mark.parametrize("dropout", [-0.1, 1.0, math.nan])
-def test_a_dropout_outside_zero_to_one_is_refused(dropout):
-    with pytest.raises(ValueError, match=r"dropout must lie in \[0, 1\)"):
-        ResNet18(dropout=dropout)
+@pytest.mark.parametrize("name", ["dropout", "feature_dropout"])
+@pytest.mark.parametrize("rate", [-0.1, 1.0, math.nan])
+def test_a_dropout_outside_zero_to_one_is_refused(name, rate):
+    with pytest.raises(ValueError, match=rf"^{name} must lie in \[0, 1\)"):
+        ResNet18(**{name: rate})
 
 
 @pytest.mark.parametrize("shape", [(3, 224, 224), (256,), (256, 0, 7), (256, 7)], ids=str)
 def test_inputs_that_are_no_features_of_the_trunk_are_refused_with_the_way_out(shape):
-    with pytest.raises(ValueError, match=r"shape \(256, height, width\), got .*pass images through ResNet18Trunk"):
-        ResNet18().build(1, shape, 4)
+    with pytest.raises(ValueError, match=r"shape \(256, height, width\), got .*pass images through its trunk"):
+        ResNet18(weights=None).build(1, shape, 4)
+
+
+@pytest.mark.parametrize("size", [0, -1, True])
+def test_a_size_that_is_no_number_of_pixels_is_refused(size):
+    with pytest.raises(ValueError, match="size must be a whole number of at least 1, got"):
+        ResNet18(size=size)
+
+
+@pytest.mark.parametrize("mirror", ["box", ""])
+def test_a_mirror_of_another_name_is_refused(mirror):
+    with pytest.raises(ValueError, match="mirror must be 'same', 'boxes' or None, got"):
+        ResNet18(mirror=mirror)
+
+
+def test_the_name_of_the_public_weights_is_no_file_and_says_who_finds_it():
+    for use in (ResNet18().trunk, lambda: ResNet18().build(1, (256, 2, 2), 4)):
+        with pytest.raises(ValueError, match=r"weights='imagenet' is a name .*coverwell\.datasets\.weights"):
+            use()
+
+
+def test_the_usual_numbers_cannot_be_changed_by_mistake():
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        ResNet18.usual["patience"] = 7
 
 
 def test_a_path_in_the_recipe_becomes_text():
     assert ResNet18(weights=Path("some") / "file.pth") == ResNet18(weights=str(Path("some") / "file.pth"))
+    assert ResNet18(cache=Path("some") / "folder") == ResNet18(cache=str(Path("some") / "folder"))
 
 
 def test_a_team_without_memory_takes_the_state_of_another():
@@ -481,7 +521,7 @@ def test_a_whole_file_serves_the_trunk_and_layer_4_of_all_members(whole, whole_f
 def test_a_team_that_started_from_a_file_names_a_recipe_that_needs_none(whole_file):
     team = build(n_members=1, dropout=0.1, weights=whole_file)
     assert isinstance(team, ResNet18Team)
-    assert team.recipe == ResNet18(dropout=0.1)
+    assert team.recipe == ResNet18(dropout=0.1, weights=None)
     assert replace(team.recipe, weights=whole_file) == ResNet18(dropout=0.1, weights=whole_file)
 
 
@@ -545,10 +585,18 @@ def test_a_refused_file_leaves_the_trunk_as_it_was(whole, file_of):
     assert all((value == before[name]).all() for name, value in trunk.state_dict().items())
 
 
-def test_layer_4_cannot_start_from_a_file_of_the_trunk_alone(whole, file_of):
+def test_layer_4_starts_fresh_from_a_file_of_the_trunk_alone(whole, file_of):
     path = file_of(trunk_of(whole), "trunk.pth")
-    with pytest.raises(ValueError, match=r"trunk\.pth must have layer 4 .* set weights=None"):
-        build(weights=path)
+    from_file, fresh = build(weights=path), build()
+    for name, value in fresh.state_dict().items():
+        assert_array_equal(from_file.state_dict()[name], value)
+
+
+def test_the_trunk_of_a_recipe_is_that_of_its_file(whole, whole_file):
+    state = ResNet18(weights=whole_file).trunk().state_dict()
+    assert state.keys() == trunk_of(whole).keys()
+    for name, value in state.items():
+        assert_array_equal(value, whole[name])
 
 
 @pytest.mark.parametrize("content", [[torch.zeros(3)], {"conv1.weight": 3.0}, {0: torch.zeros(3)}], ids=str)

@@ -7,7 +7,8 @@ from torch import nn
 
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
-from coverwell.networks.team import FactoryNetwork, LoopTeam, Network, Team, network_from
+from coverwell.networks.resnet import ResNet18
+from coverwell.networks.team import FactoryNetwork, LoopTeam, Network, PictureNetwork, Team, network_from
 
 
 class Normed(nn.Module):
@@ -199,3 +200,22 @@ def test_a_team_of_buffers_alone_is_moved_too():
     team = LoopTeam([nn.BatchNorm1d(2, affine=False)], 2)
     team.move(torch.device("meta"))
     assert all(buffer.device.type == "meta" for buffer in team.buffers())
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("network", [MLP(hidden=4, bins=0), FactoryNetwork(nn.Linear)], ids=["stacked", "loop"])
+def test_members_get_the_rows_of_their_job(network, n_jobs):
+    x = torch.arange(n_jobs * 15.0).reshape(n_jobs, 5, 3)
+    team = network.build(4, (3,), 2)
+    assert_array_equal(team.for_members(x), x.repeat_interleave(4 // n_jobs, dim=0))
+
+
+def test_members_of_one_job_that_run_one_after_the_other_look_at_the_same_memory():
+    x = torch.zeros(1, 5, 3)
+    assert FactoryNetwork(nn.Linear).build(4, (3,), 2).for_members(x).data_ptr() == x.data_ptr()
+
+
+def test_networks_for_tables_are_none_for_pictures():
+    assert isinstance(ResNet18(), PictureNetwork)
+    for network in (MLP(), LSTM(steps=2, channels=1), FactoryNetwork(nn.Linear)):
+        assert not isinstance(network, PictureNetwork)

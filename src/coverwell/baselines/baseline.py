@@ -42,7 +42,7 @@ class BaselineRegressor(IntervalRegressor):
     coverage : float or sequence of float, default=0.9
         The share of new rows that the interval is to contain; several levels give nested intervals from one fit.
     network : recipe such as `MLP(...)`, or a function (n_features, n_outputs) -> nn.Module
-        None is an `MLP` with piecewise-linear inputs.
+        None is an `MLP` with piecewise-linear inputs. With a `ResNet18(...)`, X are pictures.
     members : int
         How many networks are trained side by side and read as one. Each holds out rows of its own; all stop together,
         by the average loss on them.
@@ -57,7 +57,7 @@ class BaselineRegressor(IntervalRegressor):
         Epochs without a lower loss on the held-out rows after which training stops.
     batch_size : int or "auto", default="auto"
     learning_rate : float or "auto", default="auto"
-        "auto" is the rate that was chosen for the method.
+        "auto" is the rate that was chosen for the method; with a `ResNet18`, its usual one.
     device : str, default="auto"
         "auto" takes CUDA where there is one.
     random_state : int, RandomState or None
@@ -102,8 +102,7 @@ class BaselineRegressor(IntervalRegressor):
         for name in ("members", "max_epochs", "patience"):
             check_count(name, getattr(self, name))
         check_count("batch_size", self.batch_size, or_auto=True)
-        if self.learning_rate != "auto":
-            check_number("learning_rate", self.learning_rate, above=0.0)
+        check_number("learning_rate", self.learning_rate, above=0.0, or_auto=True)
         for name in ("validation_size", "calibration_size"):
             check_share(name, getattr(self, name))
 
@@ -124,13 +123,14 @@ class BaselineRegressor(IntervalRegressor):
         return self.NETWORK if self.network is None else network_from(self.network)
 
     def _training(self, n_rows: int) -> VoiceTraining:
+        batch_size, learning_rate = self._usual("batch_size"), self._usual("learning_rate")
         return VoiceTraining(
             network=self._network(),
             law=self.LAW,
             max_rounds=-(-self.max_epochs // EPOCHS_PER_ROUND),
             patience=-(-self.patience // EPOCHS_PER_ROUND),
-            batch_size=auto_batch_size(n_rows) if self.batch_size == "auto" else int(self.batch_size),
-            learning_rate=self.LEARNING_RATE if self.learning_rate == "auto" else float(self.learning_rate),
+            batch_size=auto_batch_size(n_rows) if batch_size == "auto" else int(batch_size),
+            learning_rate=self.LEARNING_RATE if learning_rate == "auto" else float(learning_rate),
             memory=WEIGHT_MEMORY,
             device=device_from(self.device),
         )
@@ -144,6 +144,7 @@ class BaselineRegressor(IntervalRegressor):
             prepared.targets[job],
             n_samples=getattr(self, "n_samples", 1),
             seed=prepared.seed,
+            mirroring=prepared.mirroring,
         )
 
     def _team(self) -> Team:
@@ -160,7 +161,9 @@ class _HeldOut:
     size: float
     seed: int
 
-    def split(self, X: Array, y: None = None, groups: Groups = None) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def split(
+        self, X: NDArray[Any], y: None = None, groups: Groups = None
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         n, what = (len(X), "rows") if groups is None else (len(np.unique(groups)), "groups")
         if math.ceil(self.size * n) >= n:
             raise ValueError(

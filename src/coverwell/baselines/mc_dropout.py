@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from coverwell.baselines.baseline import SampledRegressor, mlp_or_lstm
-from coverwell.baselines.random_lstm import SilencedLSTMTeam, silenced_places
+from coverwell.baselines.baseline import MixtureRegressor, SampledRegressor
+from coverwell.baselines.random_lstm import Draws, SilencedLSTMTeam, silenced_places, squares
+from coverwell.baselines.random_resnet import SampledTails, heads_of, tails_of
 from coverwell.baselines.random_team import fixed_team, repeated, speaking
-from coverwell.estimator import check_number
+from coverwell.estimator import check_count, check_number
 from coverwell.losses import PerMember
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP, MLPTeam
+from coverwell.networks.resnet import ResNet18, ResNet18Tail, ResNet18Team
 
-__all__ = ["DropoutLSTM", "DropoutLSTMTeam", "DropoutMLP", "DropoutTeam", "MCDropoutRegressor"]
+__all__ = [
+    "DropoutLSTM",
+    "DropoutLSTMTeam",
+    "DropoutMLP",
+    "DropoutResNet18",
+    "DropoutResNet18Team",
+    "DropoutTeam",
+    "MCDropoutRegressor",
+]
 
 
 class DropoutTeam(MLPTeam):
@@ -95,6 +106,56 @@ class DropoutLSTM:
         return DropoutLSTMTeam(self, n_members, input_shape[0], n_outputs)
 
 
+class DropoutResNet18Team(ResNet18Team):
+    """Tails of a ResNet-18 that are sampled by silencing pooled channels, where they enter the head.
+
+    Shape: input `(member, batch, 256, height, width)`, output `(member, batch, output)`.
+    """
+
+    def __init__(self, network: DropoutResNet18, tails: Sequence[ResNet18Tail], n_outputs: int) -> None:
+        super().__init__(network.resnet, tails, n_outputs)
+        # Like that of any trained ResNet-18, without the file it started from.
+        self.recipe = self.network = replace(network, resnet=replace(network.resnet, weights=None))
+
+    @property
+    def rate(self) -> float:
+        return self.network.resnet.dropout
+
+    @property
+    def numbers_per_sample(self) -> int:
+        """How many weights one sample of each member has of its own, all members together."""
+        return sum(values.numel() for values in heads_of(self))
+
+    def penalty(self) -> PerMember:
+        """The distance of the head from a normal prior of this length scale, as for an LSTM.
+
+        Layer 4 is not random, and batch norms behind its weights make their size of no account.
+        """
+        weights, biases = heads_of(self)
+        expected = squares(weights) / (1 - self.rate)  # a share speaks, each weight divided by that share
+        return 0.5 * self.network.length_scale**2 * (expected + squares(biases))
+
+    @torch.no_grad()
+    def sample(self, n_samples: int, generator: torch.Generator) -> SampledTails:
+        weights, biases = heads_of(self)
+        drawn = Draws(n_samples, generator).uniform(weights[:, :1])  # (member * sample, 1, channel)
+        loudness = (drawn >= self.rate) / (1 - self.rate)
+        return SampledTails(self, repeated(weights, n_samples) * loudness, repeated(biases, n_samples))
+
+
+@dataclass(frozen=True)
+class DropoutResNet18:
+    """Recipe of a ResNet-18 that is sampled by its own dropout."""
+
+    resnet: ResNet18
+    length_scale: float
+
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> DropoutResNet18Team:
+        plain = self.resnet.build(n_members, input_shape, n_outputs)
+        assert isinstance(plain, ResNet18Team)  # `ResNet18` builds no other
+        return DropoutResNet18Team(self, tails_of(plain), n_outputs)
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class MCDropoutRegressor(SampledRegressor):
     """MC Dropout with a noise that depends on the row (Gal and Ghahramani 2016; Kendall and Gal 2017).
@@ -102,9 +163,10 @@ class MCDropoutRegressor(SampledRegressor):
     Parameters
     ----------
     coverage : float or sequence of float, default=0.9
-    network : MLP or LSTM, optional
+    network : MLP, LSTM or ResNet18, optional
         Its `dropout` is the share of units that are silenced, in training and in every sample. None is an MLP with 0.5;
-        an `MLP(...)` has its own 0.1 unless it is told otherwise, and an `LSTM(...)` must be told.
+        an `MLP(...)` has its own 0.1 unless it is told otherwise, a `ResNet18(...)` 0.3, and an `LSTM(...)` must be
+        told. Of a ResNet-18, what enters the head is silenced, so that the samples of a member share its layer 4.
     n_samples : int, default=50
         How many networks are sampled for a prediction.
     length_scale : float, default=0.01
@@ -128,13 +190,27 @@ random_state, verbose
     length_scale: float = 0.01
 
     def _check_choices(self) -> None:
-        super()._check_choices()
+        MixtureRegressor._check_choices(self)  # SampledRegressor's would refuse a ResNet18
+        check_count("n_samples", self.n_samples)
         check_number("length_scale", self.length_scale, least=0.0)
-        if not mlp_or_lstm(self.network, self.NETWORK).dropout > 0:
+        if not self._silenced().dropout > 0:
             raise ValueError(f"network must have a dropout above 0 to be sampled by, got {self.network!r}")
 
-    def _network(self) -> DropoutMLP | DropoutLSTM:
-        network = mlp_or_lstm(self.network, self.NETWORK)
+    def _silenced(self) -> MLP | LSTM | ResNet18:
+        """The network that is asked for."""
+        if self.network is None:
+            return self.NETWORK
+        if not isinstance(self.network, MLP | LSTM | ResNet18):
+            raise ValueError(
+                "network must be a ResNet18(...), an MLP(...) or an LSTM(...), whose layers are made random here, got "
+                f"{self.network!r}"
+            )
+        return self.network
+
+    def _network(self) -> DropoutMLP | DropoutLSTM | DropoutResNet18:
+        network = self._silenced()
         if isinstance(network, LSTM):
             return DropoutLSTM(network, self.length_scale)
+        if isinstance(network, ResNet18):
+            return DropoutResNet18(network, self.length_scale)
         return DropoutMLP(network, self.length_scale)

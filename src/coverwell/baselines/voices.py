@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
@@ -16,10 +17,11 @@ from coverwell.algorithm import Measures, Record, measure
 from coverwell.baselines.laws import Law
 from coverwell.baselines.random_team import RandomTeam, repeated
 from coverwell.calibration import Estimate
-from coverwell.ensemble import ROWS_AT_A_TIME, Progress, learner_of, members_of
-from coverwell.folds import Job, stack_jobs
+from coverwell.ensemble import Progress, estimate_in_parts, learner_of, members_of
+from coverwell.folds import Job, as_tensor, stack_jobs
+from coverwell.mirroring import NOT_MIRRORED, Mirroring
 from coverwell.networks.team import Network, Team
-from coverwell.scaling import InputScaler, TargetScaler
+from coverwell.scaling import Inputs, TargetScaler
 from coverwell.training import BestRound, Learner, everywhere, spoken
 
 __all__ = ["EPOCHS_PER_ROUND", "TrainedVoices", "VoiceTraining", "Voices", "voices_of"]
@@ -51,33 +53,30 @@ class Voices:
     team: Team
     law: Law
     coverage: tuple[float, ...]
-    inputs: InputScaler
+    inputs: Inputs
     targets: TargetScaler
     n_samples: int
     seed: int
+    mirroring: Mirroring = NOT_MIRRORED
 
     def to(self, device: torch.device) -> None:
         """Move the team to a device."""
         self.team.move(device)
 
-    def estimate(self, X: NDArray[np.float64], device: torch.device, *, noise: bool = True) -> Estimate:
+    def estimate(self, X: NDArray[Any], device: torch.device, *, noise: bool = True) -> Estimate:
         """Mean and reach for these rows in float64; without `noise`, the doubt about the mean alone."""
         self.to(device)
-        parts = [
-            self._estimate_part(X[i : i + ROWS_AT_A_TIME], device, noise=noise)
-            for i in range(0, len(X), ROWS_AT_A_TIME)
-        ]
-        return Estimate(np.concatenate([p.mean for p in parts]), np.concatenate([p.reach for p in parts]))
+        return estimate_in_parts(X, partial(self._estimate_part, device=device, noise=noise))
 
     @torch.no_grad()
-    def _estimate_part(self, X: NDArray[np.float64], device: torch.device, *, noise: bool) -> Estimate:
-        x = torch.from_numpy(self.inputs.transform(X)).to(device)[None]
+    def _estimate_part(self, X: NDArray[Any], device: torch.device, *, noise: bool) -> Estimate:
+        x = as_tensor(self.inputs.transform(self.mirroring.flat(X))).to(device)[None]
         outputs = torch.cat([spoken(team, x) for team in self._speaking()])  # (voice, row, output)
         coverage = torch.tensor([self.coverage], dtype=torch.float64, device=device)
         said = self.law.read(outputs[None], coverage, noise=noise)  # one team of all voices
-        return Estimate(
+        return self.mirroring.together(
             self.targets.inverse(said.mean[0].cpu().numpy()),
-            said.reach[0].cpu().numpy() * self.targets.spread[:, None, None],
+            self.mirroring.own(said.reach[0], axis=0).cpu().numpy() * self.targets.spread[:, None, None],
         )
 
     def _speaking(self) -> Iterator[Team]:
@@ -85,7 +84,8 @@ class Voices:
         if not isinstance(self.team, RandomTeam):
             yield self.team
             return
-        n_numbers = sum(weight.numel() for weight in self.team.parameters())
+        all_numbers = sum(weight.numel() for weight in self.team.parameters())
+        n_numbers = getattr(self.team, "numbers_per_sample", all_numbers)  # samples may share most of their weights
         at_a_time = max(1, NUMBERS_AT_A_TIME // n_numbers)
         generator = torch.Generator().manual_seed(self.seed)
         for first in range(0, self.n_samples, at_a_time):
@@ -108,6 +108,10 @@ class VoiceTraining:
     @property
     def networks(self) -> tuple[Network]:
         return (self.network,)
+
+    def with_networks(self, change: Callable[[Network], Network]) -> VoiceTraining:
+        """The same with the network changed."""
+        return replace(self, network=change(self.network))
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> tuple[list[TrainedVoices], Record]:
         """Train all jobs at once and leave each at the round whose held-out loss was the lowest."""
@@ -170,7 +174,7 @@ class VoiceTraining:
         """The loss of each job's held-out rows, and what is measured on them."""
         problem = learner.problem
         speaking = voices_of(learner.average, JUDGES, torch.Generator().manual_seed(JUDGES_SEED))
-        outputs = everywhere(speaking, problem.x)  # (member * voice, row, output)
+        outputs = everywhere(speaking, problem.x, problem.y.dtype)  # (member * voice, row, output)
         n_voices = speaking.n_members // learner.average.n_members
         coverage = problem.to_members(problem.coverage)
         y = repeated(problem.to_members(problem.y), n_voices)

@@ -197,7 +197,7 @@ def _told(model: Any) -> dict[str, Any]:
     training = model._training(n_rows=1000)
     return {
         "regressor": type(model).__name__,
-        "parameters": {name: repr(value) for name, value in model.get_params().items() if name not in differ},
+        "parameters": {name: repr(value) for name, value in model._written_out().items() if name not in differ},
         "networks": [repr(network) for network in training.networks],
         "learning_rate": training.learning_rate,
     }

@@ -23,6 +23,8 @@ AS_PUBLISHED: dict[str, Any] = {
     "shape": "interval",
     "calibration": None,
     "network": MLP(hidden=64, layers=5, dropout=0.0, bins=0),
+    "mean_epochs": 10,
+    "interval_epochs": 10,
     "max_rounds": 50,
 }
 

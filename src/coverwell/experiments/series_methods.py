@@ -13,6 +13,7 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
+from coverwell.estimator import IntervalRegressor
 from coverwell.experiments.protocol import AS_PUBLISHED
 from coverwell.experiments.series_data import CALENDAR
 from coverwell.forecasting import Forecaster, MatchedForecaster
@@ -157,7 +158,8 @@ def _tiny(network: LSTM | None) -> LSTM:
 
 def _parameters(model: Any) -> dict[str, str]:
     differ = ("regressor", "device", "random_state", "verbose")
-    return {name: repr(value) for name, value in model.get_params(deep=False).items() if name not in differ}
+    told = model._written_out() if isinstance(model, IntervalRegressor) else model.get_params(deep=False)
+    return {name: repr(value) for name, value in told.items() if name not in differ}
 
 
 def _baseline(slug: str, title: str, model: type[Any], *, dropout: float, sampled: bool = False) -> Networks:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from os import PathLike, fspath
+from types import MappingProxyType
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +17,12 @@ from torch import Tensor, nn
 
 from coverwell.networks.team import LoopTeam, Network, State, Team
 
-__all__ = ["BasicBlock", "ResNet18", "ResNet18Tail", "ResNet18Team", "ResNet18Trunk", "read_weights"]
+__all__ = ["IMAGENET", "BasicBlock", "ResNet18", "ResNet18Tail", "ResNet18Team", "ResNet18Trunk", "read_weights"]
 
 FilePath = str | PathLike[str]
 
+# The name of torchvision's public weights, whose file an estimator finds.
+IMAGENET = "imagenet"
 # Of red, green and blue over ImageNet's training images, in [0, 1].
 IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TRUNK_CHANNELS, TAIL_CHANNELS = 256, 512
@@ -127,6 +132,8 @@ class ResNet18Trunk(nn.Module):
 class ResNet18Tail(nn.Module):
     """ResNet-18 from layer 4 on: two blocks, the mean over the picture, dropout, and a linear head.
 
+    In training, whole channels of the input are silenced at random (`feature_dropout`), as are pooled ones (`dropout`).
+
     Shape: input `(batch, 256, height, width)`, output `(batch, n_outputs)`.
 
     Examples
@@ -136,16 +143,30 @@ class ResNet18Tail(nn.Module):
     torch.Size([2, 4])
     """
 
-    def __init__(self, n_outputs: int, *, dropout: float = 0.0) -> None:
+    def __init__(self, n_outputs: int, *, dropout: float = 0.0, feature_dropout: float = 0.0) -> None:
         super().__init__()
+        self.feature_dropout = nn.Dropout2d(feature_dropout)
         self.layer4 = _layer(TRUNK_CHANNELS, TAIL_CHANNELS, stride=2)
         self.dropout = nn.Dropout(dropout)
         self.fc = nn.Linear(TAIL_CHANNELS, n_outputs)
 
     def forward(self, features: Float[Tensor, "batch 256 height width"]) -> Float[Tensor, "batch output"]:
-        pooled = self.layer4(features).mean(dim=(2, 3))  # (batch, channel, height, width) -> (batch, channel)
+        pooled = self._wide(self.feature_dropout(features)).mean(
+            dim=(2, 3)
+        )  # (batch, channel, height, width) -> (batch, channel)
         outputs: Tensor = self.fc(self.dropout(pooled))
         return outputs
+
+    def _wide(self, features: Tensor) -> Tensor:
+        """What layer 4 says; in training a GPU computes its convolutions in bfloat16, with the channels last."""
+        if not (self.training and features.is_cuda and features.dtype == torch.float32):
+            wide: Tensor = self.layer4(features)
+            return wide
+        features = features.to(dtype=torch.bfloat16, memory_format=torch.channels_last)
+        # Without autocast's cache of cast weights, which a step that is captured and replayed must not have.
+        with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
+            wide = self.layer4(features)
+        return wide.float()
 
 
 class ResNet18Team(LoopTeam):
@@ -171,48 +192,101 @@ class ResNet18Team(LoopTeam):
 
 @dataclass(frozen=True)
 class ResNet18:
-    """Recipe of the trained part of a ResNet-18: layer 4 and a linear head, on what `ResNet18Trunk` says of images.
+    """Recipe of a ResNet-18 for pictures: a frozen trunk, and layer 4 and a linear head, which every member trains.
 
-    Paper: where `weights` is None, layer 4 starts from random weights; the paper's comes from ImageNet. The paper does
-    not speak of dropout; 0 leaves it out.
+    Paper: where `weights` has no layer 4, that starts from random weights; the paper's comes from ImageNet. The paper
+    does not speak of dropout; 0 leaves it out.
 
     Parameters
     ----------
-    dropout : float
-        Share of the 512 pooled channels silenced in training, before the head.
-    weights : path, optional
-        File of a whole ResNet-18 with torchvision's names from which layer 4 starts, the same in all members. The head
-        always starts from random weights.
+    dropout, feature_dropout : float
+        Shares of channels silenced in training: of the 512 pooled ones before the head, and of the 256 that the trunk
+        gives to layer 4.
+    weights : path, "imagenet" or None
+        A file of torchvision's ResNet-18. If it has layer 4, all members start from it; if it is the trunk alone, layer
+        4 starts from random weights, as the head always does. "imagenet" is torchvision's public file, which an
+        estimator looks for in the user's cache, or else fetches. With None the trunk is random too: for tests.
+    size : int
+        Side of the square to which pictures are squeezed.
+    mirror : "same", "boxes" or None
+        Whether mirror images are trained on as well and averaged with the pictures at prediction, and what a mirror
+        does to the targets: nothing; or, for boxes (x, y, width, height) in fractions of the picture's sides, x becomes
+        1 - x - width.
+    cache : path, optional
+        Folder in which the trunk's features are kept, for later calls with the same pictures. Without one they lie in a
+        temporary file for each call.
 
     Examples
     --------
     >>> import torch
-    >>> team = ResNet18().build(n_members=2, input_shape=(256, 4, 3), n_outputs=4)
+    >>> team = ResNet18(weights=None).build(n_members=2, input_shape=(256, 4, 3), n_outputs=4)
     >>> team(torch.zeros(2, 5, 256, 4, 3)).shape
     torch.Size([2, 5, 4])
     """
 
+    # What "auto" stands for in an estimator with this network.
+    usual: ClassVar[Mapping[str, float]] = MappingProxyType(
+        {
+            "mean_epochs": 6,
+            "interval_epochs": 6,
+            "max_rounds": 8,
+            "patience": 3,
+            "learning_rate": 1e-3,
+            "repeats": 2,
+            "batch_size": 128,
+        }
+    )
+
     dropout: float = 0.3
-    weights: FilePath | None = None
+    feature_dropout: float = 0.3
+    weights: FilePath | None = IMAGENET
+    size: int = 224
+    mirror: str | None = None
+    cache: FilePath | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
+        for name in ("dropout", "feature_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}")
+        if not isinstance(self.size, Integral) or isinstance(self.size, bool) or self.size < 1:
+            raise ValueError(f"size must be a whole number of at least 1, got {self.size!r}")
+        if self.mirror not in (None, "same", "boxes"):
+            raise ValueError(f"mirror must be 'same', 'boxes' or None, got {self.mirror!r}")
+        for name in ("weights", "cache"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, fspath(getattr(self, name)))  # text, which can be saved
+
+    def trunk(self) -> ResNet18Trunk:
+        """The frozen layers, with the weights of the file; random without one."""
+        trunk = ResNet18Trunk()
         if self.weights is not None:
-            object.__setattr__(self, "weights", fspath(self.weights))  # text, which can be saved
+            trunk.load_weights(self._file(self.weights))
+        return trunk
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         if len(input_shape) != 3 or input_shape[0] != TRUNK_CHANNELS or min(input_shape) < 1:
             raise ValueError(
                 f"ResNet18 takes features of the shape ({TRUNK_CHANNELS}, height, width), got {tuple(input_shape)}; "
-                "pass images through ResNet18Trunk first"
+                "pass images through its trunk() first"
             )
-        tails = [ResNet18Tail(n_outputs, dropout=self.dropout) for _ in range(n_members)]
+        tails = [
+            ResNet18Tail(n_outputs, dropout=self.dropout, feature_dropout=self.feature_dropout)
+            for _ in range(n_members)
+        ]
         if self.weights is not None:
-            layer4 = _layer4_of(self.weights)
-            for tail in tails:
+            layer4 = _parts_of(read_weights(self._file(self.weights)), ("layer4",))
+            for tail in tails if layer4 else ():  # a file of the trunk alone has none
                 tail.load_state_dict(layer4, strict=False)  # all but the head
         return ResNet18Team(self, tails, n_outputs)
+
+    @staticmethod
+    def _file(weights: FilePath) -> FilePath:
+        if weights == IMAGENET:
+            raise ValueError(
+                f"weights={IMAGENET!r} is a name that estimators find the file of; outside of them, give "
+                "weights=coverwell.datasets.weights.imagenet_weights(), or another path, or None"
+            )
+        return weights
 
     def operations_per_row(self, n_inputs: int) -> float:
         """Roughly the multiplications of one pass."""
@@ -289,16 +363,6 @@ def _fits(name: str, shape: torch.Size, expected: torch.Size) -> bool:
     if _part_of(name) == "fc":  # of any number of classes
         return len(shape) == len(expected) and shape[1:] == expected[1:]
     return shape == expected
-
-
-def _layer4_of(path: FilePath) -> State:
-    layer4 = _parts_of(read_weights(path), ("layer4",))
-    if not layer4:
-        raise ValueError(
-            f"{fspath(path)} must have layer 4 for it to start from there, but holds the trunk alone; "
-            "set weights=None to start layer 4 from random weights"
-        )
-    return layer4
 
 
 def _parts_of(weights: State, parts: Collection[str]) -> State:

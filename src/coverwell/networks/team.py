@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-__all__ = ["FactoryNetwork", "LoopTeam", "Network", "Team", "network_from"]
+__all__ = ["FactoryNetwork", "LoopTeam", "Network", "PictureNetwork", "Team", "network_from"]
 
 State = dict[str, Tensor]
 
@@ -39,6 +39,10 @@ class Team(nn.Module):
     def weight_of_row(self, n_inputs: int) -> int:
         """What one row asks of the memory while a network speaks, in input numbers of an MLP."""
         return n_inputs
+
+    def for_members(self, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row *input"]:
+        """Rows of each job, given to all of its members."""
+        return x.repeat_interleave(self.n_members // len(x), dim=0)
 
     def move(self, device: torch.device) -> None:
         """To a device, at no cost for a team that is there."""
@@ -80,6 +84,10 @@ class LoopTeam(Team):
                 )
         return torch.stack(outputs)
 
+    def for_members(self, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row *input"]:
+        # Members that run one after the other can look at the same memory.
+        return x.expand(self.n_members, *x.shape[1:]) if len(x) == 1 else super().for_members(x)
+
     def state_of(self, members: Sequence[int] | slice) -> State:
         chosen = range(self.n_members)[members] if isinstance(members, slice) else members
         return {
@@ -103,6 +111,33 @@ class Network(Protocol):
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         """An untrained team."""
+        ...
+
+
+@runtime_checkable
+class PictureNetwork(Network, Protocol):
+    """A recipe whose teams are built on what frozen layers, its trunk, say about pictures.
+
+    It may have `usual`: a mapping from names of parameters to the numbers that "auto" stands for.
+    """
+
+    @property
+    def size(self) -> int:
+        """Side of the square to which pictures are squeezed."""
+        ...
+
+    @property
+    def mirror(self) -> str | None:
+        """What mirroring does to the targets ("same", "boxes"); None for no mirror images."""
+        ...
+
+    @property
+    def cache(self) -> str | None:
+        """Folder in which features are kept; None for a temporary file."""
+        ...
+
+    def trunk(self) -> nn.Module:
+        """The frozen layers, from (batch, 3, size, size) in [0, 1] to what `build` is told as the input shape."""
         ...
 
 

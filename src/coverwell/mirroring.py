@@ -1,0 +1,116 @@
+"""A picture and its mirror image: two rows to train on, one picture to speak about.
+
+Rows stand in pairs: a picture, then its mirror image. Where nothing is mirrored every row stands alone, and all verbs
+here leave what they are given as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coverwell.calibration import Estimate
+from coverwell.scaling import TargetScaler
+
+__all__ = ["NOT_MIRRORED", "Mirroring"]
+
+Array = NDArray[np.float64]
+
+# How far a box may lie outside its picture, in sides of the picture, before it is taken for one in pixels.
+MARGIN = 0.5
+
+
+@dataclass(frozen=True)
+class Mirroring:
+    """What a mirror does to the targets of a picture.
+
+    Parameters
+    ----------
+    targets : "same", "boxes" or None
+        "same" leaves the targets as they are. "boxes" are (x, y, width, height) in fractions of the picture's sides,
+        (x, y) the upper left corner: x becomes 1 - x - width. With None there are no mirror images.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Mirroring("boxes").rows(np.array([[0.1, 0.2, 0.5, 0.3]])).round(6)
+    array([[0.1, 0.2, 0.5, 0.3],
+           [0.4, 0.2, 0.5, 0.3]])
+    """
+
+    targets: str | None = None
+
+    @property
+    def n_views(self) -> int:
+        """How many rows a picture has."""
+        return 1 if self.targets is None else 2
+
+    def check(self, y: Array) -> None:
+        """Raise unless these targets, (picture, target), can be mirrored."""
+        if self.targets != "boxes":
+            return
+        if y.shape[1] != 4:
+            raise ValueError(
+                f"mirror='boxes' needs four targets (x, y, width, height), got {y.shape[1]}; give mirror='same' where "
+                "a mirror image has the same targets, or None"
+            )
+        left, right = y[:, 0].min(), (y[:, 0] + y[:, 2]).max()
+        if left < -MARGIN or right > 1 + MARGIN:
+            raise ValueError(
+                "mirror='boxes' needs boxes in fractions of the pictures' sides, got boxes from x = "
+                f"{left:.6g} to x + width = {right:.6g}; divide pixels by the width or height of their picture"
+            )
+
+    def flat(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Inputs (picture, view, ...) as rows, without a copy where the numbers lie in order."""
+        return X if self.targets is None else X.reshape(-1, *X.shape[2:])
+
+    def shape_of_row(self, X: NDArray[Any]) -> tuple[int, ...]:
+        """The shape of one row of inputs (picture, view, ...)."""
+        return X.shape[1:] if self.targets is None else X.shape[2:]
+
+    def rows(self, y: Array) -> Array:
+        """Targets (picture, target) as those of all rows."""
+        return y if self.targets is None else np.stack([y, self.mirrored(y)], axis=1).reshape(-1, y.shape[1])
+
+    def repeated(self, values: NDArray[Any], axis: int) -> NDArray[Any]:
+        """What is said of a picture, given to each of its rows."""
+        return values if self.targets is None else values.repeat(self.n_views, axis=axis)
+
+    def own(self, values: Any, axis: int) -> Any:
+        """Of values for all rows, an array or a tensor, those of the pictures themselves."""
+        return values[(slice(None),) * axis + (slice(None, None, self.n_views),)]
+
+    def mirrored(self, y: Array) -> Array:
+        """Targets (..., target) of the mirror images; mirrored twice they are what they were."""
+        if self.targets != "boxes":
+            return y
+        x, top, width, height = np.moveaxis(y, -1, 0)
+        return np.stack([1 - x - width, top, width, height], axis=-1)
+
+    def together(self, mean: Array, reach: Array) -> Estimate:
+        """One estimate per picture, in the user's units, from means of all rows and reaches of the pictures themselves.
+
+        The mean is the average of what is said about the picture and about its mirror image, mirrored back. The reach
+        is that of the picture itself: a mirrored x depends on x and width, and how far their sum reaches is not known.
+
+        Shape: mean `(..., row, target)`, reach `(..., picture, target, side, level)`.
+        """
+        if self.targets is None:
+            return Estimate(mean, reach)
+        row_axis = mean.ndim - 2
+        of_mirror_images = mean[..., 1 :: self.n_views, :]
+        return Estimate((self.own(mean, row_axis) + self.mirrored(of_mirror_images)) / 2, reach)
+
+    def together_scaled(self, said: Estimate, scaler: TargetScaler) -> Estimate:
+        """The same for estimates of all rows, (member, row, ...), in scaled units."""
+        if self.targets is None:
+            return said
+        both = self.together(scaler.inverse(said.mean), self.own(said.reach, 1))
+        return Estimate(scaler.transform(both.mean), both.reach)
+
+
+NOT_MIRRORED = Mirroring()
