@@ -13,6 +13,9 @@ from click.testing import CliRunner
 import coverwell
 from coverwell.cli import main
 from coverwell.experiments import study
+from coverwell.experiments.boxes_data import box_problem
+from coverwell.experiments.boxes_methods import STUDY
+from coverwell.experiments.boxes_study import BOX_FIELDS, BOX_KEY
 from coverwell.experiments.results import only_writer, read_results
 from coverwell.experiments.series_methods import SERIES_METHODS
 from coverwell.experiments.series_study import SERIES_FIELDS, SERIES_KEY
@@ -65,13 +68,17 @@ def test_the_version_is_the_packages():
     assert run("--version").output == f"coverwell, version {coverwell.__version__}\n"
 
 
-@pytest.mark.parametrize("command", [(), *((name,) for name in ("table1", "figure2", "figure3", "table2", "figure4"))])
+COMMANDS = ("table1", "figure2", "figure3", "table2", "figure4", "table3", "figure5")
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
 def test_every_help_text_has_an_example(command):
     text = run("reproduce", *command, "--help").output
     assert "Example:\n    coverwell reproduce" in text
     if command:
-        for option in ("--trials", "--data", "--device", "--quick", "--out"):
+        for option in ("--trials", "--device", "--quick", "--out"):
             assert option in text
+        assert ("--shards" if command[0] in ("table3", "figure5") else "--data") in text
 
 
 def test_table1_runs_what_is_missing_and_writes_its_tables(out):
@@ -211,6 +218,90 @@ def test_drawing_series_without_results_is_told(out):
     assert_message(run("reproduce", "table2", "--draw-only", "--out", out), 1, "series.jsonl has no results")
 
 
+# Photographs.
+
+
+def box_lines(folder):
+    return read_results(folder / "boxes.jsonl", fields=BOX_FIELDS, key=BOX_KEY)
+
+
+def test_the_quick_table3_runs_every_method_without_data_and_figure5_takes_its_runs(out, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setenv("COVERWELL_DATA", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    options = ["--quick", "--device", "cpu", "--out", out]
+    result = run("reproduce", "table3", *options)
+    assert result.exit_code == 0, result.stderr
+    assert {line["method"] for line in box_lines(out / "quick")} == {method.slug for method in STUDY}
+    assert result.stdout.splitlines() == [f"wrote {out / 'quick' / name}" for name in ("table3.md", "table3.csv")]
+    assert "mean nothing" in (out / "quick" / "table3.md").read_text()
+    before = (out / "quick" / "boxes.jsonl").read_bytes()
+    pictures = run("reproduce", "figure5", *options, "--photographs")
+    assert (pictures.exit_code, pictures.stderr) == (0, "")  # no bar: nothing to do
+    names = ("figure5.png", "figure5.svg", "photographs/figure5.png")
+    assert pictures.stdout.splitlines() == [f"wrote {out / 'quick' / name}" for name in names]
+    assert (out / "quick" / "boxes.jsonl").read_bytes() == before
+    again = run("reproduce", "table3", *options, "--draw-only")
+    assert again.stdout == result.stdout
+    assert not (tmp_path / "coverwell").exists()  # nothing was kept of a random trunk
+
+
+def test_the_small_method_is_run_only_by_its_name(out):
+    result = run("reproduce", "figure5", "--quick", "--methods", "small", "--device", "cpu", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    assert [line["method"] for line in box_lines(out / "quick")] == ["small"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--methods", "bnn"], "a method must be one of mc-dropout, quantiles, hnn"),
+        (["--shards", "train-0"], "got no test shard"),
+        (["--shards", "train-9,test-0"], "a shard must be one of train-0"),
+        (["--weights", "nowhere.pth"], "File 'nowhere.pth' does not exist"),
+        (["--quick", "--small"], "leave out --small, --shards and --weights"),
+        (["--quick", "--shards", "train-0,test-0"], "leave out --small, --shards and --weights"),
+        (["--trials", "0"], "0 is not in the range x>=1"),
+    ],
+)
+def test_a_wrong_option_of_table3_is_told_before_anything_is_done(out, options, message):
+    assert_message(run("reproduce", "table3", *options, "--out", out), 2, message)
+    assert not out.exists()
+
+
+def test_a_file_that_holds_no_weights_is_told_with_its_name(out, tmp_path):
+    (tmp_path / "text.pth").write_text("no weights")
+    result = run("reproduce", "table3", "--small", "--weights", tmp_path / "text.pth", "--out", out)
+    assert_message(result, 2, "--weights", "text.pth must be a state dict")
+    assert not out.exists()
+
+
+def test_missing_photographs_are_told_before_weights_are_looked_for(out, tmp_path, monkeypatch):
+    monkeypatch.setenv("COVERWELL_DATA", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    box_problem.cache_clear()
+    result = run("reproduce", "table3", "--methods", "hnn", "--out", out)
+    assert_message(result, 1, "the images were not found", "COVERWELL_DATA")
+    assert not out.exists()
+
+
+def test_missing_pillow_is_told_before_anything_is_done(out, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert_message(run("reproduce", "table3", "--small", "--out", out), 1, "pip install 'coverwell[images]'")
+    assert not out.exists()
+
+
+def test_drawing_boxes_without_results_is_told(out):
+    assert_message(run("reproduce", "table3", "--draw-only", "--out", out), 1, "boxes.jsonl has no results")
+    assert_message(run("reproduce", "table3", "--small", "--draw-only", "--out", out), 1, "small/boxes.jsonl has no")
+
+
+def test_figure5_without_the_method_that_it_shows_is_told(out):
+    pytest.importorskip("matplotlib")
+    options = ["--quick", "--methods", "sigma-fit-published", "--device", "cpu", "--out", out]
+    assert_message(run("reproduce", "figure5", *options), 1, "Figure 5 needs results of sigma-fit or small")
+
+
 # Mistakes.
 
 
@@ -270,7 +361,7 @@ def test_results_of_other_settings_are_not_taken_for_those_of_now(out):
     assert stored.read_bytes() == before
 
 
-@pytest.mark.parametrize("figure", ["figure2", "figure3", "figure4"])
+@pytest.mark.parametrize("figure", ["figure2", "figure3", "figure4", "figure5"])
 def test_missing_matplotlib_is_told_before_any_training(out, figure, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert_message(run("reproduce", figure, "--quick", "--out", out), 1, "pip install 'coverwell[plots]'")

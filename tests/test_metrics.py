@@ -13,11 +13,14 @@ from coverwell.metrics import (
     average_width,
     calibration_curve,
     calibration_error,
+    constant_width,
     coverage,
     coverage_band,
     coverage_rank,
     expected_calibration_error,
     interval_score,
+    iou,
+    joint_coverage,
     pinball,
     rmse,
     rolling_coverage,
@@ -388,3 +391,100 @@ def test_rolling_coverage_wants_truth_values():
 def test_rolling_coverage_wants_a_whole_window(window):
     with pytest.raises(ValueError, match="window must be a whole number of at least 1"):
         rolling_coverage([True, False, True], window)
+
+
+# Boxes, and what all targets do together.
+
+
+def random_boxes(seed, n=50):
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.uniform(-5, 5, (n, 2)), rng.uniform(0.1, 6, (n, 2))], axis=1)
+
+
+def test_joint_coverage_counts_rows_of_which_every_target_is_inside():
+    assert joint_coverage(y, lower, upper) == 0.5  # the rows 0 and 3 miss their first target
+    assert joint_coverage(y[:, 0], lower[:, 0], upper[:, 0]) == coverage(y[:, 0], lower[:, 0], upper[:, 0])
+
+
+@given(seed=st.integers(0, 1000))
+def test_all_targets_together_are_covered_no_more_often_than_each_and_no_less_than_all_misses_allow(seed):
+    truth = np.random.default_rng(seed).normal(size=(40, 3))
+    bounds = -np.ones_like(truth), np.ones_like(truth)
+    each, together = coverage(truth, *bounds), joint_coverage(truth, *bounds)
+    assert 1 - (1 - each).sum() - 1e-12 <= together <= each.min() + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("box", "other", "expected"),
+    [
+        ([0, 0, 2, 2], [0, 0, 2, 2], 1.0),
+        ([0, 0, 2, 2], [1, 1, 2, 2], 1 / 7),  # 1 in common, 4 + 4 - 1 together
+        ([0, 0, 4, 4], [1, 1, 2, 2], 4 / 16),  # one within the other
+        ([0, 0, 1, 1], [1, 0, 1, 1], 0.0),  # side by side
+        ([0, 0, 1, 1], [5, 5, 1, 1], 0.0),
+        ([0, 0, -1, 1], [-1, 0, 1, 1], 0.0),  # a width below 0 is no box
+        ([0, 0, 0, 0], [0, 0, 0, 0], 0.0),
+    ],
+)
+def test_iou_of_one_pair_is_the_common_area_over_the_area_together(box, other, expected):
+    assert iou([box], [other]) == pytest.approx(expected, abs=1e-15)
+
+
+def test_iou_of_several_pairs_is_their_mean():
+    assert iou([[0, 0, 2, 2], [0, 0, 1, 1]], [[0, 0, 2, 2], [5, 5, 1, 1]]) == 0.5
+
+
+@given(seed=st.integers(0, 1000), scale=st.floats(0.1, 10), shift=st.floats(-10, 10))
+def test_iou_does_not_depend_on_order_place_or_unit(seed, scale, shift):
+    one, other = random_boxes(seed), random_boxes(seed + 1)
+    before = iou(one, other)
+    assert 0 <= before <= 1
+    assert iou(other, one) == pytest.approx(before)
+    moved = [boxes * scale + np.array([shift, shift, 0, 0]) for boxes in (one, other)]
+    assert iou(*moved) == pytest.approx(before)
+
+
+def test_iou_is_what_counting_pixels_gives():
+    rng = np.random.default_rng(0)
+    one, other = np.concatenate([rng.integers(0, 10, (2, 30, 2)), rng.integers(1, 10, (2, 30, 2))], axis=2)
+    found = []
+    for pair in zip(one, other, strict=True):
+        filled = np.zeros((2, 20, 20), dtype=bool)
+        for picture, (left, top, width, height) in zip(filled, pair, strict=True):
+            picture[top : top + height, left : left + width] = True
+        found.append(filled.all(axis=0).sum() / filled.any(axis=0).sum())
+    assert iou(one, other) == pytest.approx(np.mean(found))
+
+
+def test_boxes_must_have_four_numbers():
+    with pytest.raises(ValueError, match=r"shape \(n, 4\): left, top, width and height; got \(2, 3\)"):
+        iou(np.ones((2, 3)), np.ones((2, 3)))
+
+
+def test_a_constant_width_is_twice_the_error_of_its_rank():
+    errors = np.array([3.0, -1.0, 2.0, -4.0])
+    for share, width in ((0.0, 0.0), (0.25, 2.0), (0.5, 4.0), (0.51, 6.0), (1.0, 8.0)):
+        assert constant_width(errors, np.zeros(4), share) == width
+    both = np.stack([errors, 10 * errors], axis=1)
+    assert_array_equal(constant_width(both, np.zeros((4, 2)), [0.25, 0.5]), [2.0, 40.0])
+
+
+@given(y=samples, share=shares)
+def test_a_constant_width_covers_the_share_and_no_narrower_one_does(y, share):
+    half = constant_width(y, np.zeros_like(y), share) / 2
+    assert coverage(y, np.full_like(y, -half), np.full_like(y, half)) >= share - 1e-6
+    assert np.mean(np.abs(y) < half) < share
+
+
+@given(n=st.integers(1, 200), data=st.data())
+def test_a_constant_width_at_a_share_that_was_reached_covers_exactly_as_many_rows(n, data):
+    n_inside = data.draw(st.integers(0, n))
+    errors = np.random.default_rng(n).permutation(np.arange(1.0, n + 1))  # no ties
+    half = constant_width(errors, np.zeros(n), n_inside / n) / 2
+    assert (errors <= half).sum() == n_inside
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, [0.5, 0.5, 0.5]])
+def test_a_constant_width_needs_a_share_for_each_target_or_one_for_all(share):
+    with pytest.raises(ValueError, match="coverage must be shares"):
+        constant_width(np.ones((3, 2)), np.zeros((3, 2)), share)

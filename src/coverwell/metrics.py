@@ -18,11 +18,14 @@ __all__ = [
     "average_width",
     "calibration_curve",
     "calibration_error",
+    "constant_width",
     "coverage",
     "coverage_band",
     "coverage_rank",
     "expected_calibration_error",
     "interval_score",
+    "iou",
+    "joint_coverage",
     "pinball",
     "rmse",
     "rolling_coverage",
@@ -33,6 +36,7 @@ Array = NDArray[np.float64]
 Score = float | Array
 
 FEWEST_LEVELS = 9  # below this the trapezoid of the weighted interval score is no longer close to the CRPS
+COUNT_ROUNDING = 1e-6  # a share times its count is that count, give or take the rounding of floating point
 ROLLING_WINDOW = 500  # rows: among so many the share inside has a standard error of .01 at coverage .95
 
 
@@ -77,6 +81,29 @@ def coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Score:
     """
     y, lower, upper = _intervals(y, lower, upper)
     return _score(_inside(y, lower, upper).mean(axis=0))
+
+
+def joint_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
+    """Share of the rows of which every target lies inside its interval, the bounds included.
+
+    Parameters
+    ----------
+    y, lower, upper : array-like of shape (n,) or (n, target)
+        Targets and the bounds of their intervals.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    In the second row one of two targets lies outside:
+
+    >>> joint_coverage([[1.0, 2.0], [1.0, 9.0]], [[0.0, 0.0], [0.0, 0.0]], [[3.0, 3.0], [3.0, 3.0]])
+    0.5
+    """
+    y, lower, upper = _intervals(y, lower, upper)
+    return float(_inside(y, lower, upper).reshape(len(y), -1).all(axis=1).mean())
 
 
 def rolling_coverage(inside: ArrayLike, window: int = ROLLING_WINDOW) -> Array:
@@ -254,6 +281,39 @@ def average_width(lower: ArrayLike, upper: ArrayLike) -> Score:
     return _score((upper - lower).mean(axis=0))
 
 
+def constant_width(y: ArrayLike, y_hat: ArrayLike, coverage: float | ArrayLike) -> Score:
+    """Width of the narrowest intervals around the predictions that are all equally wide and cover such a share.
+
+    Intervals that know nothing of the row but its prediction need this width: a mean width below it is what knowing
+    where to be wide has brought.
+
+    Parameters
+    ----------
+    y, y_hat : array-like of shape (n,) or (n, target)
+        What was observed and what was predicted.
+    coverage : float or array-like of shape (target,)
+        The share of these rows to be covered, in [0, 1]; for each target, or one for all.
+
+    Returns
+    -------
+    float or ndarray of shape (target,)
+
+    Examples
+    --------
+    Errors are 1, 2, 3 and 4; three of four are covered by intervals that reach 3 to either side:
+
+    >>> constant_width([1.0, -2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 0.0], coverage=0.75)
+    6.0
+    """
+    y, y_hat = _arrays(y=y, y_hat=y_hat)
+    shares = _finite("coverage", np.asarray(coverage))
+    if shares.shape not in ((), y.shape[1:]) or shares.min() < 0 or shares.max() > 1:
+        raise ValueError(f"coverage must be shares in [0, 1], one or one per target of {y.shape}, got {coverage!r}")
+    n_inside = np.ceil(np.broadcast_to(shares, y.shape[1:]) * len(y) - COUNT_ROUNDING).astype(np.intp)
+    errors = np.concatenate([np.zeros_like(y[:1]), np.sort(np.abs(y - y_hat), axis=0)])  # [k] reaches k rows
+    return _score(2 * np.take_along_axis(errors, n_inside[None], axis=0)[0])
+
+
 def interval_score(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: float) -> Score:
     """Mean interval score (Winkler; Gneiting and Raftery 2007): the width, and a fine for every miss. Lower is better.
 
@@ -384,6 +444,42 @@ def calibration_curve(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: A
     lower, upper, _ = _nested_bounds(y, lower, upper, asked)
     reached: Array = _inside(y[..., None], lower, upper).mean(axis=0)  # (n, target, level) -> (target, level)
     return reached
+
+
+def iou(boxes: ArrayLike, others: ArrayLike) -> float:
+    """Mean intersection over union of boxes with the others in the same rows: 1 where they agree, 0 where apart.
+
+    Parameters
+    ----------
+    boxes, others : array-like of shape (n, 4)
+        Left, top, width and height. A box whose width or height is not above 0, as a network may predict, has no area.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    Two unit squares that share a half have 1/2 in common, and 3/2 together:
+
+    >>> round(iou([[0.0, 0.0, 1.0, 1.0]], [[0.5, 0.0, 1.0, 1.0]]), 4)
+    0.3333
+    """
+    boxes, others = _arrays(boxes=boxes, others=others)
+    if boxes.shape[1:] != (4,):
+        raise ValueError(f"boxes must have the shape (n, 4): left, top, width and height; got {boxes.shape}")
+    start = np.maximum(boxes[:, :2], others[:, :2])
+    end = np.minimum(boxes[:, :2] + boxes[:, 2:], others[:, :2] + others[:, 2:])
+    common = _area(end - start)
+    together = _area(boxes[:, 2:]) + _area(others[:, 2:]) - common
+    # Two boxes without area have nothing in common.
+    return float(np.divide(common, together, out=np.zeros_like(common), where=together > 0).mean())
+
+
+def _area(sides: Array) -> Array:
+    """(n, 2) -> (n,); none where a side is not above 0."""
+    area: Array = np.maximum(sides, 0.0).prod(axis=1)
+    return area
 
 
 def _coverage_law(asked: float, n_test: int, n_train: int) -> tuple[Array, Array]:

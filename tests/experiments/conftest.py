@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from coverwell.experiments.boxes_methods import PICTURED, STUDY
 from coverwell.experiments.series_data import SERIES, readings_of
 from coverwell.experiments.series_methods import SERIES_METHODS
 
@@ -70,3 +71,60 @@ def series_lines():
         if (method, data) != ("sigma-fit-covariates", "traffic")
     ]
     return [*lines, made_up_line("hnn", "nsw2013", trial=1, size=sizes["hnn"])]
+
+
+# Boxes.
+
+IN_PERCENT = {
+    "rmse": [5.0, 4.0, 7.0, 6.0],
+    "width": [16.0, 11.0, 22.0, 24.0],
+    "constant_width": [20.0, 13.75, 25.0, 30.0],
+    "interval_score": [18.0, 13.0, 26.0, 27.0],
+}
+
+
+def made_up_box_line(method, trial=0, *, data="cub", size=1.0, iou=0.84, reached=0.955, joint=0.956):
+    """The line of a run whose errors and widths are `size` times those above; pixels are four times per cent."""
+    errors = size * (1 + 0.01 * trial)
+    line = {"format": 1, "method": method, "data": data, "weights": "made-up.pth (sha256 00000000)", "trial": trial}
+    line |= {"layer4": "fresh", "seed": trial, "coverage": 0.95, "n_train": 5994, "n_test": 5794}
+    line |= {"iou": iou, "reached": [reached] * 4, "together": 0.87}
+    ranks = method in ("sigma-fit", "iqr-fit", "small")
+    line["joint"] = {"reached": joint, "width": {"percent": [20.0] * 4, "pixels": [80.0] * 4}} if ranks else None
+    line["percent"] = {name: [errors * value for value in values] for name, values in IN_PERCENT.items()}
+    # A constant width is the same for all runs: with another error, the ratio is another.
+    line["percent"]["constant_width"] = IN_PERCENT["constant_width"]
+    line["pixels"] = {name: [4 * value for value in values] for name, values in line["percent"].items()}
+    line |= {"rounds": 4, "fit_seconds": 12.5, "predict_seconds": 2.0}
+    line |= {"device": "made up", "versions": {"coverwell": "0.0", "torch": "0.0"}}
+    if method in {one.slug for one in PICTURED}:
+        shifts = {"narrowest": 5.0, "median": 30.0, "widest": 150.0}
+        line["examples"] = {
+            name: [_example(100 * place + k, shift + k) for k in range(3)]
+            for place, (name, shift) in enumerate(shifts.items())
+        }
+    return line
+
+
+def _example(number, reach):
+    """A box of 200 x 150 in a picture of 500 x 400, or turned, whose numbers may be off by `reach` pixels."""
+    size = [500, 400] if number % 2 == 0 else [400, 500]
+    prediction = [110.0, 130.0, 200.0, 150.0]
+    bounds = {
+        "lower": [value - reach for value in prediction],
+        "upper": [value + reach for value in prediction],
+    }
+    about = {"image_id": number, "size": size, "width_percent": reach / 2}
+    return {**about, "truth": [120.0, 125.0, 190.0, 160.0], "prediction": prediction, **bounds}
+
+
+@pytest.fixture(scope="session")
+def box_line():
+    return made_up_box_line
+
+
+@pytest.fixture(scope="session")
+def box_lines():
+    """Every method of the study, two seeds of HNN."""
+    lines = [made_up_box_line(method.slug, size=1.3 - 0.05 * place) for place, method in enumerate(STUDY)]
+    return [*lines, made_up_box_line("hnn", 1)]
