@@ -1,0 +1,467 @@
+"""Speed on pictures: what it saves to keep the features of the frozen layers, and pictures per second at prediction.
+
+Training from pictures runs the trunk on every batch of every member, as there is no cache; training from features
+reads what the trunk said once. Both train the same tails in batches of one size by the same optimizer. They take turns
+in one process, so that both meet the same load, and the fastest turn of each counts. On the CPU networks have one
+thread, not counting those that decode, and seconds are CPU seconds of the process; on a GPU they are the clock's. A
+run replaces the results of its own device and keeps those of others; `--parts` measures and replaces some tables
+alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+import torch
+from PIL import Image
+from torch import Tensor
+
+import coverwell
+from coverwell import MatchedRegressor
+from coverwell.datasets import load_images
+from coverwell.ensemble import learner_of
+from coverwell.features import bytes_kept, features_of
+from coverwell.folds import Problem
+from coverwell.networks.resnet import ResNet18
+from coverwell.pictures import pictures_of
+from coverwell.training import Learner
+
+HERE = Path(__file__).parent
+SEED = 0
+BUSY = 1.5  # a load average above which a run says that others were at work
+# The least training: the networks are as large as ever, and speed does not depend on what was learned.
+BRIEFLY: dict[str, Any] = {"max_rounds": 1, "mean_epochs": 1, "interval_epochs": 1, "repeats": 1, "random_state": SEED}
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    pictures: int
+    predicted: int
+    turns: int
+    batch_size: int = 128
+    members: tuple[int, ...] = (1, 5)
+    predicting: int = 5  # members of F, and of I, at prediction
+    size: int = 224
+    first_fit: int = 40
+    epochs: int = (
+        1  # from features in one turn; on a GPU as many as a turn of Algorithm 1 has, which captures a step once
+    )
+
+
+FULL = {
+    "cpu": Sizes(pictures=128, predicted=128, turns=2, batch_size=64),
+    "cuda": Sizes(pictures=5_994, predicted=5_794, turns=3, epochs=int(ResNet18.usual["mean_epochs"])),
+}
+QUICK = Sizes(pictures=20, predicted=4, turns=1, batch_size=10, size=32, predicting=2, first_fit=20)
+
+
+# Pictures ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Boxed:
+    """Pictures that are read when asked for, and their boxes in fractions of the sides."""
+
+    pictures: Any
+    boxes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def first(self, n: int) -> Boxed:
+        return Boxed(self.pictures[:n], self.boxes[:n])
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """A dataset of some of the pictures, in an order that may name one more than once."""
+
+    pictures: Any
+    rows: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, at: int) -> Any:
+        return self.pictures[int(self.rows[at])]
+
+
+def birds(n: int, *, train: bool) -> Boxed:
+    """Some pictures of the training or the test part of CUB-200-2011."""
+    cub = load_images("cub", clip=None)
+    rows = np.random.default_rng(SEED).permutation(np.flatnonzero(cub.train == train))
+    part = cub.take(rows[:n])
+    return Boxed(part.images, part.fractions)
+
+
+def rectangles(folder: Path, n: int, side: int = 48) -> Boxed:
+    """Bright rectangles on noise, as files of their own."""
+    rng = np.random.default_rng(SEED)
+    folder.mkdir(parents=True)
+    boxes, paths = np.empty((n, 4)), []
+    for number in range(n):
+        left, top, width, height = rng.integers(side // 4, side // 2, 4)
+        pixels = rng.integers(0, 100, (side, side, 3), dtype=np.uint8)
+        pixels[top : top + height, left : left + width] += 150
+        boxes[number] = np.array([left, top, width, height]) / side
+        paths.append(folder / f"{number}.png")
+        Image.fromarray(pixels).save(paths[-1])
+    return Boxed(paths, boxes)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all parts are told."""
+
+    sizes: Sizes
+    device: torch.device
+    weights: str | None
+    train: Boxed
+    test: Boxed
+    folder: Path  # for caches, empty at the start
+
+    def recipe(self, cache: Path | None = None) -> ResNet18:
+        return ResNet18(weights=self.weights, size=self.sizes.size, cache=cache)
+
+    def features(self, boxed: Boxed, cache: Path) -> np.ndarray:
+        trunk = seeded_trunk(self.recipe())
+        return features_of(boxed.pictures, trunk, size=self.sizes.size, device=self.device, cache=cache)
+
+
+def seeded_trunk(recipe: ResNet18) -> torch.nn.Module:
+    torch.manual_seed(SEED)
+    return recipe.trunk()
+
+
+# Clocks --------------------------------------------------------------------------------------------------------------
+
+
+def seconds_of(work: Work, device: torch.device) -> float:
+    """CPU seconds of the process on the CPU, those of the clock on a GPU."""
+    on_gpu = device.type == "cuda"
+    read = time.perf_counter if on_gpu else time.process_time
+    if on_gpu:
+        torch.cuda.synchronize()
+    start = read()
+    work()
+    if on_gpu:
+        torch.cuda.synchronize()
+    return read() - start
+
+
+def in_turns(works: dict[str, Work], device: torch.device, turns: int) -> dict[str, Any]:
+    """The fastest turn of each way, and all of them, in seconds; on a GPU a turn that is not timed loads kernels."""
+    if device.type == "cuda":
+        for work in works.values():
+            work()
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(turns):
+        for name, work in works.items():
+            found[name].append(seconds_of(work, device))
+    return {name: fastest(times) for name, times in found.items()}
+
+
+def fastest(times: list[float]) -> dict[str, Any]:
+    return {"seconds": min(times), "all": times}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# Features ------------------------------------------------------------------------------------------------------------
+
+
+def feature_times(setting: Setting) -> dict[str, Any]:
+    """Seconds to compute the features once and keep them, and to find them again; bytes on disk."""
+    cache = setting.folder / "once"
+    if setting.device.type == "cuda":  # kernels are loaded
+        setting.features(setting.train.first(256), setting.folder / "unused")
+    computed = seconds_of(lambda: setting.features(setting.train, cache), setting.device)
+    return {
+        "pictures": len(setting.train),
+        "shape": list(setting.features(setting.train, cache).shape[1:]),
+        "computed": computed,
+        "found again": seconds_of(lambda: setting.features(setting.train, cache), setting.device),
+        "bytes": bytes_kept(cache),
+    }
+
+
+# Training ------------------------------------------------------------------------------------------------------------
+
+
+def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
+    return (outputs - y).square().mean(dim=(1, 2))
+
+
+def learner_on(features: Tensor, setting: Setting, n_members: int) -> Learner:
+    """A team whose members all train on all pictures, each in an order of its own."""
+    torch.manual_seed(SEED)
+    y = torch.from_numpy(setting.train.boxes).float().to(setting.device)
+    everyone = torch.ones(1, n_members, len(y), dtype=torch.bool, device=setting.device)
+    problem = Problem(
+        features[None].to(setting.device), y[None], everyone, everyone, torch.tensor([[0.9]], device=setting.device)
+    )
+    batch_size = setting.sizes.batch_size
+    recipe = setting.recipe()
+    return learner_of(recipe, problem, everyone, y.shape[1], batch_size=batch_size, learning_rate=1e-3, memory=0.8)
+
+
+def train_from_features(learner: Learner, epochs: int) -> None:
+    problem = learner.problem
+    learner.descend(epochs, lambda outputs, rows: squared_error(outputs, problem.rows_of(problem.y, rows)))
+
+
+class FromPictures:
+    """Trains as many tails with the trunk run on every batch; pictures of coming batches are decoded meanwhile."""
+
+    def __init__(self, like: Learner, setting: Setting) -> None:
+        self.setting, self.problem, self.batches = setting, like.problem, like.batches
+        self.trunk = seeded_trunk(setting.recipe()).to(setting.device)
+        self.team, self.optimizer = like.team, like.optimizer
+
+    def epoch(self) -> None:
+        steps = list(self.batches.epoch())  # (member, batch) each
+        order = torch.cat([rows.flatten() for rows in steps]).cpu().numpy()
+        pictures = pictures_of(InOrder(self.setting.train.pictures, order))
+        self.team.train()
+        with closing(pictures.batches(size=self.setting.sizes.size, batch_size=self.batches.batch_size)) as batches:
+            for rows in steps:
+                features = torch.stack([self.trunk(next(batches).to(self.setting.device)) for _ in rows])
+                losses = squared_error(self.team(features), self.problem.rows_of(self.problem.y, rows))
+                losses.sum().backward()
+                self.optimizer.step()
+
+
+def epoch_times(setting: Setting) -> list[dict[str, Any]]:
+    """Seconds per epoch of all members, in both ways."""
+    features = torch.from_numpy(np.array(setting.features(setting.train, setting.folder / "training")))
+    found, epochs = [], setting.sizes.epochs
+    for n_members in setting.sizes.members:
+        learner = learner_on(features, setting, n_members)
+        other = FromPictures(learner_on(features, setting, n_members), setting)
+        works: dict[str, Work] = {"pictures": other.epoch, "features": partial(train_from_features, learner, epochs)}
+        ways = in_turns(works, setting.device, setting.sizes.turns)
+        ways["features"] = fastest([seconds / epochs for seconds in ways["features"]["all"]])
+        found.append({"members": n_members, "batch size": learner.batches.batch_size, "ways": ways})
+    return found
+
+
+# Prediction ----------------------------------------------------------------------------------------------------------
+
+
+def prediction_times(setting: Setting) -> dict[str, Any]:
+    """Seconds of `predict_interval` on pictures, trunk and decoding included, and of the members alone on features."""
+    few = setting.train.first(setting.sizes.first_fit)
+    model = MatchedRegressor(
+        0.95, network=setting.recipe(), folds=setting.sizes.predicting, device=str(setting.device), **BRIEFLY
+    ).fit(few.pictures, few.boxes)
+    features = setting.features(setting.test, setting.folder / "prediction")
+    ensemble = model.ensembles_[0]
+    works: dict[str, Work] = {
+        "pictures": lambda: model.predict_interval(setting.test.pictures),
+        "features": lambda: ensemble.estimate(features, setting.device),
+    }
+    return {
+        "pictures": len(setting.test),
+        "members": ensemble.mean_team.n_members,
+        "ways": in_turns(works, setting.device, setting.sizes.turns),
+    }
+
+
+# Everything ----------------------------------------------------------------------------------------------------------
+
+PARTS: dict[str, Callable[[Setting], Any]] = {
+    "features": feature_times,
+    "epochs": epoch_times,
+    "prediction": prediction_times,
+}
+
+
+def measure(part: str, setting: Setting) -> dict[str, Any]:
+    """One table, with where and under what load it was measured."""
+    where = environment(setting)
+    with one_thread():
+        found = PARTS[part](setting)
+    return {
+        "environment": {**where, "load after": round(os.getloadavg()[0], 2)},
+        "sizes": asdict(setting.sizes),
+        "found": found,
+    }
+
+
+def environment(setting: Setting) -> dict[str, Any]:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "cpu": next(names, platform.processor()),
+        "cores": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name(setting.device) if setting.device.type == "cuda" else None,
+        "seed": SEED,
+        "weights": "random" if setting.weights is None else Path(setting.weights).name,
+        "load before": round(os.getloadavg()[0], 2),
+        "versions": {
+            "coverwell": coverwell.__version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "pillow": PIL.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+# The report ----------------------------------------------------------------------------------------------------------
+
+
+def report(results: dict[str, Any]) -> str:
+    texts = [
+        "# Speed on pictures",
+        "`make bench-localization`. ResNet-18: the trunk through layer 3 is frozen, layer 4 and the head are trained. "
+        "Ways that are compared took turns, and the fastest turn counts. On the CPU seconds are CPU seconds with one "
+        "thread for the networks, on a GPU those of the clock. With random weights the trunk is as fast as with "
+        "trained ones.",
+    ]
+    for name, parts in sorted(results.items()):
+        texts.append("## GPU" if name == "cuda" else "## CPU")
+        for part, lines in LINES.items():
+            if part in parts:
+                texts += [lines(parts[part]["found"], parts[part]["sizes"]), place(parts[part]["environment"])]
+    return "\n\n".join(texts) + "\n"
+
+
+def place(where: dict[str, Any]) -> str:
+    versions = ", ".join(f"{package} {number}" for package, number in where["versions"].items())
+    gpu = f"{where['gpu']}, host " if where["gpu"] else ""
+    # A run itself has a load of about one thread, and some for decoding.
+    busy = where["load before"] > BUSY or where["load after"] > where["cores"] + BUSY - 1
+    return (
+        f"({where['date']}: {gpu}{where['cpu']}, {where['cores']} cores, load average {where['load before']} before "
+        f"and {where['load after']} after{', others were at work' if busy else ''}; trunk's weights: "
+        f"{where['weights']}; seed {where['seed']}; {versions}.)"
+    )
+
+
+def feature_lines(found: dict[str, Any], sizes: dict[str, Any]) -> str:
+    n, shape = found["pictures"], " x ".join(map(str, found["shape"]))
+    return (
+        f"### The features, once\n\n"
+        f"{n:,} pictures, squeezed to {sizes['size']} x {sizes['size']}, each {shape} numbers in float16: "
+        f"{three_digits(found['computed'])} s with decoding, {three_digits(n / found['computed'])} pictures a second; "
+        f"found again in {three_digits(found['found again'])} s, their checksum included. On disk "
+        f"{found['bytes'] / 1e6:,.1f} MB, {found['bytes'] / n / 1e3:,.1f} kB a picture; with mirror images twice that."
+    )
+
+
+def epoch_table(cases: list[dict[str, Any]], sizes: dict[str, Any]) -> str:
+    lines = [
+        "### Training, seconds per epoch",
+        "",
+        f"{sizes['pictures']:,} pictures of {sizes['size']} x {sizes['size']} for each member, batches of "
+        f"{cases[0]['batch size']}; forward, backward and Adam. Members have orders, and in a cross-fit pictures, of "
+        f"their own, so that from pictures the trunk runs for each of them.",
+        "",
+        "| members | from pictures | from kept features | times faster |",
+        "|---|---|---|---|",
+    ]
+    for case in cases:
+        pictures, features = (case["ways"][way]["seconds"] for way in ("pictures", "features"))
+        lines.append(
+            f"| {case['members']} | {three_digits(pictures)} | {three_digits(features)} | {pictures / features:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def prediction_lines(found: dict[str, Any], sizes: dict[str, Any]) -> str:
+    n, members = found["pictures"], found["members"]
+    pictures, features = (found["ways"][way]["seconds"] for way in ("pictures", "features"))
+    return (
+        f"### Prediction\n\n"
+        f"{n:,} pictures of {sizes['size']} x {sizes['size']}, {members} + {members} members, without mirror images: "
+        f"{three_digits(n / pictures)} pictures a second by `predict_interval`, with decoding and the trunk, and "
+        f"{three_digits(n / features)} from features, by the members alone."
+    )
+
+
+LINES: dict[str, Callable[[Any, dict[str, Any]], str]] = {
+    "features": feature_lines,
+    "epochs": epoch_table,
+    "prediction": prediction_lines,
+}
+
+
+def three_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def kept(path: Path) -> dict[str, Any]:
+    """Results of earlier runs, by device and part."""
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def data_for(sizes: Sizes, folder: Path, *, quick: bool) -> tuple[Boxed, Boxed]:
+    """Pictures to train on, and others to predict."""
+    if quick:
+        return rectangles(folder / "train", sizes.pictures), rectangles(folder / "test", sizes.predicted)
+    return birds(sizes.pictures, train=True), birds(sizes.predicted, train=False)
+
+
+def run(name: str, arguments: argparse.Namespace, results: dict[str, Any], file: Path) -> None:
+    """All parts on one device, each written as soon as it is there."""
+    sizes = QUICK if arguments.quick else FULL[name]
+    with tempfile.TemporaryDirectory(dir=arguments.scratch) as folder:
+        train, test = data_for(sizes, Path(folder), quick=arguments.quick)
+        setting = Setting(sizes, torch.device(name), arguments.weights, train, test, Path(folder))
+        for part in arguments.parts:
+            results.setdefault(name, {})[part] = measure(part, setting)
+            file.write_text(json.dumps(results, indent=1) + "\n")
+            file.with_suffix(".md").write_text(report(results))
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="generated pictures, seconds: whether everything runs")
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="one device alone; else the CPU, and a GPU if there")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="some of the tables")
+    parser.add_argument("--data", type=Path, help="folder of the data; else as coverwell.datasets finds it")
+    parser.add_argument("--weights", help="file of the trunk's weights; else they are random, which is as fast")
+    parser.add_argument("--scratch", type=Path, help="folder in which features lie meanwhile; else the system's own")
+    parser.add_argument("--out", type=Path, default=HERE / "results")
+    arguments = parser.parse_args(words)
+    if arguments.data:
+        os.environ["COVERWELL_DATA"] = str(arguments.data)
+    there = ["cpu", "cuda"] if torch.cuda.is_available() and not arguments.quick else ["cpu"]
+    file = arguments.out / ("localization-quick.json" if arguments.quick else "localization.json")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    results = kept(file)
+    for name in [arguments.device] if arguments.device else there:
+        run(name, arguments, results, file)
+    print(report(results))
+
+
+if __name__ == "__main__":
+    main()
