@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-leak clean
+.PHONY: help venv demo test test-slow format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-leak clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,12 +42,14 @@ format: venv ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reproduce: venv ## Tables 1 and 2 and Figures 2 to 4 of the paper (QUICK=1: minutes; TRIALS=20; JOBS=2)
+reproduce: venv ## Tables 1 to 3 and Figures 2 to 5 of the paper (QUICK=1: minutes; TRIALS=20; JOBS=2)
 	$(BIN)/coverwell reproduce table1 $(GRID) --peers benchmarks/results/peers.jsonl
 	$(BIN)/coverwell reproduce figure3 $(GRID)
 	$(BIN)/coverwell reproduce figure2 $(if $(QUICK),--quick)
 	$(BIN)/coverwell reproduce table2 $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 	$(BIN)/coverwell reproduce figure4 $(if $(QUICK),--quick)
+	$(BIN)/coverwell reproduce table3 $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+	$(BIN)/coverwell reproduce figure5 $(if $(QUICK),--quick)
 
 bench-accuracy: venv ## accuracy beside the paper's form and plain networks (QUICK=1: three splits, small tables)
 	$(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)
@@ -58,10 +60,14 @@ bench-speed: venv ## speed beside UQ360, time and memory against rows
 bench-forecasting: venv ## speed of LSTMs, of a live step, a refit and a test period; on a GPU too, if there (QUICK=1: seconds)
 	$(BIN)/python benchmarks/forecasting.py $(if $(QUICK),--quick)
 
+bench-localization: venv ## speed on pictures: features, an epoch with and without them, prediction; on a GPU too, if there (QUICK=1: seconds)
+	$(BIN)/python benchmarks/localization.py $(if $(QUICK),--quick)
+
 bench-selection: venv ## the out-of-fold scores by which the defaults were chosen (QUICK=1: two rounds, small tables)
 	$(BIN)/python benchmarks/selection.py $(if $(QUICK),--quick)
 	$(BIN)/python benchmarks/selection_baselines.py $(if $(QUICK),--quick)
 	$(BIN)/python benchmarks/selection_forecasting.py $(if $(QUICK),--quick)
+	$(BIN)/python benchmarks/selection_localization.py $(if $(QUICK),--quick)
 
 bench-peers: venv ## MAPIE, NGBoost, conformal-tights and a forest on the same splits, in .venv-peers (QUICK=1: one split)
 	$(BIN)/python benchmarks/peers.py $(if $(QUICK),--quick)

@@ -10,7 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 GUIDE = ROOT / "docs" / "forecasting.md"
+GUIDE_TO_IMAGES = ROOT / "docs" / "localization.md"
 TABLE2 = ROOT / "reproduction" / "table2.csv"
+TABLE3 = ROOT / "reproduction" / "table3.csv"
 # What rows of our tables of series begin with, and what that is called in TABLE2.
 MEASURES = {
     "RMSE": "rmse",
@@ -18,6 +20,18 @@ MEASURES = {
     "worst 500 steps": "worst_rolling_coverage",
     "interval score": "interval_score",
 }
+# The same for tables of boxes: what a row begins with, or a column is called, in TABLE3.
+BOX_MEASURES = {
+    "CE": "calibration_error",
+    "AW": "width",
+    "AW, joint boxes": "joint_width",
+    "AW over a constant width": "width_ratio",
+    "interval score": "interval_score",
+    "RMSE": "rmse",
+}
+WHOLE_BOX_MEASURES = {"mean IoU": "iou", "joint coverage": "joint_coverage", "all four separately": "together"}
+UNITLESS = ("calibration_error", *WHOLE_BOX_MEASURES.values())
+IN_THE_PAPER = ", in the paper"
 N_WORDS = 5  # of a `Paper:` line, enough to tell it from others in its file
 
 
@@ -44,6 +58,16 @@ def test_the_guide_to_forecasting_shows_every_verb():
     verbs = ("read_csv(", ".fit(", ".predict(", ".predict_interval(", ".backtest(", ".rolling_coverage(", ".update(")
     options = ("missing=", "calendar=", "covariates=", "past_covariates=", "horizon=", "refit_every=", "at=")
     others = ("coverwell.save(", "coverwell.load(", "from_residuals(", ".interval(", "state_dict()")
+    for name in (*verbs, *options, *others):
+        assert name in code, f"the guide does not show {name}"
+
+
+def test_the_guide_to_images_shows_every_verb():
+    text = GUIDE_TO_IMAGES.read_text()
+    code = "".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    verbs = ("read_csv(", "clip_boxes(", ".fit(", ".predict(", ".predict_interval(", "joint=True", "(Dataset)")
+    options = ("weights=", "size=", 'mirror="boxes"', "cache=", 'clip="refuse"')
+    others = ("metrics.iou(", "draw_box(", "coverwell.save(", "coverwell.load(", "bytes_kept(", "forget(")
     for name in (*verbs, *options, *others):
         assert name in code, f"the guide does not show {name}"
 
@@ -85,6 +109,65 @@ def stored_number(stored, data, label):
     names = ("title", "data", "reading", "metric", "intervals")
     found = [float(row["mean"]) for row in stored if tuple(row[name] for name in names) == wanted]
     return found[0] if found else None
+
+
+@pytest.mark.parametrize("page", [GUIDE_TO_IMAGES, ROOT / "docs" / "reproduction.md"], ids=lambda page: page.name)
+def test_numbers_of_boxes_are_those_of_table3(page):
+    text, stored = page.read_text(), rows_of_table3()
+    n_cells = 0
+    for title, measure, unit, part, cell in cells_of_boxes(text):
+        n_cells += 1
+        number = number_of_boxes(stored, title, measure, unit, part)
+        place = f"{page.name}: {measure} ({unit}) of {title}, {part}"
+        assert (cell == "-") == (number is None), place
+        if number is not None:
+            last_digit = 10.0 ** -len(cell.partition(".")[2])
+            assert abs(float(cell) - number) <= 0.501 * last_digit, f"{place} is {number}"
+    assert n_cells >= 9 * 3 + 16 * 4
+
+
+def test_the_readme_quotes_table3():
+    text, stored = " ".join((ROOT / "README.md").read_text().split()), rows_of_table3()
+
+    def of_sigma_fit(measure, parts, unit=""):
+        return [number_of_boxes(stored, "Sigma Fit", measure, unit, part) for part in parts]
+
+    assert f"mean IoU of {of_sigma_fit('iou', ['box'])[0]:.3f}" in text
+    assert f"CE of at most {max(of_sigma_fit('calibration_error', 'xywh')):.4f}" in text
+    assert f"joint boxes hold {of_sigma_fit('joint_coverage', ['box'])[0]:.3f}" in text
+    assert f"({of_sigma_fit('width_ratio', 'w', 'percent')[0]:.3f} of a constant width" in text
+
+
+def rows_of_table3():
+    with TABLE3.open() as file:
+        return [row for row in csv.DictReader(file) if not row["target"]]  # verdicts repeat numbers of other rows
+
+
+def cells_of_boxes(text):
+    """What the tables of boxes say: title of the method, measure, unit and part as in TABLE3, the cell."""
+    for table in re.findall(r"^\| (?:boxes|whole box), asked 0\.95 \|.*\n(?:\|.*\n)+", text, re.MULTILINE):
+        (head, *columns), _, *rows = [
+            [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()
+        ]
+        for label, *cells in rows:
+            for column, cell in zip(columns, cells, strict=True):
+                if head.startswith("whole"):
+                    yield label, WHOLE_BOX_MEASURES[column], "", "box", cell
+                else:
+                    words, title = label.split(": ")
+                    measure = BOX_MEASURES[words.removesuffix(", pixels")]
+                    unit = "pixels" if words.endswith(", pixels") else "percent"
+                    yield title, measure, "" if measure in UNITLESS else unit, column, cell
+
+
+def number_of_boxes(stored, title, measure, unit, part):
+    """What TABLE3 has for a method, or the paper for it; None if there is nothing."""
+    wanted = (title.removesuffix(IN_THE_PAPER), measure, unit, part)
+    column = "paper" if title.endswith(IN_THE_PAPER) else "mean"
+    found = [
+        row[column] for row in stored if tuple(row[name] for name in ("title", "metric", "unit", "part")) == wanted
+    ]
+    return float(found[0]) if found and found[0] else None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
