@@ -382,3 +382,13 @@ def test_teams_that_go_on_are_at_once_as_good_as_they_were():
     _, warm = train(prepared.jobs, replace(training_of(), start=(ensemble_of(prepared, trained),)), seed=1)
     assert warm.rounds[0].rmse.item() < 1.02 * first.rounds[-1].rmse.item() < cold.rounds[0].rmse.item()
     assert warm.losses[0][0, 0] < cold.losses[0][0, 0]
+
+
+# Networks changed before training ------------------------------------------------------------------------------------
+
+
+def test_both_networks_are_changed_each_by_itself():
+    training = replace(training_of(MLP(hidden=8)), interval_network=MLP(hidden=16))
+    changed = training.with_networks(lambda network: replace(network, hidden=network.hidden + 1))
+    assert changed.networks == (MLP(hidden=9), MLP(hidden=17))
+    assert training.networks == (MLP(hidden=8), MLP(hidden=16))

@@ -485,7 +485,9 @@ class Factor(nn.Module):
 
 def test_features_too_large_for_float16_say_so_and_fit_into_float32(cache: Path) -> None:
     levels = np.linspace(0, 1, 50).reshape(-1, 1, 1, 1) * np.ones((1, 1, 4, 4))
-    with pytest.raises(ValueError, match=r"picture 33 go beyond 65,504, the largest float16; use dtype='float32'"):
+    with pytest.raises(
+        ValueError, match=r"picture 33 go beyond 65,504, .* let the trunk divide .*features_of takes dtype='f"
+    ):
         features(levels, Factor(1e5), cache=cache)  # 32 / 49 is below 0.655, 33 / 49 above
     assert names_in(cache) == []
     np.testing.assert_allclose(features(levels, Factor(1e5), dtype="float32")[:, 0], np.linspace(0, 1e5, 50), rtol=1e-5)
@@ -509,6 +511,14 @@ class Odd(nn.Module):
 def test_a_trunk_must_give_one_tensor_with_the_batch_first(output: Callable[[Tensor], Any]) -> None:
     with pytest.raises(TypeError, match="one tensor whose first axis is the batch"):
         features(Scenes(), Odd(output))
+
+
+@pytest.mark.parametrize("inner", [".", "inner/most"])
+def test_a_file_in_place_of_a_cache_is_refused_before_any_picture_is_read(tmp_path: Path, inner: str) -> None:
+    (tmp_path / "taken").write_bytes(b"of the user")
+    with pytest.raises(NotADirectoryError, match=r"cache must be a folder, .*taken is a file; give another path"):
+        features(["nowhere/1.png"], cache=tmp_path / "taken" / inner)
+    assert (tmp_path / "taken").read_bytes() == b"of the user"
 
 
 def test_other_types_and_devices_are_refused() -> None:

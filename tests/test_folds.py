@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -67,6 +69,24 @@ def test_jobs_of_equal_length_are_stacked_as_they_are():
 def test_a_job_alone_is_not_copied():
     alone = job(5)
     assert stack_jobs([alone], CPU).x.data_ptr() == alone.x.data_ptr()
+
+
+def test_jobs_that_share_their_inputs_are_not_copied_and_read_the_same_rows():
+    first, second = job(6, seed=0), replace(job(6, seed=1), x=job(6, seed=0).x)
+    shared, copied = stack_jobs([first, replace(second, x=first.x[:])], CPU), stack_jobs([first, second], CPU)
+    assert shared.x.data_ptr() == first.x.data_ptr()
+    assert shared.x.stride(0) == 0
+    assert copied.x.stride(0) > 0
+    assert_array_equal(shared.x, copied.x)
+    rows = torch.tensor([[0, 4], [1, 1], [3, 2], [5, 0], [5, 5], [2, 4]])
+    for name in ("x", "y"):
+        assert_array_equal(shared.rows_of(getattr(shared, name), rows), copied.rows_of(getattr(copied, name), rows))
+
+
+def test_parts_of_one_array_are_not_taken_for_the_same_part():
+    whole = torch.arange(24.0).reshape(6, 4)
+    first, second = (replace(job(3, seed=seed), x=whole[3 * seed : 3 * seed + 3]) for seed in (0, 1))
+    assert_array_equal(stack_jobs([first, second], CPU).x, whole.reshape(2, 3, 4))
 
 
 def test_a_read_only_map_of_a_file_becomes_a_tensor_in_place_and_without_a_warning(tmp_path):

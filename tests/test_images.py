@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import KFold
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -243,6 +244,32 @@ def test_what_is_said_out_of_fold_is_said_by_the_member_that_left_the_picture_ou
         assert_allclose(model.out_of_fold_.upper[left_out], upper, atol=1e-5)
 
 
+@pytest.mark.parametrize("mirror", [None, "same", "boxes"])
+def test_the_factor_is_a_rank_of_what_is_said_out_of_fold_about_both_views_together(mirror):
+    """In units of its own reach, the k-th picture lies on the edge: by ranks worked out from what users can see."""
+    model = small(0.8, folds=3, repeats=1, mirror=mirror, max_rounds=1).fit(IMAGES, BOXES)
+    said, k = model.out_of_fold_, math.ceil(0.8 * (len(IMAGES) + 1))
+    residual = BOXES - said.prediction
+    below, above = said.prediction - said.lower[..., 0], said.upper[..., 0] - said.prediction
+    score = np.maximum(residual / above, -residual / below)  # 1 on the edge of the stretched interval
+    assert_allclose(np.sort(score, axis=0)[k - 1], 1.0, rtol=1e-4)
+    joint = np.sort(score.max(axis=1))[k - 1]
+    assert_allclose(model.joint_factor_, joint * model.factor_, rtol=1e-4)
+
+
+def test_what_a_team_of_cv_plus_leaves_out_does_not_touch_it():
+    """All teams look at one array of features; other boxes in the first fold leave the first team as it was."""
+    changed = BOXES.copy()
+    changed[:40] = BOXES[:40][::-1]
+    models = [small(calibration="cv+", folds=KFold(3), mirror="boxes", max_rounds=1) for _ in range(2)]
+    one, other = (model.fit(IMAGES, y) for model, y in zip(models, (BOXES, changed), strict=True))
+    for team, same in enumerate([True, False, False]):
+        for name in ("mean_team", "interval_team"):
+            mine, yours = (getattr(model.ensembles_[team], name).state_dict() for model in (one, other))
+            assert all(torch.equal(value, yours[key]) for key, value in mine.items()) == same
+    assert (one.scores_[0] != other.scores_[0]).any()
+
+
 def test_one_target_is_one_number_per_picture():
     model = small(mirror="same").fit(IMAGES, BOXES[:, 2])
     assert model.predict(NEW).shape == (60,)
@@ -294,6 +321,32 @@ def test_pictures_are_left_out_twice_where_members_leave_any_out(settings, repea
     model = MatchedRegressor(network=ResNet18(weights=None), **settings)
     model._fitted_levels = (0.9,)
     assert model._plan(None, np.random.RandomState(0)).n_repeats(100) == repeats
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"folds": "five"}, "folds must be"),
+        ({"folds": 1000}, "folds=1000 needs"),
+        ({"coverage": 0.999}, "calibration='cross' ranks"),
+        ({"calibration": "split", "calibration_size": 0.01}, "calibration='split' keeps"),
+    ],
+    ids=str,
+)
+def test_choices_that_cannot_be_are_told_before_a_picture_is_read(settings, message):
+    read = []
+
+    class Watched:
+        def __len__(self):
+            return len(IMAGES)
+
+        def __getitem__(self, position):
+            read.append(position)
+            return IMAGES[position]
+
+    with pytest.raises(ValueError, match=message):
+        small(**settings).fit(Watched(), BOXES)
+    assert read == []
 
 
 def test_a_number_that_is_given_comes_before_the_usual_one():
@@ -352,9 +405,13 @@ def test_a_loaded_model_needs_neither_weights_nor_cache(tmp_path):
     assert_array_equal(model.trunk_.conv1.weight, state["conv1.weight"])
     prediction = model.predict(NEW[:5])
     save(model, tmp_path / "model.safetensors")
+    pickled = pickle.dumps(model)
     shutil.rmtree(tmp_path / "cache")
+    (tmp_path / "cache").write_text("on another machine such a folder may be impossible")
     (tmp_path / "trunk.pth").unlink()
     assert_array_equal(load(tmp_path / "model.safetensors").predict(NEW[:5]), prediction)
+    assert_array_equal(pickle.loads(pickled).predict(NEW[:5]), prediction)
+    assert model.network.cache == str(tmp_path / "cache")  # the model itself keeps it
 
 
 def test_a_model_with_a_recipe_of_the_users_own_is_loaded_with_it(tmp_path):
@@ -376,6 +433,11 @@ def test_the_public_weights_are_found_by_their_name(tmp_path, monkeypatch):
     model = HeteroscedasticRegressor(0.8, network=network, max_epochs=1, device="cpu").fit(IMAGES[:20], BOXES[:20])
     assert_array_equal(model.trunk_.conv1.weight, trunk.conv1.weight)
     assert model.network == network
+    apart = ResNet18(dropout=0.1, size=SIDE, mirror="same")  # each of two teams starts from the file
+    both = MatchedRegressor(
+        0.8, network=network, interval_network=apart, **BRIEF | {"folds": None, "calibration": None}
+    ).fit(IMAGES[:8], BOXES[:8])
+    assert both.predict(NEW[:3]).shape == (3, 4)
 
 
 def _saved(state, path):
@@ -491,6 +553,8 @@ def test_the_interval_network_may_differ_in_what_it_trains():
         (IMAGES, BOXES, np.zeros(3), "groups must have one entry per row, got 3 for 120 rows"),
         (IMAGES, np.where(BOXES > 0.4, np.nan, BOXES), None, "y contains NaN"),
         (IMAGES, 32 * BOXES, None, "needs boxes in fractions"),
+        (IMAGES, np.concatenate([BOXES[:, :2], BOXES[:, :2] + BOXES[:, 2:]], axis=1), None, "these are corners"),
+        (IMAGES, BOXES * [1, 1, 1, 0], None, "needs boxes wider and higher than 0, got 120 of 120"),
         (IMAGES, BOXES[:, :3], None, "needs four targets"),
         (IMAGES.transpose(0, 2, 3, 1), BOXES, None, "move the channels"),
     ],
@@ -499,6 +563,18 @@ def test_bad_pictures_and_targets_are_refused_before_any_feature_is_computed(ima
     with pytest.raises(ValueError, match=said):
         small(mirror="boxes", cache=str(tmp_path)).fit(images, y, groups=groups)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_alone_is_told_how_to_become_a_stack_of_one():
+    model = small().fit(IMAGES, BOXES)
+    with pytest.raises(ValueError, match=r"got \(3, 32, 32\); a single picture .* becomes \[None\]"):
+        model.predict(NEW[0])
+    assert_array_equal(model.predict(NEW[0][None]), model.predict(NEW[:1]))
+
+
+def test_batches_of_one_small_picture_are_refused_in_our_words():
+    with pytest.raises(ValueError, match=r"features larger than 2 x 2.* got 2 x 2: give a batch_size of at least 2"):
+        resnet(mirror=None, batch_size=1).fit(IMAGES[:20], BOXES[:20])
 
 
 def test_the_small_recipe_of_these_tests_is_one_for_pictures():

@@ -97,7 +97,12 @@ def test_boxes_have_four_numbers(n_targets):
     Mirroring("same").check(np.zeros((2, n_targets)))
 
 
-@pytest.mark.parametrize("boxes", [100 * BOXES, BOXES - 1])
+FAR_OUT = np.array([[0.8, 0.1, 0.8, 0.2]])  # ends at 1.6
+
+
+@pytest.mark.parametrize(
+    "boxes", [100 * BOXES, BOXES - 1, BOXES * [1, 100, 1, 100], np.concatenate([*[BOXES] * 9, FAR_OUT])]
+)
 def test_boxes_in_pixels_are_refused(boxes):
     with pytest.raises(ValueError, match=r"needs boxes in fractions .* divide pixels by the width or height"):
         Mirroring("boxes").check(boxes)
@@ -105,3 +110,41 @@ def test_boxes_in_pixels_are_refused(boxes):
 
 def test_boxes_a_little_past_the_edge_are_boxes():
     Mirroring("boxes").check(BOXES + np.array([0.05, 0.0, 0.0, 0.0]))
+
+
+@pytest.mark.parametrize("numbers", [(0.0, 0.3), (0.3, 0.0), (-0.1, 0.3), (0.3, -0.1)])
+def test_boxes_without_an_area_are_refused(numbers):
+    boxes = np.concatenate([BOXES, [[0.1, 0.2, *numbers]], BOXES])
+    with pytest.raises(ValueError, match=r"wider and higher than 0, got 1 of 7 that are not, first picture 3 with"):
+        Mirroring("boxes").check(boxes)
+    Mirroring("same").check(boxes)
+
+
+def random_boxes(n, seed=0):
+    rng = np.random.default_rng(seed)
+    sides = rng.uniform(0.1, 0.9, size=(n, 2))
+    return np.concatenate([rng.uniform(0, 1 - sides), sides], axis=1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_corners_in_place_of_widths_and_heights_are_refused_by_that_name(seed):
+    boxes = random_boxes(50, seed)
+    Mirroring("boxes").check(boxes)
+    corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
+    with pytest.raises(
+        ValueError, match=r"inside their pictures, got \d+ of 50 .* corners \(x1, y1, x2, y2\), give x2"
+    ):
+        Mirroring("boxes").check(corners)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_few_boxes_far_past_the_edge_are_an_accident_and_many_are_not(axis):
+    """One in ten is the most; both edges count."""
+    boxes = random_boxes(50)
+    boxes[:5, axis], boxes[:5, axis + 2] = 0.7, 0.45  # ends at 1.15
+    Mirroring("boxes").check(boxes)
+    boxes[5, axis], boxes[5, axis + 2] = 0.7, 0.45
+    with pytest.raises(ValueError, match="got 6 of 50 far past the right or lower edge, first picture 0 with x"):
+        Mirroring("boxes").check(boxes)
+    boxes[:6, axis + 2] = 0.39  # at 1.09
+    Mirroring("boxes").check(boxes)

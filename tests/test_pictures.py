@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch.utils.data import Dataset, TensorDataset
 
-from coverwell.pictures import BATCHES_AHEAD, PictureError, Pictures, naming, opened, pictures_of, rgb_pixels
+from coverwell.pictures import (
+    BATCHES_AHEAD,
+    LargePictureWarning,
+    PictureError,
+    Pictures,
+    naming,
+    opened,
+    pictures_of,
+    rgb_pixels,
+)
 
 
 def scene(seed: int = 0, height: int = 60, width: int = 90) -> NDArray[np.uint8]:
@@ -206,13 +215,42 @@ def test_all_pixels_of_an_image_come_as_eight_bits_of_rgb(tmp_path: Path, mode: 
     assert pixels.flags.writeable
     assert np.array_equal(pixels > 128, np.repeat(bright[:, :, None], 3, axis=2))
     image.save(tmp_path / "image.tif")
-    with opened(tmp_path / "image.tif") as again:
+    with opened(tmp_path / "image.tif", "image.tif") as again:
         assert np.array_equal(rgb_pixels(again), pixels)
 
 
 def test_half_transparent_red_becomes_the_nearest_eight_bits_of_pink() -> None:
     pink = rgb_pixels(Image.new("RGBA", (1, 1), (200, 0, 0, 128)))  # 255 - 128 + 200 * 128 / 255 = 227.39
     assert pink.tolist() == [[[227, 127, 127]]]
+
+
+def test_a_picture_beyond_what_pillow_takes_for_safe_is_read_and_a_warning_names_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for side, name in ((10, "usual.png"), (12, "large.png")):
+        Image.fromarray(scene(3, side, side)).save(tmp_path / name)
+    usual, exactly = read_one(tmp_path / "usual.png"), read_one(tmp_path / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with (
+        pytest.warns(Image.DecompressionBombWarning),
+        pytest.warns(
+            LargePictureWarning, match=r"large\.png has 144 pixels, more than the 100 .*MAX_IMAGE_PIXELS"
+        ) as ours,
+    ):
+        both = all_of([tmp_path / "usual.png", tmp_path / "large.png"])
+    np.testing.assert_array_equal(both, np.stack([usual, exactly]))
+    assert len([warning for warning in ours if warning.category is LargePictureWarning]) == 1
+
+
+def test_where_warnings_are_errors_a_large_picture_is_an_error_that_names_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.fromarray(scene(3, 12, 12)).save(tmp_path / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(PictureError, match=r"large\.png\) cannot be read: it is larger than Pillow takes for safe"):
+        read_one(tmp_path / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # a user who trusts them all
+    assert read_one(tmp_path / "large.png").shape[-1] == 32
 
 
 @pytest.mark.parametrize("name", ["huge.jpg", "huge.png"])
@@ -469,6 +507,9 @@ def test_a_data_sets_own_error_comes_through_with_the_position() -> None:
     [
         (np.zeros((2, 8, 9, 3)), ValueError, r"got \(2, 8, 9, 3\); move the channels with .transpose\(0, 3, 1, 2\)"),
         (np.zeros((2, 8, 9)), ValueError, r"got \(2, 8, 9\); grey pictures .* become \[:, None\]"),
+        (np.zeros((3, 8, 9)), ValueError, r"got \(3, 8, 9\); a single picture .* becomes \[None\]"),
+        (torch.zeros(4, 8, 9), ValueError, r"got \(4, 8, 9\); a single picture .* becomes \[None\]"),
+        (np.zeros((8, 9, 3)), ValueError, r"got \(8, 9, 3\); .* becomes \.transpose\(2, 0, 1\)\[None\]"),
         (np.zeros((2, 8)), ValueError, r"\(picture, channel, height, width\)"),
         (torch.zeros(2, 5, 8, 8), ValueError, "1, 3 or 4 channels"),
         ("one.jpg", TypeError, "put a single picture into a list"),

@@ -419,12 +419,31 @@ def test_a_picture_and_its_mirror_image_are_two_rows_of_one_fold(calibration):
     ready = prepared(X, y, GROUPS, scaled=False, mirroring=mirroring, calibration=calibration)
     for job, scaler, ranked in zip(ready.jobs, ready.targets, ready.ranked, strict=True):
         kept = np.setdiff1d(np.arange(60), ranked)
-        assert_array_equal(job.x[::2], X[kept, 0])
-        assert_array_equal(job.x[1::2], X[kept, 1])
-        assert_allclose(scaler.inverse(job.y.double().numpy()), mirroring.rows(y[kept]), atol=1e-6)
+        held = np.arange(60) if calibration == "cv+" else kept  # teams of "cv+" look at all features, in place
+        assert_array_equal(job.x[::2], X[held, 0])
+        assert_array_equal(job.x[1::2], X[held, 1])
+        assert_allclose(scaler.inverse(job.y.double().numpy()), mirroring.rows(y[held]), atol=1e-6)
         for mask in masks(job):
             assert_array_equal(mask[:, ::2], mask[:, 1::2])
-        assert_groups_whole(job.trains.numpy()[:, ::2], GROUPS[kept])
+        own = np.isin(held, kept)
+        assert_groups_whole(job.trains.numpy()[:, ::2][:, own], GROUPS[kept])
+
+
+def test_teams_of_cv_plus_share_the_features_and_train_on_what_those_of_a_table_do():
+    X, (table_X, y) = features(), table()
+    for groups in (None, GROUPS):
+        ready = prepared(X, y, groups, scaled=False, calibration="cv+", folds=4)
+        twin = prepared(table_X, y, groups, calibration="cv+", folds=4)
+        assert len(ready.jobs) == 4
+        for job, of_table, ranked, scaler in zip(ready.jobs, twin.jobs, ready.ranked, twin.targets, strict=True):
+            assert job.x.data_ptr() == X.ctypes.data
+            kept = np.setdiff1d(np.arange(60), ranked)
+            for mask, of_rows in zip(masks(job), masks(of_table), strict=True):
+                assert_array_equal(mask[:, kept], of_rows)
+                assert not mask[:, ranked].any()
+            assert_array_equal(job.y[kept], of_table.y)  # in the units of its own rows
+            assert_allclose(job.y[ranked].double(), scaler.transform(y[ranked]), rtol=1e-6)
+        assert_array_equal(np.sort(np.concatenate(ready.ranked)), np.arange(60))
 
 
 def test_targets_are_scaled_over_pictures_and_mirror_images():

@@ -108,6 +108,8 @@ def features_of(
     """
     if dtype not in ("float16", "float32"):
         raise ValueError(f"dtype must be 'float16' or 'float32', got {dtype!r}")
+    if cache is not None:
+        _check_folder(Path(cache))
     pictures = pictures_of(images)
     torch_device = device_from(device)
 
@@ -204,12 +206,23 @@ def _check_finite(kept: Tensor, features: Tensor, n_before: int) -> None:
         first = n_before + int(bad.nonzero()[0, 0])
         if torch.isfinite(features).all():
             raise ValueError(
-                f"the features of picture {first} go beyond 65,504, the largest float16; use dtype='float32'"
+                f"the features of picture {first} go beyond 65,504, the largest float16, where those of trained layers "
+                "are of order one; look at the trunk's weights, or let the trunk divide what it gives (estimators keep "
+                "float16; called by itself, features_of takes dtype='float32')"
             )
         raise ValueError(f"the features of picture {first} are NaN or infinite; look at the trunk's weights")
 
 
 # Files
+
+
+def _check_folder(folder: Path) -> None:
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(
+            f"cache must be a folder, existing or new, got {folder}, where {there} is a file; give another path, or "
+            "None for a temporary file"
+        )
 
 
 def _from_cache(folder: Path, key: str, write: Callable[[IO[bytes], str], None]) -> NDArray[Any]:

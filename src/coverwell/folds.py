@@ -30,7 +30,8 @@ class Job:
     Attributes
     ----------
     x : tensor (row, ...)
-        Features of pictures stay in the precision they are kept in; batches of them are brought to that of y.
+        Features of pictures stay in the precision they are kept in; batches of them are brought to that of y. Jobs may
+        share one x: rows that nobody trains on or speaks about are no part of a job.
     y : tensor (row, target)
     trains : bool tensor (member, row)
         Which members train on a row.
@@ -96,8 +97,11 @@ class Problem:
 
     def rows_of(self, table: Tensor, rows: Tensor) -> Tensor:
         """One batch per member: table (job, row, ...) at rows (member, batch) -> (member, batch, ...)."""
-        places = (rows + self._first_rows).flatten()
-        return table.flatten(0, 1).index_select(0, places).reshape(*rows.shape, *table.shape[2:])
+        if table.stride(0) == 0:  # all jobs look at the same rows; below one another they would be copied
+            batches = table[0].index_select(0, rows.flatten())
+        else:
+            batches = table.flatten(0, 1).index_select(0, (rows + self._first_rows).flatten())
+        return batches.reshape(*rows.shape, *table.shape[2:])
 
     @cached_property
     def _first_rows(self) -> Tensor:
@@ -106,10 +110,12 @@ class Problem:
 
 
 def stack_jobs(jobs: Sequence[Job], device: torch.device) -> Problem:
-    """The jobs side by side on a device, padded to the longest."""
+    """The jobs side by side on a device, padded to the longest; what they share is not copied."""
 
     def stacked(name: str, row_axis: int | None) -> Tensor:
-        parts = [getattr(job, name) for job in jobs]
+        parts: list[Tensor] = [getattr(job, name) for job in jobs]
+        if len(parts) > 1 and all(_same_memory(part, parts[0]) for part in parts):
+            return parts[0].to(device).expand(len(parts), *parts[0].shape)
         if row_axis is not None:
             longest = max(part.shape[row_axis] for part in parts)
             parts = [_padded(part, longest, row_axis) for part in parts]
@@ -126,6 +132,10 @@ def as_tensor(rows: NDArray[Any]) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         return torch.from_numpy(rows)
+
+
+def _same_memory(one: Tensor, other: Tensor) -> bool:
+    return (one.data_ptr(), one.shape, one.stride()) == (other.data_ptr(), other.shape, other.stride())
 
 
 def _padded(part: Tensor, length: int, axis: int) -> Tensor:

@@ -21,6 +21,9 @@ Array = NDArray[np.float64]
 
 # How far a box may lie outside its picture, in sides of the picture, before it is taken for one in pixels.
 MARGIN = 0.5
+# A few boxes of any collection run past the edge. Where more than this share does so, each by more than this part of
+# the side, the numbers are no widths and heights.
+SHARE_PAST_EDGE, PAST_EDGE = 0.1, 0.1
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,11 @@ class Mirroring:
                 f"mirror='boxes' needs four targets (x, y, width, height), got {y.shape[1]}; give mirror='same' where "
                 "a mirror image has the same targets, or None"
             )
-        left, right = y[:, 0].min(), (y[:, 0] + y[:, 2]).max()
-        if left < -MARGIN or right > 1 + MARGIN:
-            raise ValueError(
-                "mirror='boxes' needs boxes in fractions of the pictures' sides, got boxes from x = "
-                f"{left:.6g} to x + width = {right:.6g}; divide pixels by the width or height of their picture"
-            )
+        _check_fractions(y.min(), y.max())
+        _check_areas(y)
+        ends = y[:, :2] + y[:, 2:]
+        _check_ends(ends)
+        _check_fractions(y.min(), ends.max())  # not one may end so far outside
 
     def flat(self, X: NDArray[Any]) -> NDArray[Any]:
         """Inputs (picture, view, ...) as rows, without a copy where the numbers lie in order."""
@@ -95,7 +97,9 @@ class Mirroring:
         """One estimate per picture, in the user's units, from means of all rows and reaches of the pictures themselves.
 
         The mean is the average of what is said about the picture and about its mirror image, mirrored back. The reach
-        is that of the picture itself: a mirrored x depends on x and width, and how far their sum reaches is not known.
+        is that of the picture itself. For x there is no other: a mirrored x depends on x and width, and how far their
+        sum reaches is not known. Other reaches (of y, width and height, and all under "same") could be averaged too;
+        they are not, so that one rule holds for all targets and no interval network has to look at mirror images.
 
         Shape: mean `(..., row, target)`, reach `(..., picture, target, side, level)`.
         """
@@ -111,6 +115,38 @@ class Mirroring:
             return said
         both = self.together(scaler.inverse(said.mean), self.own(said.reach, 1))
         return Estimate(scaler.transform(both.mean), both.reach)
+
+
+def _check_fractions(lowest: float, highest: float) -> None:
+    if lowest < -MARGIN or highest > 1 + MARGIN:
+        raise ValueError(
+            f"mirror='boxes' needs boxes in fractions of the pictures' sides, got boxes from {lowest:.6g} to "
+            f"{highest:.6g}; divide pixels by the width or height of their picture"
+        )
+
+
+def _check_areas(boxes: Array) -> None:
+    without = np.flatnonzero((boxes[:, 2:] <= 0).any(axis=1))
+    if len(without):
+        width, height = boxes[without[0], 2:]
+        raise ValueError(
+            f"mirror='boxes' needs boxes wider and higher than 0, got {len(without)} of {len(boxes)} that are not, "
+            f"first picture {without[0]} with width {width:.6g} and height {height:.6g}; mend them or leave them out, "
+            "or give mirror=None where the targets are no boxes"
+        )
+
+
+def _check_ends(ends: Array) -> None:
+    """Raise if many boxes end outside of their picture, as corners do where they are taken for widths and heights."""
+    past = np.flatnonzero((ends > 1 + PAST_EDGE).any(axis=1))
+    if len(past) > SHARE_PAST_EDGE * len(ends):
+        x_end, y_end = ends[past[0]]
+        raise ValueError(
+            f"mirror='boxes' needs boxes (x, y, width, height) inside their pictures, got {len(past)} of {len(ends)} "
+            f"far past the right or lower edge, first picture {past[0]} with x + width = {x_end:.6g} and y + height = "
+            f"{y_end:.6g}; if these are corners (x1, y1, x2, y2), give x2 - x1 as the width and y2 - y1 as the height, "
+            "and if (x, y) is the centre, take off half the width and height"
+        )
 
 
 NOT_MIRRORED = Mirroring()

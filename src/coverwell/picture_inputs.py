@@ -12,7 +12,7 @@ from coverwell.networks.resnet import IMAGENET, ResNet18
 from coverwell.networks.team import PictureNetwork
 from coverwell.pictures import Pictures, pictures_of
 
-__all__ = ["check_no_pictures", "checked_pictures", "picture_recipe", "with_file"]
+__all__ = ["check_no_pictures", "checked_pictures", "picture_recipe", "with_file", "without_cache"]
 
 
 def picture_recipe(network: Any) -> PictureNetwork | None:
@@ -26,6 +26,13 @@ def with_file(network: Any) -> Any:
         return replace(network, weights=imagenet_weights()) if network.weights == IMAGENET else network
     inner = getattr(network, "resnet", None)  # a random network is made of one
     return network if inner is None else replace(network, resnet=with_file(inner))
+
+
+def without_cache(network: Any) -> Any:
+    """A network that keeps no features: what a model has that may be opened elsewhere."""
+    if isinstance(network, ResNet18):
+        return replace(network, cache=None)
+    return network
 
 
 def checked_pictures(X: Any) -> Pictures:

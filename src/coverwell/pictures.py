@@ -17,6 +17,7 @@ import hashlib
 import io
 import os
 import threading
+import warnings
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,7 +35,16 @@ from torch.nn.functional import interpolate
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["PictureError", "Pictures", "naming", "opened", "pictures_of", "pillow", "rgb_pixels"]
+__all__ = [
+    "LargePictureWarning",
+    "PictureError",
+    "Pictures",
+    "naming",
+    "opened",
+    "pictures_of",
+    "pillow",
+    "rgb_pixels",
+]
 
 CHANNELS = (1, 3, 4)  # grey, RGB, RGB and alpha
 # Batches that are read ahead of the one that is being worked on.
@@ -48,6 +58,10 @@ ROUNDING = 1e-6
 
 class PictureError(ValueError):
     """A picture is missing, broken, empty or not a picture; the message names its path or its position."""
+
+
+class LargePictureWarning(UserWarning):
+    """A file has more pixels than Pillow takes for safe, up to twice as many; the message names its path."""
 
 
 @contextmanager
@@ -210,15 +224,23 @@ def _is_sequence(images: Any) -> bool:
 def _stack(array: NDArray[Any] | Tensor) -> _Stack:
     if array.ndim != 4 or array.shape[1] not in CHANNELS:
         shape = tuple(array.shape)
-        if array.ndim == 4 and array.shape[-1] in CHANNELS:
-            hint = "; move the channels with .transpose(0, 3, 1, 2) (numpy) or .permute(0, 3, 1, 2) (torch)"
-        else:
-            hint = "; grey pictures (picture, height, width) become [:, None]" if array.ndim == 3 else ""
         raise ValueError(
             f"an array of pictures must have the shape (picture, channel, height, width) with 1, 3 or 4 channels, got "
-            f"{shape}{hint}"
+            f"{shape}{_way_to_stack(shape)}"
         )
     return _Stack(array)
+
+
+def _way_to_stack(shape: tuple[int, ...]) -> str:
+    """What to do with an array of this shape."""
+    colours = CHANNELS[1:]
+    if len(shape) == 4 and shape[-1] in CHANNELS:
+        return "; move the channels with .transpose(0, 3, 1, 2) (numpy) or .permute(0, 3, 1, 2) (torch)"
+    if len(shape) == 3 and shape[0] in colours:
+        return "; a single picture (channel, height, width) becomes [None]"
+    if len(shape) == 3 and shape[-1] in colours:
+        return "; a single picture (height, width, channel) becomes .transpose(2, 0, 1)[None] (torch: .permute)"
+    return "; grey pictures (picture, height, width) become [:, None]" if len(shape) == 3 else ""
 
 
 def _column(frame: Any) -> list[Any]:
@@ -254,7 +276,7 @@ def _name(item: Any, position: int) -> str:
 
 def _pixels(item: Any, size: int) -> Tensor:
     if isinstance(item, str | os.PathLike):
-        with opened(item) as image:
+        with opened(item, os.fspath(item)) as image:
             image.draft(None, (SPARE * size, SPARE * size))  # JPEG decodes at 1/2, 1/4 or 1/8; others take no notice
             return _image_pixels(image, least_side=SPARE * size)
     if _is_pil(item):
@@ -275,14 +297,30 @@ def pillow() -> Any:
 
 
 @contextmanager
-def opened(source: str | os.PathLike[str] | io.BytesIO) -> Iterator[Image]:
-    """The picture in a file, opened by Pillow and not yet decoded."""
+def opened(source: str | os.PathLike[str] | io.BytesIO, name: str) -> Iterator[Image]:
+    """The picture in a file, opened by Pillow and not yet decoded; `name` is what a warning calls it."""
     images = pillow()
     try:
         with images.open(source) as image:
+            _warn_if_large(image, images.MAX_IMAGE_PIXELS, name)
             yield image
     except (images.DecompressionBombError, images.DecompressionBombWarning) as error:
-        raise PictureError(f"it is larger than Pillow reads ({error}); shrink it first") from error
+        raise PictureError(
+            f"it is larger than Pillow takes for safe ({error}); shrink it first, or if you trust it, set "
+            "PIL.Image.MAX_IMAGE_PIXELS higher"
+        ) from error
+
+
+def _warn_if_large(image: Image, limit: int | None, name: str) -> None:
+    # Pillow warns too, but names no file. Its warning stays: filters of warnings are not to be changed in a thread.
+    n_pixels = image.width * image.height
+    if limit is not None and n_pixels > limit:
+        warnings.warn(
+            f"{name} has {n_pixels:,} pixels, more than the {limit:,} that Pillow takes for safe; it is read all the "
+            "same. If you trust it, set PIL.Image.MAX_IMAGE_PIXELS higher",
+            LargePictureWarning,
+            stacklevel=2,
+        )
 
 
 def rgb_pixels(image: Image) -> NDArray[np.uint8]:

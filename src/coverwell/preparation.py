@@ -18,7 +18,7 @@ from coverwell.metrics import coverage_rank
 from coverwell.mirroring import NOT_MIRRORED, Mirroring
 from coverwell.scaling import ConstantDataWarning, Inputs, InputScaler, TargetScaler, UnscaledInputs, varies
 
-__all__ = ["Plan", "Prepared", "levels_from", "prepare", "target_names_of"]
+__all__ = ["Plan", "Prepared", "check_plan", "levels_from", "prepare", "target_names_of"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -92,7 +92,7 @@ def prepare(
             "calibration and folds, or fit with warm_start=False"
         )
     parts = [
-        _job(_rows_of(X, rows, plan), y[rows], None if groups is None else groups[rows], plan, scalers, random_state)
+        _job(X, y, rows, None if groups is None else groups[rows], plan, scalers, random_state)
         for rows, scalers in zip(rows_of_jobs, before, strict=True)
     ]
     jobs, inputs, targets = zip(*parts, strict=True)
@@ -108,9 +108,14 @@ def prepare(
     )
 
 
-def _rows_of(X: NDArray[Any], rows: Rows, plan: Plan) -> NDArray[Any]:
-    """Some rows, in ascending order; all of them are not copied where they are features, which lie on disk."""
-    return X if len(rows) == len(X) and not plan.scaled else X[rows]
+def check_plan(n_rows: int, groups: NDArray[Any] | None, plan: Plan) -> None:
+    """Raise what `prepare` would raise about folds and numbers of rows, before inputs that take long to compute."""
+    _check_folds(plan)
+    if plan.folds is not None and not isinstance(plan.folds, Integral):
+        return  # splits of the user's own may be good for one pass only
+    rows, random_state = np.empty((n_rows, 0)), np.random.RandomState(0)
+    for own in _rows_of_jobs(rows, groups, plan, random_state):
+        _who_trains_and_speaks(rows[own], None if groups is None else groups[own], plan, random_state)
 
 
 def _rows_of_jobs(
@@ -139,26 +144,43 @@ def _rows_of_jobs(
 def _job(
     X: NDArray[Any],
     y: Array,
+    rows: Rows,
     groups: NDArray[Any] | None,
     plan: Plan,
     scalers: tuple[Inputs, TargetScaler] | None,
     random_state: np.random.RandomState,
 ) -> tuple[Job, Inputs, TargetScaler]:
-    trains, speaks = _who_trains_and_speaks(X, groups, plan, random_state)
-    mirroring = plan.mirroring
-    rows, row_targets = mirroring.flat(X), mirroring.rows(y)
-    inputs, targets = _inputs_of(rows, plan), TargetScaler.of(row_targets, unit_range=plan.unit_range)
+    """The job of these rows, which are in ascending order; `groups` are theirs."""
+    mirroring, own_y = plan.mirroring, y[rows]
+    if plan.calibration == "cv+" and not plan.scaled:
+        # Features may be too many for a copy in each job. All jobs look at all of them, and nobody trains on, or speaks
+        # about, those that are not the job's own. Splitters, which are to count rows, get their numbers.
+        own = _who_trains_and_speaks(rows, groups, plan, random_state)
+        trains, speaks = (_among_all(mask, rows, len(X)) for mask in own)
+    else:
+        all_on_disk = len(rows) == len(X) and not plan.scaled
+        X, y = X if all_on_disk else X[rows], own_y
+        trains, speaks = _who_trains_and_speaks(X, groups, plan, random_state)
+    flat = mirroring.flat(X)
+    inputs, targets = _inputs_of(flat, plan), TargetScaler.of(mirroring.rows(own_y), unit_range=plan.unit_range)
     if scalers is not None:  # networks that go on training keep their units, over the range of all that was seen
         inputs, targets = _around(scalers[0], inputs), scalers[1]
-    x = as_tensor(inputs.transform(rows))
+    x = as_tensor(inputs.transform(flat))
     job = Job(
         x=x.float() if plan.scaled else x,
-        y=torch.from_numpy(targets.transform(row_targets)).float(),
+        y=torch.from_numpy(targets.transform(mirroring.rows(y))).float(),
         trains=torch.from_numpy(mirroring.repeated(trains, axis=1)),
         speaks=torch.from_numpy(mirroring.repeated(speaks, axis=1)),
         coverage=torch.tensor(plan.levels),
     )
     return job, inputs, targets
+
+
+def _among_all(mask: NDArray[np.bool_], rows: Rows, n_rows: int) -> NDArray[np.bool_]:
+    """A mask (member, own row) as one over all rows."""
+    among_all = np.zeros((len(mask), n_rows), dtype=bool)
+    among_all[:, rows] = mask
+    return among_all
 
 
 def _inputs_of(rows: NDArray[Any], plan: Plan) -> Inputs:

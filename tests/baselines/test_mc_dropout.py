@@ -313,14 +313,14 @@ def test_a_network_that_silences_nobody_is_refused():
 
 
 def test_another_network_is_refused_with_those_that_can_be_silenced():
-    with pytest.raises(ValueError, match=r"must be a ResNet18\(...\), an MLP\(...\) or an LSTM\(...\), .* got 7"):
+    with pytest.raises(ValueError, match=r"must be one of MLP\(...\), LSTM\(...\), ResNet18\(...\), .* got 7"):
         fitted(network=7)
 
 
 @pytest.mark.parametrize("kind", [ConcreteDropoutRegressor, BayesByBackpropRegressor])
 def test_other_random_networks_refuse_a_resnet_and_say_what_they_take(kind):
     model = kind(0.8, network=ResNet18(weights=None))
-    with pytest.raises(ValueError, match=r"must be an MLP\(...\) or an LSTM\(...\), .* got ResNet18\("):
+    with pytest.raises(ValueError, match=r"must be one of MLP\(...\), LSTM\(...\), whose .* got ResNet18\("):
         model.fit(np.zeros((20, 3, 32, 32)), np.zeros(20))
 
 

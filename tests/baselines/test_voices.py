@@ -14,6 +14,7 @@ from coverwell.baselines.mc_dropout import DropoutMLP
 from coverwell.baselines.voices import Voices, VoiceTraining, voices_of
 from coverwell.ensemble import learner_of
 from coverwell.folds import Job, stack_jobs
+from coverwell.mirroring import Mirroring
 from coverwell.scaling import InputScaler, TargetScaler
 
 CPU = torch.device("cpu")
@@ -260,3 +261,14 @@ def test_a_plain_team_speaks_for_itself_whatever_the_number_of_samples():
     speaker = voices_of_recipe(PLAIN, n_samples=50)
     assert voices_of(speaker.team, 50, torch.Generator()) is speaker.team
     assert list(speaker._speaking()) == [speaker.team]
+
+
+def test_of_a_picture_and_its_mirror_image_the_means_are_averaged_and_the_reach_is_the_pictures_own():
+    """Each view alone, as a row of its own, says what the parts are."""
+    speaker = voices_of_recipe(PLAIN)
+    views = np.stack([X[:10], X[10:20]], axis=1)  # (picture, view, feature)
+    own, of_mirror_images = (speaker.estimate(views[:, view], CPU) for view in (0, 1))
+    assert (np.abs(own.reach - of_mirror_images.reach) > 1e-3).any(axis=(1, 2, 3)).all()
+    together = replace(speaker, mirroring=Mirroring("same")).estimate(views, CPU)
+    assert_allclose(together.mean, (own.mean + of_mirror_images.mean) / 2)
+    assert_allclose(together.reach, own.reach)

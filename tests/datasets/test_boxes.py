@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +47,30 @@ def test_what_is_no_box_is_refused(box: list[float], clip: str | None) -> None:
 def test_a_box_outside_its_image_as_a_whole_cannot_be_cut() -> None:
     with pytest.raises(ValueError, match="at least reach into their images; not so for 1 of 1"):
         clip_boxes(np.array([[20.0, 0.0, 5.0, 5.0]]), np.array([[20, 20]]))
+
+
+def test_a_box_outside_its_image_as_a_whole_is_refused_too_and_kept_only_where_all_are_kept() -> None:
+    boxes, sizes = np.array([[20.0, 0.0, 5.0, 5.0]]), np.array([[20, 20]])
+    with pytest.raises(ValueError, match="must lie inside their images; not so for 1 of 1"):
+        clip_boxes(boxes, sizes, clip="refuse")
+    assert clip_boxes(boxes, sizes, clip=None).tolist() == boxes.tolist()
+
+
+def test_lists_and_data_frames_are_taken() -> None:
+    boxes, sizes = [[15, 5, 10, 10], [1, 1, 2, 2]], [[20, 12]] * 2
+    for kind in (list, pd.DataFrame):
+        with pytest.warns(BoxOutsideImageWarning, match=r"for 1 of 2, first image bird: left 15, .* in 20 x 12 pixels"):
+            cut = clip_boxes(kind(boxes), kind(sizes), image_ids=["bird", "nest"])
+        assert cut.tolist() == [[15, 5, 5, 7], [1, 1, 2, 2]]
+        assert cut.dtype == np.float64
+
+
+@pytest.mark.parametrize("boxes", [[["left", 0, 1, 1]], [[0, 0, 1], [0, 0, 1, 1]], [[None, 0, 1, {}]]], ids=str)
+def test_boxes_that_are_no_numbers_are_refused(boxes: list[Any]) -> None:
+    with pytest.raises(ValueError, match="boxes must be an array of numbers, one row for each image"):
+        clip_boxes(boxes, [[9, 9]] * len(boxes))
+    with pytest.raises(ValueError, match="sizes must be an array of numbers"):
+        clip_boxes([[0, 0, 1, 1]], [["wide", 9]])
 
 
 @pytest.mark.parametrize(("boxes", "sizes"), [((3, 5), (3, 2)), ((3, 4), (2, 2)), ((4,), (1, 2)), ((3, 4), (3, 3))])

@@ -92,7 +92,8 @@ def test_a_decompression_bomb_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     files = picture_file(tmp_path, Image.new("RGB", (side, side)), "bomb.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(
-        ImageFileError, match=rf"bomb.png cannot be read: it is larger than Pillow reads \(Image size \({side * side} "
+        ImageFileError,
+        match=rf"bomb.png cannot be read: it is larger than Pillow takes for safe \(Image size \({side * side} ",
     ):
         files[0]
 

@@ -72,11 +72,40 @@ def test_several_seeds_have_a_standard_error(written):
     assert row[3] == "17.7 (1.5)"  # 1.2 x 16 and 1.01 x 16
 
 
-def test_the_verdicts_come_from_the_lines(written):
-    part = written["table3.md"].split("## Against the targets")[1].split("\n## ")[0]
-    assert "**Sigma Fit**" in part
-    assert "**IQR Fit**" in part
-    assert "IoU at least 0.83" in part
+def test_the_verdicts_come_from_the_lines(box_line, tmp_path):
+    """Widths are 0.8, 0.8, 0.88 and 0.8 of a constant one, times the size; worked out by hand."""
+    lines = [
+        box_line("sigma-fit", size=1.05),
+        {**box_line("iqr-fit", iou=0.8299, joint=0.93), "reached": [0.95, 0.94, 0.9601, 0.96]},
+        box_line("hnn", iou=0.1),  # nothing is asked of others
+    ]
+    table3.write(lines, tmp_path)
+    text = (tmp_path / "table3.md").read_text(encoding="utf-8")
+    part = text.split("## Against the targets\n")[1].split("\n## ")[0]
+    sigma, iqr = part.split("**IQR Fit**")
+    assert "**Sigma Fit**" in sigma
+    assert table(f"## x\n{sigma}", "x") == [
+        ["IoU at least 0.83", "", "", "", "", "0.8400", "reached"],
+        ["CE at most 0.01", "0.0050", "0.0050", "0.0050", "0.0050", "", "reached"],
+        [
+            "AW at most 0.9 of a constant width, in % of the side",
+            "0.8400",
+            "0.8400",
+            "0.9240 missed",
+            "0.8400",
+            "",
+            "missed",
+        ],
+        ["AW at most 0.9 of a constant width, in pixels", "0.8400", "0.8400", "0.9240 missed", "0.8400", "", "missed"],
+        ["joint coverage within 0.01 of asked", "", "", "", "", "0.0060", "reached"],
+    ]
+    assert table(f"## x\n{iqr}", "x") == [
+        ["IoU at least 0.83", "", "", "", "", "0.8299 missed", "missed"],
+        ["CE at most 0.01", "0.0000", "0.0100", "0.0101 missed", "0.0100", "", "missed"],
+        ["AW at most 0.9 of a constant width, in % of the side", "0.8000", "0.8000", "0.8800", "0.8000", "", "reached"],
+        ["AW at most 0.9 of a constant width, in pixels", "0.8000", "0.8000", "0.8800", "0.8000", "", "reached"],
+        ["joint coverage within 0.01 of asked", "", "", "", "", "0.0200 missed", "missed"],
+    ]
 
 
 def test_the_head_says_what_was_run_where_and_from_which_weights(written):

@@ -20,11 +20,12 @@ from coverwell.held_out import Stretch
 from coverwell.intervals import PredictionInterval
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
+from coverwell.networks.resnet import ResNet18
 from coverwell.networks.team import Network, Team, network_from
 from coverwell.preparation import Plan, Prepared
 from coverwell.training import device_from
 
-__all__ = ["BaselineRegressor", "MixtureRegressor", "SampledRegressor", "mlp_or_lstm"]
+__all__ = ["BaselineRegressor", "MixtureRegressor", "SampledRegressor"]
 
 Array = NDArray[np.float64]
 
@@ -71,7 +72,9 @@ class BaselineRegressor(IntervalRegressor):
         One record per ten epochs, measured on the held-out rows.
     factor_ : ndarray (target, level)
         By how much the intervals are stretched.
-    n_features_in_, feature_names_in_, target_names_ : what was fitted.
+    columns_ : Columns
+        How columns of a data frame become numbers, if it had more than numbers without gaps.
+    n_features_in_, feature_names_in_, target_names_ : what was fitted; of pictures, the targets alone.
     """
 
     LAW: ClassVar[Law]
@@ -213,20 +216,19 @@ class MixtureRegressor(BaselineRegressor):
 class SampledRegressor(MixtureRegressor):
     """A baseline whose network is itself random, and is sampled for a prediction."""
 
+    KINDS: ClassVar[tuple[type[MLP | LSTM | ResNet18], ...]] = (MLP, LSTM)  # of networks that it makes random
+
     n_samples: int = 50
 
     def _check_choices(self) -> None:
         super()._check_choices()
         check_count("n_samples", self.n_samples)
-        mlp_or_lstm(self.network, self.NETWORK)
+        self._chosen()
 
-
-def mlp_or_lstm(choice: Any, default: MLP) -> MLP | LSTM:
-    """The network that is asked for; one of another kind has no layers that could be made random."""
-    if choice is None:
-        return default
-    if not isinstance(choice, MLP | LSTM):
-        raise ValueError(
-            f"network must be an MLP(...) or an LSTM(...), whose layers are made random here, got {choice!r}"
-        )
-    return choice
+    def _chosen(self) -> MLP | LSTM | ResNet18:
+        """The network that is asked for; one of another kind has no layers that could be made random."""
+        network: Any = self.NETWORK if self.network is None else self.network
+        if not isinstance(network, self.KINDS):
+            known = ", ".join(f"{kind.__name__}(...)" for kind in self.KINDS)
+            raise ValueError(f"network must be one of {known}, whose layers are made random here, got {network!r}")
+        return network

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coverwell.baselines.baseline import SampledRegressor, mlp_or_lstm
+from coverwell.baselines.baseline import SampledRegressor
 from coverwell.baselines.random_lstm import Draws, RandomLSTMTeam, inputs_of
 from coverwell.baselines.random_team import fixed_team, repeated
 from coverwell.estimator import check_number
@@ -208,7 +208,8 @@ random_state, verbose
         check_number("kl_weight", self.kl_weight, least=0.0)
 
     def _network(self) -> BayesMLP | BayesLSTM:
-        network = mlp_or_lstm(self.network, self.NETWORK)
+        network = self._chosen()
         if isinstance(network, LSTM):
             return BayesLSTM(network, self.prior_scale, self.kl_weight)
+        assert isinstance(network, MLP)  # of the kinds that pass
         return BayesMLP(network, self.prior_scale, self.kl_weight)

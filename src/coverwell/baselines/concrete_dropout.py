@@ -12,7 +12,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.baselines.baseline import SampledRegressor, mlp_or_lstm
+from coverwell.baselines.baseline import SampledRegressor
 from coverwell.baselines.random_lstm import Draws, SilencedLSTMTeam, silenced_places
 from coverwell.baselines.random_team import fixed_team, repeated, speaking
 from coverwell.estimator import check_number
@@ -196,11 +196,12 @@ random_state, verbose
     def _check_choices(self) -> None:
         super()._check_choices()
         check_number("length_scale", self.length_scale, least=0.0)
-        if not mlp_or_lstm(self.network, self.NETWORK).dropout > 0:
+        if not self._chosen().dropout > 0:
             raise ValueError(f"network must have a dropout above 0 for its rates to start at, got {self.network!r}")
 
     def _network(self) -> ConcreteMLP | ConcreteLSTM:
-        network = mlp_or_lstm(self.network, self.NETWORK)
+        network = self._chosen()
         if isinstance(network, LSTM):
             return ConcreteLSTM(network, self.length_scale)
+        assert isinstance(network, MLP)  # of the kinds that pass
         return ConcreteMLP(network, self.length_scale)

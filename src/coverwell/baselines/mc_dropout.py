@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from coverwell.baselines.baseline import MixtureRegressor, SampledRegressor
+from coverwell.baselines.baseline import SampledRegressor
 from coverwell.baselines.random_lstm import Draws, SilencedLSTMTeam, silenced_places, squares
 from coverwell.baselines.random_resnet import SampledTails, heads_of, tails_of
 from coverwell.baselines.random_team import fixed_team, repeated, speaking
-from coverwell.estimator import check_count, check_number
+from coverwell.estimator import check_number
 from coverwell.losses import PerMember
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP, MLPTeam
@@ -186,29 +186,18 @@ random_state, verbose
     """
 
     NETWORK: ClassVar[MLP] = MLP(hidden=1024, layers=3, dropout=0.5)
+    KINDS: ClassVar[tuple[type[MLP | LSTM | ResNet18], ...]] = (MLP, LSTM, ResNet18)
 
     length_scale: float = 0.01
 
     def _check_choices(self) -> None:
-        MixtureRegressor._check_choices(self)  # SampledRegressor's would refuse a ResNet18
-        check_count("n_samples", self.n_samples)
+        super()._check_choices()
         check_number("length_scale", self.length_scale, least=0.0)
-        if not self._silenced().dropout > 0:
+        if not self._chosen().dropout > 0:
             raise ValueError(f"network must have a dropout above 0 to be sampled by, got {self.network!r}")
 
-    def _silenced(self) -> MLP | LSTM | ResNet18:
-        """The network that is asked for."""
-        if self.network is None:
-            return self.NETWORK
-        if not isinstance(self.network, MLP | LSTM | ResNet18):
-            raise ValueError(
-                "network must be a ResNet18(...), an MLP(...) or an LSTM(...), whose layers are made random here, got "
-                f"{self.network!r}"
-            )
-        return self.network
-
     def _network(self) -> DropoutMLP | DropoutLSTM | DropoutResNet18:
-        network = self._silenced()
+        network = self._chosen()
         if isinstance(network, LSTM):
             return DropoutLSTM(network, self.length_scale)
         if isinstance(network, ResNet18):

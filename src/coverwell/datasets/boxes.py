@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,8 +19,28 @@ class BoxOutsideImageWarning(UserWarning):
     """Boxes ran past the edge of their images and were cut there."""
 
 
+class InOriginalPixels:
+    """What has boxes, and the sizes of their images, in pixels of the originals."""
+
+    boxes: Boxes
+    sizes: NDArray[np.int64]
+
+    @property
+    def sides(self) -> Boxes:
+        """Side of the original that each number of a box refers to: width, height, width, height."""
+        return np.tile(self.sizes.astype(np.float64), 2)
+
+    @property
+    def fractions(self) -> Boxes:
+        """The boxes in fractions of the sides: left and width of the image's width, top and height of its height.
+
+        They are the same for the original, a reduced copy, and a square to which either is squeezed.
+        """
+        return self.boxes / self.sides
+
+
 @dataclass(frozen=True, eq=False)
-class BoxedImages:
+class BoxedImages(InOriginalPixels):
     """Images with one box each.
 
     Parameters
@@ -60,14 +81,6 @@ class BoxedImages:
     def __len__(self) -> int:
         return len(self.images)
 
-    @property
-    def fractions(self) -> Boxes:
-        """The boxes in fractions of the sides: left and width of the image's width, top and height of its height.
-
-        They are the same for the original, a reduced copy, and a square to which either is squeezed.
-        """
-        return self.boxes / self._sides
-
     def to_pixels(self, fractions: ArrayLike) -> Boxes:
         """Fractions of the sides as pixels of the original images, the way back from `fractions`.
 
@@ -92,13 +105,8 @@ class BoxedImages:
                 f"fractions must have one row of 4 for each of the {len(self)} images, got the shape {values.shape}; "
                 "take() gives the images that belong to fewer rows"
             )
-        pixels: Boxes = values * self._sides
+        pixels: Boxes = values * self.sides
         return pixels
-
-    @property
-    def _sides(self) -> Boxes:
-        """Side of the original that each number of a box refers to: width, height, width, height."""
-        return np.tile(self.sizes.astype(np.float64), 2)
 
     def take(self, rows: Rows) -> BoxedImages:
         """The images at these positions, or where a mask is true: ``cub.take(cub.train)``."""
@@ -107,19 +115,20 @@ class BoxedImages:
 
 
 def clip_boxes(
-    boxes: Boxes, sizes: NDArray[np.int64], *, clip: str | None = "warn", image_ids: NDArray[np.int64] | None = None
+    boxes: ArrayLike, sizes: ArrayLike, *, clip: str | None = "warn", image_ids: ArrayLike | None = None
 ) -> Boxes:
     """The boxes, cut at the edges of their images.
 
     Parameters
     ----------
-    boxes : ndarray of shape (n_images, 4)
+    boxes : array-like of shape (n_images, 4)
         Left, top, width and height.
-    sizes : ndarray of shape (n_images, 2)
+    sizes : array-like of shape (n_images, 2)
         Width and height of the images.
     clip : {"warn", "refuse"} or None
-        What happens to boxes past an edge: cut with a `BoxOutsideImageWarning`, refused with a ValueError, or kept.
-    image_ids : ndarray of shape (n_images,), optional
+        What happens to boxes past an edge: cut with a `BoxOutsideImageWarning`, refused with a ValueError, or kept,
+        even those outside their image as a whole.
+    image_ids : array-like of shape (n_images,), optional
         How messages call the images; by default their positions.
 
     Raises
@@ -142,9 +151,10 @@ def clip_boxes(
     """
     if clip not in ("warn", "refuse", None):
         raise ValueError(f"clip must be 'warn', 'refuse' or None, got {clip!r}")
+    boxes, sizes = _numbers("boxes", boxes), _numbers("sizes", sizes)
     if boxes.ndim != 2 or boxes.shape[1] != 4 or sizes.shape != (len(boxes), 2):
         raise ValueError(f"boxes must be (image, 4) and sizes (image, 2), got {boxes.shape} and {sizes.shape}")
-    ids = np.arange(len(boxes)) if image_ids is None else image_ids
+    ids = np.arange(len(boxes)) if image_ids is None else np.asarray(image_ids)
     no_box: Mask = ~np.isfinite(boxes).all(axis=1) | np.any(boxes[:, 2:] <= 0, axis=1)
     if no_box.any():
         raise ValueError(f"boxes must be finite, wider and higher than 0; not so {_told(no_box, boxes, sizes, ids)}")
@@ -163,16 +173,23 @@ def clip_boxes(
     return np.where(past[:, None], cut, boxes)  # the others keep their bits
 
 
-def _cut(boxes: Boxes, sizes: NDArray[np.int64]) -> Boxes:
+def _numbers(name: str, values: ArrayLike) -> Boxes:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers, one row for each image; {error}") from None
+
+
+def _cut(boxes: Boxes, sizes: Boxes) -> Boxes:
     start, end = np.maximum(boxes[:, :2], 0.0), np.minimum(boxes[:, :2] + boxes[:, 2:], sizes)
     return np.concatenate([start, end - start], axis=1)
 
 
-def _told(bad: Mask, boxes: Boxes, sizes: NDArray[np.int64], ids: NDArray[np.int64]) -> str:
+def _told(bad: Mask, boxes: Boxes, sizes: Boxes, ids: NDArray[Any]) -> str:
     """How many boxes are bad, and the first of them."""
     first = int(np.flatnonzero(bad)[0])
     left, top, width, height = (f"{value:g}" for value in boxes[first])
     return (
         f"for {bad.sum()} of {bad.size}, first image {ids[first]}: left {left}, top {top}, width {width}, height "
-        f"{height} in {sizes[first, 0]} x {sizes[first, 1]} pixels"
+        f"{height} in {sizes[first, 0]:g} x {sizes[first, 1]:g} pixels"
     )

@@ -62,7 +62,8 @@ class ImageFiles(torch.utils.data.Dataset[Pixels]):
     Raises
     ------
     ImageFileError
-        On reading: if a picture is missing, broken, larger than Pillow reads, or has more than 8 bits per channel.
+        On reading: if a picture is missing, broken, larger than twice what Pillow takes for safe, or has more than 8
+        bits per channel.
     DatasetChecksumError
         On reading: if a zip file has another sha256.
     """
@@ -127,7 +128,7 @@ class ImageFiles(torch.utils.data.Dataset[Pixels]):
     @contextmanager
     def _opened(self, file: ImageFile) -> Iterator[Image]:
         """The picture, not yet decoded; what goes wrong while it is used names the file."""
-        with naming(str(file), through=(DatasetChecksumError,)), opened(self._source(file)) as image:
+        with naming(str(file), through=(DatasetChecksumError,)), opened(self._source(file), str(file)) as image:
             yield image
 
     def _source(self, file: ImageFile) -> Path | io.BytesIO:

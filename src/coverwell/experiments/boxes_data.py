@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell import datasets
+from coverwell.datasets.boxes import InOriginalPixels
 from coverwell.datasets.images import ARCHIVES
+from coverwell.datasets.store import sha256_of
 from coverwell.experiments.methods import one_of_each
 from coverwell.networks.resnet import ResNet18Trunk
 
@@ -40,7 +41,6 @@ CUB, GENERATED = "cub", "generated pictures"
 TARGETS = ("x", "y", "w", "h")  # left, top, width and height
 SMALL_SHARDS = ("train-0", "test-0")
 HALVES = ("train", "test")
-CHUNK = 1 << 20  # bytes read at a time
 
 # Pictures of our own making: enough for ranks at 0.95, which need 19, of half of those that train.
 N_GENERATED = {"train": 40, "test": 20}
@@ -49,7 +49,7 @@ GENERATED_SIZES = ((400, 300), (300, 400))  # what their sides are said to be, s
 
 
 @dataclass(frozen=True, eq=False)
-class BoxedPictures:
+class BoxedPictures(InOriginalPixels):
     """Pictures of one half of the split.
 
     Attributes
@@ -69,16 +69,6 @@ class BoxedPictures:
 
     def __len__(self) -> int:
         return len(self.boxes)
-
-    @property
-    def sides(self) -> Array:
-        """The side that each number of a box refers to: width, height, width, height."""
-        return np.tile(self.sizes.astype(np.float64), 2)
-
-    @property
-    def fractions(self) -> Array:
-        """The boxes in fractions of the image's sides: what is learned."""
-        return self.boxes / self.sides
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,9 +146,7 @@ def trunk_weights(path: Path | None = None) -> TrunkWeights:
     """A file of weights, checked to be those of a ResNet-18; by default torchvision's, trained on ImageNet."""
     file = datasets.imagenet_weights() if path is None else path
     absent = ResNet18Trunk().load_weights(file)
-    with file.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return TrunkWeights(str(file), f"{file.name} (sha256 {digest[:8]})", "layer4" not in absent)
+    return TrunkWeights(str(file), f"{file.name} (sha256 {sha256_of(file)[:8]})", "layer4" not in absent)
 
 
 # Pictures of our own making ------------------------------------------------------------------------------------------

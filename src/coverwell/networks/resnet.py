@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
+from numbers import Integral, Real
 from os import PathLike, fspath
 from types import MappingProxyType
 from typing import ClassVar
@@ -28,7 +28,7 @@ IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TRUNK_CHANNELS, TAIL_CHANNELS = 256, 512
 TRUNK_PARTS = ("conv1", "bn1", "layer1", "layer2", "layer3")
 # How many names an error gives before it only counts.
-NAMED = 3
+NAMED = 12
 
 
 class BasicBlock(nn.Module):
@@ -151,6 +151,12 @@ class ResNet18Tail(nn.Module):
         self.fc = nn.Linear(TAIL_CHANNELS, n_outputs)
 
     def forward(self, features: Float[Tensor, "batch 256 height width"]) -> Float[Tensor, "batch output"]:
+        if self.training and len(features) == 1 and max(features.shape[2:]) <= 2:  # layer 4 makes 1 x 1 of 2 x 2
+            raise ValueError(
+                "batches of one picture must have features larger than 2 x 2, or batch norms have a single number to "
+                f"learn from; got {features.shape[2]} x {features.shape[3]}: give a batch_size of at least 2, or a "
+                "larger size"
+            )
         pooled = self._wide(self.feature_dropout(features)).mean(
             dim=(2, 3)
         )  # (batch, channel, height, width) -> (batch, channel)
@@ -246,15 +252,18 @@ class ResNet18:
 
     def __post_init__(self) -> None:
         for name in ("dropout", "feature_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}")
+            share = getattr(self, name)
+            if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= float(share) < 1:
+                raise ValueError(f"{name} must lie in [0, 1), got {share!r}")
         if not isinstance(self.size, Integral) or isinstance(self.size, bool) or self.size < 1:
             raise ValueError(f"size must be a whole number of at least 1, got {self.size!r}")
         if self.mirror not in (None, "same", "boxes"):
             raise ValueError(f"mirror must be 'same', 'boxes' or None, got {self.mirror!r}")
-        for name in ("weights", "cache"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, fspath(getattr(self, name)))  # text, which can be saved
+        for name, what in (("weights", "a path, 'imagenet' or None"), ("cache", "the path of a folder, or None")):
+            path = getattr(self, name)
+            if not isinstance(path, str | PathLike | None):
+                raise TypeError(f"{name} must be {what}, got {path!r}")
+            object.__setattr__(self, name, None if path is None else fspath(path))  # text, which can be saved
 
     def trunk(self) -> ResNet18Trunk:
         """The frozen layers, with the weights of the file; random without one."""
