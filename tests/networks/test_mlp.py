@@ -163,6 +163,18 @@ def test_a_row_is_predicted_the_same_in_any_company():
     assert_allclose(team(x[:, some]).detach(), team(x)[:, some].detach(), atol=1e-12)
 
 
+@pytest.mark.parametrize("bins", [0, 4])
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_rows_that_members_share_are_read_at_once_to_the_same_answer(bins, n_jobs):
+    torch.manual_seed(0)
+    team = MLP(hidden=8, layers=3, bins=bins, dropout=0.2).build(n_members=3, input_shape=(5,), n_outputs=2).double()
+    team.adapt(torch.randn(n_jobs, 40, 5, dtype=torch.float64), torch.ones(n_jobs, 40, dtype=torch.bool))
+    x = torch.randn(1, 30, 5, dtype=torch.float64)
+    shared = team.eval()(x.expand(3, -1, -1)).detach()
+    assert_allclose(shared, team(x.repeat(3, 1, 1)).detach(), rtol=1e-12, atol=1e-14)
+    assert (shared[0] != shared[1]).all()
+
+
 def test_the_given_inputs_are_not_changed():
     team = build(MLP(hidden=6, layers=1, bins=0, dropout=0.5)).train()
     x = torch.randn(3, 9, 4, dtype=torch.float64)

@@ -41,8 +41,17 @@ class PiecewiseLinear(nn.Module):
             self.start[members] = edges[:-1].T
             self.slope[members] = slope.T
 
-    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch code"]:
-        code = ((x[..., None] - self.start) * self.slope).clamp_(0, 1)  # (member, batch, feature, bin)
+    @property
+    def is_shared(self) -> bool:
+        """Whether all members have the same edges, as those of one job have."""
+        return all(bool((edges == edges[:1]).all()) for edges in (self.start, self.slope))
+
+    def forward(
+        self, x: Float[Tensor, "member batch feature"], members: slice = slice(None)
+    ) -> Float[Tensor, "member batch code"]:
+        code = ((x[..., None] - self.start[members]) * self.slope[members]).clamp_(
+            0, 1
+        )  # (member, batch, feature, bin)
         return torch.cat([x, code.flatten(start_dim=2)], dim=-1)
 
 

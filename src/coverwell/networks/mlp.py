@@ -32,7 +32,17 @@ class StackedLinear(nn.Module):
     def forward(
         self, x: Float[Tensor, "member batch feature"], gain: float = 1.0
     ) -> Float[Tensor, "member batch output"]:
-        return torch.baddbmm(self.bias, x, self.weight, alpha=gain)
+        if not _same_for_all(x):
+            return torch.baddbmm(self.bias, x, self.weight, alpha=gain)
+        side_by_side = self.weight.transpose(0, 1).flatten(start_dim=1)  # (feature, member and output)
+        wide: Tensor = torch.addmm(self.bias.flatten(), x[0], side_by_side, alpha=gain)  # one product for all members
+        by_member: Tensor = wide.unflatten(1, (len(x), -1)).transpose(0, 1)
+        return by_member
+
+
+def _same_for_all(x: Tensor) -> bool:
+    """Whether all members are given the same memory."""
+    return len(x) > 1 and x.stride(0) == 0
 
 
 class MLPTeam(Team):
@@ -64,8 +74,16 @@ class MLPTeam(Team):
         if self.code:
             self.code.adapt(inputs, valid)
 
+    def for_members(self, x: Float[Tensor, "job row feature"]) -> Float[Tensor, "member row feature"]:
+        # Trained members of one job look at the same memory: their code, and the first layer, are computed at once.
+        if len(x) == 1 and not self.training and x.dtype == self.precision:
+            return x.expand(self.n_members, *x.shape[1:])
+        return super().for_members(x)
+
     def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
-        if self.code:
+        if self.code and _same_for_all(x) and self.code.is_shared:
+            x = self.code(x[:1], slice(1)).expand(len(x), -1, -1)
+        elif self.code:
             x = self.code(x)
         *hidden, last = self.linears
         gain = 1.0
