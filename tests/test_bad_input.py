@@ -71,12 +71,7 @@ BAD_DATA = {
     "a word in X": (spoilt(X, "red"), Y, ValueError, "could not convert string to float: 'red'"),
     "strings in X": (np.full((N, 3), "red"), Y, ValueError, "strings.*[Cc]onvert your data to numeric"),
     "numbers as strings in X": (X.astype(str), Y, ValueError, "strings.*[Cc]onvert your data to numeric"),
-    "a column of words": (
-        pd.DataFrame(X, columns=list("abc")).assign(d="red"),
-        Y,
-        ValueError,
-        "could not convert string to float: 'red'",
-    ),
+    "one word in all rows": (pd.DataFrame({"d": ["red"] * N}), Y, ValueError, "no column tells rows apart"),
     "a word in y": (X, spoilt(Y, "red"), ValueError, "could not convert string to float: 'red'"),
     "strings in y": (X, np.full(N, "red"), ValueError, "y must hold numbers, got <U3; convert it first"),
     "numbers as strings in y": (X, Y.astype(str), ValueError, "y must hold numbers"),

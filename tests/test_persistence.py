@@ -31,6 +31,7 @@ from coverwell.baselines import (
 from coverwell.estimator import IntervalRegressor
 from coverwell.files import read_tensors, write_tensors
 from coverwell.matching import Unmatched
+from coverwell.scaling import ConstantDataWarning
 
 SMALL = MLP(hidden=8, bins=4)
 RNG = np.random.default_rng(0)
@@ -118,6 +119,61 @@ def test_names_and_index_are_kept(path: Path) -> None:
     pd.testing.assert_frame_equal(again.predict_interval(new).to_frame(), model.predict_interval(new).to_frame())
     with pytest.raises(ValueError, match="feature names"):
         again.predict(new.rename(columns={"age": "years"}))
+
+
+MIXED = pd.DataFrame(X[:, :2], columns=["rooms", "age"]).assign(
+    rooms=np.where(np.arange(60) % 5, X[:, 0], np.nan),
+    heating=np.array(["gas", "Öl", None])[np.arange(60) % 3],
+    garden=np.arange(60) % 2 == 0,
+    sold=pd.date_range("2024-01-01", periods=60, freq="7h"),
+    currency="euro",
+)
+
+
+@pytest.fixture(scope="module")
+def mixed() -> MatchedRegressor:
+    """One model fitted on columns of all kinds, to be left as it is."""
+    with pytest.warns(ConstantDataWarning, match="'currency'"):
+        return fitted(x=MIXED)
+
+
+def test_columns_are_read_as_before_they_were_saved(mixed: MatchedRegressor, path: Path) -> None:
+    again = reloaded(mixed, path)
+    assert again.columns_ == mixed.columns_
+    assert_same_predictions(mixed, again, MIXED)
+    coverwell.save(again, path.with_name("again"))
+    assert path.read_bytes() == path.with_name("again").read_bytes()
+
+
+WRONG_COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "not there": lambda learned: learned.pop("columns_"),
+    "nothing": lambda learned: learned.update(columns_=None),
+    "text": lambda learned: learned.update(columns_={"columns": "all"}),
+    "a name": lambda learned: learned.update(columns_="columns"),
+    "a list": lambda learned: learned.update(columns_=[]),
+    "no columns": lambda learned: learned["columns_"]["columns"].update(columns=[]),
+    "a column too few": lambda learned: learned["columns_"]["columns"]["columns"].pop(),
+    "a column twice": lambda learned: learned["columns_"]["columns"]["columns"].append(
+        learned["columns_"]["columns"]["columns"][0]
+    ),
+    "no kind": lambda learned: learned["columns_"]["columns"]["columns"][0].pop("kind"),
+    "an unknown kind": lambda learned: learned["columns_"]["columns"]["columns"][0]["kind"].update(name="os.system"),
+    "a median that is text": lambda learned: learned["columns_"]["columns"]["columns"][0]["kind"].update(median="1"),
+    "fewer features": lambda learned: learned["columns_"]["columns"]["columns"][0].update(kept=[""]),
+    "an unknown reason": lambda learned: learned["columns_"]["columns"]["dropped"][0].update(reason="luck"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_COLUMNS.values(), ids=WRONG_COLUMNS.keys())
+def test_columns_that_cannot_have_been_learned_are_refused(
+    mixed: MatchedRegressor, path: Path, wrong: Callable[[dict[str, Any]], Any]
+) -> None:
+    coverwell.save(mixed, path)
+    header, arrays = read_tensors(path)
+    wrong(header["model"]["learned"])
+    write_tensors(path, header, arrays)
+    with pytest.raises(ModelFileError, match=r"model\.safetensors is whole, but no model can be made of it here"):
+        coverwell.load(path)
 
 
 def test_a_loaded_model_is_an_estimator_like_any_other(model: MatchedRegressor, path: Path) -> None:

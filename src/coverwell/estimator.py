@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from coverwell.algorithm import Measures, Record
 from coverwell.calibration import Estimate
+from coverwell.columns import Columns
 from coverwell.features import features_of
 from coverwell.folds import Job
 from coverwell.held_out import Speaker, Stretch, stretch_of
@@ -30,11 +31,12 @@ from coverwell.intervals import PredictionInterval
 from coverwell.mirroring import Mirroring
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network, PictureNetwork
-from coverwell.picture_inputs import check_no_pictures, checked_pictures, picture_recipe, with_file
+from coverwell.picture_inputs import checked_pictures, picture_recipe, with_file, without_cache
 from coverwell.pictures import Pictures
-from coverwell.preparation import Plan, Prepared, levels_from, prepare, target_names_of
+from coverwell.preparation import Plan, Prepared, check_plan, levels_from, prepare, target_names_of
 from coverwell.rounds import Round, rounds_of
 from coverwell.scaling import InputScaler
+from coverwell.table_inputs import checked_table, checked_table_and_targets, input_names
 from coverwell.training import device_from, few_threads, seeded
 
 __all__ = [
@@ -100,6 +102,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     scores_: list[Array] | None
     trunk_: nn.Module
     picture_size_: int
+    columns_: Columns
 
     def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> Any:
         """Train the networks and calibrate their intervals.
@@ -107,6 +110,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like or data frame (n, feature); pictures for a network that takes them
+            A data frame may have columns of text, booleans and dates, and missing values (see `coverwell.columns`).
             Pictures are an array (n, channel, height, width), a `torch.utils.data.Dataset`, a list or a data frame of
             file paths: whatever `coverwell.pictures.pictures_of` takes.
         y : array-like (n,) or (n, target)
@@ -146,6 +150,9 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         for ensemble in getattr(self, "ensembles_", ()):
             ensemble.to(torch.device("cpu"))  # a pickle from a GPU opens where there is none
         state: dict[str, Any] = super().__getstate__()
+        if hasattr(self, "trunk_"):  # the folder of features is this machine's; an unfitted model takes it to workers
+            networks = {name: state[name] for name in ("network", "interval_network") if name in state}
+            state = {**state, **{name: without_cache(network) for name, network in networks.items()}}
         return state
 
     def __sklearn_tags__(self) -> Tags:
@@ -188,9 +195,9 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if hasattr(self, "trunk_"):
             rows = self._features(X, n_views=self.ensembles_[0].mirroring.n_views)
         else:
-            rows = self._table(X)
+            rows = checked_table(self, X)
             seen = InputScaler.around([ensemble.inputs for ensemble in self.ensembles_])
-            seen.warn_if_far_outside(rows, getattr(self, "feature_names_in_", None))
+            seen.warn_if_far_outside(rows, input_names(self))
         device = device_from(self.device)
         return [ensemble.estimate(rows, device, **reading) for ensemble in self.ensembles_]
 
@@ -263,7 +270,11 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self._check_choices()
         self._fitted_levels = tuple(sorted(levels_from(self.coverage)))
         network = self._picture_network()
-        given, targets = self._table_and_targets(X, y) if network is None else self._pictures_and_targets(X, y)
+        given: Array | Pictures
+        if network is None:
+            given, targets = checked_table_and_targets(self, X, y, goes_on=bool(start))
+        else:
+            given, targets = self._pictures_and_targets(X, y)
         if targets.dtype.kind not in "biuf":
             raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
         self.target_names_ = target_names_of(y, targets)
@@ -277,23 +288,12 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         plan = replace(self._plan(group_of_row, random_state), scalers=scalers, bounded=self._bounded)
         if network is not None:
             plan = replace(plan, scaled=False, mirroring=Mirroring(network.mirror))
-            plan.mirroring.check(targets)  # before the features, which may take long
+            check_plan(len(given), group_of_row, plan)  # before the features, which may take long
+            plan.mirroring.check(targets)
             self._look_through(network, random_state)
         rows = given if isinstance(given, np.ndarray) else self._features(given, n_views=plan.mirroring.n_views)
         _check_goes_on(start, plan.mirroring.shape_of_row(rows))
         return prepare(rows, targets, group_of_row, plan, random_state)
-
-    def _table(self, X: Any) -> Array:
-        """Rows to predict, checked."""
-        check_no_pictures(X)
-        table: Array = validate_data(self, X, reset=False).astype(np.float64)
-        return table
-
-    def _table_and_targets(self, X: Any, y: ArrayLike) -> tuple[Array, NDArray[Any]]:
-        """Rows to learn from, checked."""
-        check_no_pictures(X)
-        table, targets = validate_data(self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
-        return table.astype(np.float64), targets
 
     # Pictures.
 
@@ -361,8 +361,8 @@ def fit_together(
     before = [dict(vars(model)) for model in models]
     for model, was in zip(models, before, strict=True):
         model._forget()
-        if _start_of(was) and "trunk_" in was:
-            model.trunk_ = was["trunk_"]  # members that go on see through the same eyes
+        if _start_of(was):  # members that go on see through the same eyes
+            model.__dict__.update({name: was[name] for name in ("trunk_", "columns_") if name in was})
     try:
         _fit_together(models, tables, [_start_of(was) for was in before], on_round)
     except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to go on stays what it was

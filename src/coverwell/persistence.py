@@ -4,7 +4,8 @@ The tensors are the networks' weights and every other array that `fit` learned. 
 estimator's class, its parameters, and what `fit` learned. In it, an object with a `class` is one of ours, its other
 entries the constructor's arguments; `array` is the name of a tensor; `own` is an object of the user's, whose code is
 not stored; `estimator` is one inside another, as a forecaster's regressor; `trunk` is the place of the frozen layers
-that pictures are seen through. Only classes of the lists at the end of this module are made.
+that pictures are seen through; `columns` is how the columns of a data frame become numbers. Only classes of the lists
+at the end of this module are made.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from coverwell.baselines.concrete_dropout import ConcreteLSTM, ConcreteMLP
 from coverwell.baselines.laws import NormalLaw, QuantileLaw
 from coverwell.baselines.mc_dropout import DropoutLSTM, DropoutMLP, DropoutResNet18
 from coverwell.baselines.voices import Voices
+from coverwell.columns import Columns
 from coverwell.ensemble import Ensemble
 from coverwell.estimator import IntervalRegressor
 from coverwell.files import TYPES, ModelFileError, malformed_means, read_tensors, write_tensors
@@ -46,6 +48,7 @@ from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.resnet import ResNet18, ResNet18Trunk
 from coverwell.networks.team import Network, Team, network_from
+from coverwell.picture_inputs import without_cache
 from coverwell.preparation import levels_from
 from coverwell.regressor import MatchedRegressor, NetworkChoice
 from coverwell.rounds import Round
@@ -177,6 +180,8 @@ class _Writer:
         if isinstance(value, nn.Module):
             self.state(value, place)
             return {"trunk": place, "ours": isinstance(value, ResNet18Trunk)}
+        if isinstance(value, Columns):
+            return {"columns": value.to_json()}
         if isinstance(value, Clock):
             return {"clock": value.to_dict()}
         if isinstance(value, LiveCalibrator):
@@ -206,6 +211,7 @@ class _Writer:
 
     def part(self, value: Any, place: str, *, own: str) -> dict[str, Any]:
         """An object of ours, field by field; for one of the user's, what `load` must be given."""
+        value = without_cache(value)
         if type(value) in PARTS.values():
             entries = {f.name: self.value(getattr(value, f.name), f"{place}.{f.name}") for f in fields(value)}
             return {"class": type(value).__name__, **entries}
@@ -251,6 +257,8 @@ class _Reader:
                 return self.own(name)
             case {"trunk": place, "ours": ours}:
                 return self.trunk(place, ours=ours)
+            case {"columns": content}:
+                return Columns.from_json(content)
             case {"clock": content}:
                 return Clock.from_dict(content)
             case {"calibrator": state}:
@@ -336,9 +344,10 @@ def _check_learned(model: IntervalRegressor) -> None:
         (factor, (target, level)) for factor in (model.factor_, model.joint_factor_)
     ]
     arrays += [(scores, (len(scores), target, level)) for scores in model.scores_ or []]
+    n_inputs = _n_inputs(model)
     for ensemble in model.ensembles_:
         if isinstance(ensemble.inputs, InputScaler):
-            arrays += [(array, (model.n_features_in_,)) for array in vars(ensemble.inputs).values()]
+            arrays += [(array, (n_inputs,)) for array in vars(ensemble.inputs).values()]
         arrays += [(array, (target,)) for array in vars(ensemble.targets).values()]
         arrays += [(ensemble.scale, (target,))] if isinstance(ensemble, Ensemble) else []
     for array, shape in arrays:
@@ -351,6 +360,15 @@ def _check_learned(model: IntervalRegressor) -> None:
         raise ValueError(f"there must be names for all features and {target} targets")
     if {ensemble.coverage for ensemble in model.ensembles_} != {levels}:
         raise ValueError(f"every ensemble must have the levels {levels}")
+
+
+def _n_inputs(model: IntervalRegressor) -> int:
+    """How many numbers a network is given per row of a table; 0 of pictures."""
+    if not hasattr(model, "columns_"):
+        return int(getattr(model, "n_features_in_", 0))
+    if not isinstance(model.columns_, Columns):
+        raise ValueError(f"columns_ must tell how columns are read, got {type(model.columns_).__name__}")
+    return len(model.columns_.feature_names)
 
 
 def _check_forecaster(model: SeriesForecaster) -> None:

@@ -103,7 +103,9 @@ class MatchedRegressor(IntervalRegressor):
         By how much the learned intervals are stretched.
     trunk_ : torch.nn.Module
         The frozen layers that pictures are seen through, with a network that takes pictures.
-    n_features_in_, feature_names_in_, target_names_ : what was fitted.
+    columns_ : Columns
+        How columns of a data frame become numbers, if it had more than numbers without gaps.
+    n_features_in_, feature_names_in_, target_names_ : what was fitted; of pictures, the targets alone.
 
     Examples
     --------

@@ -1,0 +1,433 @@
+"""From the columns of a data frame to numbers: by hand, pandas against polars, and what holds for all frames."""
+
+import json
+import warnings
+from datetime import datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from coverwell.column_kinds import Categories, Numbers
+from coverwell.columns import Column, Columns, ColumnWarning, Dropped, columns_for
+from coverwell.scaling import ConstantDataWarning
+
+NAN = float("nan")
+HOUSES = {
+    "area": [50.0, None, 80.0, 65.0],
+    "heating": ["gas", "oil", "gas", "oil"],
+    "garden": [True, False, None, False],
+    "sold": [datetime(2024, 1, 1), datetime(2024, 1, 1), datetime(2024, 1, 2), None],
+}
+NAMES = (
+    *("area", "area (missing)"),
+    *("heating=gas", "heating=oil"),
+    *("garden", "garden (missing)"),
+    *("sold", "sold (month sin)", "sold (month cos)", "sold (monday)", "sold (tuesday)", "sold (missing)"),
+)
+both = pytest.mark.parametrize("library", [pd, pl])
+
+
+def two_of(**columns):
+    """Columns beside one that tells rows apart, each value twice."""
+    return {"x": [1.0, 2.0, 3.0, 4.0, 4.0, 5.0], **columns}
+
+
+# By hand -------------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_table_of_all_kinds_becomes_the_numbers_worked_out_by_hand(library):
+    frame = library.DataFrame(HOUSES)
+    columns = Columns.of(frame)
+    assert columns.feature_names == NAMES
+    turn = 2 * np.pi / 366
+    sin, cos = np.sin(turn).round(12), np.cos(turn).round(12)
+    assert_array_equal(
+        columns.transform(frame),
+        [
+            [50, 0, 1, 0, 1, 0, 19723, 0, 1, 1, 0, 0],
+            [65, 1, 0, 1, 0, 0, 19723, 0, 1, 1, 0, 0],
+            [80, 0, 1, 0, 0, 1, 19724, sin, cos, 0, 1, 0],
+            [65, 0, 0, 1, 0, 0, 19723, 0, 1, 1, 0, 1],
+        ],
+    )
+
+
+@both
+def test_the_report_tells_how_each_column_is_read(library):
+    assert Columns.of(library.DataFrame(HOUSES)).report() == (
+        "area: numbers; 1 of 4 missing, read as the median 65",
+        "heating: categories ('gas', 'oil')",
+        "garden: booleans; 1 of 4 missing, read as the more frequent false",
+        "sold: dates and times; 1 of 4 missing, read as the median 2024-01-01T00:00:00.000000",
+    )
+
+
+def test_kinds_are_told_by_name():
+    kinds = {"area": "numbers", "heating": "text", "garden": "booleans", "sold": "times"}
+    assert Columns.of(pl.DataFrame(HOUSES)).kinds == kinds
+
+
+def test_one_value_beside_missing_ones_leaves_the_flag():
+    columns = Columns.of(pl.DataFrame(two_of(a=[7.0, None, 7.0, 7.0, None, 7.0])))
+    assert columns.feature_names == ("x", "a (missing)")
+
+
+def test_rare_levels_share_a_feature():
+    columns = Columns.of(pl.DataFrame({"a": ["u", "v", "u", "w", "u", "s"]}))
+    assert columns.feature_names == ("a=u", "a (other)")
+    assert columns.report() == ("a: categories ('u'); rarer and unseen levels as one",)
+
+
+# Columns that are left out -------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("constant", [["red"] * 6, [3] * 6, [True] * 6, [datetime(2024, 1, 1)] * 6])
+def test_a_constant_column_is_left_out_with_a_warning(library, constant):
+    with pytest.warns(ConstantDataWarning, match=r"left out of X: 'a' \(one value only\)"):
+        columns = Columns.of(library.DataFrame(two_of(a=constant)))
+    assert columns.dropped == (Dropped("a", "one value only"),)
+    assert columns.feature_names == ("x",)
+    assert columns.report()[-1] == "a: left out, one value only"
+
+
+@both
+@pytest.mark.parametrize("nothing", [[None] * 6, [NAN] * 6])
+def test_a_column_without_a_value_is_left_out_with_a_warning(library, nothing):
+    with pytest.warns(ColumnWarning, match=r"left out of X: 'a' \(no value in any row\)"):
+        columns = Columns.of(library.DataFrame(two_of(a=nothing)))
+    assert columns.dropped == (Dropped("a", "no value in any row"),)
+
+
+@both
+def test_text_that_differs_in_every_row_is_left_out_with_a_warning(library):
+    with pytest.warns(
+        ColumnWarning, match=r"left out of X: 'a' \(text that differs .*convert what holds numbers, or dates"
+    ):
+        columns = Columns.of(library.DataFrame(two_of(a=[f"customer {i}" for i in range(6)])))
+    assert columns.dropped == (Dropped("a", "text that differs in nearly every row"),)
+
+
+@both
+def test_dates_as_text_differ_in_every_row_and_are_used(library):
+    columns = Columns.of(library.DataFrame({"a": [f"2024-05-0{i}" for i in range(1, 7)]}))
+    assert columns.kinds == {"a": "times"}
+
+
+@both
+def test_a_running_number_is_used_with_a_warning(library):
+    frame = library.DataFrame({"id": list(range(100, 140)), "heating": ["gas", "oil"] * 20})
+    with pytest.warns(ColumnWarning, match="'id' counts from row to row, as an identifier does; it is used as numbers"):
+        columns = Columns.of(frame)
+    assert columns.feature_names == ("id", "heating=gas", "heating=oil")
+    assert columns.report()[0] == "id: numbers; looks like an identifier"
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [np.arange(40.0), np.arange(40) // 2, np.arange(40) * 7 % 40, np.arange(19)],
+    ids=["not whole", "each twice", "out of order", "few"],
+)
+def test_other_numbers_do_not_look_like_an_identifier(numbers):
+    assert not Columns.of(pl.DataFrame({"a": numbers})).columns[0].like_identifier
+
+
+def test_left_out_columns_need_not_be_there_later():
+    with pytest.warns(ConstantDataWarning):
+        columns = Columns.of(pl.DataFrame(two_of(a=["red"] * 6)))
+    assert_array_equal(columns.transform(pl.DataFrame({"x": [3.0]})), [[3.0]])
+
+
+# New rows ------------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_an_unseen_level_has_zeros_for_all_known_ones_and_a_warning(library):
+    columns = Columns.of(library.DataFrame({"a": ["u", "v", "u", "v"]}))
+    new = library.DataFrame({"a": ["v", "z", "u", "y"]})
+    said = (
+        r"'a' has levels that were never seen in training in 2 of 4 rows \('y', 'z'\); read as no known level; no int"
+    )
+    with pytest.warns(ColumnWarning, match=said):
+        table = columns.transform(new)
+    assert_array_equal(table, [[0, 1], [0, 0], [1, 0], [0, 0]])
+
+
+@both
+def test_an_unseen_level_is_read_as_the_rare_ones_were(library):
+    columns = Columns.of(library.DataFrame({"a": ["u", "v", "u", "w"]}))
+    assert_array_equal(columns.transform(library.DataFrame({"a": ["u", "w", "never"]})), [[1, 0], [0, 1], [0, 1]])
+
+
+@both
+@pytest.mark.parametrize(
+    ("training", "new", "filled"),
+    [
+        ([1.0, 2.0, 5.0, 9.0], [9.0, None], [[9.0], [2.0]]),
+        ([True, True, True, False], [False, None], [[0.0], [1.0]]),
+        (["u", "v", "u", "v"], ["v", None], [[0, 1], [0, 0]]),
+    ],
+)
+def test_a_value_that_is_missing_for_the_first_time_is_filled_with_a_warning(library, training, new, filled):
+    columns = Columns.of(library.DataFrame({"a": training}))
+    with pytest.warns(ColumnWarning, match="'a' is missing in 1 of 2 rows, never in training; read as "):
+        assert_array_equal(columns.transform(library.DataFrame({"a": new})), filled)
+
+
+@both
+def test_known_gaps_bring_no_warning(library):
+    columns = Columns.of(library.DataFrame(HOUSES))
+    empty = library.DataFrame({**{name: [None] for name in HOUSES}, "heating": ["oil"]})
+    assert_array_equal(columns.transform(empty)[0, [0, 1, 3, 4, 5, 6, 11]], [65, 1, 1, 0, 1, 19723, 1])
+
+
+@both
+def test_columns_are_found_by_name_and_others_ignored(library):
+    frame = library.DataFrame(HOUSES)
+    columns = Columns.of(frame)
+    shuffled = library.DataFrame({"more": [[1]] * 4, **{name: HOUSES[name] for name in reversed(HOUSES)}})
+    assert_array_equal(columns.transform(shuffled), columns.transform(frame))
+
+
+def test_text_and_dates_may_stand_for_each_other_as_times():
+    columns = Columns.of(pl.DataFrame({"a": [datetime(2024, 5, day) for day in (1, 1, 2, 9)]}))
+    as_text = columns.transform(pl.DataFrame({"a": ["2024-05-02"]}))
+    assert_array_equal(as_text, columns.transform(pl.DataFrame({"a": [datetime(2024, 5, 2)]})))
+
+
+@both
+def test_all_missing_columns_are_named(library):
+    columns = Columns.of(library.DataFrame(HOUSES))
+    with pytest.raises(ValueError, match="but 'area', 'sold' are missing, got 'heating', 'garden'; add or rename"):
+        columns.transform(library.DataFrame({name: HOUSES[name] for name in ("heating", "garden")}))
+    with pytest.raises(ValueError, match="but 'area' is missing"):
+        columns.transform(library.DataFrame({name: HOUSES[name] for name in ("heating", "garden", "sold")}))
+
+
+@both
+def test_all_columns_of_another_kind_are_named(library):
+    columns = Columns.of(library.DataFrame(HOUSES))
+    odd = {"area": ["big"], "heating": [1], "garden": [0.5], "sold": ["yesterday"]}
+    said = (
+        "'area' must hold numbers, got text such as 'big'; 'heating' must hold text, got numbers; 'garden' must hold "
+        "booleans, got numbers; 'sold' must hold times without a time zone, got text such as 'yesterday'; convert them"
+    )
+    with pytest.raises(ValueError, match=said):
+        columns.transform(library.DataFrame(odd))
+
+
+def test_another_time_zone_is_another_kind():
+    times = pl.DataFrame({"a": [datetime(2024, 5, day) for day in (1, 1, 2, 9)]})
+    in_tokyo = times.with_columns(pl.col("a").dt.replace_time_zone("Asia/Tokyo"))
+    with pytest.raises(ValueError, match="without a time zone, got times in the time zone Asia/Tokyo; convert them"):
+        Columns.of(times).transform(in_tokyo)
+    with pytest.raises(ValueError, match="in the time zone Asia/Tokyo, got times without a time zone"):
+        Columns.of(in_tokyo).transform(times)
+
+
+# Bad input -----------------------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("infinity", [float("inf"), -float("inf")])
+def test_infinity_is_refused_in_training_and_later(library, infinity):
+    said = "column 'x' must hold finite numbers, got infinity; leave such rows out"
+    with pytest.raises(ValueError, match=said):
+        Columns.of(library.DataFrame({"x": [1.0, None, infinity]}))
+    columns = Columns.of(library.DataFrame({"x": [1.0, None, 2.0]}))
+    with pytest.raises(ValueError, match=said):
+        columns.transform(library.DataFrame({"x": [infinity]}))
+
+
+@both
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({}, "must have rows and columns, got 0 rows and 0 columns"),
+        ({"a": []}, "must have rows and columns, got 0 rows and 1 columns"),
+        ({"a": ["u", "u"]}, "no column tells rows apart .'a': one value only.; give columns of numbers, categories"),
+        ({"a": ["u", "v"], "b": [None, None]}, "no column tells rows apart .'a': text that differs .*; 'b': no value"),
+    ],
+)
+def test_a_table_that_tells_nothing_is_refused(library, content, said):
+    with pytest.raises(ValueError, match=said):
+        Columns.of(library.DataFrame(content))
+
+
+@pytest.mark.parametrize("other", [np.zeros((2, 2)), [[1, 2]], {"a": [1]}, None])
+def test_only_data_frames_are_read(other):
+    with pytest.raises(TypeError, match="must be a data frame of pandas or polars"):
+        Columns.of(other)
+
+
+@pytest.mark.parametrize(
+    "plain", [np.zeros((2, 2)), [[1, 2]], None, pl.DataFrame({"a": [1]}), pd.DataFrame({0: [1.5]})]
+)
+def test_numbers_alone_need_no_columns(plain):
+    assert columns_for(plain) is None
+
+
+@both
+def test_a_frame_with_text_or_gaps_needs_columns(library):
+    assert columns_for(library.DataFrame({"a": ["u", "v", "u"]})).kinds == {"a": "text"}
+    assert columns_for(library.DataFrame({"a": [1.0, None, 2.0]})).kinds == {"a": "numbers"}
+
+
+# JSON ----------------------------------------------------------------------------------------------------------------
+
+
+def stored():
+    return json.loads(json.dumps(Columns.of(pl.DataFrame(HOUSES)).to_json()))
+
+
+def test_columns_come_back_from_json():
+    with pytest.warns(ConstantDataWarning):
+        columns = Columns.of(pl.DataFrame({**HOUSES, "constant": [1] * 4}))
+    assert Columns.from_json(json.loads(json.dumps(columns.to_json(), allow_nan=False))) == columns
+
+
+SPOILT = {
+    "no columns": lambda c: c.update(columns=[]),
+    "a column twice": lambda c: c["columns"].append(c["columns"][0]),
+    "a column used and left out": lambda c: c["dropped"].append({"name": "area", "reason": "one value only"}),
+    "an unknown reason": lambda c: c["dropped"].append({"name": "b", "reason": "bad luck"}),
+    "an unknown kind": lambda c: c["columns"][0]["kind"].update(name="pickle"),
+    "another kind": lambda c: c["columns"][0]["kind"].update(name="text"),
+    "a part too many": lambda c: c["columns"][0].update(more=1),
+    "no name": lambda c: c["columns"][0].update(name=None),
+    "no features": lambda c: c["columns"][0].update(kept=[]),
+    "features in disorder": lambda c: c["columns"][0]["kept"].reverse(),
+    "a feature that is none": lambda c: c["columns"][1].update(kept=["=gas", "=wood"]),
+    "letters for features": lambda c: c["columns"][0].update(kept=""),
+    "letters for levels": lambda c: c["columns"][1]["kind"].update(levels="gas"),
+    "numbers for levels": lambda c: c["columns"][1]["kind"].update(levels=[1, 2]),
+    "a median that is no number": lambda c: c["columns"][0]["kind"].update(median=NAN),
+    "a median that is text": lambda c: c["columns"][0]["kind"].update(median="65"),
+    "a boolean that is a number": lambda c: c["columns"][2]["kind"].update(usual=1),
+    "a time that is none": lambda c: c["columns"][3]["kind"].update(median="today"),
+    "a day that is none": lambda c: c["columns"][3]["kind"].update(median="2024-02-31"),
+    "a zone that is none": lambda c: c["columns"][3]["kind"].update(zone=3),
+    "more gaps than rows": lambda c: c["columns"][0].update(n_missing=5),
+    "a negative count": lambda c: c["columns"][0].update(n_missing=-1),
+    "no rows": lambda c: c.pop("n_rows"),
+    "rows that are no count": lambda c: c.update(n_rows="4"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_what_was_never_stored_is_refused(spoil):
+    content = stored()
+    Columns.from_json(content)
+    spoil(content)
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        Columns.from_json(content)
+
+
+# What holds for all frames -------------------------------------------------------------------------------------------
+
+KINDS_OF_COLUMNS = [
+    st.floats(allow_nan=True, allow_infinity=False),
+    st.integers(-(2**53), 2**53),
+    st.booleans(),
+    st.sampled_from(["", "u", "v", "w", "nan", "None", " (missing)", "é"]),
+    st.datetimes(),
+]
+
+
+@st.composite
+def frames(draw):
+    """Training and new rows of the same kinds, as lists."""
+    kinds = draw(st.lists(st.sampled_from(KINDS_OF_COLUMNS), min_size=1, max_size=4))
+    n_training, n_new = draw(st.integers(2, 12)), draw(st.integers(1, 4))
+
+    def rows(kind, n):
+        return st.lists(st.none() | kind, min_size=n, max_size=n)
+
+    training = {f"c{i}": draw(rows(kind, n_training)) for i, kind in enumerate(kinds)}
+    new = {name: draw(rows(kind, n_new)) for name, kind in zip(training, kinds, strict=True)}
+    return {"x": [float(i % 2) for i in range(n_training)], **training}, {"x": [0.0] * n_new, **new}
+
+
+def learn(rows):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ColumnWarning)
+        warnings.simplefilter("ignore", ConstantDataWarning)
+        return Columns.of(rows)
+
+
+def transform(columns, rows):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ColumnWarning)
+        return columns.transform(rows)
+
+
+@given(frames())
+def test_features_are_finite_and_always_as_many(rows):
+    training, new = (pl.DataFrame(part) for part in rows)
+    columns = learn(training)
+    for part in (training, new):
+        table = transform(columns, part)
+        assert table.shape == (len(part), len(columns.feature_names))
+        assert np.isfinite(table).all()
+
+
+@settings(max_examples=50)
+@given(frames())
+def test_every_feature_varies_in_training_and_no_training_row_brings_a_warning(rows):
+    training = pl.DataFrame(rows[0])
+    table = learn(training).transform(training)  # a warning is an error in this test run
+    assert (table != table[0]).any(axis=0).all()
+
+
+@settings(max_examples=50)
+@given(frames())
+def test_pandas_and_polars_are_twins(rows):
+    (training, new), (training_p, new_p) = ([library.DataFrame(part) for part in rows] for library in (pl, pd))
+    columns, columns_p = learn(training), learn(training_p)
+    # pandas turns whole numbers with gaps into others, which never look like a running number.
+    assert [c.kept for c in columns.columns] == [c.kept for c in columns_p.columns]
+    assert columns.dropped == columns_p.dropped
+    assert_array_equal(transform(columns, new), transform(columns_p, new_p))
+
+
+@settings(max_examples=30)
+@given(frames(), st.randoms())
+def test_the_order_of_columns_does_not_matter(rows, random):
+    training, new = (pl.DataFrame(part) for part in rows)
+    columns = learn(training)
+    names = new.columns
+    random.shuffle(names)
+    assert_array_equal(transform(columns, new.select(names)), transform(columns, new))
+
+
+@settings(max_examples=30)
+@given(frames())
+def test_json_gives_back_what_was_learned(rows):
+    columns = learn(pl.DataFrame(rows[0]))
+    assert Columns.from_json(json.loads(json.dumps(columns.to_json(), allow_nan=False))) == columns
+
+
+def test_a_column_must_give_some_of_its_features():
+    with pytest.raises(ValueError, match="column 'a' must give some of its features in their order"):
+        Column("a", Categories(("u",)), ("=v",))
+    with pytest.raises(ValueError, match="there must be columns, each once"):
+        Columns((Column("a", Numbers(1.0), ("",)),) * 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "meant"),
+    [(["6,8", "-7,25", "6,8"], "decimal comma"), (["20/03/2025", "1/4/2025", "20/03/2025"], "2025-03-20")],
+)
+def test_text_that_was_meant_as_numbers_or_dates_is_told(values, meant):
+    with pytest.warns(ColumnWarning, match=f"'fees' is read as text, but looks like .*{meant}"):
+        Columns.of(pd.DataFrame({"fees": values * 4, "area": np.arange(12.0)}))
+
+
+def test_text_that_only_in_part_looks_like_numbers_is_text():
+    Columns.of(pd.DataFrame({"code": ["6,8", "A,1", "7,2"] * 4}))

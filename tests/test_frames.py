@@ -1,0 +1,228 @@
+"""Each column of a data frame as an array, by hand and pandas against polars."""
+
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_array_equal
+
+from coverwell.frames import as_times, columns_of, is_frame, is_plain, listed, read
+
+NAN = float("nan")
+NOON = datetime(2024, 5, 1, 12)
+
+
+def read_one(frame):
+    (series,) = columns_of(frame).values()
+    return read(series)
+
+
+def polars_column(items, dtype=None):
+    return pl.DataFrame({"a": pl.Series(items, dtype=dtype)})
+
+
+def pandas_column(items, dtype=None):
+    return pd.DataFrame({"a": pd.Series(items, dtype=dtype)})
+
+
+NUMBERS = {
+    "whole numbers": polars_column([2, None, 3]),
+    "decimals": polars_column([Decimal("2"), None, Decimal("3")], pl.Decimal(10, 2)),
+    "NaN and missing": polars_column([2.0, NAN, 3.0]),
+    "durations": polars_column([timedelta(seconds=2), None, timedelta(seconds=3)]),
+    "pandas floats": pandas_column([2, NAN, 3], "float32"),
+    "pandas nullable": pandas_column([2, None, 3], "Int64"),
+    "pandas nullable floats": pandas_column([2, None, 3], "Float64"),
+    "pandas objects": pandas_column([2, None, 3.0], object),
+    "pandas decimals": pandas_column([Decimal("2"), None, Decimal("3")], object),
+    "pandas durations": pandas_column(pd.to_timedelta([2, None, 3], unit="s")),
+}
+
+
+@pytest.mark.parametrize("frame", NUMBERS.values(), ids=NUMBERS)
+def test_numbers_are_read_with_their_gaps(frame):
+    values = read_one(frame)
+    assert values.kind == "numbers"
+    assert_array_equal(values.missing, [False, True, False])
+    assert_array_equal(values.present, [2.0, 3.0])
+    assert values.array.dtype == np.float64
+
+
+BOOLEANS = {
+    "polars": polars_column([True, None, False]),
+    "pandas objects": pandas_column([True, None, False], object),
+    "pandas nullable": pandas_column([True, None, False], "boolean"),
+}
+
+
+@pytest.mark.parametrize("frame", BOOLEANS.values(), ids=BOOLEANS)
+def test_booleans_are_zero_and_one(frame):
+    values = read_one(frame)
+    assert values.kind == "booleans"
+    assert_array_equal(values.present, [1.0, 0.0])
+    assert_array_equal(values.missing, [False, True, False])
+
+
+TEXT = {
+    "polars": polars_column(["1", None, "2"]),
+    "polars categories": polars_column(["1", None, "2"], pl.Categorical),
+    "polars enumeration": polars_column(["1", None, "2"], pl.Enum(["2", "1"])),
+    "pandas": pandas_column(["1", None, "2"]),
+    "pandas objects": pandas_column(["1", None, 2], object),
+    "pandas categories": pandas_column(["1", None, "2"], "category"),
+    "pandas categories of numbers": pandas_column(pd.Categorical([1, None, 2])),
+}
+
+
+@pytest.mark.parametrize("frame", TEXT.values(), ids=TEXT)
+def test_text_and_categories_are_text(frame):
+    values = read_one(frame)
+    assert values.kind == "text"
+    assert values.present.tolist() == ["1", "2"]
+    assert_array_equal(values.missing, [False, True, False])
+
+
+TIMES = {
+    "polars dates": (polars_column([date(2024, 5, 1), None]), None, "2024-05-01T00:00"),
+    "polars times": (polars_column([NOON, None]), None, "2024-05-01T12:00"),
+    "polars zone": (polars_column([NOON, None], pl.Datetime("us", "Asia/Tokyo")), "Asia/Tokyo", "2024-05-01T21:00"),
+    "pandas times": (pandas_column([NOON, None]), None, "2024-05-01T12:00"),
+    "pandas zone": (
+        pandas_column(pd.to_datetime([NOON, None]).tz_localize("Asia/Tokyo")),
+        "Asia/Tokyo",
+        "2024-05-01T12:00",
+    ),
+    "pandas dates": (pandas_column([date(2024, 5, 1), None], object), None, "2024-05-01T00:00"),
+    "objects with an offset": (pandas_column([NOON.replace(tzinfo=UTC), None], object), "UTC", "2024-05-01T12:00"),
+}
+
+
+@pytest.mark.parametrize(("frame", "zone", "shown"), TIMES.values(), ids=TIMES)
+def test_times_are_what_the_local_clock_shows(frame, zone, shown):
+    values = read_one(frame)
+    assert (values.kind, values.zone) == ("times", zone)
+    assert_array_equal(values.present, np.array([shown], dtype="datetime64[us]"))
+    assert_array_equal(values.missing, [False, True])
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        polars_column([None, None]),
+        polars_column([NAN, None]),
+        polars_column([None, None], pl.String),
+        pandas_column([None, None], object),
+        pandas_column([NAN, NAN]),
+        pandas_column([None, None], "datetime64[ns]"),
+    ],
+)
+def test_a_column_without_a_value_has_no_kind(frame):
+    values = read_one(frame)
+    assert values.kind is None
+    assert values.missing.all()
+    assert len(values.array) == 2
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (polars_column([[1], [2]]), "column 'a' must hold numbers, booleans, text or times, got List.*; convert it"),
+        (polars_column([time(1), time(2)]), "column 'a' must hold .* got Time; convert it, or leave it out"),
+        (pandas_column([[1], [2]]), "column 'a' must hold .* got objects of the type list; convert it"),
+        (pandas_column(pd.period_range("2024", periods=2, freq="Y")), "column 'a' must hold .* got period"),
+    ],
+)
+def test_what_is_no_kind_of_column_is_refused(frame, said):
+    with pytest.raises(TypeError, match=said):
+        read_one(frame)
+
+
+# Text that is a time -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("items", "zone", "shown"),
+    [
+        (["2024-05-01", None], None, "2024-05-01"),
+        (["2024-05-01 12:30", None], None, "2024-05-01T12:30"),
+        (["2024-05-01T12:30:15.25", None], None, "2024-05-01T12:30:15.25"),
+        (["2024-05-01T12:30:00Z", None], "UTC", "2024-05-01T12:30"),
+        (["2024-05-01T12:30+02:00", None], "UTC", "2024-05-01T10:30"),
+    ],
+)
+def test_iso_text_is_read_as_times(items, zone, shown):
+    values = as_times(read_one(polars_column(items)))
+    assert (values.kind, values.zone) == ("times", zone)
+    assert_array_equal(values.present, np.array([shown], dtype="datetime64[us]"))
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        ["2024-05-01", "soon"],
+        ["01.05.2024"],
+        ["2024-02-30"],  # no such day
+        ["2024"],
+        ["now"],
+        ["2024-05-01T12:30", "2024-05-01T12:30Z"],  # with and without a zone
+    ],
+)
+def test_other_text_stays_text(items):
+    assert as_times(read_one(polars_column(items))) is None
+
+
+def test_numbers_are_no_times():
+    assert as_times(read_one(polars_column([20240501]))) is None
+
+
+def test_python_times_with_and_without_a_zone_do_not_mix():
+    with pytest.raises(ValueError, match="times must all have a time zone or all have none; convert them"):
+        read_one(pandas_column([NOON, NOON.replace(tzinfo=UTC)], object))
+
+
+# Frames --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", [np.zeros((2, 2)), [[1, 2]], None, "a", pl.Series([1]), pd.Series([1])])
+def test_other_things_are_no_frames(other):
+    assert not is_frame(other)
+    with pytest.raises(TypeError, match=r"must be a data frame of pandas or polars, .* got"):
+        columns_of(other)
+
+
+def test_a_lazy_frame_is_refused_with_the_way_out():
+    with pytest.raises(TypeError, match=r"got LazyFrame; use \.collect"):
+        is_frame(polars_column([1]).lazy())
+
+
+def test_names_of_pandas_columns_become_text():
+    assert list(columns_of(pd.DataFrame({0: [1], "b": [2]}))) == ["0", "b"]
+
+
+@pytest.mark.parametrize("names", [["a", "a"], [1, "1"]])
+def test_a_name_that_is_there_twice_is_refused(names):
+    frame = pd.DataFrame([[1.0, 2.0]])
+    frame.columns = names
+    with pytest.raises(ValueError, match=f"each column needs a name of its own, got '{names[1]}' more than once"):
+        columns_of(frame)
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_plain_is_a_frame_of_numbers_and_booleans_without_gaps(library):
+    plain = {"a": [1, 2], "b": [0.5, 1.5], "c": [True, False]}
+    assert is_plain(library.DataFrame(plain))
+    for odd in (["x", "y"], [1.0, NAN], [1.0, None], [NOON, NOON], [True, None]):
+        assert not is_plain(library.DataFrame({**plain, "d": odd}))
+
+
+def test_sparse_and_complex_columns_are_left_to_scikit_learn():
+    assert is_plain(pd.DataFrame({"a": pd.arrays.SparseArray([0, 0, 1])}))
+    assert is_plain(pd.DataFrame({"a": [1j, 2j]}))
+
+
+def test_long_lists_of_names_are_cut():
+    assert listed(["a", "b"]) == "'a', 'b'"
+    assert listed(list("abcdefg")) == "'a', 'b', 'c', 'd', 'e' and 2 more"
