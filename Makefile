@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-leak clean
+.PHONY: help venv demo test test-slow format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ bench-forecasting: venv ## speed of LSTMs, of a live step, a refit and a test pe
 
 bench-localization: venv ## speed on pictures: features, an epoch with and without them, prediction; on a GPU too, if there (QUICK=1: seconds)
 	$(BIN)/python benchmarks/localization.py $(if $(QUICK),--quick)
+
+bench-command-line: venv ## rows per second and memory of `coverwell predict` (QUICK=1: seconds)
+	$(BIN)/python benchmarks/command_line.py $(if $(QUICK),--quick)
 
 bench-selection: venv ## the out-of-fold scores by which the defaults were chosen (QUICK=1: two rounds, small tables)
 	$(BIN)/python benchmarks/selection.py $(if $(QUICK),--quick)

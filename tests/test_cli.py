@@ -81,6 +81,22 @@ def test_every_help_text_has_an_example(command):
         assert ("--shards" if command[0] in ("table3", "figure5") else "--data") in text
 
 
+@pytest.mark.parametrize(
+    "command", ["", "fit", "predict", "evaluate", "info", "data", "data list", "data get", "reproduce", "plot"]
+)
+def test_every_command_has_a_help_text_with_an_example(command):
+    text = run(*command.split(), "--help").output
+    assert "Example:\n    coverwell " in text
+    if command not in ("", "data", "plot", "reproduce"):
+        assert f"coverwell {command}" in text.partition("Example:")[2]
+
+
+def test_the_help_text_lists_every_command():
+    listed = run("--help").output.partition("Commands:")[2]
+    for command in ("fit", "predict", "evaluate", "plot", "info", "data", "reproduce"):
+        assert f"\n  {command} " in listed
+
+
 def test_table1_runs_what_is_missing_and_writes_its_tables(out):
     result = run("reproduce", "table1", *SMALL, "--out", out)
     assert result.exit_code == 0, result.stderr
@@ -299,7 +315,7 @@ def test_drawing_boxes_without_results_is_told(out):
 def test_figure5_without_the_method_that_it_shows_is_told(out):
     pytest.importorskip("matplotlib")
     options = ["--quick", "--methods", "sigma-fit-published", "--device", "cpu", "--out", out]
-    assert_message(run("reproduce", "figure5", *options), 1, "Figure 5 needs results of sigma-fit or small")
+    assert_message(run("reproduce", "figure5", *options), 2, "Figure 5 shows sigma-fit or small")
 
 
 # Mistakes.

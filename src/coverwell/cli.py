@@ -1,4 +1,4 @@
-"""The command `coverwell`: the paper's tables and figures, from one grid of runs that can be stopped at any moment."""
+"""The command `coverwell`: tables in files to models and intervals, and the paper's tables and figures again."""
 
 from __future__ import annotations
 
@@ -39,9 +39,15 @@ from coverwell.cli_runs import (
     series_results,
     shards_of,
 )
+from coverwell.commands.data import data
+from coverwell.commands.evaluate import evaluate
+from coverwell.commands.fit import fit
+from coverwell.commands.info import info
+from coverwell.commands.plot import plot
+from coverwell.commands.predict import predict
 from coverwell.datasets import DatasetChecksumError, DatasetNotFoundError, names
 from coverwell.experiments.boxes_data import box_problem
-from coverwell.experiments.boxes_methods import BoxMethod
+from coverwell.experiments.boxes_methods import BOX_METHODS, BoxMethod
 from coverwell.experiments.results import Line, ResultsFileError, read_results
 from coverwell.experiments.series_methods import PICTURED, SeriesMethod
 from coverwell.experiments.table1 import PEERS_HEAD
@@ -56,7 +62,18 @@ STOPPED_BY_CTRL_C = 130  # 128 and the number of the signal, as shells count
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="coverwell")
 def main() -> None:
-    """Deep regression with prediction intervals: studies that can be run again."""
+    """Regression with a prediction interval for every row, from tables in files.
+
+    \b
+    Example:
+      coverwell fit houses.csv --target price --coverage 0.9 --out model.safetensors
+      coverwell predict model.safetensors new.csv --out predictions.csv
+      coverwell evaluate model.safetensors test.csv
+    """
+
+
+for command in (fit, predict, evaluate, plot, info, data):
+    main.add_command(command)
 
 
 @main.group()
@@ -213,6 +230,9 @@ def figure5(methods: tuple[BoxMethod, ...] | None, photographs: bool, **asked: A
         from coverwell.experiments import figure5
 
         wanted = methods or tuple(method for method in box_methods(asked["small"]) if method.pictured)
+        if not any(method.pictured for method in wanted):  # before the training, not after it
+            shown = " or ".join(method.slug for method in BOX_METHODS if method.pictured)
+            raise click.UsageError(f"Figure 5 shows {shown}: give one of them in --methods, or leave --methods out")
         lines, folder = box_results(methods=wanted, **asked)
         _write(figure5.write, lines, folder)
         if photographs:

@@ -1,0 +1,1 @@
+"""The commands of `coverwell` for tables in files: one subject each."""

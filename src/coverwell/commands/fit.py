@@ -1,0 +1,216 @@
+"""`coverwell fit`: from a table in a file to a model in a file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from coverwell import metrics
+from coverwell.commands.messages import BadInput, at_a_terminal, check_output, clear_messages, print_json
+from coverwell.commands.models import TableModel
+from coverwell.commands.options import (
+    DATA_ARGUMENT,
+    DELIMITER_OPTION,
+    DEVICE_OPTION,
+    FORCE_OPTION,
+    JSON_OPTION,
+    SKIP_OPTION,
+)
+from coverwell.commands.targets import check_targets, targets_of
+from coverwell.persistence import save
+from coverwell.regressor import MatchedRegressor
+from coverwell.table_files import TableFile, kinds_of, needed_polars, typed
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["fit"]
+
+Array = NDArray[np.float64]
+
+NO_CALIBRATION = "none"
+
+
+@click.command(short_help="Fit a model to the rows of a file.")
+@DATA_ARGUMENT
+@click.option("--target", multiple=True, required=True, metavar="COLUMN", help="What to predict; may be given again.")
+@click.option(
+    "--coverage",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    multiple=True,
+    default=(0.9,),
+    metavar="SHARE",
+    help="The share of new rows that an interval is to contain; may be given again for nested intervals.  "
+    "[default: 0.9]",
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The model file, by custom .safetensors.")
+@click.option(
+    "--group",
+    metavar="COLUMN",
+    help="Rows with the same value here (a patient, a house) stay in one fold, so that intervals are for new ones. It "
+    "is not a feature.",
+)
+@click.option("--ignore", multiple=True, metavar="COLUMN", help="A column that is not to be used; may be given again.")
+@click.option(
+    "--calibration",
+    type=click.Choice(["cross", "cv+", "split", NO_CALIBRATION]),
+    default="cross",
+    show_default=True,
+    help="How widths are set: by ranks of out-of-fold residuals (cross; cv+ is slower, with a weak guarantee), of rows "
+    "kept apart (split, with a guarantee), or as the networks learned them.",
+)
+@click.option(
+    "--matching",
+    type=click.Choice(["sigma", "iqr"]),
+    default="sigma",
+    show_default=True,
+    help="How the two networks are matched.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0, max=2**32 - 1), default=0, show_default=True, help="Same seed, same model."
+)
+@click.option(
+    "--folds",
+    type=click.IntRange(min=2),
+    default=5,
+    show_default=True,
+    help="Into how many parts the rows are cut; each part is judged by networks that did not see it.",
+)
+@click.option("--max-rounds", type=click.IntRange(min=1), help="Stop training after so many rounds.  [default: 100]")
+@DEVICE_OPTION
+@DELIMITER_OPTION
+@SKIP_OPTION
+@JSON_OPTION
+@FORCE_OPTION
+def fit(
+    data: Path,
+    target: tuple[str, ...],
+    coverage: tuple[float, ...],
+    out: Path,
+    group: str | None,
+    ignore: tuple[str, ...],
+    calibration: str,
+    matching: str,
+    seed: int,
+    folds: int,
+    max_rounds: int | None,
+    device: str,
+    delimiter: str | None,
+    skip_missing: bool,
+    as_json: bool,
+    force: bool,
+) -> None:
+    """Fit a model that gives every prediction an interval, to a table in DATA (.csv, .tsv or .parquet).
+
+    All columns but the targets, --group and --ignore are features. Columns of text become categories, those of dates
+    (written as 2026-11-15 or 2026-11-15 10:30) calendar features, and missing values are filled and flagged; what was
+    done with each column is printed, and kept in the model. The first line of a text file has the column names; empty
+    cells, NA, N/A, NaN, null, None and ? are missing values.
+
+    \b
+    Example:
+      coverwell fit houses.csv --target price --coverage 0.9 --out model.safetensors
+    """
+    with clear_messages():
+        check_output(out, force=force, inputs=(data,))
+        levels = sorted(set(coverage))
+        table = TableFile(data, delimiter)
+        names = _features(table, target, group, ignore)
+        rows = table.read([*names, *target, *([group] if group else [])])
+        y, there = targets_of(rows, target, path=data, skip=skip_missing)
+        features = rows.select(names).filter(there)
+        features = typed(features, kinds_of(features), path=data)
+        groups = None if group is None else _groups(rows[group].filter(there))
+        model = MatchedRegressor(
+            coverage=levels if len(levels) > 1 else levels[0],
+            matching=matching,
+            calibration=None if calibration == NO_CALIBRATION else calibration,
+            folds=folds,
+            max_rounds="auto" if max_rounds is None else max_rounds,
+            device=device,
+            random_state=seed,
+            verbose=int(at_a_terminal()),
+        )
+        started = time.perf_counter()
+        model.fit(features, y if len(target) > 1 else y[target[0]], groups)
+        seconds = time.perf_counter() - started
+        save(model.set_params(verbose=0), out)
+        found = _summary(TableModel(out, model), y.to_numpy(), seconds, n_skipped=len(rows) - len(y))
+        if as_json:
+            print_json(found)
+        else:
+            _say(found)
+
+
+def _features(table: TableFile, target: tuple[str, ...], group: str | None, ignore: tuple[str, ...]) -> list[str]:
+    """The columns to learn from."""
+    check_targets(table, target)
+    table.check_has([group] if group else [], "column for --group:")
+    table.check_has(ignore, "column for --ignore:")
+    if group in target:
+        raise BadInput(f"--group {group} is a target; rows must be grouped by another column")
+    names = [name for name in table.columns if name not in (*target, group, *ignore)]
+    if not names:
+        raise BadInput(f"{table.path} has no column to learn from beside the targets; add some")
+    return names
+
+
+def _groups(column: pl.Series) -> NDArray[Any]:
+    if column.null_count():
+        first = int(column.is_null().arg_true()[0]) + 1
+        raise BadInput(f"--group {column.name} must have a value in every row, but has none in row {first}; fill it in")
+    groups: NDArray[Any] = column.cast(needed_polars().String).to_numpy()
+    return groups
+
+
+def _summary(fitted: TableModel, y: Array, seconds: float, *, n_skipped: int) -> dict[str, Any]:
+    """What was fitted, and how it does on training rows by members that did not see them."""
+    model: Any = fitted.model
+    return {
+        "out": str(fitted.path),
+        "rows": len(y),
+        "rows_skipped": n_skipped,
+        "columns": list(model.columns_.report()) if hasattr(model, "columns_") else fitted.feature_names,
+        "rounds": len(model.rounds_),
+        "seconds": round(seconds, 3),
+        "out_of_fold": [entry for t in range(len(fitted.targets)) for entry in _out_of_fold(fitted, y, t)],
+    }
+
+
+def _out_of_fold(fitted: TableModel, y: Array, target: int) -> list[dict[str, Any]]:
+    model: Any = fitted.model
+    said, truth = model.out_of_fold_, y[:, target].astype(np.float64)
+    heard = ~np.isnan(said.prediction[:, target])
+    found = []
+    for place, level in enumerate(fitted.levels):
+        lower, upper = (bound[heard, target, place] for bound in (said.lower, said.upper))
+        found.append(
+            {
+                "target": fitted.targets[target],
+                "asked": level,
+                "rmse": metrics.rmse(truth[heard], said.prediction[heard, target]),
+                "coverage": metrics.coverage(truth[heard], lower, upper),
+                "width": metrics.average_width(lower, upper),
+            }
+        )
+    return found
+
+
+def _say(found: dict[str, Any]) -> None:
+    skipped = f" ({found['rows_skipped']:,} without a target left out)" if found["rows_skipped"] else ""
+    click.echo(f"fitted on {found['rows']:,} rows{skipped}: {found['rounds']} rounds in {found['seconds']:.1f} s")
+    click.echo("columns:")
+    for line in found["columns"]:
+        click.echo(f"  {line}")
+    click.echo("training rows, each judged by networks that did not see it:")
+    for entry in found["out_of_fold"]:
+        click.echo(
+            f"  {entry['target']}: RMSE {entry['rmse']:.4g}; at {entry['asked']:g} coverage {entry['coverage']:.3f}, "
+            f"mean width {entry['width']:.4g}"
+        )
+    click.echo(f"wrote {found['out']}")

@@ -1,0 +1,136 @@
+"""A model judged by rows of a file whose targets are known: error, coverage, width, and coverage in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from coverwell import metrics
+from coverwell.commands.models import Said, TableModel
+from coverwell.commands.targets import check_targets, targets_of
+from coverwell.frames import as_times, read
+from coverwell.slices import Slices, slices_of
+from coverwell.table_files import TableFile
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["JudgedRows", "Judgement", "judgements", "read_rows"]
+
+Array = NDArray[np.float64]
+Column = NDArray[Any]
+
+BAND = 0.9  # the probability of the band in which coverage is expected
+
+
+@dataclass(frozen=True)
+class JudgedRows:
+    """Rows with known targets, and what a model says about them."""
+
+    y: Array  # (row, target)
+    said: Said
+    features: dict[str, Column]  # that are not groups
+    groups: dict[str, Column]
+    n_skipped: int = 0
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One target at one level."""
+
+    target: str
+    asked: float
+    rmse: float
+    coverage: float
+    band: tuple[float, float]  # in which coverage is expected
+    calibration_error: float
+    expected_calibration_error: float
+    width: float
+    interval_score: float
+    slices: Slices
+
+
+def read_rows(
+    fitted: TableModel, table: TableFile, *, groups: Sequence[str] = (), skip_missing: bool = False
+) -> JudgedRows:
+    """The rows of a file with all targets, and what the model says about them."""
+    reader = fitted.reader(table)
+    check_targets(table, fitted.targets)
+    table.check_has(groups, "column for --group:")
+    rows = table.read(list(dict.fromkeys([*reader.names, *fitted.targets, *groups])))
+    y, there = targets_of(rows, fitted.targets, path=table.path, skip=skip_missing)
+    features = reader.features(rows, 0)
+    features = features[there] if isinstance(features, np.ndarray) else features.filter(there)
+    return JudgedRows(
+        y.to_numpy(),
+        fitted.say(features),
+        {name: _column(features, name, place) for place, name in enumerate(reader.names) if name not in groups},
+        {name: _texts(rows[name].filter(there)) for name in groups},
+        n_skipped=len(rows) - len(y),
+    )
+
+
+def judgements(fitted: TableModel, rows: JudgedRows, *, quantiles: int = 4) -> list[Judgement]:
+    """Every target at every level."""
+    return [
+        _judgement(fitted, rows, target, level, quantiles)
+        for target in range(len(fitted.targets))
+        for level in range(len(fitted.levels))
+    ]
+
+
+def _judgement(fitted: TableModel, rows: JudgedRows, target: int, level: int, quantiles: int) -> Judgement:
+    y, asked = rows.y[:, target], fitted.levels[level]
+    lower, upper = rows.said.lower[:, target, level], rows.said.upper[:, target, level]
+    band, expected = _expected(asked, len(y), fitted.n_ranked)
+    return Judgement(
+        target=fitted.targets[target],
+        asked=asked,
+        rmse=float(metrics.rmse(y, rows.said.prediction[:, target])),
+        coverage=float(metrics.coverage(y, lower, upper)),
+        band=band,
+        calibration_error=float(metrics.calibration_error(y, lower, upper, asked)),
+        expected_calibration_error=expected,
+        width=float(metrics.average_width(lower, upper)),
+        interval_score=float(metrics.interval_score(y, lower, upper, asked)),
+        slices=slices_of(
+            (lower <= y) & (y <= upper), rows.features, asked=asked, groups=rows.groups, quantiles=quantiles
+        ),
+    )
+
+
+def _expected(asked: float, n_rows: int, n_ranked: int | None) -> tuple[tuple[float, float], float]:
+    """The band of coverage, and the calibration error, to expect of so many rows if the intervals are right.
+
+    Right is what exact ranks of the training rows would give; where no ranks set the widths, the asked level itself.
+    """
+    if n_ranked is not None:
+        band = metrics.coverage_band(asked, n_rows, n_ranked, probability=BAND)
+        return band, metrics.expected_calibration_error(asked, n_rows, n_ranked)
+    counts = np.arange(n_rows + 1)
+    low, high = binom.ppf([(1 - BAND) / 2, (1 + BAND) / 2], n_rows, asked) / n_rows
+    return (float(low), float(high)), float(np.abs(counts / n_rows - asked) @ binom.pmf(counts, n_rows, asked))
+
+
+def _column(features: Any, name: str, place: int) -> Column:
+    """A feature as numbers, times or texts, NaN, NaT or None where it is missing."""
+    if isinstance(features, np.ndarray):
+        return features[:, place]
+    values = read(nw.from_native(features[name], series_only=True))
+    values = as_times(values) or values
+    nothing: dict[str | None, Any] = {"times": np.datetime64("NaT"), "booleans": None, "text": None}
+    column: Column = values.array.astype(object) if values.kind in ("booleans", "text") else values.array.copy()
+    if values.kind == "booleans":
+        column = np.where(values.array > 0, "true", "false").astype(object)
+    column[values.missing] = nothing.get(values.kind, np.nan)
+    return column
+
+
+def _texts(column: pl.Series) -> Column:
+    return np.array([None if value is None else str(value) for value in column.to_list()], dtype=object)

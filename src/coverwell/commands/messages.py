@@ -1,0 +1,116 @@
+"""What a command says when something is wrong: one line on standard error, an exit code, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+import click
+
+from coverwell.datasets import DatasetChecksumError, DatasetNotFoundError
+from coverwell.training import NonFiniteLossError
+
+__all__ = ["BadInput", "at_a_terminal", "check_output", "clear_messages", "print_json"]
+
+MOST_OF_A_KIND = 4  # warnings that are shown
+STOPPED_BY_CTRL_C = 130  # 128 and the number of the signal, as shells count
+
+
+class BadInput(click.ClickException):
+    """Files or options that cannot be used as they are."""
+
+    exit_code = 2
+
+
+@contextmanager
+def clear_messages() -> Iterator[None]:
+    """Errors that a user can mend, and warnings, become lines on standard error; Ctrl-C an exit.
+
+    Bad files and options have exit code 2; what went wrong in spite of good ones, such as a full disk, has 1.
+    """
+    try:
+        with _warnings_as_lines():
+            yield
+    except KeyboardInterrupt:
+        click.echo("\nStopped. Nothing was written.", err=True)
+        raise SystemExit(STOPPED_BY_CTRL_C) from None
+    except (ImportError, DatasetNotFoundError, DatasetChecksumError, NonFiniteLossError) as error:
+        raise click.ClickException(_one_line(error)) from None
+    except (ValueError, TypeError) as error:  # what the library says about data and parameters
+        raise BadInput(_one_line(error)) from None
+    except MemoryError:
+        raise click.ClickException(
+            "there is not enough memory for this; take fewer rows, or a larger machine"
+        ) from None
+    except BrokenPipeError:
+        raise  # whoever read our output has seen enough; click ends quietly
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        raise click.ClickException(
+            f"{error.strerror or error}{where}; nothing was written: make room, or choose another place"
+        ) from None
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Warnings as one line each; of one kind the first few, and at the end how many came after them.
+
+    A file that is read in parts may bring the same kind for every part.
+    """
+    shown: defaultdict[type[Warning], list[str]] = defaultdict(list)
+    more: Counter[type[Warning]] = Counter()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        text = _one_line(message)
+        if not issubclass(category, UserWarning) or text in shown[category]:
+            return  # others are about the packages that we are built on
+        if len(shown[category]) == MOST_OF_A_KIND:
+            more[category] += 1
+            return
+        shown[category].append(text)
+        click.echo(f"Warning: {text}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        yield
+    for category, count in more.items():
+        click.echo(f"Warning: {count} more of the kind {category.__name__}, for other rows.", err=True)
+
+
+def check_output(path: Path, *, force: bool, inputs: tuple[Path, ...] = ()) -> None:
+    """Raise before any work unless a file can be written there."""
+    if path.is_dir():
+        raise BadInput(f"--out must be a file, but {path} is a folder")
+    if any(path.exists() and path.samefile(other) for other in inputs):
+        raise BadInput(f"--out {path} is the file that is read; give another name")
+    if path.exists() and not force:
+        raise BadInput(f"{path} exists; give another --out, or --force to replace it")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise BadInput(f"--out {path} cannot be written, since {above} is not a folder; give another --out")
+    try:
+        with TemporaryFile(dir=above):  # rights alone do not tell: the disk may be read-only or full
+            pass
+    except OSError as error:
+        raise BadInput(f"--out {path} cannot be written ({error.strerror}: {above}); give another --out") from None
+
+
+def print_json(content: Any) -> None:
+    click.echo(json.dumps(content, indent=1))
+
+
+def at_a_terminal() -> bool:
+    """Whether somebody sees progress bars."""
+    return sys.stderr.isatty()
+
+
+def _one_line(message: object) -> str:
+    return " ".join(str(message).split())

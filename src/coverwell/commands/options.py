@@ -1,0 +1,53 @@
+"""Arguments and options that the commands for tables in files share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from coverwell.training import device_from
+
+__all__ = [
+    "DATA_ARGUMENT",
+    "DELIMITER_OPTION",
+    "DEVICE_OPTION",
+    "FORCE_OPTION",
+    "JSON_OPTION",
+    "MODEL_ARGUMENT",
+    "SKIP_OPTION",
+]
+
+
+def _delimiter(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    return "\t" if value in ("tab", "\\t") else value
+
+
+def _device(context: click.Context, option: click.Parameter, value: str) -> str:
+    try:
+        device_from(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return value
+
+
+MODEL_ARGUMENT = click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+DATA_ARGUMENT = click.argument("data", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+DELIMITER_OPTION = click.option(
+    "--delimiter",
+    metavar="CHARACTER",
+    callback=_delimiter,
+    help="Between the columns of DATA, such as ';' or tab.  [default: a comma; a tab in .tsv files]",
+)
+DEVICE_OPTION = click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    callback=_device,
+    help="auto, cpu or cuda; auto is cuda where there is one.",
+)
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+FORCE_OPTION = click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+SKIP_OPTION = click.option(
+    "--skip-missing", is_flag=True, help="Leave out rows in which a target is missing; otherwise they are an error."
+)

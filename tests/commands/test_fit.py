@@ -1,0 +1,210 @@
+"""`coverwell fit`: the model that the Python API gives, and every fault of a table told before or without a file."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import coverwell
+from coverwell import MatchedRegressor
+
+QUICKLY = ("--folds", 2, "--max-rounds", 1, "--device", "cpu")
+BRIEF = {"folds": 2, "max_rounds": 1, "device": "cpu"}  # the same for the Python API
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "new" / "model.safetensors"
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Writes a frame or text as CSV."""
+
+    def write(content, name="table.csv"):
+        path = tmp_path / name
+        content.write_csv(path) if isinstance(content, pl.DataFrame) else path.write_text(content)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def numbers():
+    rng = np.random.default_rng(1)
+    frame = pl.DataFrame(rng.normal(size=(60, 2)), schema=["a", "b"])
+    return frame.with_columns(y=frame["a"] + rng.normal(size=60), g=pl.Series(np.repeat(np.arange(12), 5)))
+
+
+# What it makes.
+
+
+def test_the_model_is_the_one_that_the_python_api_gives(folder, houses):
+    model = coverwell.load(folder / "model.safetensors")
+    train = houses[:90]
+    twin = MatchedRegressor([0.5, 0.8], random_state=3, **BRIEF)
+    twin.fit(train.select("area", "city", "sold", "garden"), train.select("rent", "price"))
+    new = houses[90:]
+    np.testing.assert_array_equal(model.predict(new), twin.predict(new))
+    np.testing.assert_array_equal(model.predict_interval(new).upper, twin.predict_interval(new).upper)
+    assert model.target_names_ == ("rent", "price")
+    assert model.verbose == 0
+
+
+def test_it_says_what_was_done_with_every_column_and_what_came_out(folder):
+    text = (folder / "fit.txt").read_text()
+    assert text.startswith("fitted on 90 rows: 1 rounds in ")
+    for part in ("area: numbers; 6 of 90 missing", "city: categories", "sold: dates", "garden: booleans"):
+        assert part in text
+    assert text.count("price: RMSE") == 2  # at two levels
+    assert text.endswith(f"wrote {folder / 'model.safetensors'}\n")
+
+
+def test_a_parquet_file_gives_the_same_model_as_the_same_table_in_text(folder, houses, run, out, tmp_path):
+    houses[:90].with_columns(pl.col("sold").str.to_date()).write_parquet(tmp_path / "houses.parquet")
+    targets = ("--target", "rent", "--target", "price", "--coverage", 0.8, "--coverage", 0.5)
+    options = (*targets, "--ignore", "id", "--seed", 3, *QUICKLY)
+    result = run("fit", tmp_path / "houses.parquet", *options, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    models = [coverwell.load(path) for path in (out, folder / "model.safetensors")]
+    np.testing.assert_array_equal(*(model.predict(houses[90:]) for model in models))
+
+
+def test_json_has_what_the_text_says(run, table, numbers, out):
+    result = run("fit", table(numbers), "--target", "y", "--ignore", "g", *QUICKLY, "--out", out, "--json")
+    found = json.loads(result.stdout)
+    assert (found["rows"], found["rounds"], found["columns"], found["out"]) == (60, 1, ["a", "b"], str(out))
+    (entry,) = found["out_of_fold"]
+    assert (entry["target"], entry["asked"]) == ("y", 0.9)
+    assert 0.8 <= entry["coverage"] <= 1.0  # ranked on these rows
+    assert result.stderr == ""  # nobody sees a bar
+
+
+def test_rows_of_one_group_are_never_apart_and_the_group_is_no_feature(run, table, numbers, out):
+    result = run("fit", table(numbers), "--target", "y", "--group", "g", *QUICKLY, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    model = coverwell.load(out)
+    assert list(model.feature_names_in_) == ["a", "b"]
+    twin = MatchedRegressor(random_state=0, **BRIEF)
+    twin.fit(numbers.select("a", "b"), numbers["y"], groups=numbers["g"].cast(str).to_numpy())
+    np.testing.assert_array_equal(model.predict(numbers.select("a", "b")), twin.predict(numbers.select("a", "b")))
+
+
+@pytest.mark.parametrize("calibration", ["cv+", "split", "none"])
+def test_the_calibration_may_be_chosen(run, table, numbers, out, calibration):
+    options = ("--target", "y", "--calibration", calibration, "--coverage", 0.8, "--matching", "iqr", *QUICKLY)
+    result = run("fit", table(numbers), *options, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    model = coverwell.load(out)
+    assert (model.calibration, model.matching) == (None if calibration == "none" else calibration, "iqr")
+
+
+def test_rows_without_a_target_are_skipped_on_request(run, table, numbers, out):
+    gaps = numbers.with_columns(y=pl.when(pl.int_range(60) % 20 == 7).then(None).otherwise(pl.col("y")))
+    result = run("fit", table(gaps), "--target", "y", "--skip-missing", *QUICKLY, "--out", out)
+    assert "fitted on 57 rows (3 without a target left out)" in result.stdout
+    model = coverwell.load(out)
+    assert len(model.out_of_fold_.prediction) == 57
+    assert not np.isnan(model.out_of_fold_.prediction).any()
+
+
+def test_columns_that_tell_nothing_are_warned_of(run, table, numbers, out):
+    odd = numbers.with_columns(one=pl.lit("same"), none=pl.lit(None, dtype=pl.String), y=pl.col("y"))
+    result = run("fit", table(odd), "--target", "y", *QUICKLY, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    assert "Warning: " in result.stderr
+    for name in ("one", "none"):
+        assert name in result.stderr
+        assert f"{name}: left out" in result.stdout
+
+
+# Faults.
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "parts"),
+    [
+        ("a,y\n1,2\n", ("--target", "z"), ["no column for the target: z", "its columns are a, y"]),
+        ("a,price\n1,2\n", ("--target", "pirce"), ["did you mean price?"]),
+        ("a,a,y\n1,2,3\n", ("--target", "y"), ["has a more than once"]),
+        ("a,y\n1,2\n2,cheap\n", ("--target", "y"), ["column y must hold numbers, but row 2", "'cheap'"]),
+        ("a,y\n1,2\n2,\n3,NA\n", ("--target", "y"), ["missing in 2 of 3 rows", "first in row 2", "--skip-missing"]),
+        ("a,y\n1,\n2,\n", ("--target", "y", "--skip-missing"), ["no row of", "has a value"]),
+        ("a,y\n1,2\n", ("--target", "y", "--target", "y"), ["every --target must be named once"]),
+        ("a,y\n1,2\n", ("--target", "y", "--group", "h"), ["no column for --group: h"]),
+        ("a,y\n1,2\n", ("--target", "y", "--group", "y"), ["--group y is a target"]),
+        ("a,y,g\n1,2,1\n2,3,\n", ("--target", "y", "--group", "g"), ["must have a value in every row", "row 2"]),
+        ("a,y\n1,2\n", ("--target", "y", "--ignore", "b"), ["no column for --ignore: b"]),
+        ("a,y\n1,2\n", ("--target", "y", "--ignore", "a"), ["no column to learn from"]),
+        ("a;y\n1;2\n", ("--target", "y"), ["--delimiter ';'"]),
+        ("a,y\n1,2\n", ("--target", "y", "--delimiter", ";;"), ["one character"]),
+        ("", ("--target", "y"), ["is empty"]),
+        ("a,y\n", ("--target", "y"), ["no rows"]),
+        ("a,y\n1,2\n", ("--target", "y"), ["minimum of 2 is required"]),
+        ("a,y\n1,2\n2,inf\n", ("--target", "y"), ["infinity"]),
+        ("a,y\n1,2\n2,3\n3,4\n4,5\n", ("--target", "y"), ["folds=5 needs at least as many rows, got 4"]),
+        ("a,y\n1,2\n2,3\n3,4\n4,5\n", ("--target", "y", "--folds", 2), ["needs at least 9 rows, got 4"]),
+        ("a,y\n,2\n,3\n", ("--target", "y"), ["no column tells rows apart", "'a': no value in any row"]),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_told_in_one_line_and_no_file_is_written(
+    refused, table, out, content, options, parts
+):
+    message = refused("fit", table(content), *options, "--out", out)
+    for part in parts:
+        assert part in message
+    assert not out.parent.exists()
+
+
+def test_a_file_in_another_encoding_is_told(refused, tmp_path, out):
+    (tmp_path / "t.csv").write_bytes("city,y\nZürich,2\n".encode("latin-1"))
+    assert "must be UTF-8 text, but line 2" in refused("fit", tmp_path / "t.csv", "--target", "y", "--out", out)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--coverage", "1"), "1.0 is not in the range 0<x<1"),
+        (("--coverage", "most"), "'most' is not a valid float"),
+        (("--calibration", "isotonic"), "'isotonic' is not one of"),
+        (("--device", "abacus"), "device must be 'auto'"),
+        (("--seed", "-1"), "-1 is not in the range"),
+    ],
+)
+def test_a_wrong_option_is_told_before_anything_is_read(run, table, out, options, message):
+    result = run("fit", table(""), "--target", "y", *options, "--out", out)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+
+
+def test_a_missing_table_or_target_is_told(run, tmp_path, out):
+    assert "does not exist" in run("fit", tmp_path / "none.csv", "--target", "y", "--out", out).stderr
+    (tmp_path / "t.csv").touch()
+    assert "Missing option '--target'" in run("fit", tmp_path / "t.csv", "--out", out).stderr
+
+
+def test_an_existing_model_is_replaced_by_force_alone(run, refused, table, numbers, tmp_path):
+    out = tmp_path / "model.safetensors"
+    out.write_text("before")
+    data = table(numbers)
+    message = refused("fit", data, "--target", "y", "--out", out)
+    assert message == f"{out} exists; give another --out, or --force to replace it"
+    assert "exists" in refused("fit", data, "--target", "y", "--out", out)
+    assert out.read_text() == "before"
+    assert run("fit", data, "--target", "y", *QUICKLY, "--out", out, "--force").exit_code == 0
+    assert coverwell.load(out).target_names_ == ("y",)
+
+
+def test_the_table_itself_is_never_replaced(refused, table, numbers):
+    data = table(numbers)
+    assert "is the file that is read" in refused("fit", data, "--target", "y", "--out", data, "--force")
+    assert_frame_equal(pl.read_csv(data), numbers)
+
+
+def test_a_place_that_cannot_be_written_is_told_before_training(refused, table, numbers, tmp_path):
+    (tmp_path / "file").touch()
+    data = table(numbers)
+    assert "is not a folder" in refused("fit", data, "--target", "y", "--out", tmp_path / "file" / "model")
+    assert "is a folder" in refused("fit", data, "--target", "y", "--out", tmp_path)
