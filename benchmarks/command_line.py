@@ -9,10 +9,8 @@ leave out the start, which is measured by a file of one row.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -23,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
+from machine import at_the_end, environment, place
 
 import coverwell
 from coverwell import MLP, MatchedRegressor
@@ -32,7 +30,6 @@ HERE = Path(__file__).parent
 SOURCES = HERE.parent / "src"
 SEED = 0
 TARGET_SECONDS, TARGET_BYTES = 30.0, 1e9  # of the network of 64 units
-BUSY = 1.5  # a load average above which a run says that others were at work
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 PRECISIONS: dict[str, tuple[str, ...]] = {"float64": (), "float32": ("--float32",)}
 
@@ -79,10 +76,10 @@ def target_of(x: pl.DataFrame) -> pl.Series:
 
 def command_of(*arguments: object) -> dict[str, float]:
     """CPU seconds, seconds by the clock and the most memory of one command, which must succeed."""
-    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(SOURCES)}
+    variables = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(SOURCES)}
     started = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "coverwell", *map(str, arguments)], env=environment, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "coverwell", *map(str, arguments)], env=variables, stdout=subprocess.DEVNULL
     )
     _, status, used = os.wait4(process.pid, 0)
     clock = time.perf_counter() - started
@@ -137,32 +134,12 @@ def difference(one: Path, other: Path) -> float:
     return float(np.abs(pl.read_csv(one).to_numpy() - pl.read_csv(other).to_numpy()).max())
 
 
-def environment() -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "cpu": next(names, platform.processor()),
-        "cores": os.cpu_count(),
-        "seed": SEED,
-        "load before": round(os.getloadavg()[0], 2),
-        "versions": {
-            "coverwell": coverwell.__version__,
-            "torch": torch.__version__,
-            "polars": pl.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-    }
-
-
 def measure(sizes: Sizes, scratch: Path | None) -> dict[str, Any]:
-    where = environment()
+    where = environment(packages={"polars": pl.__version__}, seed=SEED)
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         found = predict_times(sizes, Path(folder))
     return {
-        "environment": {**where, "load after": round(os.getloadavg()[0], 2)},
+        "environment": at_the_end(where),
         "sizes": asdict(sizes),
         "found": found,
     }
@@ -219,15 +196,6 @@ def predict_lines(found: list[dict[str, Any]]) -> list[str]:
 
 def verdict(way: dict[str, Any]) -> str:
     return "reached" if way["cpu"] < TARGET_SECONDS and way["bytes"] < TARGET_BYTES else "MISSED"
-
-
-def place(where: dict[str, Any]) -> str:
-    versions = ", ".join(f"{package} {number}" for package, number in where["versions"].items())
-    busy = where["load before"] > BUSY or where["load after"] > where["cores"] + BUSY - 1
-    return (
-        f"({where['date']}: {where['cpu']}, {where['cores']} cores, load average {where['load before']} before and "
-        f"{where['load after']} after{', others were at work' if busy else ''}; seed {where['seed']}; {versions}.)"
-    )
 
 
 def main(arguments: list[str] | None = None) -> None:

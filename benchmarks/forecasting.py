@@ -9,13 +9,10 @@ and keeps those of others; `--parts` measures and replaces some tables alone.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -23,9 +20,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from machine import Work, at_the_end, environment, in_turns, place, seconds_of, threads, three_digits
 from torch import Tensor, nn
 
-import coverwell
 from coverwell import LSTM
 from coverwell.calibration import Estimate
 from coverwell.ensemble import learner_of
@@ -40,11 +37,9 @@ HERE = Path(__file__).parent
 SEED = 0
 MEMBERS, LAYERS, STEPS, CHANNELS = 5, 2, 24, 2
 UPDATE_MS = 5.0  # target
-BUSY = 1.5  # a load average above which a run says that others were at work
 FIRST_FIT = 600  # steps; speed does not depend on what was learned
 # The least training: the networks are as large as ever.
 BRIEFLY: dict[str, Any] = {"max_rounds": 1, "mean_epochs": 1, "interval_epochs": 1, "random_state": SEED}
-Work = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -83,47 +78,6 @@ QUICK = Sizes(
     refit_hidden=4,
     backtest_steps=50,
 )
-
-
-# Clocks --------------------------------------------------------------------------------------------------------------
-
-
-def seconds_of(work: Work, device: torch.device) -> float:
-    """CPU seconds on one thread of the CPU, else those of the clock."""
-    on_gpu = device.type == "cuda"
-    read = time.process_time if not on_gpu and torch.get_num_threads() == 1 else time.perf_counter
-    if on_gpu:
-        torch.cuda.synchronize()
-    start = read()
-    work()
-    if on_gpu:
-        torch.cuda.synchronize()
-    return read() - start
-
-
-def in_turns(works: dict[str, Work], device: torch.device, turns: int, *, per_turn: int = 1) -> dict[str, Any]:
-    """The fastest turn of each way, and all of them, in seconds per one of the `per_turn` things a turn does.
-
-    On a GPU a turn that is not timed comes first: kernels are loaded in it.
-    """
-    if device.type == "cuda":
-        for work in works.values():
-            work()
-    found: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(turns):
-        for name, work in works.items():
-            found[name].append(seconds_of(work, device) / per_turn)
-    return {name: {"seconds": min(times), "all": times} for name, times in found.items()}
-
-
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def thread_numbers(device: torch.device) -> list[int]:
@@ -355,32 +309,12 @@ PARTS: dict[str, Callable[[Sizes, torch.device], Any]] = {
 
 def measure(part: str, sizes: Sizes, device: torch.device) -> dict[str, Any]:
     """One table, with where and under what load it was measured."""
-    where = environment(device)
+    where = environment(device, seed=SEED)
     found = PARTS[part](sizes, device)
     return {
-        "environment": {**where, "load after": round(os.getloadavg()[0], 2)},
+        "environment": at_the_end(where),
         "sizes": asdict(sizes),
         "found": found,
-    }
-
-
-def environment(device: torch.device) -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "cpu": next(names, platform.processor()),
-        "cores": os.cpu_count(),
-        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
-        "seed": SEED,
-        "load before": round(os.getloadavg()[0], 2),
-        "versions": {
-            "coverwell": coverwell.__version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
     }
 
 
@@ -399,17 +333,6 @@ def report(results: dict[str, Any]) -> str:
             if part in parts:
                 texts += [lines(parts[part]["found"], parts[part]["sizes"]), place(parts[part]["environment"])]
     return "\n\n".join(texts) + "\n"
-
-
-def place(where: dict[str, Any]) -> str:
-    versions = ", ".join(f"{package} {number}" for package, number in where["versions"].items())
-    gpu = f"{where['gpu']}, host " if where["gpu"] else ""
-    # A run itself has a load of about one thread, or of all cores.
-    busy = where["load before"] > BUSY or where["load after"] > where["cores"] + BUSY - 1
-    return (
-        f"({where['date']}: {gpu}{where['cpu']}, {where['cores']} cores, load average {where['load before']} before "
-        f"and {where['load after']} after{', others were at work' if busy else ''}; seed {where['seed']}; {versions}.)"
-    )
 
 
 def epoch_table(cases: list[dict[str, Any]], sizes: dict[str, Any]) -> str:
@@ -486,10 +409,6 @@ LINES: dict[str, Callable[[Any, dict[str, Any]], str]] = {
     "refit": refit_lines,
     "backtest": backtest_lines,
 }
-
-
-def three_digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def network_in_words(network: dict[str, Any]) -> str:

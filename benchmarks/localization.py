@@ -11,14 +11,11 @@ alone.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -27,10 +24,10 @@ from typing import Any
 import numpy as np
 import PIL
 import torch
+from machine import Work, at_the_end, environment, fastest, in_turns, place, seconds_of, threads, three_digits
 from PIL import Image
 from torch import Tensor
 
-import coverwell
 from coverwell import MatchedRegressor
 from coverwell.datasets import load_images
 from coverwell.ensemble import learner_of
@@ -42,10 +39,8 @@ from coverwell.training import Learner
 
 HERE = Path(__file__).parent
 SEED = 0
-BUSY = 1.5  # a load average above which a run says that others were at work
 # The least training: the networks are as large as ever, and speed does not depend on what was learned.
 BRIEFLY: dict[str, Any] = {"max_rounds": 1, "mean_epochs": 1, "interval_epochs": 1, "repeats": 1, "random_state": SEED}
-Work = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -148,48 +143,6 @@ class Setting:
 def seeded_trunk(recipe: ResNet18) -> torch.nn.Module:
     torch.manual_seed(SEED)
     return recipe.trunk()
-
-
-# Clocks --------------------------------------------------------------------------------------------------------------
-
-
-def seconds_of(work: Work, device: torch.device) -> float:
-    """CPU seconds of the process on the CPU, those of the clock on a GPU."""
-    on_gpu = device.type == "cuda"
-    read = time.perf_counter if on_gpu else time.process_time
-    if on_gpu:
-        torch.cuda.synchronize()
-    start = read()
-    work()
-    if on_gpu:
-        torch.cuda.synchronize()
-    return read() - start
-
-
-def in_turns(works: dict[str, Work], device: torch.device, turns: int) -> dict[str, Any]:
-    """The fastest turn of each way, and all of them, in seconds; on a GPU a turn that is not timed loads kernels."""
-    if device.type == "cuda":
-        for work in works.values():
-            work()
-    found: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(turns):
-        for name, work in works.items():
-            found[name].append(seconds_of(work, device))
-    return {name: fastest(times) for name, times in found.items()}
-
-
-def fastest(times: list[float]) -> dict[str, Any]:
-    return {"seconds": min(times), "all": times}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 # Features ------------------------------------------------------------------------------------------------------------
@@ -303,35 +256,14 @@ PARTS: dict[str, Callable[[Setting], Any]] = {
 
 def measure(part: str, setting: Setting) -> dict[str, Any]:
     """One table, with where and under what load it was measured."""
-    where = environment(setting)
-    with one_thread():
+    weights = "random" if setting.weights is None else Path(setting.weights).name
+    where = environment(setting.device, packages={"pillow": PIL.__version__}, seed=SEED, weights=weights)
+    with threads(1):
         found = PARTS[part](setting)
     return {
-        "environment": {**where, "load after": round(os.getloadavg()[0], 2)},
+        "environment": at_the_end(where),
         "sizes": asdict(setting.sizes),
         "found": found,
-    }
-
-
-def environment(setting: Setting) -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "cpu": next(names, platform.processor()),
-        "cores": os.cpu_count(),
-        "gpu": torch.cuda.get_device_name(setting.device) if setting.device.type == "cuda" else None,
-        "seed": SEED,
-        "weights": "random" if setting.weights is None else Path(setting.weights).name,
-        "load before": round(os.getloadavg()[0], 2),
-        "versions": {
-            "coverwell": coverwell.__version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "pillow": PIL.__version__,
-            "python": platform.python_version(),
-        },
     }
 
 
@@ -352,18 +284,6 @@ def report(results: dict[str, Any]) -> str:
             if part in parts:
                 texts += [lines(parts[part]["found"], parts[part]["sizes"]), place(parts[part]["environment"])]
     return "\n\n".join(texts) + "\n"
-
-
-def place(where: dict[str, Any]) -> str:
-    versions = ", ".join(f"{package} {number}" for package, number in where["versions"].items())
-    gpu = f"{where['gpu']}, host " if where["gpu"] else ""
-    # A run itself has a load of about one thread, and some for decoding.
-    busy = where["load before"] > BUSY or where["load after"] > where["cores"] + BUSY - 1
-    return (
-        f"({where['date']}: {gpu}{where['cpu']}, {where['cores']} cores, load average {where['load before']} before "
-        f"and {where['load after']} after{', others were at work' if busy else ''}; trunk's weights: "
-        f"{where['weights']}; seed {where['seed']}; {versions}.)"
-    )
 
 
 def feature_lines(found: dict[str, Any], sizes: dict[str, Any]) -> str:
@@ -412,10 +332,6 @@ LINES: dict[str, Callable[[Any, dict[str, Any]], str]] = {
     "epochs": epoch_table,
     "prediction": prediction_lines,
 }
-
-
-def three_digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def kept(path: Path) -> dict[str, Any]:

@@ -10,10 +10,8 @@ Targets are judged in CPU seconds, which on one thread are those of the clock, l
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -25,8 +23,8 @@ from typing import Any
 import numpy as np
 import sklearn
 import torch
+from machine import environment, versions_in_words
 
-import coverwell
 from coverwell import MLP, MatchedRegressor, datasets
 from coverwell.algorithm import Recipe
 from coverwell.experiments import random_split
@@ -221,32 +219,12 @@ def only(what: str, number: int, seed: int) -> dict[str, Any]:
 
 
 def measure(*, quick: bool) -> dict[str, Any]:
-    results = {"environment": environment()}
+    results = {"environment": environment(packages={"scikit-learn": sklearn.__version__}, threads=1)}
     results["beside UQ360"] = beside_peer(1 if quick else REPEATS)
     results["sizes"] = [in_own_process("rows", n, 0) for n in SIZES[: 1 if quick else None]]
     if not quick:
         results["white wine"] = in_own_process("white wine", 0, 0)
     return results
-
-
-def environment() -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "cpu": next(names, platform.processor()),
-        "cores": os.cpu_count(),
-        "threads": 1,
-        "load before": round(os.getloadavg()[0], 2),
-        "versions": {
-            "coverwell": coverwell.__version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "scikit-learn": sklearn.__version__,
-            "python": platform.python_version(),
-        },
-    }
 
 
 def report(results: dict[str, Any]) -> str:
@@ -257,10 +235,9 @@ def report(results: dict[str, Any]) -> str:
 
 
 def heading(where: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {number}" for name, number in where["versions"].items())
     return (
         f"# Speed\n\n`make bench-speed`, {where['date']}: one thread of {where['cores']} cores ({where['cpu']}), "
-        f"load average {where['load before']} before the start; {versions}."
+        f"load average {where['load before']} before the start; {versions_in_words(where)}."
     )
 
 

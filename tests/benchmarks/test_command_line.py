@@ -1,23 +1,11 @@
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
+import command_line
 import polars as pl
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-def loaded(name):
-    """A benchmark as a module; they are no part of the package."""
-    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", BENCHMARKS / f"{name}.py")
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-command_line = loaded("command_line")
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,7 @@
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
+import localization
 import numpy as np
 import pytest
 import torch
@@ -12,17 +11,6 @@ from PIL import Image
 from coverwell.features import features_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-def loaded(name):
-    """A benchmark as a module; they are no part of the package."""
-    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", BENCHMARKS / f"{name}.py")
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-localization = loaded("localization")
 
 
 @pytest.fixture(scope="module")
