@@ -170,11 +170,13 @@ def typed(frame: pl.DataFrame, kinds: Mapping[str, Kind], *, path: Path, first_r
     `first_row` is how many rows of the file come before the frame, for messages.
     """
     polars = needed_polars()
+    if path.suffix.lower() == PARQUET:
+        return frame  # it says itself what its columns are
     changed = []
     for name, kind in kinds.items():
         texts = frame[name]
         if texts.dtype != polars.String:
-            continue  # a Parquet file says itself what its columns are
+            continue
         values = _as(kind, texts)
         if odd := _odd(texts, values):
             row, text = odd
@@ -259,7 +261,8 @@ def _in_one_line(path: Path, error: Exception) -> str:
     if suffix_of(path) == PARQUET:
         return f"{path} is damaged or not a Parquet file ({_first_line(error)}); write it again"
     if wrong := _not_utf8(path):
-        return f"{path} must be UTF-8 text, but {wrong}; save it as UTF-8, for example by iconv -f latin1 -t utf-8"
+        encoding = "utf-16" if "UTF-16" in wrong else "latin1"
+        return f"{path} must be UTF-8 text, but {wrong}; save it as UTF-8, for example by iconv -f {encoding} -t utf-8"
     if "more fields" in str(error):
         return f"{path} has rows with more columns than its header; mend them, or give the right --delimiter"
     return f"{path} cannot be read as a table ({_first_line(error)}); look for a quote that is not closed"

@@ -143,7 +143,7 @@ def test_columns_that_tell_nothing_are_warned_of(run, table, numbers, out):
         ("", ("--target", "y"), ["is empty"]),
         ("a,y\n", ("--target", "y"), ["no rows"]),
         ("a,y\n1,2\n", ("--target", "y"), ["minimum of 2 is required"]),
-        ("a,y\n1,2\n2,inf\n", ("--target", "y"), ["infinity"]),
+        ("a,y\n1,2\n2,inf\n", ("--target", "y"), ["target y must hold finite numbers", "row 2", "is infinite"]),
         ("a,y\n1,2\n2,3\n3,4\n4,5\n", ("--target", "y"), ["folds=5 needs at least as many rows, got 4"]),
         ("a,y\n1,2\n2,3\n3,4\n4,5\n", ("--target", "y", "--folds", 2), ["needs at least 9 rows, got 4"]),
         ("a,y\n,2\n,3\n", ("--target", "y"), ["no column tells rows apart", "'a': no value in any row"]),
@@ -208,3 +208,27 @@ def test_a_place_that_cannot_be_written_is_told_before_training(refused, table, 
     data = table(numbers)
     assert "is not a folder" in refused("fit", data, "--target", "y", "--out", tmp_path / "file" / "model")
     assert "is a folder" in refused("fit", data, "--target", "y", "--out", tmp_path)
+
+
+def test_text_in_a_parquet_file_stays_text(run, tmp_path, out):
+    rows = {"zip": ["01", "02", "3"] * 20, "garage": ["None", "attached", "built-in"] * 20, "y": np.arange(60.0)}
+    pl.DataFrame(rows).write_parquet(tmp_path / "zip.parquet")
+    result = run("fit", tmp_path / "zip.parquet", "--target", "y", *QUICKLY, "--out", out)
+    assert result.exit_code == 0, result.output
+    report = coverwell.load(out).columns_.report()
+    assert report == ("zip: categories ('01', '02', '3')", "garage: categories ('None', 'attached', 'built-in')")
+
+
+@pytest.mark.parametrize("blank", ["NA", "  ", ""])
+def test_a_word_for_a_missing_value_is_no_group(refused, table, out, blank):
+    rows = "".join(f"{i},{blank if i == 7 else i % 5},{i}\n" for i in range(30))
+    message = refused("fit", table("a,g,y\n" + rows), "--target", "y", "--group", "g", *QUICKLY, "--out", out)
+    assert message == "--group g must have a value in every row, but has none in row 8; fill it in"
+
+
+def test_a_group_of_lists_is_told_in_one_line(refused, tmp_path, out):
+    rows = pl.DataFrame({"a": np.arange(30.0), "g": [[1, 2]] * 30, "y": np.arange(30.0)})
+    rows.write_parquet(tmp_path / "lists.parquet")
+    options = ("--target", "y", "--group", "g", *QUICKLY, "--out", out)
+    assert "look at the columns of that file" in refused("fit", tmp_path / "lists.parquet", *options)
+    assert not out.exists()

@@ -24,7 +24,7 @@ from coverwell.commands.options import (
 from coverwell.commands.targets import check_targets, targets_of
 from coverwell.persistence import save
 from coverwell.regressor import MatchedRegressor
-from coverwell.table_files import TableFile, kinds_of, needed_polars, typed
+from coverwell.table_files import Kind, TableFile, kinds_of, needed_polars, typed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -125,7 +125,7 @@ def fit(
         y, there = targets_of(rows, target, path=data, skip=skip_missing)
         features = rows.select(names).filter(there)
         features = typed(features, kinds_of(features), path=data)
-        groups = None if group is None else _groups(rows[group].filter(there))
+        groups = None if group is None else _groups(rows.select(group), there, path=data)
         model = MatchedRegressor(
             coverage=levels if len(levels) > 1 else levels[0],
             matching=matching,
@@ -160,11 +160,14 @@ def _features(table: TableFile, target: tuple[str, ...], group: str | None, igno
     return names
 
 
-def _groups(column: pl.Series) -> NDArray[Any]:
-    if column.null_count():
-        first = int(column.is_null().arg_true()[0]) + 1
-        raise BadInput(f"--group {column.name} must have a value in every row, but has none in row {first}; fill it in")
-    groups: NDArray[Any] = column.cast(needed_polars().String).to_numpy()
+def _groups(column: pl.DataFrame, there: NDArray[np.bool_], *, path: Path) -> NDArray[Any]:
+    """The group of each row that is there; blanks and words for a missing value are none."""
+    texts = typed(column, dict.fromkeys(column.columns, Kind.TEXT), path=path).to_series()
+    texts = texts.fill_nan(None) if texts.dtype.is_float() else texts
+    if (without := texts.is_null().to_numpy() & there).any():
+        first = int(without.argmax()) + 1
+        raise BadInput(f"--group {texts.name} must have a value in every row, but has none in row {first}; fill it in")
+    groups: NDArray[Any] = texts.cast(needed_polars().String).to_numpy()[there]
     return groups
 
 

@@ -56,6 +56,10 @@ def clear_messages() -> Iterator[None]:
         raise click.ClickException(
             f"{error.strerror or error}{where}; nothing was written: make room, or choose another place"
         ) from None
+    except Exception as error:
+        if not type(error).__module__.startswith("polars"):
+            raise
+        raise BadInput(f"{_one_line(error)}; look at the columns of that file") from None
 
 
 @contextmanager

@@ -38,6 +38,10 @@ def targets_of(
         if not targets[name].dtype.is_numeric():
             raise BadInput(f"the target {name} must hold numbers, but {path} has {targets[name].dtype}; convert it")
     targets = targets.with_columns(polars.all().cast(polars.Float64).fill_nan(None))
+    for name in names:
+        if (endless := targets[name].is_infinite()).any():
+            row = int(endless.fill_null(value=False).arg_true()[0]) + 1
+            raise BadInput(f"the target {name} must hold finite numbers, but row {row} of {path} is infinite; mend it")
     there = targets.select(polars.all_horizontal(polars.all().is_not_null())).to_series().to_numpy()
     n_missing = int((~there).sum())
     if n_missing and not skip:
