@@ -121,3 +121,12 @@ def test_rows_that_cannot_be_judged_are_told_in_one_line(refused, model, houses,
         frame = frame.drop(change.meta.root_names())
     frame.write_csv(tmp_path / "t.csv")
     assert part in refused("evaluate", model, tmp_path / "t.csv", *options)
+
+
+def test_a_word_for_a_missing_value_is_no_group(run, folder, model, houses, tmp_path):
+    words = ["NA", " north ", "north", "south"] * 10
+    houses[90:].with_columns(side=pl.Series(words)).write_csv(tmp_path / "sides.csv")
+    found = results(run, model, tmp_path / "sides.csv", "--group", "side")
+    assert "NA" not in json.dumps(found)
+    text = run("evaluate", model, tmp_path / "sides.csv", "--group", "side", "--all-slices").stdout
+    assert {line.split()[1] for line in text.splitlines() if line.startswith("side ")} == {"north", "south", "missing"}

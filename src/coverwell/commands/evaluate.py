@@ -18,6 +18,7 @@ from coverwell.commands.options import (
     DEVICE_OPTION,
     JSON_OPTION,
     MODEL_ARGUMENT,
+    QUANTILES_OPTION,
     SKIP_OPTION,
 )
 from coverwell.slices import Slice, Slices
@@ -33,13 +34,7 @@ SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
 @MODEL_ARGUMENT
 @DATA_ARGUMENT
 @click.option("--group", multiple=True, metavar="COLUMN", help="Also coverage for each value here; may be given again.")
-@click.option(
-    "--quantiles",
-    type=click.IntRange(min=2, max=100),
-    default=4,
-    show_default=True,
-    help="Into how many slices features of numbers are cut.",
-)
+@QUANTILES_OPTION
 @click.option("--worst", type=click.IntRange(min=0), default=5, show_default=True, help="How many slices are named.")
 @click.option("--all-slices", is_flag=True, help="Print every slice, not the worst alone; --json always has all.")
 @DEVICE_OPTION

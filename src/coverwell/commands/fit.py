@@ -21,10 +21,10 @@ from coverwell.commands.options import (
     JSON_OPTION,
     SKIP_OPTION,
 )
-from coverwell.commands.targets import check_targets, targets_of
+from coverwell.commands.targets import check_targets, groups_of, targets_of
 from coverwell.persistence import save
 from coverwell.regressor import MatchedRegressor
-from coverwell.table_files import Kind, TableFile, kinds_of, needed_polars, typed
+from coverwell.table_files import TableFile, kinds_of, needed_polars, typed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -125,7 +125,7 @@ def fit(
         y, there = targets_of(rows, target, path=data, skip=skip_missing)
         features = rows.select(names).filter(there)
         features = typed(features, kinds_of(features), path=data)
-        groups = None if group is None else _groups(rows.select(group), there, path=data)
+        groups = None if group is None else _groups(groups_of(rows, group, path=data), there)
         model = MatchedRegressor(
             coverage=levels if len(levels) > 1 else levels[0],
             matching=matching,
@@ -160,15 +160,13 @@ def _features(table: TableFile, target: tuple[str, ...], group: str | None, igno
     return names
 
 
-def _groups(column: pl.DataFrame, there: NDArray[np.bool_], *, path: Path) -> NDArray[Any]:
-    """The group of each row that is there; blanks and words for a missing value are none."""
-    texts = typed(column, dict.fromkeys(column.columns, Kind.TEXT), path=path).to_series()
-    texts = texts.fill_nan(None) if texts.dtype.is_float() else texts
-    if (without := texts.is_null().to_numpy() & there).any():
+def _groups(groups: pl.Series, there: NDArray[np.bool_]) -> NDArray[Any]:
+    """The groups of the rows that are there, each of which must have one."""
+    if (without := groups.is_null().to_numpy() & there).any():
         first = int(without.argmax()) + 1
-        raise BadInput(f"--group {texts.name} must have a value in every row, but has none in row {first}; fill it in")
-    groups: NDArray[Any] = texts.cast(needed_polars().String).to_numpy()[there]
-    return groups
+        raise BadInput(f"--group {groups.name} must have a value in every row, but has none in row {first}; fill it in")
+    texts: NDArray[Any] = groups.cast(needed_polars().String).to_numpy()[there]
+    return texts
 
 
 def _summary(fitted: TableModel, y: Array, seconds: float, *, n_skipped: int) -> dict[str, Any]:

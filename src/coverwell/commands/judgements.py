@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 from coverwell import metrics
 from coverwell.commands.models import Said, TableModel
-from coverwell.commands.targets import check_targets, targets_of
+from coverwell.commands.targets import check_targets, groups_of, targets_of
 from coverwell.frames import as_times, read
 from coverwell.slices import Slices, slices_of
 from coverwell.table_files import TableFile
@@ -71,7 +71,7 @@ def read_rows(
         y.to_numpy(),
         fitted.say(features),
         {name: _column(features, name, place) for place, name in enumerate(reader.names) if name not in groups},
-        {name: _texts(rows[name].filter(there)) for name in groups},
+        {name: _texts(groups_of(rows, name, path=table.path).filter(there)) for name in groups},
         n_skipped=len(rows) - len(y),
     )
 

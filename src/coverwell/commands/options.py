@@ -15,6 +15,7 @@ __all__ = [
     "FORCE_OPTION",
     "JSON_OPTION",
     "MODEL_ARGUMENT",
+    "QUANTILES_OPTION",
     "SKIP_OPTION",
 ]
 
@@ -50,4 +51,11 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print the re
 FORCE_OPTION = click.option("--force", is_flag=True, help="Replace the output file if it exists.")
 SKIP_OPTION = click.option(
     "--skip-missing", is_flag=True, help="Leave out rows in which a target is missing; otherwise they are an error."
+)
+QUANTILES_OPTION = click.option(
+    "--quantiles",
+    type=click.IntRange(min=2, max=100),
+    default=4,
+    show_default=True,
+    help="Into how many slices features of numbers are cut.",
 )

@@ -19,6 +19,7 @@ from coverwell.commands.options import (
     DEVICE_OPTION,
     FORCE_OPTION,
     MODEL_ARGUMENT,
+    QUANTILES_OPTION,
     SKIP_OPTION,
 )
 from coverwell.persistence import load
@@ -156,13 +157,7 @@ def widths(out: Path, force: bool, unit: str | None, **asked: Any) -> None:
 @_with_data
 @COVERAGE_OPTION
 @click.option("--group", multiple=True, metavar="COLUMN", help="Also a slice for each value here; may be given again.")
-@click.option(
-    "--quantiles",
-    type=click.IntRange(min=2, max=100),
-    default=4,
-    show_default=True,
-    help="Into how many slices features of numbers are cut.",
-)
+@QUANTILES_OPTION
 @click.option("--worst", type=click.IntRange(min=1), default=20, show_default=True, help="How many slices are drawn.")
 @_reading
 def slices(

@@ -1,4 +1,4 @@
-"""Targets as columns of a file: numbers in every row, or an error that says where they are not."""
+"""Targets and groups as columns of a file: numbers in every row, or an error that says where they are not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coverwell.table_files import Kind, TableFile, needed_polars, typed
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["check_targets", "targets_of"]
+__all__ = ["check_targets", "groups_of", "targets_of"]
 
 
 def check_targets(table: TableFile, targets: Sequence[str]) -> None:
@@ -53,3 +53,9 @@ def targets_of(
     if n_missing == len(frame):
         raise BadInput(f"no row of {path} has a value for all of the targets {', '.join(names)}")
     return targets.filter(there), there
+
+
+def groups_of(frame: pl.DataFrame, name: str, *, path: Path) -> pl.Series:
+    """The group of each row; blanks and words for a missing value are none."""
+    groups = typed(frame.select(name), {name: Kind.TEXT}, path=path)[name]
+    return groups.fill_nan(None) if groups.dtype.is_float() else groups
