@@ -295,3 +295,19 @@ def test_rows_that_a_splitter_gives_to_neither_side_are_neither_trained_on_nor_s
     for member, (train, test) in enumerate(splitter.split(X)):
         np.testing.assert_array_equal(np.flatnonzero(trains[member]), train)
         np.testing.assert_array_equal(np.flatnonzero(speaks[member]), test)
+
+
+@given(n_jobs=st.integers(1, 3), n_members=st.integers(1, 6), n_rows=st.integers(1, 9), seed=seeds)
+def test_words_about_the_rows_left_out_give_the_same_average_as_words_about_all_rows(n_jobs, n_members, n_rows, seed):
+    draw = torch.Generator().manual_seed(seed)
+    problem = problem_with(torch.rand(n_jobs, n_members, n_rows, generator=draw) < 0.4)
+    said = torch.randn(n_jobs, n_members, n_rows, 2, generator=draw)
+    about_left_out = said.flatten(0, 1).gather(1, problem.left_out[..., None].expand(-1, -1, 2))
+    assert_allclose(problem.of_left_out(about_left_out), problem.out_of_fold(said), atol=1e-6)
+
+
+def test_a_member_that_left_fewer_rows_out_is_given_row_0_in_place_of_more():
+    problem = problem_with([[[False, True, True], [False, False, True], [False, False, False]]])
+    assert_array_equal(problem.left_out, [[1, 2], [2, 0], [0, 0]])
+    said = torch.tensor([[4.0, 6.0], [8.0, 99.0], [99.0, 99.0]])
+    assert_array_equal(problem.of_left_out(said), [[0.0, 4.0, 7.0]])

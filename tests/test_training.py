@@ -340,6 +340,16 @@ def test_a_team_speaks_about_the_rows_of_its_job():
         assert_allclose(said[member], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("all_speak", [False, True])
+def test_a_team_speaks_about_left_out_rows_as_it_does_among_all_rows(all_speak):
+    problem = problem_of(n_jobs=2, n_members=2)
+    if all_speak:
+        problem = replace(problem, speaks=torch.ones_like(problem.speaks))
+    learner = learner_of(problem, LinearNetwork())
+    about_all = learner.says().gather(1, problem.left_out[..., None])
+    assert_allclose(learner.says_of_left_out(), about_all, atol=1e-6)
+
+
 def test_many_rows_are_taken_in_parts_that_fit_together():
     n_features = 2**14  # with two members, 128 rows at a time
     torch.manual_seed(0)

@@ -193,14 +193,14 @@ def _enclose(
 def _out_of_fold_mean(mean: Learner, matching: Matching) -> Tensor:
     """F's prediction for each row by members that did not train on it, (job, row, target)."""
     problem = mean.problem
-    return problem.out_of_fold(problem.of_job(matching.mean(mean.says(), problem.y.shape[-1])))
+    return problem.of_left_out(matching.mean(mean.says_of_left_out(), problem.y.shape[-1]))
 
 
 def _out_of_fold_reach(interval: Learner, scale: Tensor) -> Tensor:
     """I's reach for each row by members that did not train on it, (job, row, target, side, level)."""
     problem = interval.problem
-    reach = reach_of(interval.says(), problem.to_members(problem.coverage), problem.to_members(scale))
-    return problem.out_of_fold(problem.of_job(reach))
+    said = interval.says_of_left_out()
+    return problem.of_left_out(reach_of(said, problem.to_members(problem.coverage), problem.to_members(scale)))
 
 
 def _residual_scale(problem: Problem, y_mean: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold, KFold, check_cv
 from torch import Tensor
@@ -88,6 +88,39 @@ class Problem:
         rest = said.dim() - 3
         weight = self.speaks / self.speaks.sum(dim=1, keepdim=True).clamp_min(1)
         return (said * weight.reshape(*weight.shape, *[1] * rest)).sum(dim=1)
+
+    @cached_property
+    def all_speak(self) -> bool:
+        """Whether every member speaks about every row."""
+        return bool(self.speaks.all())
+
+    @cached_property
+    def left_out(self) -> Int[Tensor, "member place"]:
+        """The rows that each member speaks about, in order; who has fewer than others is given row 0 for the rest."""
+        speaks = self.speaks.flatten(end_dim=1)
+        n_places = max(int(speaks.sum(dim=1).max()), 1)
+        # A stable sort puts the rows of each member in front.
+        rows = (~speaks).to(torch.uint8).argsort(dim=1, stable=True)[:, :n_places]
+        return torch.where(speaks.gather(1, rows), rows, 0)
+
+    def of_left_out(self, said: Float[Tensor, "member place *rest"]) -> Float[Tensor, "job row *rest"]:
+        """The same average as `out_of_fold`, from what each member says about the rows that it left out alone."""
+        places, weight = self._voices
+        voices = said.flatten(0, 1).index_select(0, places.flatten()).reshape(*places.shape, *said.shape[2:])
+        return (voices * weight.reshape(*weight.shape, *[1] * (said.dim() - 2))).sum(dim=2)
+
+    @cached_property
+    def _voices(self) -> tuple[Int[Tensor, "job row voice"], Float[Tensor, "job row voice"]]:
+        """Where in `left_out` each row stands, once for every member that speaks about it, and how much that counts."""
+        count = self.speaks.sum(dim=1)  # (job, row)
+        n_voices = max(int(count.max()), 1)
+        members = (~self.speaks).to(torch.uint8).argsort(dim=1, stable=True)[:, :n_voices]  # (job, voice, row)
+        place_of_row = self.speaks.cumsum(dim=2) - 1  # (job, member, row)
+        first = torch.arange(self.n_jobs, device=count.device) * self.members_per_job
+        places = (first[:, None, None] + members) * self.left_out.shape[1] + place_of_row.gather(1, members)
+        speaking = torch.arange(n_voices, device=count.device)[:, None] < count[:, None, :]
+        weight = speaking / count[:, None, :].clamp_min(1)
+        return torch.where(speaking, places, 0).transpose(1, 2).contiguous(), weight.transpose(1, 2).contiguous()
 
     def mean_over_heard(self, values: Float[Tensor, "job row *rest"]) -> Float[Tensor, "job *rest"]:
         """Average over the rows that somebody speaks about."""

@@ -246,6 +246,16 @@ class Learner:
         """What the averaged team says about every row of its job."""
         return everywhere(self.average, self.problem.x, self.problem.y.dtype)
 
+    @torch.no_grad()
+    def says_of_left_out(self) -> Float[Tensor, "member place output"]:
+        """What the averaged team says about the rows that each member left out, see `Problem.left_out`."""
+        problem, rows = self.problem, self.problem.left_out
+        if problem.all_speak:  # about the same memory
+            return self.says()
+        parts = rows.split(_rows_at_a_time(self.average, problem.x), dim=1)
+        said = (self.average(problem.rows_of(problem.x, part).to(problem.y.dtype)) for part in parts)
+        return _joined(said, rows.shape[1])
+
 
 class BestRound:
     """One network's state in its best round, job by job."""
@@ -278,14 +288,24 @@ def everywhere(
     team: Team, x: Float[Tensor, "job row *input"], precision: torch.dtype | None = None
 ) -> Float[Tensor, "member row output"]:
     """A team's outputs for all rows, computed in chunks, each in the given precision; members are ordered by job."""
+    n_rows = _rows_at_a_time(team, x)
+    parts = (x[:, first : first + n_rows] for first in range(0, x.shape[1], n_rows))
+    return _joined((team(team.for_members(part.to(precision or x.dtype))) for part in parts), x.shape[1])
+
+
+def _rows_at_a_time(team: Team, x: Float[Tensor, "job row *input"]) -> int:
     chunk = CPU_CHUNK if x.device.type == "cpu" else GPU_CHUNK
-    n_rows = max(FEWEST_ROWS, chunk // (team.n_members * team.weight_of_row(x[0, 0].numel())))
-    said = x.new_empty(0)
-    for first in range(0, x.shape[1], n_rows):
-        part = team(team.for_members(x[:, first : first + n_rows].to(precision or x.dtype)))
-        if first == 0:  # one place for all parts: kept apart they would scatter the memory
-            said = part.new_empty(team.n_members, x.shape[1], part.shape[-1])
-        said[:, first : first + n_rows] = part
+    return max(FEWEST_ROWS, chunk // (team.n_members * team.weight_of_row(x[0, 0].numel())))
+
+
+def _joined(parts: Iterator[Tensor], n_rows: int) -> Float[Tensor, "member row output"]:
+    """Parts (member, row, output) one behind the other, in one place for all: kept apart they scatter the memory."""
+    said, first = torch.empty(0), 0
+    for part in parts:
+        if first == 0:
+            said = part.new_empty(len(part), n_rows, part.shape[-1])
+        said[:, first : first + part.shape[1]] = part
+        first += part.shape[1]
     return said
 
 

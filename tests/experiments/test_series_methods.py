@@ -60,7 +60,7 @@ def test_the_stored_settings_are_json_and_name_all_that_could_change():
     assert json.loads(json.dumps(told)) == told
     assert list(told) == [one.slug for one in SERIES_METHODS]
     assert told["sigma-fit-covariates-refit"]["seen"] == ["hour", "weekday", "past_covariates"]
-    assert told["sigma-fit-refit"]["parameters"]["refit_every"] == "336"
+    assert told["sigma-fit-covariates-refit"]["parameters"]["refit_every"] == "336"
     assert "refit" not in told["sigma-fit"]
     assert told["hnn"]["regressor_parameters"]["max_epochs"] == "60"
     assert told["ar48"]["lags"] == 48

@@ -224,7 +224,6 @@ SERIES_METHODS: tuple[SeriesMethod, ...] = (
         past_covariates=True,
         alone="sigma-fit-calendar",
     ),
-    _ours("sigma-fit-refit", "Sigma Fit, refits", refits=True),
     _ours(
         "sigma-fit-covariates-refit",
         "Sigma Fit, calendar, covariates and refits",
