@@ -115,7 +115,7 @@ def test_a_failing_refit_leaves_a_fitted_model_unfitted(fitted, x, y, error, sai
         ({"folds": 12, "calibration": "cv+"}, GROUPS, "folds=12 needs at least as many groups, got 11"),
         ({"calibration": "split"}, GROUPS * 0, "at least 2 groups, got 1"),
         ({}, GROUPS[:-1], "groups must have one entry per row, got 59 for 60 rows"),
-        ({}, np.where(GROUPS == 3, np.nan, GROUPS), "contains NaN"),
+        ({}, np.where(GROUPS == 3, np.nan, GROUPS), r"a value in every row, got nan in row 15 \(counted from 0\)"),
         ({}, np.stack([GROUPS, GROUPS], axis=1), "1d array"),
         ({"folds": LeaveOneGroupOut()}, None, "'groups' parameter should not be None"),
         ({"folds": PredefinedSplit(GROUPS % 3), "calibration": "cv+"}, None, "the given folds are fixed"),
@@ -335,8 +335,12 @@ def test_an_unfitted_model_says_so(verb):
     [
         (X[:, :2], "X has 2 features, but MatchedRegressor is expecting 3 features"),
         (np.hstack([X, X]), "X has 6 features, but MatchedRegressor is expecting 3 features"),
-        (spoilt(X, np.nan), "Input X contains NaN"),
-        (spoilt(X, np.inf), "Input X contains infinity"),
+        (
+            spoilt(X, np.nan),
+            "Input X contains NaN in row 7, column 1, both counted from 0; every number must be finite",
+        ),
+        (spoilt(X, np.inf), "Input X contains infinity in row 7, column 1"),
+        (X.astype("datetime64[D]"), r"X must hold numbers, got datetime64\[D\]; convert it"),
         (X.astype(str), "strings.*[Cc]onvert your data to numeric"),
         (X[0], "Expected 2D array, got 1D array"),
         (X[:0], r"0 sample\(s\)"),

@@ -215,17 +215,51 @@ def test_all_columns_of_another_kind_are_named(library):
     columns = Columns.of(library.DataFrame(HOUSES))
     odd = {"area": ["big"], "heating": [1], "garden": [0.5], "sold": ["yesterday"]}
     said = (
-        "'area' must hold numbers, got text such as 'big'; 'heating' must hold text, got numbers; 'garden' must hold "
-        "booleans, got numbers; 'sold' must hold times without a time zone, got text such as 'yesterday'; convert them"
+        "'area' must hold numbers, got text such as 'big' in row 0 .*; 'heating' must hold text, got numbers such as 1 "
+        "in row 0 .*; 'garden' must hold booleans, got numbers such as 0.5 in row 0 .*; 'sold' must hold times without "
+        "a time zone, got text such as 'yesterday' in row 0 .*; convert them"
     )
     with pytest.raises(ValueError, match=said):
         columns.transform(library.DataFrame(odd))
 
 
+@both
+@pytest.mark.parametrize(
+    ("column", "items", "bad", "wanted"),
+    [
+        ("sold", ["2024-01-01", None, "2024-01-02", "31.01.2024", "soon"], "'31.01.2024'", "times without a time zone"),
+        ("sold", ["2024-01-01", "x", None, "2024-02-30", None], "'x'", "times without a time zone"),
+        ("area", ["1.5", None, "2", "big", "3"], "'big'", "numbers"),
+        ("garden", ["true", "False", None, "perhaps", "true"], "'perhaps'", "booleans"),
+        ("garden", [0, 1, None, 2, 3], "2", "booleans"),
+    ],
+)
+def test_the_first_bad_value_of_a_column_is_shown_with_its_row(library, column, items, bad, wanted):
+    new = library.DataFrame({**{name: [None] * 5 for name in HOUSES}, "heating": ["gas"] * 5, column: items})
+    kind = "numbers" if column == "garden" and bad == "2" else "text"
+    row = 1 if bad == "'x'" else 3
+    said = rf"'{column}' must hold {wanted}, got {kind} such as {bad} in row {row} \(counted from 0\); convert"
+    with pytest.raises(ValueError, match=said):
+        Columns.of(library.DataFrame(HOUSES)).transform(new)
+
+
+def test_numbers_beside_text_in_one_pandas_column_do_not_hide_the_text():
+    frame = pd.DataFrame({"a": [1.0, 2.0, None]})
+    with pytest.raises(ValueError, match="'a' must hold numbers, got text such as 'big' in row 1"):
+        Columns.of(frame).transform(pd.DataFrame({"a": pd.Series([1.5, "big", 2.5], dtype=object)}))
+
+
+@both
+def test_zero_and_one_may_stand_for_booleans(library):
+    columns = Columns.of(library.DataFrame({"a": [True, False, None]}))
+    said = columns.transform(library.DataFrame({"a": [1, 0, None]}))
+    assert_array_equal(said, columns.transform(library.DataFrame({"a": [True, False, None]})))
+
+
 def test_another_time_zone_is_another_kind():
     times = pl.DataFrame({"a": [datetime(2024, 5, day) for day in (1, 1, 2, 9)]})
     in_tokyo = times.with_columns(pl.col("a").dt.replace_time_zone("Asia/Tokyo"))
-    with pytest.raises(ValueError, match="without a time zone, got times in the time zone Asia/Tokyo; convert them"):
+    with pytest.raises(ValueError, match="without a time zone, got times in the time zone Asia/Tokyo such as 2024"):
         Columns.of(times).transform(in_tokyo)
     with pytest.raises(ValueError, match="in the time zone Asia/Tokyo, got times without a time zone"):
         Columns.of(in_tokyo).transform(times)
@@ -237,11 +271,11 @@ def test_another_time_zone_is_another_kind():
 @both
 @pytest.mark.parametrize("infinity", [float("inf"), -float("inf")])
 def test_infinity_is_refused_in_training_and_later(library, infinity):
-    said = "column 'x' must hold finite numbers, got infinity; leave such rows out"
-    with pytest.raises(ValueError, match=said):
+    said = r"column 'x' must hold finite numbers, got infinity in row {} \(counted from 0\); leave such rows out"
+    with pytest.raises(ValueError, match=said.format(2)):
         Columns.of(library.DataFrame({"x": [1.0, None, infinity]}))
     columns = Columns.of(library.DataFrame({"x": [1.0, None, 2.0]}))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=said.format(0)):
         columns.transform(library.DataFrame({"x": [infinity]}))
 
 
@@ -267,10 +301,43 @@ def test_only_data_frames_are_read(other):
 
 
 @pytest.mark.parametrize(
-    "plain", [np.zeros((2, 2)), [[1, 2]], None, pl.DataFrame({"a": [1]}), pd.DataFrame({0: [1.5]})]
+    "plain",
+    [np.zeros((2, 2)), [[1, 2]], None, pd.DataFrame({0: [1.5]}), pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])})],
+    ids=["an array", "a list", "nothing", "columns without names", "sparse"],
 )
-def test_numbers_alone_need_no_columns(plain):
+def test_what_has_no_names_has_no_columns(plain):
     assert columns_for(plain) is None
+
+
+@both
+def test_numbers_alone_stay_as_they_are(library):
+    content = {"x": [3, 1, 2], "same": [7.0, 7.0, 7.0], "flag": [True, False, True]}
+    columns = columns_for(library.DataFrame(content))
+    assert columns.plain
+    assert columns.feature_names == tuple(content)
+    assert_array_equal(columns.transform(library.DataFrame(content)), [[3, 7, 1], [1, 7, 0], [2, 7, 1]])
+    assert columns.report() == ("x: numbers", "same: numbers", "flag: booleans")
+
+
+@both
+def test_gaps_among_numbers_that_never_had_any_are_filled_with_a_warning(library):
+    columns = columns_for(library.DataFrame({"x": [3, 1, 2], "flag": [True, False, True]}))
+    with pytest.warns(ColumnWarning, match="'x' is missing in 1 of 2 rows, .* median 2; 'flag' is missing in 2 of 2"):
+        table = columns.transform(library.DataFrame({"x": [5, None], "flag": [None, None]}))
+    assert_array_equal(table, [[5, 1], [2, 1]])
+
+
+@both
+def test_a_running_number_among_numbers_alone_is_warned_of(library):
+    frame = library.DataFrame({"id": list(range(40)), "area": [float(i % 7) for i in range(40)]})
+    with pytest.warns(ColumnWarning, match="'id' counts from row to row"):
+        assert columns_for(frame).report() == ("id: numbers; looks like an identifier", "area: numbers")
+
+
+@both
+def test_infinity_among_numbers_alone_is_refused_with_its_row(library):
+    with pytest.raises(ValueError, match="column 'x' must hold finite numbers, got infinity in row 1"):
+        columns_for(library.DataFrame({"x": [3.0, float("inf"), 2.0]}))
 
 
 @both
@@ -290,6 +357,17 @@ def test_columns_come_back_from_json():
     with pytest.warns(ConstantDataWarning):
         columns = Columns.of(pl.DataFrame({**HOUSES, "constant": [1] * 4}))
     assert Columns.from_json(json.loads(json.dumps(columns.to_json(), allow_nan=False))) == columns
+
+
+def test_numbers_alone_come_back_from_json():
+    columns = columns_for(pl.DataFrame({"x": [3, 1, 2], "flag": [True, False, True]}))
+    assert Columns.from_json(json.loads(json.dumps(columns.to_json(), allow_nan=False))) == columns
+
+
+def test_what_older_versions_stored_is_read():
+    content = stored()
+    del content["plain"]
+    assert Columns.from_json(content) == Columns.of(pl.DataFrame(HOUSES))
 
 
 SPOILT = {
@@ -317,6 +395,8 @@ SPOILT = {
     "a negative count": lambda c: c["columns"][0].update(n_missing=-1),
     "no rows": lambda c: c.pop("n_rows"),
     "rows that are no count": lambda c: c.update(n_rows="4"),
+    "numbers alone, with flags": lambda c: c.update(plain=True),
+    "numbers alone, perhaps": lambda c: c.update(plain=None),
 }
 
 
@@ -375,6 +455,19 @@ def test_features_are_finite_and_always_as_many(rows):
         table = transform(columns, part)
         assert table.shape == (len(part), len(columns.feature_names))
         assert np.isfinite(table).all()
+
+
+TYPES = ("float64", "float32", "int64", "int8", "uint32", "bool")
+
+
+@given(st.lists(st.sampled_from(TYPES), min_size=1, max_size=4), st.integers(1, 9), st.randoms(use_true_random=False))
+def test_a_frame_of_numbers_alone_is_the_array_that_it_is(types, n_rows, random):
+    content = {
+        f"c{i}": np.array([random.randrange(100) / 4 for _ in range(n_rows)]).astype(t) for i, t in enumerate(types)
+    }
+    frame = pd.DataFrame(content)
+    assert_array_equal(columns_for(frame).transform(frame), frame.to_numpy(dtype=np.float64))
+    assert_array_equal(columns_for(pl.DataFrame(content)).transform(frame), frame.to_numpy(dtype=np.float64))
 
 
 @settings(max_examples=50)

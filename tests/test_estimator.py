@@ -1,8 +1,11 @@
 """What all estimators share beside their own tests: the checks of numbers, and several models fitted as one stack."""
 
 import math
+from datetime import date
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import torch
 from numpy.testing import assert_array_equal
@@ -236,6 +239,77 @@ def test_progress_is_shown_on_request_and_silence_is_the_default(kind, capfd):
     shown = capfd.readouterr().err
     assert "rounds: 100%" in shown
     assert "2/2" in shown
+
+
+# Groups --------------------------------------------------------------------------------------------------------------
+
+NUMBERED = np.arange(N) // 5
+SAME_GROUPS = {
+    "a list": NUMBERED.tolist(),
+    "texts": [f"house {group:02}" for group in NUMBERED],
+    "objects": np.array([f"house {group:02}" for group in NUMBERED], dtype=object),
+    "pandas texts": pd.Series([f"house {group:02}" for group in NUMBERED], dtype="string"),
+    "pandas nullable": pd.Series(NUMBERED, dtype="Int64"),
+    "pandas categories": pd.Series([f"house {group:02}" for group in NUMBERED], dtype="category"),
+    "pandas times": pd.Series(pd.Timestamp("2024-05-01") + pd.to_timedelta(NUMBERED, unit="D")),
+    "polars": pl.Series(NUMBERED),
+    "polars texts": pl.Series([f"house {group:02}" for group in NUMBERED]),
+    "dates": [date(2024, 5, 1 + group) for group in NUMBERED],
+    "numbers of two types": [float(group) if row % 2 else int(group) for row, group in enumerate(NUMBERED)],
+    "a column": NUMBERED[:, None],
+}
+
+
+def objects(items):
+    return np.array(items, dtype=object)
+
+
+@pytest.fixture(scope="module")
+def by_group():
+    return unfitted(MatchedRegressor).fit(X, Y, groups=NUMBERED)
+
+
+@pytest.mark.parametrize("groups", SAME_GROUPS.values(), ids=SAME_GROUPS)
+def test_the_same_groups_give_the_same_model_however_they_are_called(by_group, groups):
+    model = unfitted(MatchedRegressor).fit(X, Y, groups=groups)
+    assert_array_equal(model.predict(X_NEW), by_group.predict(X_NEW))
+
+
+WITHOUT = {
+    "texts and None": (["a", "b"], None, [list, objects, pd.Series, pl.Series]),
+    "texts and NaN": (["a", "b"], math.nan, [list, objects, pd.Series]),
+    "numbers and None": ([1.0, 2.0], None, [list, objects, pd.Series, pl.Series]),
+    "numbers and NaN": ([1.0, 2.0], math.nan, [list, np.array, pd.Series, pl.Series]),
+}
+
+
+@pytest.mark.parametrize(("others", "missing", "holders"), WITHOUT.values(), ids=WITHOUT)
+def test_a_missing_group_is_told_with_its_row(others, missing, holders):
+    said = r"groups must have a value in every row, got .* in row 6 \(counted from 0\); fill it in"
+    for holder in holders:
+        with pytest.raises(ValueError, match=said):
+            unfitted(MatchedRegressor).fit(X, Y, groups=holder([*others * 3, missing, *others * 26, missing]))
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "string", "category", "datetime64[ns]"])
+def test_a_missing_group_of_pandas_is_told_with_its_row(dtype):
+    groups = pd.Series([*["2001", "2002"] * 3, None, *["2001", "2002"] * 26, None]).astype(dtype)
+    with pytest.raises(ValueError, match=r"groups must have a value in every row, got .* in row 6 "):
+        unfitted(MatchedRegressor).fit(X, Y, groups=groups)
+
+
+def test_a_missing_time_of_numpy_is_told_with_its_row():
+    groups = np.where(NUMBERED == 3, np.datetime64("NaT"), np.datetime64("2024-05-01") + NUMBERED)
+    with pytest.raises(ValueError, match=r"groups must have a value in every row, got .* in row 15 "):
+        unfitted(MatchedRegressor).fit(X, Y, groups=groups)
+
+
+@pytest.mark.parametrize("other", ["1", True, date(2024, 5, 1)], ids=["text", "boolean", "date"])
+def test_groups_of_several_kinds_are_refused(other):
+    with pytest.raises(
+        ValueError, match=r"groups must be of one kind, got 1 in row 0 and .* in row 3 .*; convert them"
+    ):
+        unfitted(MatchedRegressor).fit(X, Y, groups=[1, 2, 1, other, *[2] * (N - 4)])
 
 
 # Going on from the last fit ------------------------------------------------------------------------------------------

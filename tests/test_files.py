@@ -38,6 +38,49 @@ def test_a_block_that_ends_badly_leaves_neither_a_part_nor_a_damaged_file(tmp_pa
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([] if before is None else [before])
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_the_file_that_it_points_to_is_written(tmp_path: Path, there: bool) -> None:
+    target, link = tmp_path / "far" / "model.bin", tmp_path / "link"
+    if there:
+        target.parent.mkdir()
+        target.write_bytes(b"before")
+    link.symlink_to(target)
+    with new_file(link) as file:
+        file.write(b"content")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"content"
+    assert [path.name for path in target.parent.iterdir()] == ["model.bin"]
+
+
+def test_links_that_point_to_one_another_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to(tmp_path / "one")
+    with pytest.raises(OSError, match="one"), new_file(tmp_path / "one") as file:
+        file.write(b"content")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
+
+
+def test_folders_that_were_made_for_a_file_that_failed_are_gone_and_others_stay(tmp_path: Path) -> None:
+    def failing(path: Path) -> None:
+        with new_file(path):
+            (path.parent / "of somebody else").touch()
+            raise KeyboardInterrupt
+
+    (tmp_path / "old").mkdir()
+    with pytest.raises(KeyboardInterrupt), new_file(tmp_path / "old" / "new" / "deep" / "model.bin"):
+        raise KeyboardInterrupt
+    assert list((tmp_path / "old").iterdir()) == []
+    with pytest.raises(KeyboardInterrupt):
+        failing(tmp_path / "kept" / "model.bin")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["of somebody else"]
+
+
+def test_a_name_as_long_as_names_may_be_is_no_longer_while_it_is_written(tmp_path: Path) -> None:
+    with new_file(tmp_path / ("n" * 255)) as file:
+        file.write(b"content")
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_folder_in_the_way_is_an_error_that_leaves_no_part(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(OSError, match="taken"), new_file(tmp_path / "taken") as file:

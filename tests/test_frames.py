@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 
-from coverwell.frames import as_times, columns_of, is_frame, is_plain, listed, read
+from coverwell.frames import as_times, check_numbers, columns_of, first_odd, is_frame, is_named, is_plain, listed, read
 
 NAN = float("nan")
 NOON = datetime(2024, 5, 1, 12)
@@ -179,7 +179,9 @@ def test_numbers_are_no_times():
 
 
 def test_python_times_with_and_without_a_zone_do_not_mix():
-    with pytest.raises(ValueError, match="times must all have a time zone or all have none; convert them"):
+    with pytest.raises(
+        ValueError, match="times of column 'a' must all have a time zone or all have none; convert them"
+    ):
         read_one(pandas_column([NOON, NOON.replace(tzinfo=UTC)], object))
 
 
@@ -221,6 +223,89 @@ def test_plain_is_a_frame_of_numbers_and_booleans_without_gaps(library):
 def test_sparse_and_complex_columns_are_left_to_scikit_learn():
     assert is_plain(pd.DataFrame({"a": pd.arrays.SparseArray([0, 0, 1])}))
     assert is_plain(pd.DataFrame({"a": [1j, 2j]}))
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_a_frame_with_texts_as_names_is_named(library):
+    assert is_named(library.DataFrame({"a": [1], "b": ["u"]}))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pd.DataFrame({0: [1], "b": [2]}),
+        pd.DataFrame({("a", "b"): [1]}),
+        pd.DataFrame({"a": pd.arrays.SparseArray([0, 0, 1])}),
+        np.zeros((2, 2)),
+        None,
+    ],
+    ids=["counted", "two names", "sparse", "an array", "nothing"],
+)
+def test_other_tables_are_not_named(other):
+    assert not is_named(other)
+
+
+MAY_PASS = {
+    "numbers with gaps": polars_column([1.0, None, NAN]),
+    "booleans": polars_column([True, None]),
+    "objects": pandas_column([Decimal(1), None], object),
+    "nothing": polars_column([None, None]),
+    "sparse": pandas_column(pd.arrays.SparseArray([0, 0, 1])),
+}
+
+
+@pytest.mark.parametrize("frame", MAY_PASS.values(), ids=MAY_PASS)
+def test_numbers_and_booleans_with_gaps_pass(frame):
+    check_numbers(frame)
+
+
+MAY_NOT_PASS = {
+    "text": (polars_column([None, "u"]), r"'a' holds String, such as 'u' in row 1 \(counted from 0\); convert it"),
+    "dates": (polars_column([date(2024, 5, 1)]), "'a' holds Date, such as 2024-05-01T00:00:00.* in row 0"),
+    "pandas times": (
+        pandas_column([None, NOON]),
+        r"'a' holds datetime64\[.s\], such as 2024-05-01T12:00:00.* in row 1",
+    ),
+    "durations": (polars_column([timedelta(seconds=2)]), "'a' holds Duration.*, such as 2 in row 0"),
+}
+
+
+@pytest.mark.parametrize(("frame", "said"), MAY_NOT_PASS.values(), ids=MAY_NOT_PASS)
+def test_other_columns_are_refused_by_name_and_row(frame, said):
+    with pytest.raises(ValueError, match=said):
+        check_numbers(frame)
+
+
+@pytest.mark.parametrize(
+    ("items", "kind", "zone", "row"),
+    [
+        ([None, "2024-05-01", "soon", "later"], "times", None, 2),
+        (["2024-05-01", "2024-02-30"], "times", None, 1),
+        (["2024-05-01T12:30", "2024-05-01T12:30Z"], "times", None, 1),
+        (["2024-05-01T12:30Z", "2024-05-01T12:30"], "times", "UTC", 1),
+        ([None, "2024-05-01T12:30Z"], "times", "Asia/Tokyo", 1),
+        (["1.5", None, "big"], "numbers", None, 2),
+        ([None, "1.5", "2.5"], "numbers", None, 1),
+        (["True", "false", "yes"], "booleans", None, 2),
+        ([0.0, 1.0, 0.5], "booleans", None, 2),
+        ([None, 3.0], "times", None, 1),
+        ([None, 3.0], "text", None, 1),
+    ],
+)
+def test_the_first_value_of_another_kind_is_found(items, kind, zone, row):
+    assert first_odd(read_one(polars_column(items)), kind, zone) == row
+
+
+@pytest.mark.parametrize(
+    ("items", "told"),
+    [
+        ([0.5], "0.5 in row 0 (counted from 0)"),
+        ([True], "True in row 0 (counted from 0)"),
+        (["x" * 100], f"'{'x' * 60}...' in row 0 (counted from 0)"),
+    ],
+)
+def test_a_value_is_told_with_its_row(items, told):
+    assert read_one(polars_column(items)).told(0) == told
 
 
 def test_long_lists_of_names_are_cut():

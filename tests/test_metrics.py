@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.stats import betabinom, norm
+from scipy.stats import betabinom, binom, norm
 from sklearn.metrics import mean_pinball_loss, root_mean_squared_error
 
 from coverwell.metrics import (
@@ -237,6 +237,12 @@ def test_expected_calibration_error_and_band_agree_with_scipy(asked, n_test, n_t
     assert_allclose(coverage_band(asked, n_test, n_train), law.ppf([0.05, 0.95]) / n_test)
 
 
+@pytest.mark.parametrize(("asked", "n_test"), [(0.9, 102), (0.5, 20), (0.99, 1000)])
+def test_without_ranks_expected_error_and_band_are_those_of_the_binomial_law(asked, n_test):
+    assert expected_calibration_error(asked, n_test, None) == pytest.approx(binomial_error(asked, n_test), rel=1e-9)
+    assert_allclose(coverage_band(asked, n_test, None), binom(n_test, asked).ppf([0.05, 0.95]) / n_test)
+
+
 def test_weighted_interval_score_approaches_the_crps_of_a_normal_forecast():
     rng = np.random.default_rng(0)
     mean, scale = rng.normal(size=(50, 2)), rng.uniform(0.5, 2, size=(50, 2))
@@ -309,6 +315,7 @@ def test_a_share_outside_zero_and_one_is_an_error(asked):
         lambda: pinball([1.0], [0.0], asked),
         lambda: expected_calibration_error(asked, 10, 10),
         lambda: coverage_band(asked, 10, 10),
+        lambda: coverage_band(asked, 10, None),
         lambda: coverage_band(0.5, 10, 10, probability=asked),
     ]:
         with pytest.raises(ValueError, match=must):

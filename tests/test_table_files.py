@@ -1,15 +1,22 @@
 """Tables in files: read in parts as they are, written whole or not at all, and every fault told in one line."""
 
+import gzip
 import sys
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from coverwell.table_files import Kind, TableFile, TableFileError, kinds_of, needed_polars, typed, write_table
+from coverwell import delimited
+from coverwell.table_files import (
+    TableFile,
+    TableFileError,
+    needed_polars,
+    output_suffix,
+    write_table,
+)
 
 FRAME = pl.DataFrame({"a": ["1", "2", "3"], "b": ["x", "y, z", 'say "hi"\nagain']})
 
@@ -81,51 +88,44 @@ def test_line_ends_and_marks_of_other_systems_are_understood(written, content):
     assert written(content).read().to_dicts() == [{"a": "1", "b": "ä"}]
 
 
-# Kinds.
+# Text of other programs.
 
 
-KINDS = {
-    "whole": (["1", " 2", "-3", None, "NA"], Kind.WHOLE),
-    "number": (["1", "2.5", "1e-3", "?", "nan"], Kind.NUMBER),
-    "boolean": (["true", "False", " TRUE", None, "null"], Kind.BOOLEAN),
-    "text": (["a", "1", "true", None, "N/A"], Kind.TEXT),
-    "nothing": ([None, "NA", None, "", "?"], Kind.WHOLE),
-}
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.gz", "table.tsv.gz"])
+def test_a_gzipped_file_is_read_whatever_its_name(written, name):
+    mark = "\t" if "tsv" in name else ","
+    assert written(gzip.compress(f"a{mark}b\n1{mark}2\n".encode()), name).read().rows() == [("1", "2")]
 
 
-def test_the_kind_of_a_column_is_judged_by_all_rows():
-    frame = pl.DataFrame({name: texts for name, (texts, _) in KINDS.items()})
-    assert kinds_of(frame) == {name: kind for name, (_, kind) in KINDS.items()}
+def test_a_table_is_not_written_gzipped(tmp_path):
+    with pytest.raises(TableFileError, match=r"not written compressed; let 'out.csv.gz' end without .gz"):
+        output_suffix(tmp_path / "out.csv.gz")
 
 
-def test_columns_become_what_they_are(tmp_path):
-    frame = pl.DataFrame({name: texts for name, (texts, _) in KINDS.items()})
-    result = typed(frame, kinds_of(frame), path=tmp_path)
-    assert result["whole"].to_list() == [1, 2, -3, None, None]
-    assert result["number"].to_list() == [1.0, 2.5, 0.001, None, None]
-    assert result["boolean"].to_list() == [True, False, True, None, None]
-    assert result["text"].to_list() == ["a", "1", "true", None, None]
-    assert result["nothing"].null_count() == 5
+@pytest.mark.parametrize("encoding", ["latin1", "cp1252", "utf-16", "utf-16-le", "shift_jis", "utf-8-sig"])
+def test_other_encodings_are_read_wherever_the_file_is_cut(written, encoding, monkeypatch):
+    monkeypatch.setattr(delimited, "BYTES_IN_HAND", 3)
+    letter = "\u30c6" if encoding == "shift_jis" else "\u00e9"
+    table = written(f"a,{letter}\n1,caf{letter}\n".encode(encoding), encoding=encoding)
+    assert table.read().to_dicts() == [{"a": "1", letter: f"caf{letter}"}]
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
-def test_numbers_come_back_to_the_last_bit(tmp_path_factory, values):
-    path = tmp_path_factory.mktemp("bits") / "t.csv"
-    write_table(path, iter([pl.DataFrame({"x": values})]))
-    table = TableFile(path).read()
-    np.testing.assert_array_equal(typed(table, {"x": Kind.NUMBER}, path=path)["x"].to_numpy(), values)
+def test_a_wrong_or_unknown_encoding_is_told(written):
+    refused(written("a,b\n1,\u00e9\n".encode("latin1"), encoding="ascii"), "is not in the encoding ascii", "--encoding")
+    for unknown in ("klingon", "rot13", "base64", ""):
+        with pytest.raises(TableFileError, match="encoding must be one that Python knows"):
+            written("a,b\n1,2\n", encoding=unknown)
 
 
-def test_a_value_of_another_kind_is_told_with_its_row(tmp_path):
-    frame = pl.DataFrame({"age": ["1", "NA", "old"]})
-    with pytest.raises(TableFileError, match=r"column age must hold numbers, but row 13 of .* has 'old'; mend it"):
-        typed(frame, {"age": Kind.NUMBER}, path=tmp_path, first_row=10)
-
-
-def test_a_parquet_file_says_itself_what_its_columns_are(tmp_path):
-    frame = pl.DataFrame({"x": [1, 2]})
-    assert kinds_of(frame) == {}
-    assert_frame_equal(typed(frame, {"x": Kind.TEXT}, path=tmp_path), frame)
+def test_a_folder_or_nothing_at_the_place_of_a_table_is_told(tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    for name, what in (
+        ("folder.csv", "is a folder"),
+        ("gone.csv", "does not exist"),
+        ("gone.parquet", "does not exist"),
+    ):
+        with pytest.raises(TableFileError, match=rf"{name} {what}; give a file"):
+            TableFile(tmp_path / name).read()
 
 
 # Faults.
@@ -139,11 +139,22 @@ def test_a_parquet_file_says_itself_what_its_columns_are(tmp_path):
         ("a,b,a\n1,2,3\n", ["has a more than once", "rename or remove"]),
         ("a;b\n1;2\n", ["one column only, 'a;b'", "give --delimiter ';'"]),
         ("a\tb\n1\t2\n", ["give --delimiter tab"]),
-        ("a,b\n1,caf\u00e9\n".encode("latin-1"), ["must be UTF-8", "line 2 has the byte 0xe9", "iconv"]),
+        ("a,b\n1,caf\u00e9\n".encode("latin-1"), ["must be UTF-8", "line 2 has the byte 0xe9", "--encoding cp1252"]),
         ("a,caf\u00e9\n1,2\n".encode("latin-1"), ["must be UTF-8", "line 1 has the byte 0xe9"]),
-        ("a,b\n1,2\n".encode("utf-16"), ["must be UTF-8", "begins as UTF-16 does"]),
-        ("a,b\n1,2,3\n", ["rows with more columns than its header", "--delimiter"]),
-        ('a,b\n1,"x\n2,3\n', ["cannot be read as a table", "quote"]),
+        ("a,b\n1,2\n".encode("utf-16"), ["must be UTF-8", "begins as UTF-16 does", "--encoding utf-16"]),
+        ("a,b\n1,2,3\n", ["line 2 of", "has 3 fields, but its header has 2", "--delimiter"]),
+        ('a,b\n1,"x\n2,3\n', ["cannot be read as a table", "the row that begins in line 2 has no end", "quote"]),
+        ('a,b\n1,5" pipe\n2,3\n3,6" pipe\n', ["cannot be read as a table", "line 2", "must be doubled"]),
+        ('a,b\n1,2\n"1" ,2\n', ["cannot be read as a table"]),
+        ("a,b,c\n1,2\n1,2,3,4\n", ["line 2 of", "has 2 fields, but its header has 3"]),
+        ("a,b,c\n1,2,3,4\n1,2\n", ["line 2 of", "has 4 fields, but its header has 3"]),
+        ("a,b\r1,2\r", ["end as on old Macs", "tr '\\r' '\\n'"]),
+        (b"PK\x03\x04 and more", ["is no text but a zip archive, as spreadsheets are; save it as CSV"]),
+        (b"PAR1 and more", ["let its name end in .parquet"]),
+        (gzip.compress(b"a,b\n1,2\n")[:-4], ["is a damaged gzip file"]),
+        ("a,b\n1,2\n".encode("utf-16-le"), ["line 1 has the byte 0x00", "--encoding utf-16-le"]),
+        ("\n\n", ["is empty"]),
+        (b"\xef\xbb\xbf", ["is empty"]),
         (b"\x00\x01\x02,\xff\n", ["must be UTF-8"]),
     ],
 )
@@ -168,13 +179,13 @@ def test_unknown_columns_are_told_with_a_likely_name_or_all_names(written):
         table.read(["xyz"])
 
 
-@pytest.mark.parametrize("name", ["table.xlsx", "table", "table.csv.gz"])
+@pytest.mark.parametrize("name", ["table.xlsx", "table", "table.gz", "table.parquet.gz"])
 def test_another_kind_of_file_is_told(tmp_path, name):
     with pytest.raises(TableFileError, match=r"ends in \.csv, \.tsv, \.tab, \.parquet; got 'table"):
         TableFile(tmp_path / name)
 
 
-@pytest.mark.parametrize("delimiter", ["", ";;", '"', "\n"])
+@pytest.mark.parametrize("delimiter", ["", ";;", '"', "\n", "§"])
 def test_a_delimiter_is_one_character(tmp_path, delimiter):
     with pytest.raises(TableFileError, match="one character"):
         TableFile(tmp_path / "t.csv", delimiter)

@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from coverwell import MLP, MatchedRegressor, baselines, fit_together
+from coverwell import MLP, MatchedRegressor, baselines, fit_together, load, save
 from coverwell.columns import ColumnWarning
 from coverwell.scaling import ConstantDataWarning, ExtrapolationWarning
 from coverwell.table_inputs import input_names
@@ -64,9 +64,19 @@ def test_a_frame_is_fitted_as_the_numbers_that_its_columns_become(kind):
 @every
 def test_a_frame_of_numbers_is_fitted_as_an_array(kind):
     model = unfitted(kind).fit(NUMBERS, Y)
-    assert not hasattr(model, "columns_")
     array = NUMBERS.to_numpy(dtype=np.float64)
     assert_same(model, NUMBERS, unfitted(kind).fit(array, Y), array)
+
+
+def test_a_constant_column_among_numbers_is_that_of_an_array():
+    constant = NUMBERS.assign(floors=2)
+    array = constant.to_numpy(dtype=np.float64)
+    models = []
+    for X in (constant, pl.DataFrame(constant), array):
+        with pytest.warns(ConstantDataWarning, match="1 of 4 columns of X are constant"):
+            models.append(unfitted().fit(X, Y))
+    assert_same(models[0], constant, models[2], array)
+    assert_same(models[1], constant, models[2], array)
 
 
 def test_pandas_and_polars_give_the_same_model(fitted):
@@ -80,7 +90,9 @@ def test_names_are_those_of_the_frame_and_inputs_have_their_own(fitted):
     assert_array_equal(
         input_names(fitted)[:5], ["area", "area (missing)", "heating=gas", "heating=oil", "heating=wood"]
     )
-    assert_array_equal(input_names(unfitted().fit(NUMBERS, Y)), ["area", "rooms", "garden"])
+    numbers = unfitted().fit(NUMBERS, Y)
+    for names in (input_names(numbers), numbers.feature_names_in_):
+        assert_array_equal(names, ["area", "rooms", "garden"])
 
 
 def test_the_index_of_a_frame_is_that_of_its_intervals(fitted):
@@ -120,6 +132,130 @@ def test_calibrated_intervals_cover_new_rows_with_gaps_and_rare_and_unseen_level
     # The coverage given the calibration rows is a beta variable; that of the new rows is binomial around it.
     deviation = np.sqrt(level * (1 - level) * (1 / n_calibration + 1 / n_new))
     assert abs(((lower <= price) & (price <= upper)).mean() - level) < 4 * deviation
+
+
+# Numbers alone, and then something else ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def of_numbers():
+    """One model fitted on numbers alone, to be left as it is."""
+    return unfitted().fit(NUMBERS, Y)
+
+
+with_gap = {
+    "pandas": NUMBERS.assign(area=[np.nan, *AREA[1:]]),
+    "pandas nullable": NUMBERS.assign(area=pd.array([None, *AREA[1:]], dtype="Float64")),
+    "polars": pl.DataFrame(NUMBERS.assign(area=AREA)).with_columns(area=pl.Series([None, *AREA[1:]])),
+}
+
+
+@pytest.mark.parametrize("frame", with_gap.values(), ids=with_gap)
+@pytest.mark.parametrize("verb", ["predict", "predict_interval", "score"])
+def test_a_first_gap_among_numbers_is_filled_with_the_median_and_a_warning(of_numbers, frame, verb):
+    more = (Y,) if verb == "score" else ()
+    median = np.sort(AREA)[(N - 1) // 2]
+    filled = getattr(of_numbers, verb)(NUMBERS.assign(area=[median, *AREA[1:]]), *more)
+    said = "'area' is missing in 1 of 60 rows, never in training; read as the median .*no interval is to be trusted"
+    with pytest.warns(ColumnWarning, match=said):
+        got = getattr(of_numbers, verb)(frame, *more)
+    assert_array_equal(
+        np.stack(list(got)) if verb == "predict_interval" else got, list(filled) if more == () else filled
+    )
+
+
+STAMPS = pd.to_datetime(["2024-05-01"] * N)
+OTHER_KINDS = {
+    "dates": (NUMBERS.assign(area=STAMPS), "'area' must hold numbers, got times .* such as 2024-05-01.* in row 0"),
+    "dates of polars": (
+        pl.DataFrame(NUMBERS.assign(area=STAMPS)).with_columns(pl.col("area").cast(pl.Date)),
+        "'area' must hold numbers, got times .* such as 2024-05-01.* in row 0",
+    ),
+    "nothing but dates": (
+        pd.DataFrame(dict.fromkeys(NUMBERS, STAMPS)),
+        "'area' must hold numbers, got times.*'rooms' must hold numbers, got times.*'garden' must hold booleans",
+    ),
+    "text": (
+        NUMBERS.assign(rooms=["3"] * 5 + ["three"] * 55),
+        r"'rooms' must hold numbers, got text such as 'three' in row 5 \(counted from 0\); convert",
+    ),
+    "booleans": (NUMBERS.assign(area=True), "'area' must hold numbers, got booleans such as True in row 0"),
+    "numbers for booleans": (NUMBERS.assign(garden=[0.0, 1.0, 0.5] * 20), "'garden' must hold booleans.* 0.5 in row 2"),
+    "infinity": (NUMBERS.assign(area=[1.0, np.inf] * 30), "column 'area' must hold finite numbers, .* in row 1"),
+    "another order": (NUMBERS[["rooms", "area", "garden"]], "Feature names must be in the same order"),
+    "another name": (NUMBERS.rename(columns={"area": "size"}), "feature names should match"),
+}
+
+
+@pytest.mark.parametrize("verb", ["predict", "predict_interval"])
+@pytest.mark.parametrize(("X", "said"), OTHER_KINDS.values(), ids=OTHER_KINDS)
+def test_a_model_of_numbers_refuses_other_columns_by_name(of_numbers, verb, X, said):
+    with pytest.raises(ValueError, match=said):
+        getattr(of_numbers, verb)(X)
+
+
+def test_booleans_may_be_asked_as_zero_and_one(of_numbers):
+    assert_same(of_numbers, NUMBERS.astype(float), of_numbers, NUMBERS)
+
+
+def test_a_model_of_named_numbers_takes_arrays_with_scikit_learns_warning(of_numbers):
+    for nameless in (NUMBERS.to_numpy(np.float64), NUMBERS.astype(float).set_axis(range(3), axis=1)):
+        with pytest.warns(UserWarning, match="X does not have valid feature names"):
+            assert_array_equal(of_numbers.predict(nameless), of_numbers.predict(NUMBERS))
+
+
+def test_a_frame_without_names_is_an_array():
+    nameless = NUMBERS.set_axis(range(3), axis=1)
+    model = unfitted().fit(nameless, Y)
+    assert not hasattr(model, "columns_")
+    assert_array_equal(model.predict(nameless.set_axis([7, 8, 9], axis=1)), model.predict(nameless))
+    gap = nameless.astype(float)
+    gap.iloc[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"contains NaN in row 3, column 1 \('1'\), both counted from 0"):
+        model.predict(gap)
+    said = r"X must hold numbers, as in training, but column '0' holds datetime64.*, such as 2024-05-01.* in row 0"
+    with pytest.raises(ValueError, match=said):
+        model.predict(pd.DataFrame(dict.fromkeys(range(3), STAMPS)))
+
+
+def test_sparse_frames_are_those_of_scikit_learn(of_numbers):
+    sparse = NUMBERS.assign(rooms=pd.arrays.SparseArray(NUMBERS["rooms"]))
+    with pytest.warns(UserWarning, match="sparse columns found"):
+        assert_array_equal(of_numbers.predict(sparse), of_numbers.predict(NUMBERS))
+    with pytest.warns(UserWarning, match="sparse columns found"):
+        assert not hasattr(unfitted().fit(sparse, Y), "columns_")
+
+
+def test_a_model_of_numbers_comes_back_from_its_file(of_numbers, tmp_path):
+    save(of_numbers, tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    assert again.columns_ == of_numbers.columns_
+    with pytest.warns(ColumnWarning, match="'area' is missing in 1 of 60 rows"):
+        prediction = again.predict(with_gap["polars"])
+    with pytest.warns(ColumnWarning, match="'area' is missing in 1 of 60 rows"):
+        assert_array_equal(prediction, of_numbers.predict(with_gap["pandas"]))
+
+
+def test_a_model_of_an_older_file_knows_no_columns_and_tells_where_it_stops(of_numbers, tmp_path):
+    older = copy.deepcopy(of_numbers)
+    del older.columns_
+    save(older, tmp_path / "model.safetensors")
+    older = load(tmp_path / "model.safetensors")
+    assert_same(older, NUMBERS, of_numbers, NUMBERS)
+    for frame in with_gap.values():
+        with pytest.raises(ValueError, match=r"contains NaN in row 0, column 0 \('area'\)"):
+            older.predict(frame)
+    with pytest.raises(ValueError, match=r"column 'area' holds datetime64.*, such as 2024-05-01T"):
+        older.predict(NUMBERS.assign(area=STAMPS))
+
+
+def test_an_array_with_a_gap_is_told_by_row_and_column():
+    array = NUMBERS.to_numpy(np.float64)
+    array[[4, 9], [2, 0]] = np.nan, np.inf
+    with pytest.raises(
+        ValueError, match=r"contains NaN in row 4, column 2, both counted from 0; .* fit on a data frame"
+    ):
+        unfitted().fit(array, Y)
 
 
 # Warnings ------------------------------------------------------------------------------------------------------------
@@ -169,8 +305,8 @@ def test_frames_pass_through_pipelines_and_searches(fitted, frame):
 
 def test_a_refit_forgets_the_columns():
     model = unfitted().fit(FRAME, Y).fit(NUMBERS, Y)
-    assert not hasattr(model, "columns_")
     assert_same(model, NUMBERS, unfitted().fit(NUMBERS, Y), NUMBERS)
+    assert not hasattr(model.fit(NUMBERS.to_numpy(np.float64), Y), "columns_")
 
 
 def test_a_model_that_goes_on_reads_as_it_did():
@@ -184,9 +320,15 @@ def test_a_model_that_goes_on_reads_as_it_did():
 def test_a_model_that_goes_on_from_numbers_takes_no_text():
     model = unfitted(warm_start=True, folds=KFold(3)).fit(NUMBERS, Y)
     before = model.predict(NUMBERS)
-    with pytest.raises(ValueError, match="could not convert string to float"):
+    with pytest.raises(ValueError, match="'garden' must hold booleans, got text such as 'gas' in row 0"):
         model.fit(NUMBERS.assign(garden=HEATING), Y)
     assert_array_equal(model.predict(NUMBERS), before)
+
+
+def test_a_model_that_goes_on_finds_its_numbers_by_name():
+    model = unfitted(warm_start=True, folds=KFold(3)).fit(NUMBERS, Y).fit(NUMBERS[["rooms", "garden", "area"]], Y)
+    same = unfitted(warm_start=True, folds=KFold(3)).fit(NUMBERS, Y).fit(NUMBERS, Y)
+    assert_same(model, NUMBERS[["rooms", "garden", "area"]], same, NUMBERS)
 
 
 def test_models_fitted_together_have_columns_of_their_own():

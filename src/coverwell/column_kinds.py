@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coverwell.frames import ISO_TIME, Values, listed
 
-__all__ = ["KINDS", "MISSING", "OTHER", "Booleans", "Categories", "Kind", "Numbers", "Times"]
+__all__ = ["ITSELF", "KINDS", "MISSING", "OTHER", "Booleans", "Categories", "Kind", "Numbers", "Times"]
 
 Array = NDArray[np.float64]
 Features = dict[str, Array]

@@ -12,14 +12,24 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coverwell.column_kinds import KINDS, MISSING, OTHER, Categories, Kind, Times
-from coverwell.frames import Values, as_times, columns_of, is_frame, is_plain, listed, read
+from coverwell.column_kinds import ITSELF, KINDS, MISSING, OTHER, Booleans, Categories, Kind, Times
+from coverwell.frames import (
+    Values,
+    as_times,
+    columns_of,
+    first_odd,
+    is_frame,
+    is_named,
+    is_plain,
+    listed,
+    read,
+)
 from coverwell.scaling import ConstantDataWarning
 
 __all__ = ["Column", "ColumnWarning", "Columns", "Dropped", "columns_for"]
@@ -71,6 +81,8 @@ class Column:
         if isinstance(self.kind, Times):
             times = as_times(values)
             return times if times is not None and times.zone == self.kind.zone else None
+        if isinstance(self.kind, Booleans) and values.kind == "numbers" and np.isin(values.present, (0, 1)).all():
+            return replace(values, kind="booleans")
         return values if values.kind == self.kind.name else None
 
     def features(self, values: Values) -> list[Array]:
@@ -130,6 +142,7 @@ class Columns:
     columns: tuple[Column, ...]
     dropped: tuple[Dropped, ...] = ()
     n_rows: int = 0  # that they were learned from
+    plain: bool = False  # numbers and booleans alone, without gaps: one feature each, as in an array under names
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns] + [column.name for column in self.dropped]
@@ -137,14 +150,13 @@ class Columns:
             raise ValueError(f"there must be columns, each once, got {names}")
         if not isinstance(self.n_rows, int) or any(column.n_missing > self.n_rows for column in self.columns):
             raise ValueError(f"no more values can be missing than there are rows, got {self.n_rows!r} rows")
+        if not isinstance(self.plain, bool) or (self.plain and (self.dropped or self.feature_names != tuple(names))):
+            raise ValueError(f"every column must give one feature where all are numbers, got {self.feature_names}")
 
     @classmethod
     def of(cls, frame: Any) -> Columns:
         """How the columns of this data frame become numbers; warns of those that are left out."""
-        values = {name: read(series) for name, series in columns_of(frame).items()}
-        n_rows = len(frame)
-        if not values or not n_rows:
-            raise ValueError(f"a table must have rows and columns, got {n_rows} rows and {len(values)} columns")
+        values = _values_of(frame)
         learned = [_learn(name, column) for name, column in values.items()]
         columns = tuple(column for column in learned if isinstance(column, Column))
         dropped = tuple(column for column in learned if isinstance(column, Dropped))
@@ -153,7 +165,14 @@ class Columns:
             raise ValueError(f"no column tells rows apart ({reasons}); give columns of numbers, categories or dates")
         _warn_of_training_columns(columns, dropped)
         _warn_of_mistakable_text(values)
-        return cls(columns, dropped, n_rows)
+        return cls(columns, dropped, len(frame))
+
+    @classmethod
+    def of_plain(cls, frame: Any) -> Columns:
+        """How a frame of numbers alone is read: as the array that it is, until a new row has a gap."""
+        columns = tuple(_learn_plain(name, values) for name, values in _values_of(frame).items())
+        _warn_of_training_columns(columns, ())
+        return cls(columns, n_rows=len(frame), plain=True)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -207,18 +226,38 @@ class Columns:
         columns = [
             {**asdict(column), "kind": {"name": column.kind.name, **asdict(column.kind)}} for column in self.columns
         ]
-        return {"columns": _plain(columns), "dropped": _plain([asdict(d) for d in self.dropped]), "n_rows": self.n_rows}
+        dropped = [asdict(column) for column in self.dropped]
+        return {"columns": _plain(columns), "dropped": _plain(dropped), "n_rows": self.n_rows, "plain": self.plain}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Columns:
         """What `to_json` gave; raises for anything else."""
         columns = tuple(_column_from(entry) for entry in content["columns"])
-        return cls(columns, tuple(Dropped(**entry) for entry in content["dropped"]), content["n_rows"])
+        dropped = tuple(Dropped(**entry) for entry in content["dropped"])
+        return cls(columns, dropped, content["n_rows"], content.get("plain", False))  # older files do not tell
 
 
 def columns_for(X: Any) -> Columns | None:
-    """How a data frame with more in it than numbers is read; None for arrays and for frames of numbers alone."""
-    return Columns.of(X) if is_frame(X) and not is_plain(X) else None
+    """How a data frame is read; None for arrays, and for frames of numbers without names or of sparse ones."""
+    if not is_frame(X):
+        return None
+    if not is_plain(X):
+        return Columns.of(X)
+    return Columns.of_plain(X) if is_named(X) else None
+
+
+def _values_of(frame: Any) -> dict[str, Values]:
+    values = {name: read(series) for name, series in columns_of(frame).items()}
+    if not values or not len(frame):
+        raise ValueError(f"a table must have rows and columns, got {len(frame)} rows and {len(values)} columns")
+    return values
+
+
+def _learn_plain(name: str, values: Values) -> Column:
+    _check_finite(name, values)
+    assert values.kind is not None  # a plain column has values
+    kind: Any = KINDS[values.kind]
+    return Column(name, kind.of(values), (ITSELF,), like_identifier=_counts_rows(values))
 
 
 def _learn(name: str, values: Values) -> Column | Dropped:
@@ -250,17 +289,21 @@ def _counts_rows(values: Values) -> bool:
 
 
 def _check_finite(name: str, values: Values) -> None:
-    if values.kind == "numbers" and not np.isfinite(values.present).all():
-        raise ValueError(
-            f"column {name!r} must hold finite numbers, got infinity; leave such rows out, or have no value there"
-        )
+    if values.kind != "numbers" or np.isfinite(values.present).all():
+        return
+    row = int((~np.isfinite(values.array) & ~values.missing).argmax())
+    raise ValueError(
+        f"column {name!r} must hold finite numbers, got infinity in row {row} (counted from 0); leave such rows out, "
+        "or have no value there"
+    )
 
 
 def _of_another_kind(column: Column, values: Values) -> str:
-    wanted = column.kind.name + (_in_zone(column.kind.zone) if isinstance(column.kind, Times) else "")
-    zone = _in_zone(values.zone) if values.kind == "times" else ""
-    example = f" such as {values.present[0]!r}" if values.kind == "text" else ""
-    return f"{column.name!r} must hold {wanted}, got {values.kind}{zone}{example}"
+    zone = column.kind.zone if isinstance(column.kind, Times) else None
+    wanted = column.kind.name + (_in_zone(zone) if isinstance(column.kind, Times) else "")
+    got = f"{values.kind}{_in_zone(values.zone) if values.kind == 'times' else ''}"
+    example = values.told(first_odd(values, column.kind.name, zone))
+    return f"{column.name!r} must hold {wanted}, got {got} such as {example}"
 
 
 def _in_zone(zone: str | None) -> str:

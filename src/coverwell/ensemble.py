@@ -58,6 +58,11 @@ class PairTraining:
         """The same with both networks changed."""
         return replace(self, mean_network=change(self.mean_network), interval_network=change(self.interval_network))
 
+    def shortened(self) -> PairTraining:
+        """A round of one epoch each, from the start: enough to see whether memory suffices."""
+        once = replace(self.recipe, max_rounds=1, mean_epochs=1, interval_epochs=1, closing_rounds=0)
+        return replace(self, recipe=once, start=())
+
     def run(self, jobs: Sequence[Job], progress: Progress) -> tuple[list[TrainedJob], Record]:
         """Run Algorithm 1 on all jobs at once and take the teams apart again."""
         problem = stack_jobs(jobs, self.device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from itertools import chain
 from numbers import Integral, Real
 from typing import Any, Protocol, runtime_checkable
@@ -24,6 +25,7 @@ from tqdm import tqdm
 from coverwell.algorithm import Measures, Record
 from coverwell.calibration import Estimate
 from coverwell.columns import Columns
+from coverwell.device_memory import OfJobs, run_within_memory
 from coverwell.features import features_of
 from coverwell.folds import Job
 from coverwell.held_out import Speaker, Stretch, stretch_of
@@ -59,14 +61,11 @@ OWN_TO_EACH = ("coverage", "calibration_size", "random_state", "verbose")
 
 
 @runtime_checkable
-class Training(Protocol):
+class Training(OfJobs, Protocol):
     """How a kind of estimator trains jobs."""
 
     @property
     def batch_size(self) -> int: ...
-
-    @property
-    def device(self) -> torch.device: ...
 
     @property
     def max_rounds(self) -> int: ...
@@ -76,10 +75,6 @@ class Training(Protocol):
 
     def with_networks(self, change: Callable[[Network], Network]) -> Training:
         """The same with every network changed."""
-        ...
-
-    def run(self, jobs: Sequence[Job], progress: Callable[[Measures, Any], None]) -> tuple[list[Any], Record]:
-        """Train all jobs at once; `progress` gets each round's measures and a function that gives the present teams."""
         ...
 
 
@@ -279,9 +274,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
         self.target_names_ = target_names_of(y, targets)
         self._one_dimensional = targets.ndim == 1
-        group_of_row = None if groups is None else column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
-        if group_of_row is not None and len(group_of_row) != len(given):
-            raise ValueError(f"groups must have one entry per row, got {len(group_of_row)} for {len(given)} rows")
+        group_of_row = None if groups is None else _checked_groups(groups, len(given))
         targets = targets.astype(np.float64).reshape(len(given), -1)
         random_state = check_random_state(self.random_state)
         scalers = tuple((speaker.inputs, speaker.targets) for speaker in start)
@@ -409,13 +402,49 @@ def _fit_together(
                 now = present()
                 on_round([ensembles(m, p, now[part]) for m, p, part in zip(models, prepared, parts, strict=True)])
 
-        trained, record = training.run(jobs, progress)
+        trained, record = run_within_memory(training, jobs, progress)
         if training.device.type == "cuda":
             torch.cuda.empty_cache()  # what replayed steps have held is of no use to the next fit
     for model, p, part in zip(models, prepared, parts, strict=True):
         final = ensembles(model, p, trained[part])
         model._finish(p, trained[part], final, record, part)
         model.ensembles_ = final  # last: a model that has them is fitted
+
+
+def _checked_groups(groups: ArrayLike, n_rows: int) -> NDArray[Any]:
+    """The group of each row: all texts, all numbers or all times, and none missing."""
+    one_each: NDArray[Any] = column_or_1d(np.asarray(groups, dtype=object))
+    if len(one_each) != n_rows:
+        raise ValueError(f"groups must have one entry per row, got {len(one_each)} for {n_rows} rows")
+    if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "biuU":  # these have one kind and no gaps
+        _check_kinds_of_groups(one_each)
+    checked: NDArray[Any] = column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
+    return checked
+
+
+def _check_kinds_of_groups(groups: NDArray[np.object_]) -> None:
+    """Raise for a missing group, and for 1 beside "1", which one array would make the same."""
+    kinds = [_kind_of_group(group) for group in groups]
+    for row, kind in enumerate(kinds):
+        if kind is None:
+            raise ValueError(
+                f"groups must have a value in every row, got {groups[row]} in row {row} (counted from 0); fill it in"
+            )
+        if kind != kinds[0]:
+            raise ValueError(
+                f"groups must be of one kind, got {groups[0]!r} in row 0 and {groups[row]!r} in row {row} (counted "
+                "from 0); convert them"
+            )
+
+
+def _kind_of_group(group: Any) -> Any:
+    """What can be told from others of its kind; None for a missing group, of which each library has its own sign."""
+    if group is None or type(group).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(group, Real | np.datetime64) and group != group:  # NaN, and numpy's own sign for times
+        return None
+    kinds = (bool | np.bool_, Real, str, date | np.datetime64)
+    return next((kind for kind in kinds if isinstance(group, kind)), type(group))
 
 
 def _check_goes_on(start: Sequence[Speaker], shape: tuple[int, ...]) -> None:

@@ -10,12 +10,13 @@ A tensor file is a safetensors file whose metadata has one entry, `coverwell`: a
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,7 +29,7 @@ from safetensors.numpy import save as safetensors_bytes
 
 from coverwell._version import __version__
 
-__all__ = ["TYPES", "ModelFileError", "malformed_means", "new_file", "read_tensors", "write_tensors"]
+__all__ = ["TYPES", "ModelFileError", "malformed_means", "new_file", "pointed_to", "read_tensors", "write_tensors"]
 
 Header = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
@@ -46,20 +47,47 @@ class ModelFileError(ValueError):
 def new_file(path: Path) -> Iterator[IO[bytes]]:
     """An open binary file that gets its name only when the block ends well; otherwise nothing is left.
 
-    A file that had the name before stays as it was until then. Folders on the way are made.
+    A file that had the name before stays as it was until then. A link stays, and what it points to is replaced.
+    Folders on the way are made.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part_path = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
-    with part_path.open("xb") as part:
-        try:
-            yield part
-            part.flush()
-            os.fsync(part.fileno())  # before the name: after a power cut, a name without its content would be damage
-            part.close()
-            part_path.replace(path)
-        finally:
-            part.close()
-            part_path.unlink(missing_ok=True)
+    path = pointed_to(path)
+    with _new_folders(path.parent):
+        # Cut, since a name that is as long as names may be has no room for more.
+        part_path = path.with_name(f"{path.name[:50]}.{secrets.token_hex(8)}.part")
+        with part_path.open("xb") as part:
+            try:
+                yield part
+                part.flush()
+                os.fsync(part.fileno())  # before the name: after a power cut, a name without content would be damage
+                part.close()
+                part_path.replace(path)
+            finally:
+                part.close()
+                part_path.unlink(missing_ok=True)
+
+
+def pointed_to(path: Path) -> Path:
+    """The place that a file will have: where a link points to, also one to nothing; any other path as it is."""
+    if not path.is_symlink():
+        return path
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():  # what remains of links that point to one another
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return target
+
+
+@contextmanager
+def _new_folders(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it; if the block ends badly, those that were made are gone again."""
+    absent = [above for above in (folder, *folder.parents) if not above.exists()]  # the deepest first
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for made in absent:
+            with suppress(OSError):  # somebody else may have put something there
+                made.rmdir()
+        raise
 
 
 def write_tensors(path: Path, header: Header, arrays: Arrays) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,9 +15,23 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ISO_TIME", "Values", "as_times", "columns_of", "is_frame", "is_plain", "listed", "read"]
+__all__ = [
+    "ISO_TIME",
+    "Values",
+    "as_times",
+    "check_numbers",
+    "columns_of",
+    "first_odd",
+    "is_frame",
+    "is_named",
+    "is_plain",
+    "listed",
+    "read",
+]
 
 Mask = NDArray[np.bool_]
+
+LONGEST_SHOWN = 60  # letters of a text in a message
 
 # A date, or a date and a time, as ISO 8601 and most programs write them; other text is not taken for a time.
 ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
@@ -36,6 +50,15 @@ class Values:
     @property
     def present(self) -> NDArray[Any]:
         return self.array[~self.missing]
+
+    def told(self, row: int) -> str:
+        """The value of a row, and which row that is, for messages."""
+        value = self.array[row]
+        if self.kind == "text":
+            shown = repr(value if len(value) <= LONGEST_SHOWN else f"{value[:LONGEST_SHOWN]}...")
+        else:
+            shown = f"{value:.6g}" if self.kind == "numbers" else str(bool(value) if self.kind == "booleans" else value)
+        return f"{shown} in row {row} (counted from 0)"
 
 
 def is_frame(X: Any) -> bool:
@@ -56,6 +79,16 @@ def columns_of(frame: Any) -> dict[str, nw.Series[Any]]:
     return {series.name: series for series in nw.from_native(_with_text_names(frame), eager_only=True).iter_columns()}
 
 
+def is_named(X: Any) -> bool:
+    """Whether X is a data frame whose columns have texts as names, and types that `read` knows.
+
+    Pandas may only count the columns; and it has sparse and complex ones.
+    """
+    if not is_frame(X) or (hasattr(X, "iloc") and not all(isinstance(name, str) for name in X.columns)):
+        return False
+    return all(series.dtype != nw.Unknown for series in columns_of(X).values())
+
+
 def is_plain(frame: Any) -> bool:
     """Whether a data frame holds numbers and booleans alone, with no value missing: an array under names."""
     return all(_is_plain_column(series) for series in columns_of(frame).values())
@@ -67,6 +100,20 @@ def _is_plain_column(series: nw.Series[Any]) -> bool:
     if not (series.dtype.is_numeric() or series.dtype == nw.Boolean) or series.null_count() > 0:
         return False
     return not (series.dtype.is_float() and bool(series.is_nan().any()))
+
+
+def check_numbers(frame: Any) -> None:
+    """Raise unless a data frame holds numbers and booleans alone, some of which may be missing."""
+    for name, series in columns_of(frame).items():
+        if series.dtype.is_numeric() or series.dtype == nw.Boolean or _is_plain_column(series):
+            continue
+        values = read(series)
+        if values.kind is None or (series.dtype == nw.Object and values.kind in ("numbers", "booleans")):
+            continue
+        raise ValueError(
+            f"X must hold numbers, as in training, but column {name!r} holds {series.to_native().dtype}, such as "
+            f"{values.told(int(values.missing.argmin()))}; convert it"
+        )
 
 
 def _with_text_names(X: Any) -> Any:
@@ -140,7 +187,7 @@ def _objects(series: nw.Series[Any], missing: Mask) -> Values:
     if all(issubclass(t, Real | Decimal) and not issubclass(t, bool) for t in types):
         return _numbers(np.where(missing, 0, np.array(items, dtype=object)).astype(np.float64), missing)
     if all(issubclass(t, date) for t in types):
-        return _times_of(present, missing)
+        return _times_of(present, missing, name=series.name)
     if all(issubclass(t, str | bool | np.bool_ | Real | Decimal | date) for t in types):
         return Values("text", _as_text(items), missing)
     odd = next(t for t in types if not issubclass(t, str | bool | np.bool_ | Real | Decimal | date))
@@ -163,11 +210,48 @@ def as_times(values: Values) -> Values | None:
         return None
 
 
-def _times_of(present: Sequence[date], missing: Mask) -> Values:
+def first_odd(values: Values, kind: str, zone: str | None = None) -> int:
+    """The first row whose value cannot be read as this kind; where each alone could be, the first that has a value."""
+    (rows,) = np.nonzero(~values.missing)
+    could_be = COULD_BE.get(kind)
+    odd = () if could_be is None else (row for row in rows if not could_be(values.array[row], zone))
+    return int(next(iter(odd), rows[0]))
+
+
+def _could_be_time(item: Any, zone: str | None) -> bool:
+    if not isinstance(item, str) or not ISO_TIME.fullmatch(item):
+        return False
+    try:
+        return (datetime.fromisoformat(item).tzinfo is None) == (zone is None)
+    except ValueError:  # no such day
+        return False
+
+
+def _could_be_number(item: Any, zone: str | None) -> bool:
+    try:
+        float(item)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _could_be_boolean(item: Any, zone: str | None) -> bool:
+    return item.lower() in ("true", "false") if isinstance(item, str) else bool(item in (0, 1))
+
+
+COULD_BE: dict[str, Callable[[Any, str | None], bool]] = {
+    "times": _could_be_time,
+    "numbers": _could_be_number,
+    "booleans": _could_be_boolean,
+}
+
+
+def _times_of(present: Sequence[date], missing: Mask, name: str | None = None) -> Values:
     """Times from Python's dates; those with an offset are brought to UTC, since it may differ from row to row."""
     aware = {getattr(item, "tzinfo", None) is not None for item in present}
     if len(aware) > 1:
-        raise ValueError("times must all have a time zone or all have none; convert them")
+        where = "" if name is None else f" of column {name!r}"
+        raise ValueError(f"times{where} must all have a time zone or all have none; convert them")
     zone = "UTC" if True in aware else None
     if zone is not None:
         present = [item.astimezone(UTC).replace(tzinfo=None) for item in present if isinstance(item, datetime)]

@@ -12,7 +12,7 @@ from numbers import Integral
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import betabinom
+from scipy.stats import betabinom, binom
 
 __all__ = [
     "average_width",
@@ -204,7 +204,7 @@ def coverage_rank(asked: float, n_train: int) -> int:
     return rank
 
 
-def expected_calibration_error(asked: float, n_test: int, n_train: int) -> float:
+def expected_calibration_error(asked: float, n_test: int, n_train: int | None) -> float:
     """Calibration error to expect of exact ranks, E|C / n_test - asked| with C ~ BetaBin(n_test; k, n_train + 1 - k).
 
     Parameters
@@ -213,8 +213,9 @@ def expected_calibration_error(asked: float, n_test: int, n_train: int) -> float
         The coverage that was asked for, in (0, 1).
     n_test : int
         Rows on which the coverage was counted.
-    n_train : int
-        Rows whose ranks set the intervals.
+    n_train : int or None
+        Rows whose ranks set the intervals; None where no ranks did: then each row is to be inside with the asked
+        probability, C ~ Bin(n_test; asked).
 
     Returns
     -------
@@ -233,7 +234,7 @@ def expected_calibration_error(asked: float, n_test: int, n_train: int) -> float
     return float(np.abs(shares - asked) @ probabilities)
 
 
-def coverage_band(asked: float, n_test: int, n_train: int, *, probability: float = 0.9) -> tuple[float, float]:
+def coverage_band(asked: float, n_test: int, n_train: int | None, *, probability: float = 0.9) -> tuple[float, float]:
     """Lowest and highest coverage in the central band of what exact ranks reach.
 
     Parameters
@@ -482,11 +483,14 @@ def _area(sides: Array) -> Array:
     return area
 
 
-def _coverage_law(asked: float, n_test: int, n_train: int) -> tuple[Array, Array]:
-    """Every share of `n_test` rows that can be covered, and its probability under exact ranks."""
+def _coverage_law(asked: float, n_test: int, n_train: int | None) -> tuple[Array, Array]:
+    """Every share of `n_test` rows that can be covered, and its probability under exact ranks, or without ranks."""
     _check_count("n_test", n_test)
-    rank = coverage_rank(asked, n_train)
     covered = np.arange(n_test + 1)
+    if n_train is None:
+        _check_share("asked", asked)
+        return covered / n_test, binom.pmf(covered, n_test, asked)
+    rank = coverage_rank(asked, n_train)
     return covered / n_test, betabinom.pmf(covered, n_test, rank, n_train + 1 - rank)
 
 

@@ -340,19 +340,20 @@ def _check_learned(model: IntervalRegressor) -> None:
     """Raise unless what `fit` learned has the shapes that predictions need."""
     levels = levels_from(model._fitted_levels)
     target, level = len(model.target_names_), len(levels)
-    arrays: list[tuple[Any, tuple[int, ...]]] = [
-        (factor, (target, level)) for factor in (model.factor_, model.joint_factor_)
-    ]
-    arrays += [(scores, (len(scores), target, level)) for scores in model.scores_ or []]
+    _check_stretch(model, target, level)
+    arrays: list[tuple[Any, tuple[int, ...]]] = []
     n_inputs = _n_inputs(model)
     for ensemble in model.ensembles_:
         if isinstance(ensemble.inputs, InputScaler):
             arrays += [(array, (n_inputs,)) for array in vars(ensemble.inputs).values()]
         arrays += [(array, (target,)) for array in vars(ensemble.targets).values()]
-        arrays += [(ensemble.scale, (target,))] if isinstance(ensemble, Ensemble) else []
+        if isinstance(ensemble, Ensemble):
+            arrays.append((ensemble.scale, (target,)))
+            _check_mirroring(ensemble)
     for array, shape in arrays:
-        if array is not None and (array.shape != shape or array.dtype != np.float64):
-            raise ValueError(f"an array must have the shape {shape} in float64, got {array.shape} in {array.dtype}")
+        _check_array(array, shape)
+    if not all(isinstance(name, str) for name in (model.device, *model.target_names_)):
+        raise ValueError(f"device and targets must be names, got {model.device!r} and {model.target_names_!r}")
     if hasattr(model, "trunk_") != isinstance(model.ensembles_[0].inputs, UnscaledInputs):
         raise ValueError("networks for pictures, and no others, must have a trunk")
     n_names = len(getattr(model, "feature_names_in_", range(getattr(model, "n_features_in_", 0))))
@@ -360,6 +361,32 @@ def _check_learned(model: IntervalRegressor) -> None:
         raise ValueError(f"there must be names for all features and {target} targets")
     if {ensemble.coverage for ensemble in model.ensembles_} != {levels}:
         raise ValueError(f"every ensemble must have the levels {levels}")
+
+
+def _check_array(array: Any, shape: tuple[int, ...]) -> None:
+    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != np.float64:
+        found = f"{array.shape} in {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise ValueError(f"an array must have the shape {shape} in float64, got {found}")
+
+
+def _check_stretch(model: IntervalRegressor, n_targets: int, n_levels: int) -> None:
+    """Raise unless there are factors, or scores of each team's left-out rows."""
+    if model.scores_ is None:
+        _check_array(model.factor_, (n_targets, n_levels))
+        if model.joint_factor_ is not None:
+            _check_array(model.joint_factor_, (n_targets, n_levels))
+        return
+    if len(model.scores_) != len(model.ensembles_) or model.factor_ is not None:
+        raise ValueError(f"there must be factors, or scores for each of {len(model.ensembles_)} teams")
+    for scores in model.scores_:
+        _check_array(scores, (len(scores), n_targets, n_levels))
+
+
+def _check_mirroring(ensemble: Ensemble) -> None:
+    """Raise unless the mirroring is one that the inputs can have: a row of a table has no mirror image."""
+    known = (None, "same", "boxes") if isinstance(ensemble.inputs, UnscaledInputs) else (None,)
+    if not isinstance(ensemble.mirroring, Mirroring) or ensemble.mirroring.targets not in known:
+        raise ValueError(f"mirroring must be one of {known}, got {ensemble.mirroring!r}")
 
 
 def _n_inputs(model: IntervalRegressor) -> int:

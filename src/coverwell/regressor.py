@@ -104,7 +104,7 @@ class MatchedRegressor(IntervalRegressor):
     trunk_ : torch.nn.Module
         The frozen layers that pictures are seen through, with a network that takes pictures.
     columns_ : Columns
-        How columns of a data frame become numbers, if it had more than numbers without gaps.
+        How columns of a data frame with named columns become numbers.
     n_features_in_, feature_names_in_, target_names_ : what was fitted; of pictures, the targets alone.
 
     Examples

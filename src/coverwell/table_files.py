@@ -1,8 +1,7 @@
 """Tables in files: CSV, TSV and Parquet, read in parts and written whole or not at all.
 
-A text file is read as text, and each column becomes numbers or booleans, or stays text, in one place (`kinds_of` says
-which, `typed` does it), so that a column is read in the same way when a model is fitted and when it is asked. Dates
-stay text: `coverwell.columns` reads them. Whatever is wrong with a file is a `TableFileError` of one line.
+A text file is read as text: `coverwell.delimited` has its rows, `coverwell.text_kinds` says what its columns are.
+Whatever is wrong with a file is a `TableFileError` of one line.
 """
 
 from __future__ import annotations
@@ -13,46 +12,39 @@ import difflib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from coverwell.delimited import UTF8, DelimitedText, TableFileError
 from coverwell.files import new_file
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Kind", "TableFile", "TableFileError", "kinds_of", "needed_polars", "suffix_of", "typed", "write_table"]
+__all__ = [
+    "TableFile",
+    "TableFileError",
+    "needed_polars",
+    "output_suffix",
+    "shortened",
+    "suffix_of",
+    "write_table",
+]
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-PARQUET = ".parquet"
+PARQUET, GZIPPED = ".parquet", ".gz"
 SUFFIXES = (*DELIMITERS, PARQUET)
 OTHER_DELIMITERS = (";", "\t", "|", ",")
-# Texts that stand for no value; the empty text does so by itself.
-MISSING = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "null", "NULL", "None", "?")
-NOTHING = [*MISSING, ""]
 WITH_ANOTHER_MEANING = ('"', "\n", "\r")
 ROWS_IN_HAND = 2**16  # at a time, when a file is read in parts
-BYTES_IN_HAND = 2**20
-NEW_LINE = b"\n"
-
-
-class TableFileError(ValueError):
-    """A file does not hold a table that can be read, or lacks what is asked of it; the message is one line."""
-
-
-class Kind(Enum):
-    """What the texts of a column are."""
-
-    WHOLE = "whole numbers"
-    NUMBER = "numbers"
-    BOOLEAN = "true or false"
-    TEXT = "text"
+POINT, COMMA = ".", ","
+# In a text of a number, between whole and rest; with the comma a point could only stand between thousands.
+DECIMALS = (POINT, COMMA)
 
 
 def needed_polars() -> Any:
@@ -68,22 +60,35 @@ def needed_polars() -> Any:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table in a file whose name ends in .csv, .tsv, .tab or .parquet.
+    """A table in a file whose name ends in .csv, .tsv, .tab or .parquet; text may be gzipped, as .csv.gz.
 
     Parameters
     ----------
     path : Path
     delimiter : str, optional
         Between the columns of a text file; by default a comma, in .tsv and .tab files a tab.
+    decimal : "." or ",", default="."
+        Between the whole and the rest of a number in a text file. With the comma, a text with a point is no number.
+    encoding : str, default="utf-8"
+        Of a text file, as Python names it.
     """
 
     path: Path
     delimiter: str | None = None
+    decimal: str = POINT
+    encoding: str = UTF8
 
     def __post_init__(self) -> None:
         suffix_of(self.path)
-        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in WITH_ANOTHER_MEANING):
-            raise TableFileError(f"the delimiter must be one character such as ';', or tab, got {self.delimiter!r}")
+        if self.delimiter is not None and (
+            len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in WITH_ANOTHER_MEANING
+        ):
+            raise TableFileError(
+                f"the delimiter must be one character of ASCII such as ';', or tab, got {self.delimiter!r}"
+            )
+        if self.decimal not in DECIMALS:
+            raise TableFileError(f"decimal must be '.' or ',', got {self.decimal!r}")
+        _encoding_named(self.encoding)
 
     @property
     def is_text(self) -> bool:
@@ -92,15 +97,27 @@ class TableFile:
     @cached_property
     def columns(self) -> list[str]:
         """The names of the columns, all different."""
-        polars = needed_polars()
+        if not self.path.is_file():
+            what = (
+                "is a folder" if self.path.is_dir() else "is no plain file" if self.path.exists() else "does not exist"
+            )
+            raise TableFileError(f"{self.path} {what}; give a file")
         with _clear(self.path):
-            names = self._header() if self.is_text else list(polars.read_parquet_schema(self.path))
+            names = self._header() if self.is_text else list(self.schema)
         if twice := [name for name, count in Counter(names).items() if count > 1]:
             raise TableFileError(
                 f"every column must have a name of its own, but {self.path} has {_listed(twice)} more than once; "
                 "rename or remove columns"
             )
         return names
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The type of each column, as polars names it; of a text file all are text."""
+        if self.is_text:
+            return dict.fromkeys(self.columns, needed_polars().String)
+        with _clear(self.path):
+            return dict(needed_polars().read_parquet_schema(self.path))
 
     def check_has(self, names: Sequence[str], what: str = "column") -> None:
         """Raise unless all of these columns are there."""
@@ -121,9 +138,9 @@ class TableFile:
         with _clear(self.path):
             held: list[pl.DataFrame] = []
             n_held, empty = 0, True
-            for part in self._lazy().select(columns).collect_batches(chunk_size=rows, maintain_order=True):
+            for part in self._text_parts(columns) if self.is_text else self._parquet_parts(columns, rows):
                 held, n_held, empty = [*held, part], n_held + len(part), empty and len(part) == 0
-                while n_held >= rows:  # polars gives about as many as it is asked for
+                while n_held >= rows:
                     whole = needed_polars().concat(held, rechunk=True)
                     yield whole[:rows]
                     held, n_held = [whole[rows:]], n_held - rows
@@ -132,71 +149,54 @@ class TableFile:
             if n_held:
                 yield needed_polars().concat(held, rechunk=True)
 
-    def _lazy(self) -> Any:
+    def _parquet_parts(self, columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+        lazy: Any = needed_polars().scan_parquet(self.path, glob=False).select(columns)
+        yield from lazy.collect_batches(chunk_size=rows, maintain_order=True)  # about as many rows as it is asked for
+
+    def _text_parts(self, columns: list[str]) -> Iterator[pl.DataFrame]:
         polars = needed_polars()
-        if not self.is_text:
-            return polars.scan_parquet(self.path, glob=False)
-        return polars.scan_csv(
-            self.path, separator=self._separator, infer_schema=False, glob=False, new_columns=self.columns
-        )
+        # A header of our own says how many fields a row may have at most.
+        header = self._separator.join(f'"{place}"' for place in range(len(self.columns))).encode() + b"\n"
+        for block in self._text.blocks():
+            lazy = polars.scan_csv(
+                header + block.content, separator=self._separator, infer_schema=False, new_columns=self.columns
+            )
+            try:
+                yield lazy.select(columns).collect()
+            except polars.exceptions.PolarsError:
+                self._text.check_every_row(block)
+                raise
+
+    @cached_property
+    def _text(self) -> DelimitedText:
+        return DelimitedText(self.path, self._separator, _encoding_named(self.encoding))
 
     @property
     def _separator(self) -> str:
         return self.delimiter or DELIMITERS[suffix_of(self.path)]
 
     def _header(self) -> list[str]:
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file, delimiter=self._separator), [])
-        if not names:
-            raise TableFileError(f"{self.path} is empty; it must have a line of column names, and rows below it")
+        names = self._text.header
         others = [mark for mark in OTHER_DELIMITERS if mark != self._separator and mark in names[0]]
         if len(names) == 1 and others:
             raise TableFileError(
-                f"{self.path} has one column only, {_shortened(names[0])!r}: between its columns there seems to be "
+                f"{self.path} has one column only, {shortened(names[0])!r}: between its columns there seems to be "
                 f"{others[0]!r}, not {self._separator!r}; give --delimiter {_typed_in_a_shell(others[0])}"
             )
         # The column that some programs write for row numbers has no name.
         return [name.strip() or f"unnamed_{place}" for place, name in enumerate(names, start=1)]
 
 
-def kinds_of(frame: pl.DataFrame) -> dict[str, Kind]:
-    """What the texts of each column are, judged by all rows."""
-    return {name: _kind_of(frame[name]) for name in frame.columns if frame[name].dtype == needed_polars().String}
-
-
-def typed(frame: pl.DataFrame, kinds: Mapping[str, Kind], *, path: Path, first_row: int = 0) -> pl.DataFrame:
-    """The frame with text columns turned into what they are said to be; values that are not are an error.
-
-    `first_row` is how many rows of the file come before the frame, for messages.
-    """
-    polars = needed_polars()
-    if path.suffix.lower() == PARQUET:
-        return frame  # it says itself what its columns are
-    changed = []
-    for name, kind in kinds.items():
-        texts = frame[name]
-        if texts.dtype != polars.String:
-            continue
-        values = _as(kind, texts)
-        if odd := _odd(texts, values):
-            row, text = odd
-            raise TableFileError(
-                f"column {name} must hold {kind.value}, but row {first_row + row + 1} of {path} has "
-                f"{_shortened(text)!r}; mend it, or leave it empty where the value is missing"
-            )
-        changed.append(values)
-    return frame.with_columns(changed)
-
-
 def write_table(path: Path, parts: Iterator[pl.DataFrame]) -> None:
     """Write parts one below the other into a file that appears when all of it is there; not before, and not else."""
+    suffix = output_suffix(path)
     first = next(parts)
     with new_file(path) as file:
-        if suffix_of(path) == PARQUET:
+        if suffix == PARQUET:
             _write_parquet(file, first, parts)
             return
         for number, part in enumerate(chain([first], parts)):
-            text = part.write_csv(separator=DELIMITERS[suffix_of(path)], include_header=number == 0)
+            text = part.write_csv(separator=DELIMITERS[suffix], include_header=number == 0)
             file.write(text.encode())
 
 
@@ -214,37 +214,6 @@ def _write_parquet(file: IO[bytes], first: pl.DataFrame, parts: Iterator[pl.Data
         raise OSError(*((int(number[1]), os.strerror(int(number[1]))) if number else (_first_line(error),))) from error
 
 
-def _kind_of(texts: pl.Series) -> Kind:
-    for kind in (Kind.WHOLE, Kind.NUMBER, Kind.BOOLEAN):
-        if _odd(texts, _as(kind, texts)) is None:
-            return kind
-    return Kind.TEXT
-
-
-def _as(kind: Kind, texts: pl.Series) -> pl.Series:
-    """The values; null where there is none, or where the text is not of the kind."""
-    polars = needed_polars()
-    stripped = texts.str.strip_chars()
-    match kind:
-        case Kind.WHOLE:
-            return stripped.cast(polars.Int64, strict=False)
-        case Kind.NUMBER:
-            return stripped.cast(polars.Float64, strict=False).fill_nan(None)
-        case Kind.BOOLEAN:
-            known = {"true": True, "false": False}
-            return stripped.str.to_lowercase().replace_strict(known, default=None, return_dtype=polars.Boolean)
-        case Kind.TEXT:
-            return stripped.set(stripped.is_in(NOTHING), None)
-
-
-def _odd(texts: pl.Series, values: pl.Series) -> tuple[int, str] | None:
-    """Place and text of the first that became nothing without standing for nothing."""
-    if values.null_count() == texts.null_count():
-        return None
-    odd = (values.is_null() & texts.is_not_null() & ~texts.str.strip_chars().is_in(NOTHING)).arg_true()
-    return (odd[0], texts[odd[0]]) if len(odd) else None
-
-
 @contextmanager
 def _clear(path: Path) -> Iterator[None]:
     """What polars or Python says about a file, as one line that says what to do."""
@@ -260,37 +229,37 @@ def _clear(path: Path) -> Iterator[None]:
 def _in_one_line(path: Path, error: Exception) -> str:
     if suffix_of(path) == PARQUET:
         return f"{path} is damaged or not a Parquet file ({_first_line(error)}); write it again"
-    if wrong := _not_utf8(path):
-        encoding = "utf-16" if "UTF-16" in wrong else "latin1"
-        return f"{path} must be UTF-8 text, but {wrong}; save it as UTF-8, for example by iconv -f {encoding} -t utf-8"
-    if "more fields" in str(error):
-        return f"{path} has rows with more columns than its header; mend them, or give the right --delimiter"
     return f"{path} cannot be read as a table ({_first_line(error)}); look for a quote that is not closed"
 
 
-def _not_utf8(path: Path) -> str | None:
-    """What says that a file is not UTF-8, with the line where it does."""
-    decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
-    with path.open("rb") as file:
-        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            return "it begins as UTF-16 does"
-        file.seek(0)
-        while content := file.read(BYTES_IN_HAND):
-            try:
-                decoder.decode(content)
-            except UnicodeDecodeError as error:
-                bad = error.object[error.start]
-                return f"line {line + error.object.count(NEW_LINE, 0, error.start)} has the byte 0x{bad:02x}"
-            line += content.count(NEW_LINE)
-    return None
+def _encoding_named(name: str) -> str:
+    """The one name of an encoding of text."""
+    try:
+        "".encode(name)
+        return codecs.lookup(name).name
+    except (LookupError, ValueError):
+        raise TableFileError(
+            f"encoding must be one that Python knows, such as cp1252 or utf-16, got {name!r}"
+        ) from None
 
 
 def suffix_of(path: Path) -> str:
     """The ending of a file's name, which says what kind of table it holds; raises unless it is a known one."""
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes[-1:] == [GZIPPED] and suffixes[-2:-1] != [PARQUET]:
+        suffixes = suffixes[:-1]
+    if not suffixes or suffixes[-1] not in SUFFIXES:
         raise TableFileError(f"a table must be in a file that ends in {', '.join(SUFFIXES)}; got {path.name!r}")
-    return suffix
+    return suffixes[-1]
+
+
+def output_suffix(path: Path) -> str:
+    """The same for a file to be written, which is not compressed."""
+    if path.suffix.lower() == GZIPPED:
+        raise TableFileError(
+            f"a table is not written compressed; let {path.name!r} end without {GZIPPED}, or in .parquet"
+        )
+    return suffix_of(path)
 
 
 def _first_line(error: Exception) -> str:
@@ -301,7 +270,8 @@ def _listed(names: Sequence[str], most: int = 12) -> str:
     return ", ".join(map(str, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _shortened(text: str, most: int = 40) -> str:
+def shortened(text: str, most: int = 40) -> str:
+    """The beginning of a text, for messages."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

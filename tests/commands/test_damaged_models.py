@@ -1,6 +1,7 @@
 """1,000 damaged model files: each predicts as if nothing had happened or is refused in our own words."""
 
 import json
+from contextlib import suppress
 
 import numpy as np
 import polars as pl
@@ -110,16 +111,46 @@ def test_a_header_that_was_changed_with_its_checksum_is_loaded_or_refused_and_ne
     """Someone who writes the checksum anew can change a model, but not make `load` fail in another way than its own."""
     whole, path, rng = tmp_path / "whole", tmp_path / "model.safetensors", np.random.default_rng(8)
     whole.write_bytes(content)
-    n_refused = 0
+    n_refused, x = 0, rows.select("a", "city")
     for _ in range(300):
         header, arrays = read_tensors(whole)
         changed_somewhere(header["model"], rng)
         write_tensors(path, json.loads(json.dumps(header)), arrays)
         try:
-            coverwell.load(path)
+            model = coverwell.load(path)
         except ModelFileError:
             n_refused += 1
+            continue
+        with suppress(ValueError):  # what the model then says about its parameters or about our columns
+            model.predict_interval(x)
     assert 100 < n_refused < 300
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("learned", "factor_"), None),
+        (("learned", "scores_"), 0),
+        (("learned", "scores_"), []),
+        (("learned", "ensembles_", 0, "mirroring"), None),
+        (("learned", "ensembles_", 0, "mirroring", "targets"), {"class": "MLP"}),
+        (("learned", "ensembles_", 0, "mirroring", "targets"), "boxes"),
+        (("learned", "ensembles_", 0, "inputs", "high"), None),
+        (("learned", "target_names_", "tuple", 0), []),
+        (("parameters", "device"), 0),
+    ],
+)
+def test_parts_that_a_prediction_needs_are_checked_when_the_model_is_loaded(content, tmp_path, place, value):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    header, arrays = read_tensors(path)
+    holder = header["model"]
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = value
+    write_tensors(path, header, arrays)
+    with pytest.raises(ModelFileError, match="is whole, but no model can be made of it here"):
+        coverwell.load(path)
 
 
 def test_a_command_refuses_a_damaged_model_in_one_line(refused, content, rows, tmp_path):

@@ -75,11 +75,30 @@ def test_a_parquet_file_gives_the_same_model_as_the_same_table_in_text(folder, h
 def test_json_has_what_the_text_says(run, table, numbers, out):
     result = run("fit", table(numbers), "--target", "y", "--ignore", "g", *QUICKLY, "--out", out, "--json")
     found = json.loads(result.stdout)
-    assert (found["rows"], found["rounds"], found["columns"], found["out"]) == (60, 1, ["a", "b"], str(out))
+    assert (found["rows"], found["rounds"], found["out"]) == (60, 1, str(out))
+    assert found["columns"] == ["a: numbers", "b: numbers"]
     (entry,) = found["out_of_fold"]
     assert (entry["target"], entry["asked"]) == ("y", 0.9)
     assert 0.8 <= entry["coverage"] <= 1.0  # ranked on these rows
     assert result.stderr == ""  # nobody sees a bar
+
+
+def test_decimal_commas_give_the_model_of_decimal_points(run, table, numbers, out, tmp_path):
+    content = table(numbers).read_text().replace(",", ";").replace(".", ",")
+    options = ("--target", "y", *QUICKLY, "--delimiter", ";", "--decimal", ",")
+    result = run("fit", table(content), *options, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    assert run("fit", table(numbers), "--target", "y", *QUICKLY, "--out", tmp_path / "m").exit_code == 0
+    models = [coverwell.load(path) for path in (out, tmp_path / "m")]
+    rows = numbers.select("a", "b", "g")
+    np.testing.assert_array_equal(*(model.predict(rows) for model in models))
+
+
+def test_text_that_looks_like_decimal_commas_brings_the_name_of_the_option(run, table, out):
+    rows = "".join(f"{i % 7},5;{i};{i % 3},5 m\n" for i in range(30))
+    result = run("fit", table("a;y;b\n" + rows), "--target", "y", "--delimiter", ";", *QUICKLY, "--out", out)
+    (line,) = [line for line in result.stderr.splitlines() if "--decimal ," in line]
+    assert line.startswith("Warning: a of ")
 
 
 def test_rows_of_one_group_are_never_apart_and_the_group_is_no_feature(run, table, numbers, out):
@@ -142,7 +161,17 @@ def test_columns_that_tell_nothing_are_warned_of(run, table, numbers, out):
         ("a,y\n1,2\n", ("--target", "y", "--delimiter", ";;"), ["one character"]),
         ("", ("--target", "y"), ["is empty"]),
         ("a,y\n", ("--target", "y"), ["no rows"]),
-        ("a,y\n1,2\n", ("--target", "y"), ["minimum of 2 is required"]),
+        ("a,y\n1,2\n", ("--target", "y"), ["has one row to learn from, but --folds 5 needs at least 5"]),
+        ("a,y\n1,2\n2,1e200\n", ("--target", "y"), ["target y must lie within 1e+150 of zero", "1e+200"]),
+        ("a,y\n1,2\n2,3,4\n", ("--target", "y"), ["line 3 of", "has 3 fields, but its header has 2"]),
+        ("a,y\n1,NA\n2,3\ninf,4\n", ("--target", "y", "--skip-missing"), ["column a must hold finite", "row 3"]),
+        (
+            "a,p,p_lower_0.9\n1,2,3\n2,3,4\n",
+            ("--target", "p", "--target", "p_lower_0.9"),
+            ["two columns named p_lower_0.9", "no target"],
+        ),
+        ("a;y\n1,5;2\n", ("--target", "a", "--delimiter", ";"), ["row 1", "'1,5'", "give --decimal ,"]),
+        ("a,y\n1,2\n", ("--target", "y", "--encoding", "klingon"), ["encoding must be one that Python knows"]),
         ("a,y\n1,2\n2,inf\n", ("--target", "y"), ["target y must hold finite numbers", "row 2", "is infinite"]),
         ("a,y\n1,2\n2,3\n3,4\n4,5\n", ("--target", "y"), ["folds=5 needs at least as many rows, got 4"]),
         ("a,y\n1,2\n2,3\n3,4\n4,5\n", ("--target", "y", "--folds", 2), ["needs at least 9 rows, got 4"]),

@@ -1,6 +1,10 @@
 """What commands say when something is wrong: one line, an exit code, no traceback."""
 
 import errno
+import os
+import signal
+import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -8,8 +12,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from coverwell.commands.messages import BadInput, check_output, clear_messages
+from coverwell.commands.fit import fit
+from coverwell.commands.info import info
+from coverwell.commands.messages import BadInput, OneLineGroup, check_output, clear_messages
+from coverwell.commands.plot import plot
 from coverwell.datasets import DatasetNotFoundError
+from coverwell.files import new_file
 from coverwell.scaling import ExtrapolationWarning
 
 
@@ -56,8 +64,46 @@ def test_ctrl_c_ends_without_a_traceback():
     assert (result.exit_code, result.stderr) == (130, "\nStopped. Nothing was written.\n")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there, the signal ends a process at once")
+def test_the_signal_by_which_systems_end_a_process_leaves_nothing_half_written(tmp_path):
+    def action():
+        with new_file(tmp_path / "new" / "out"):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+
+    before = signal.getsignal(signal.SIGTERM)
+    result = told(action)
+    assert (result.exit_code, result.stderr) == (143, "\nStopped. Nothing was written.\n")
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_an_error_that_nobody_thought_of_keeps_its_traceback():
     assert isinstance(told(raising(ZeroDivisionError())).exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((), None),
+        (("xyz",), "Error: No such command 'xyz' (see coverwell --help)"),
+        (("--fast",), "Error: No such option '--fast' (see coverwell --help)"),
+        (("fit",), "Error: Missing argument 'DATA' (see coverwell fit --help)"),
+        (("info", "none"), "Error: Invalid value for 'MODEL': File 'none' does not exist (see coverwell info --help)"),
+        (("plot", "pie"), "Error: No such command 'pie' (see coverwell plot --help)"),
+        (("plot", "rounds"), "Error: Missing argument 'MODEL' (see coverwell plot rounds --help)"),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_no_arguments_bring_the_help(arguments, line):
+    group = OneLineGroup(commands={"fit": fit, "info": info, "plot": plot})
+    result = CliRunner().invoke(group, arguments, prog_name="coverwell")
+    assert result.exit_code == 2
+    if line is None:
+        assert "Usage: coverwell" in result.output
+    else:
+        assert result.stdout == ""
+        (told,) = result.stderr.splitlines()
+        assert told.replace('"', "'").replace(": --fast", " '--fast'") == line  # versions of click differ in quotes
 
 
 def test_warnings_are_lines_each_text_once_and_the_last_of_many_are_counted():
@@ -88,7 +134,30 @@ def test_an_output_is_checked_before_any_work(tmp_path):
         check_output(tmp_path / "there", force=True, inputs=(tmp_path / "there",))
 
 
+@pytest.mark.skipif(not Path("/dev/null").is_char_device(), reason="there is no device to write to")
+def test_a_device_is_no_file_to_write_to():
+    with pytest.raises(BadInput, match="--out must be a file, but /dev/null is no plain file"):
+        check_output(Path("/dev/null"), force=True)
+
+
+def test_a_link_is_judged_by_what_it_points_to(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "new" / "model")
+    check_output(tmp_path / "link", force=False)
+    (tmp_path / "file").touch()
+    (tmp_path / "wrong").symlink_to(tmp_path / "file" / "model")
+    with pytest.raises(BadInput, match="is not a folder"):
+        check_output(tmp_path / "wrong", force=False)
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    with pytest.raises(BadInput, match=r"--out .*round cannot be written \(Too many levels of symbolic links"):
+        check_output(tmp_path / "round", force=False)
+
+
+def test_a_name_that_is_too_long_is_told_before_any_work(tmp_path):
+    with pytest.raises(BadInput, match=r"cannot be written \(File name too long"):
+        check_output(tmp_path / ("n" * 300), force=False)
+
+
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no folder in which nobody can write")
 def test_a_folder_in_which_nothing_can_be_written_is_told_before_any_work():
-    with pytest.raises(BadInput, match=r"--out /proc/new/model cannot be written \(.*: /proc\); give another --out"):
+    with pytest.raises(BadInput, match=r"--out /proc/new/model cannot be written \(.*: /proc.*\); give another --out"):
         check_output(Path("/proc/new/model"), force=False)

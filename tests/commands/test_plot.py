@@ -18,9 +18,10 @@ def table(n_rows, seed):
     price = 3 * area + 50 * (city == "Oslo") + rng.normal(0, 10, n_rows)
     day = np.datetime64("2024-01-01") + rng.integers(0, 300, n_rows)
     gaps = np.where(np.arange(n_rows) % 10 == 0, None, area.round(1))
-    return pl.DataFrame(
+    frame = pl.DataFrame(
         {"area": gaps.tolist(), "city": city, "day": day, "price": price.round(2), "rent": (price / 20).round(3)}
-    ).with_columns(pl.col("area").cast(pl.Float64))
+    )
+    return frame.with_columns(pl.col("area").cast(pl.Float64), garden=pl.int_range(n_rows) % 3 == 0)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def folder(tmp_path_factory):
     """Models of one target and level, and of two each, and a table with known targets."""
     place = tmp_path_factory.mktemp("plot")
     train = table(80, seed=0)
-    features = train.select("area", "city", "day")
+    features = train.select("area", "city", "day", "garden")
     settings = {"network": MLP(hidden=8), "max_rounds": 2, "repeats": 1, "random_state": 0}
     save(MatchedRegressor(0.8, **settings).fit(features, train["price"]), place / "one.safetensors")
     two = MatchedRegressor([0.5, 0.8], **settings).fit(features, train.select("price", "rent"))
@@ -100,8 +101,9 @@ def test_a_figure_that_exists_is_kept_unless_forced(kind, folder, tmp_path):
     [
         (["--coverage", "0.95"], ["0.95 was not fitted", "0.8"]),
         (["--target", "prise"], ["no target prise", "its targets are price"]),
-        (["--along", "rooms"], ["rooms is no feature", "area, city, day"]),
+        (["--along", "rooms"], ["rooms is no feature", "area, city, day, garden"]),
         (["--along", "city"], ["city holds text"]),
+        (["--along", "garden"], ["garden holds true and false alone; rows can stand along numbers or dates"]),
         (["--delimiter", ";"], ["test.csv"]),
     ],
 )

@@ -115,24 +115,76 @@ def test_columns_are_found_by_name_and_others_are_ignored(run, folder, model, ho
     assert texts(out) == as_printed(expected(model, houses[90:]))
 
 
-def test_truths_count_as_0_and_1_for_a_model_of_numbers(run, plain, out, tmp_path):
-    (tmp_path / "new.csv").write_text("a,b,c\ntrue,0.5,0\nfalse,0.25,1\n")
-    assert run("predict", plain, tmp_path / "new.csv", "--out", out).exit_code == 0
-    rows = pl.DataFrame({"a": [1.0, 0.0], "b": [0.5, 0.25], "c": [0.0, 1.0]})
-    assert texts(out) == as_printed(expected(plain, rows))
-
-
-def test_a_model_without_column_names_takes_a_file_with_as_many_columns(run, refused, out, tmp_path):
-    rng = np.random.default_rng(4)
-    x = rng.normal(size=(40, 2)).round(3)
+@pytest.fixture
+def nameless(tmp_path):
+    """A small model that was fitted on an array of two columns, and the array."""
+    x = np.random.default_rng(4).normal(size=(40, 2)).round(3)
     model = MatchedRegressor(0.8, network=MLP(hidden=4, bins=0), folds=2, repeats=1, max_rounds=1).fit(x, x[:, 0])
     coverwell.save(model, tmp_path / "m")
+    return model, x
+
+
+def test_a_model_without_column_names_takes_a_file_with_as_many_columns(run, refused, nameless, out, tmp_path):
+    model, x = nameless
     pl.DataFrame(x, schema=["first", "second"]).write_csv(tmp_path / "new.csv")
     assert run("predict", tmp_path / "m", tmp_path / "new.csv", "--out", out).exit_code == 0
     np.testing.assert_array_equal(pl.read_csv(out)["y"].to_numpy(), model.predict(x))
     (tmp_path / "more.csv").write_text("a,b,c\n1,2,3\n")
     message = refused("predict", tmp_path / "m", tmp_path / "more.csv", "--out", tmp_path / "o.csv")
     assert "fitted without column names on 2 columns, but" in message
+
+
+def test_truths_count_as_0_and_1_for_a_model_without_column_names(run, refused, nameless, out, tmp_path):
+    model, _ = nameless
+    (tmp_path / "new.csv").write_text("a,b\ntrue,0.5\nfalse,0.25\n")
+    assert run("predict", tmp_path / "m", tmp_path / "new.csv", "--out", out).exit_code == 0
+    np.testing.assert_array_equal(pl.read_csv(out)["y"].to_numpy(), model.predict([[1, 0.5], [0, 0.25]]))
+    (tmp_path / "odd.csv").write_text("a,b\nNA,1\ntrue,0.5\nmaybe,0.25\n")
+    message = refused("predict", tmp_path / "m", tmp_path / "odd.csv", "--out", tmp_path / "o.csv")
+    assert message.startswith("column a must hold true or false, but row 3 of")
+    assert "has 'maybe'" in message
+
+
+def test_decimal_commas_and_other_encodings_give_the_same_predictions(run, folder, model, houses, out, tmp_path):
+    content = (folder / "test.csv").read_text().replace(",", ";").replace(".", ",").replace("id", "Geb\u00e4ude")
+    (tmp_path / "new.csv").write_text(content, encoding="cp1252")
+    options = ("--delimiter", ";", "--decimal", ",", "--encoding", "cp1252", "--keep", "Geb\u00e4ude", "--keep", "area")
+    result = run("predict", model, tmp_path / "new.csv", "--out", out, *options)
+    assert result.exit_code == 0, result.stderr
+    assert pl.read_csv(out).columns == ["Geb\u00e4ude", "area", *NAMES]
+    np.testing.assert_array_equal(pl.read_csv(out).select(NAMES).to_numpy(), expected(model, houses[90:]))
+    assert pl.read_csv(out, infer_schema=False)["area"][1] == content.splitlines()[2].split(";")[1]  # to the letter
+
+
+def test_blank_lines_are_left_out_with_a_warning(run, folder, model, houses, out, tmp_path):
+    (tmp_path / "new.csv").write_text((folder / "test.csv").read_text().replace("\n", "\n\n"))
+    result = run("predict", model, tmp_path / "new.csv", "--out", out)
+    assert result.stderr == f"Warning: 41 blank lines were left out of {tmp_path / 'new.csv'}\n"
+    assert texts(out) == as_printed(expected(model, houses[90:]))
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [([[1], [2]], "List(Int64)"), ([{"a": 1}, {"a": 2}], "Struct"), ([b"\x00", b"\xff"], "Binary")],
+)
+def test_kept_columns_that_text_cannot_hold_are_told_before_any_work(run, refused, plain, tmp_path, column, kind):
+    rows = pl.DataFrame({"a": [0.1, 0.2], "b": [0.1, 0.2], "c": [0.1, 0.2], "more": column})
+    rows.write_parquet(tmp_path / "new.parquet")
+    message = refused(
+        "predict", plain, tmp_path / "new.parquet", "--out", tmp_path / "deep" / "o.csv", "--keep", "more"
+    )
+    assert "--keep more cannot be written to" in message
+    assert f"text files hold no {kind}" in message
+    kept = run("predict", plain, tmp_path / "new.parquet", "--out", tmp_path / "o.parquet", "--keep", "more")
+    assert kept.exit_code == 0, kept.stderr
+    assert pl.read_parquet(tmp_path / "o.parquet")["more"].to_list() == column
+
+
+def test_an_infinite_number_of_a_parquet_file_is_told_with_its_row(refused, plain, out, tmp_path):
+    rows = pl.DataFrame({"a": [0.1, float("inf")], "b": [0.1, 0.2], "c": [0.1, 0.2]})
+    rows.write_parquet(tmp_path / "new.parquet")
+    message = refused("predict", plain, tmp_path / "new.parquet", "--out", out)
+    assert "column a must hold finite numbers, but row 2 of" in message
 
 
 def test_single_precision_is_close_and_not_the_same(run, folder, model, houses, out):
@@ -179,7 +231,13 @@ def test_warnings_of_many_parts_are_counted_not_repeated(run, plain, out, tmp_pa
         ("area,city,sold,garden\nbig,Rome,2020-01-01,true\n", (), ["column area must hold numbers", "row 1", "'big'"]),
         ("area,city,sold,garden\n1,Rome,2020-01-01,maybe\n", (), ["garden must hold true or false", "'maybe'"]),
         ("area,city,sold,garden\n1,Rome,soon,true\n", (), ["sold"]),
-        ("area,city,sold,garden\ninf,Rome,2020-01-01,true\n", (), ["area", "infinity"]),
+        (
+            "area,city,sold,garden\ninf,Rome,2020-01-01,true\n",
+            (),
+            ["column area must hold finite numbers, but row 1 of"],
+        ),
+        ("area,city,sold,garden\n1,Rome,2020-01-01,true\n1,Rome\n", (), ["line 3 of", "has 2 fields", "header has 4"]),
+        ('area,city,sold,garden\n"1,5",Rome,2020-01-01,true\n', (), ["column area", "'1,5'", "give --decimal ,"]),
         ("area,city,area,sold,garden\n1,Rome,2,2020-01-01,true\n", (), ["has area more than once"]),
         ("area,city,sold,garden\n", (), ["no rows"]),
         ("", (), ["is empty"]),
@@ -211,6 +269,15 @@ def test_a_fault_far_down_leaves_no_file_and_keeps_the_one_that_was_there(refuse
     assert "row 10" in message
     assert out.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_the_model_says_of_a_part_comes_with_the_rows_of_that_part(refused, model, out, tmp_path, monkeypatch):
+    monkeypatch.setattr(predict_module, "ROWS_IN_A_PART", 2)
+    rows = "1,Rome,2020-01-01,true\n" * 3 + "1,Rome,soon,true\n"
+    (tmp_path / "new.csv").write_text("area,city,sold,garden\n" + rows)
+    message = refused("predict", model, tmp_path / "new.csv", "--out", out)
+    assert message.startswith(f"rows 3 to 4 of {tmp_path / 'new.csv'}: ")
+    assert "sold" in message
 
 
 def test_a_file_that_holds_no_model_is_told(refused, folder, out, tmp_path):

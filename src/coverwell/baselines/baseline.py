@@ -73,7 +73,7 @@ class BaselineRegressor(IntervalRegressor):
     factor_ : ndarray (target, level)
         By how much the intervals are stretched.
     columns_ : Columns
-        How columns of a data frame become numbers, if it had more than numbers without gaps.
+        How columns of a data frame with named columns become numbers.
     n_features_in_, feature_names_in_, target_names_ : what was fitted; of pictures, the targets alone.
     """
 

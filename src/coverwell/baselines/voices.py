@@ -113,6 +113,10 @@ class VoiceTraining:
         """The same with the network changed."""
         return replace(self, network=change(self.network))
 
+    def shortened(self) -> VoiceTraining:
+        """One round: enough to see whether memory suffices."""
+        return replace(self, max_rounds=1)
+
     def run(self, jobs: Sequence[Job], progress: Progress) -> tuple[list[TrainedVoices], Record]:
         """Train all jobs at once and leave each at the round whose held-out loss was the lowest."""
         problem = stack_jobs(jobs, self.device)

@@ -12,7 +12,7 @@ from coverwell import datasets
 from coverwell.commands.messages import check_output, clear_messages, print_json
 from coverwell.commands.options import FORCE_OPTION, JSON_OPTION
 from coverwell.datasets import BoxedImages, Dataset, Series
-from coverwell.table_files import needed_polars, suffix_of, write_table
+from coverwell.table_files import needed_polars, output_suffix, write_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,7 +68,7 @@ def get(name: str, out: Path, as_json: bool, force: bool) -> None:
       coverwell data get auto-mpg --out cars.csv
     """
     with clear_messages():
-        suffix_of(out)
+        output_suffix(out)
         check_output(out, force=force)
         loaded = datasets.load(name)
         frame = needed_polars().DataFrame(_columns(loaded))

@@ -14,12 +14,12 @@ from coverwell.commands.messages import clear_messages, print_json
 from coverwell.commands.models import TableModel
 from coverwell.commands.options import (
     DATA_ARGUMENT,
-    DELIMITER_OPTION,
     DEVICE_OPTION,
     JSON_OPTION,
     MODEL_ARGUMENT,
     QUANTILES_OPTION,
     SKIP_OPTION,
+    TEXT_OPTIONS,
 )
 from coverwell.slices import Slice, Slices
 from coverwell.table_files import TableFile
@@ -38,7 +38,7 @@ SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
 @click.option("--worst", type=click.IntRange(min=0), default=5, show_default=True, help="How many slices are named.")
 @click.option("--all-slices", is_flag=True, help="Print every slice, not the worst alone; --json always has all.")
 @DEVICE_OPTION
-@DELIMITER_OPTION
+@TEXT_OPTIONS
 @SKIP_OPTION
 @JSON_OPTION
 def evaluate(
@@ -49,9 +49,9 @@ def evaluate(
     worst: int,
     all_slices: bool,
     device: str,
-    delimiter: str | None,
     skip_missing: bool,
     as_json: bool,
+    **text: Any,
 ) -> None:
     """Judge MODEL by the rows of DATA, which has the targets too and should have no rows of the training.
 
@@ -66,7 +66,7 @@ def evaluate(
       coverwell evaluate model.safetensors test.csv --group city
     """
     with clear_messages():
-        table = TableFile(data, delimiter)
+        table = TableFile(data, **text)
         fitted = TableModel.load(model, device=device)
         rows = read_rows(fitted, table, groups=group, skip_missing=skip_missing)
         found = judgements(fitted, rows, quantiles=quantiles)

@@ -15,16 +15,17 @@ from coverwell.commands.messages import BadInput, at_a_terminal, check_output, c
 from coverwell.commands.models import TableModel
 from coverwell.commands.options import (
     DATA_ARGUMENT,
-    DELIMITER_OPTION,
     DEVICE_OPTION,
     FORCE_OPTION,
     JSON_OPTION,
     SKIP_OPTION,
+    TEXT_OPTIONS,
 )
-from coverwell.commands.targets import check_targets, groups_of, targets_of
+from coverwell.commands.targets import check_output_columns, check_targets, groups_of, prediction_columns, targets_of
 from coverwell.persistence import save
 from coverwell.regressor import MatchedRegressor
-from coverwell.table_files import TableFile, kinds_of, needed_polars, typed
+from coverwell.table_files import TableFile, needed_polars
+from coverwell.text_kinds import check_finite, kinds_of, typed, warn_of_decimal_commas
 
 if TYPE_CHECKING:
     import polars as pl
@@ -83,7 +84,7 @@ NO_CALIBRATION = "none"
 )
 @click.option("--max-rounds", type=click.IntRange(min=1), help="Stop training after so many rounds.  [default: 100]")
 @DEVICE_OPTION
-@DELIMITER_OPTION
+@TEXT_OPTIONS
 @SKIP_OPTION
 @JSON_OPTION
 @FORCE_OPTION
@@ -100,10 +101,10 @@ def fit(
     folds: int,
     max_rounds: int | None,
     device: str,
-    delimiter: str | None,
     skip_missing: bool,
     as_json: bool,
     force: bool,
+    **text: Any,
 ) -> None:
     """Fit a model that gives every prediction an interval, to a table in DATA (.csv, .tsv or .parquet).
 
@@ -119,12 +120,20 @@ def fit(
     with clear_messages():
         check_output(out, force=force, inputs=(data,))
         levels = sorted(set(coverage))
-        table = TableFile(data, delimiter)
+        table = TableFile(data, **text)
         names = _features(table, target, group, ignore)
+        check_output_columns(prediction_columns(target, levels))
         rows = table.read([*names, *target, *([group] if group else [])])
-        y, there = targets_of(rows, target, path=data, skip=skip_missing)
+        y, there = targets_of(rows, target, table=table, skip=skip_missing)
+        if len(y) == 1:
+            raise BadInput(
+                f"{data} has one row to learn from, but --folds {folds} needs at least {folds}; give more rows"
+            )
         features = rows.select(names).filter(there)
-        features = typed(features, kinds_of(features), path=data)
+        features = typed(features, kinds_of(features, decimal=table.decimal), path=data, decimal=table.decimal)
+        if table.is_text:
+            warn_of_decimal_commas(features, path=data)
+        check_finite(features, path=data, rows=np.flatnonzero(there))
         groups = None if group is None else _groups(groups_of(rows, group, path=data), there)
         model = MatchedRegressor(
             coverage=levels if len(levels) > 1 else levels[0],

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from coverwell import metrics
 from coverwell.commands.models import Said, TableModel
@@ -25,8 +24,6 @@ __all__ = ["JudgedRows", "Judgement", "judgements", "read_rows"]
 
 Array = NDArray[np.float64]
 Column = NDArray[Any]
-
-BAND = 0.9  # the probability of the band in which coverage is expected
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ def read_rows(
     check_targets(table, fitted.targets)
     table.check_has(groups, "column for --group:")
     rows = table.read(list(dict.fromkeys([*reader.names, *fitted.targets, *groups])))
-    y, there = targets_of(rows, fitted.targets, path=table.path, skip=skip_missing)
+    y, there = targets_of(rows, fitted.targets, table=table, skip=skip_missing)
     features = reader.features(rows, 0)
     features = features[there] if isinstance(features, np.ndarray) else features.filter(there)
     return JudgedRows(
@@ -88,34 +85,20 @@ def judgements(fitted: TableModel, rows: JudgedRows, *, quantiles: int = 4) -> l
 def _judgement(fitted: TableModel, rows: JudgedRows, target: int, level: int, quantiles: int) -> Judgement:
     y, asked = rows.y[:, target], fitted.levels[level]
     lower, upper = rows.said.lower[:, target, level], rows.said.upper[:, target, level]
-    band, expected = _expected(asked, len(y), fitted.n_ranked)
     return Judgement(
         target=fitted.targets[target],
         asked=asked,
         rmse=float(metrics.rmse(y, rows.said.prediction[:, target])),
         coverage=float(metrics.coverage(y, lower, upper)),
-        band=band,
+        band=metrics.coverage_band(asked, len(y), fitted.n_ranked),
         calibration_error=float(metrics.calibration_error(y, lower, upper, asked)),
-        expected_calibration_error=expected,
+        expected_calibration_error=metrics.expected_calibration_error(asked, len(y), fitted.n_ranked),
         width=float(metrics.average_width(lower, upper)),
         interval_score=float(metrics.interval_score(y, lower, upper, asked)),
         slices=slices_of(
             (lower <= y) & (y <= upper), rows.features, asked=asked, groups=rows.groups, quantiles=quantiles
         ),
     )
-
-
-def _expected(asked: float, n_rows: int, n_ranked: int | None) -> tuple[tuple[float, float], float]:
-    """The band of coverage, and the calibration error, to expect of so many rows if the intervals are right.
-
-    Right is what exact ranks of the training rows would give; where no ranks set the widths, the asked level itself.
-    """
-    if n_ranked is not None:
-        band = metrics.coverage_band(asked, n_rows, n_ranked, probability=BAND)
-        return band, metrics.expected_calibration_error(asked, n_rows, n_ranked)
-    counts = np.arange(n_rows + 1)
-    low, high = binom.ppf([(1 - BAND) / 2, (1 + BAND) / 2], n_rows, asked) / n_rows
-    return (float(low), float(high)), float(np.abs(counts / n_rows - asked) @ binom.pmf(counts, n_rows, asked))
 
 
 def _column(features: Any, name: str, place: int) -> Column:

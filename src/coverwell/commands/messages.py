@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -15,12 +17,13 @@ from typing import Any
 import click
 
 from coverwell.datasets import DatasetChecksumError, DatasetNotFoundError
+from coverwell.files import pointed_to
 from coverwell.training import NonFiniteLossError
 
 __all__ = ["BadInput", "at_a_terminal", "check_output", "clear_messages", "print_json"]
 
 MOST_OF_A_KIND = 4  # warnings that are shown
-STOPPED_BY_CTRL_C = 130  # 128 and the number of the signal, as shells count
+STOPPED_BY = 128  # and the number of the signal, as shells count
 
 
 class BadInput(click.ClickException):
@@ -29,18 +32,48 @@ class BadInput(click.ClickException):
     exit_code = 2
 
 
+class _Terminated(KeyboardInterrupt):
+    """The signal by which systems end a process; what is half written is cleared away as after Ctrl-C."""
+
+
+class OneLineGroup(click.Group):
+    """A group whose commands, and groups below it, say in one line what is wrong with their arguments."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with _usage_in_one_line():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _usage_in_one_line():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # from click 8.2 on: the help itself
+            raise
+        command = "" if error.ctx is None else f" (see {error.ctx.command_path} --help)"
+        raise BadInput(f"{_one_line(error.format_message()).rstrip('.')}{command}") from None
+
+
 @contextmanager
 def clear_messages() -> Iterator[None]:
-    """Errors that a user can mend, and warnings, become lines on standard error; Ctrl-C an exit.
+    """Errors that a user can mend, and warnings, become lines on standard error; Ctrl-C and SIGTERM an exit.
 
     Bad files and options have exit code 2; what went wrong in spite of good ones, such as a full disk, has 1.
     """
     try:
-        with _warnings_as_lines():
+        with _warnings_as_lines(), _sigterm_like_ctrl_c():
             yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         click.echo("\nStopped. Nothing was written.", err=True)
-        raise SystemExit(STOPPED_BY_CTRL_C) from None
+        by = signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT
+        raise SystemExit(STOPPED_BY + by) from None
     except (ImportError, DatasetNotFoundError, DatasetChecksumError, NonFiniteLossError) as error:
         raise click.ClickException(_one_line(error)) from None
     except (ValueError, TypeError) as error:  # what the library says about data and parameters
@@ -60,6 +93,22 @@ def clear_messages() -> Iterator[None]:
         if not type(error).__module__.startswith("polars"):
             raise
         raise BadInput(f"{_one_line(error)}; look at the columns of that file") from None
+
+
+@contextmanager
+def _sigterm_like_ctrl_c() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # others may not say what a signal does
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -91,20 +140,26 @@ def _warnings_as_lines() -> Iterator[None]:
 
 def check_output(path: Path, *, force: bool, inputs: tuple[Path, ...] = ()) -> None:
     """Raise before any work unless a file can be written there."""
-    if path.is_dir():
-        raise BadInput(f"--out must be a file, but {path} is a folder")
+    try:
+        _check_place(path, force=force, inputs=inputs)
+    except OSError as error:
+        where = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        raise BadInput(f"--out {path} cannot be written ({where}); give another --out") from None
+
+
+def _check_place(path: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
+    place = pointed_to(path)
+    if path.exists() and not path.is_file():
+        raise BadInput(f"--out must be a file, but {path} is {'a folder' if path.is_dir() else 'no plain file'}")
     if any(path.exists() and path.samefile(other) for other in inputs):
         raise BadInput(f"--out {path} is the file that is read; give another name")
     if path.exists() and not force:
         raise BadInput(f"{path} exists; give another --out, or --force to replace it")
-    above = next(folder for folder in path.absolute().parents if folder.exists())
+    above = next(folder for folder in place.absolute().parents if folder.exists())
     if not above.is_dir():
         raise BadInput(f"--out {path} cannot be written, since {above} is not a folder; give another --out")
-    try:
-        with TemporaryFile(dir=above):  # rights alone do not tell: the disk may be read-only or full
-            pass
-    except OSError as error:
-        raise BadInput(f"--out {path} cannot be written ({error.strerror}: {above}); give another --out") from None
+    with TemporaryFile(dir=above):  # rights alone do not tell: the disk may be read-only or full
+        pass
 
 
 def print_json(content: Any) -> None:

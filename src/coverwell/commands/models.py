@@ -16,7 +16,8 @@ from coverwell.ensemble import ROWS_AT_A_TIME
 from coverwell.estimator import IntervalRegressor
 from coverwell.networks.team import Team
 from coverwell.persistence import load
-from coverwell.table_files import Kind, TableFile, kinds_of, needed_polars, typed
+from coverwell.table_files import TableFile, needed_polars
+from coverwell.text_kinds import Kind, check_finite, kinds_of, typed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -129,16 +130,19 @@ class FeatureReader:
 
     def features(self, part: pl.DataFrame, first_row: int) -> Any:
         """The features of rows as they come from the file."""
-        frame = typed(part.select(self.names), self._kinds, path=self.table.path, first_row=first_row)
+        path, decimal = self.table.path, self.table.decimal
+        frame = typed(part.select(self.names), self._kinds, path=path, first_row=first_row, decimal=decimal)
+        check_finite(frame, path=path, rows=range(first_row, first_row + len(frame)))
         return frame if self.model.feature_names is not None else self._array(frame)
 
     @cached_property
     def _kinds(self) -> dict[str, Kind]:
         if hasattr(self.model.model, "columns_"):
             return {name: KINDS[kind] for name, kind in self.model.model.columns_.kinds.items()}
-        # Numbers alone, or truths that count as 0 and 1: the first rows tell which.
-        first = next(self.table.parts(self.names, ROWS_IN_A_PART))
-        truths = [name for name, kind in kinds_of(first).items() if kind is Kind.BOOLEAN]
+        # Numbers alone, or truths that count as 0 and 1: the first value tells which.
+        rows = next(self.table.parts(self.names, ROWS_IN_A_PART))
+        texts = typed(rows, dict.fromkeys(self.names, Kind.TEXT), path=self.table.path)
+        truths = [n for n in self.names if kinds_of(texts.select(n).drop_nulls().head(1)).get(n) is Kind.BOOLEAN]
         return {name: Kind.BOOLEAN if name in truths else Kind.NUMBER for name in self.names}
 
     def _array(self, frame: pl.DataFrame) -> Array:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
+from coverwell.delimited import UTF8
+from coverwell.table_files import DECIMALS
 from coverwell.training import device_from
 
 __all__ = [
     "DATA_ARGUMENT",
-    "DELIMITER_OPTION",
     "DEVICE_OPTION",
     "FORCE_OPTION",
     "JSON_OPTION",
     "MODEL_ARGUMENT",
     "QUANTILES_OPTION",
     "SKIP_OPTION",
+    "TEXT_OPTIONS",
+    "together",
 ]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Several click arguments and options as one decorator, shown in this order."""
+    return lambda command: functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
 def _delimiter(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -34,11 +47,24 @@ def _device(context: click.Context, option: click.Parameter, value: str) -> str:
 
 MODEL_ARGUMENT = click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 DATA_ARGUMENT = click.argument("data", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-DELIMITER_OPTION = click.option(
-    "--delimiter",
-    metavar="CHARACTER",
-    callback=_delimiter,
-    help="Between the columns of DATA, such as ';' or tab.  [default: a comma; a tab in .tsv files]",
+# How a text file is read; they come to a command as the arguments of `TableFile`.
+TEXT_OPTIONS = together(
+    click.option(
+        "--delimiter",
+        metavar="CHARACTER",
+        callback=_delimiter,
+        help="Between the columns of DATA, such as ';' or tab.  [default: a comma; a tab in .tsv files]",
+    ),
+    click.option(
+        "--decimal",
+        type=click.Choice(DECIMALS),
+        default=DECIMALS[0],
+        show_default=True,
+        help="In the numbers of DATA, between whole and rest.",
+    ),
+    click.option(
+        "--encoding", default=UTF8, show_default=True, help="Of the text of DATA, such as cp1252, latin1 or utf-16."
+    ),
 )
 DEVICE_OPTION = click.option(
     "--device",

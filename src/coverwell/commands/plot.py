@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
-from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,12 +13,13 @@ from coverwell.commands.messages import BadInput, check_output, clear_messages
 from coverwell.commands.models import TableModel
 from coverwell.commands.options import (
     DATA_ARGUMENT,
-    DELIMITER_OPTION,
     DEVICE_OPTION,
     FORCE_OPTION,
     MODEL_ARGUMENT,
     QUANTILES_OPTION,
     SKIP_OPTION,
+    TEXT_OPTIONS,
+    together,
 )
 from coverwell.persistence import load
 from coverwell.plots.figures import (
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["plot"]
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 OUT_OPTION = click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="The figure to write: .png, .svg or .pdf."
 )
@@ -55,14 +52,9 @@ COVERAGE_OPTION = click.option(
 UNIT_OPTION = click.option("--unit", metavar="TEXT", help="The unit of the targets, for the axes.")
 
 
-def _together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Several click arguments and options as one decorator, shown in this order."""
-    return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
-
-
 # Around the options of its own, a picture that needs rows has these.
-_with_data = _together(MODEL_ARGUMENT, DATA_ARGUMENT, OUT_OPTION, TARGET_OPTION)
-_reading = _together(DEVICE_OPTION, DELIMITER_OPTION, SKIP_OPTION, FORCE_OPTION)
+_with_data = together(MODEL_ARGUMENT, DATA_ARGUMENT, OUT_OPTION, TARGET_OPTION)
+_reading = together(DEVICE_OPTION, TEXT_OPTIONS, SKIP_OPTION, FORCE_OPTION)
 
 
 @click.group()
@@ -232,14 +224,16 @@ def _judged(
     model: Path,
     data: Path,
     *,
+    target: tuple[str, ...],
     device: str,
-    delimiter: str | None,
     skip_missing: bool,
     groups: tuple[str, ...] = (),
-    **_: Any,
+    **text: Any,
 ) -> tuple[TableModel, JudgedRows]:
+    table = TableFile(data, **text)
     fitted = TableModel.load(model, device=device)
-    return fitted, read_rows(fitted, TableFile(data, delimiter), groups=groups, skip_missing=skip_missing)
+    _places(fitted.targets, target)  # a target that the model does not have, before any work
+    return fitted, read_rows(fitted, table, groups=groups, skip_missing=skip_missing)
 
 
 def _outcome(fitted: TableModel, judged: JudgedRows, targets: tuple[str, ...]) -> Outcome:
@@ -276,9 +270,10 @@ def _along(judged: JudgedRows, name: str) -> Any:
     if name not in judged.features:
         raise BadInput(f"--along {name} is no feature of the model; its features are {', '.join(judged.features)}")
     values = judged.features[name]
-    if values.dtype.kind not in "biufM":
+    if values.dtype.kind not in "iufM":
+        held = "true and false alone" if set(values) <= {"true", "false", None} else "text"
         raise BadInput(
-            f"--along {name} holds text; rows can stand along numbers or dates, or see coverwell plot slices"
+            f"--along {name} holds {held}; rows can stand along numbers or dates, or see coverwell plot slices"
         )
     return values
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from tqdm import tqdm
@@ -15,18 +15,19 @@ from coverwell.commands.messages import BadInput, at_a_terminal, check_output, c
 from coverwell.commands.models import ROWS_IN_A_PART, FeatureReader, Said, TableModel
 from coverwell.commands.options import (
     DATA_ARGUMENT,
-    DELIMITER_OPTION,
     DEVICE_OPTION,
     FORCE_OPTION,
     JSON_OPTION,
     MODEL_ARGUMENT,
+    TEXT_OPTIONS,
 )
-from coverwell.table_files import TableFile, needed_polars, suffix_of, write_table
+from coverwell.commands.targets import check_output_columns, prediction_columns
+from coverwell.table_files import PARQUET, TableFile, needed_polars, output_suffix, write_table
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["predict", "prediction_columns"]
+__all__ = ["predict"]
 
 
 @click.command(short_help="Predictions and intervals for the rows of a file.")
@@ -43,7 +44,7 @@ __all__ = ["predict", "prediction_columns"]
     "some 1e-6 of the target's standard deviation; without it they are those of the Python API to the last digit.",
 )
 @DEVICE_OPTION
-@DELIMITER_OPTION
+@TEXT_OPTIONS
 @JSON_OPTION
 @FORCE_OPTION
 def predict(
@@ -53,9 +54,9 @@ def predict(
     keep: tuple[str, ...],
     float32: bool,
     device: str,
-    delimiter: str | None,
     as_json: bool,
     force: bool,
+    **text: Any,
 ) -> None:
     """Write predictions and intervals for every row of DATA, a file that may be larger than the memory.
 
@@ -69,11 +70,11 @@ def predict(
     """
     with clear_messages():
         start = time.perf_counter()
-        suffix_of(out)
+        output_suffix(out)
         check_output(out, force=force, inputs=(model, data))
-        table = TableFile(data, delimiter)
+        table = TableFile(data, **text)
         fitted = TableModel.load(model, device=device, float32=float32)
-        work = _Work(fitted, fitted.reader(table), keep)
+        work = _Work(fitted, fitted.reader(table), keep, out)
         work.check()
         write_table(out, work.parts())
         seconds = time.perf_counter() - start
@@ -90,38 +91,42 @@ class _Work:
     fitted: TableModel
     reader: FeatureReader
     keep: tuple[str, ...]
+    out: Path
     n_done: int = 0
 
     @property
     def columns(self) -> list[str]:
-        return [*self.keep, *prediction_columns(self.fitted)]
+        return [*self.keep, *prediction_columns(self.fitted.targets, self.fitted.levels)]
 
     def check(self) -> None:
-        self.reader.table.check_has(self.keep, "column to keep:")
-        if len(set(self.columns)) < len(self.columns):
-            twice = next(name for name in self.columns if self.columns.count(name) > 1)
-            raise BadInput(
-                f"the output would have two columns named {twice}; keep every column once, and none that is named like "
-                "a prediction"
-            )
+        table = self.reader.table
+        table.check_has(self.keep, "column to keep:")
+        check_output_columns(self.columns)
+        if output_suffix(self.out) == PARQUET:
+            return
+        for name in self.keep:
+            if (kind := table.schema[name]).is_nested() or kind in (needed_polars().Binary, needed_polars().Object):
+                raise BadInput(
+                    f"--keep {name} cannot be written to {self.out}, since text files hold no {kind}; let --out end in "
+                    ".parquet, or do not keep it"
+                )
+
+    def _said(self, part: pl.DataFrame) -> Said:
+        features = self.reader.features(part, self.n_done)
+        try:
+            return self.fitted.say(features)
+        except ValueError as error:  # the model counts the rows that it is given
+            rows = f"rows {self.n_done + 1} to {self.n_done + len(part)} of {self.reader.table.path}"
+            raise BadInput(f"{rows}: {' '.join(str(error).split())}") from None
 
     def parts(self) -> Iterator[pl.DataFrame]:
         needed = list(dict.fromkeys([*self.reader.names, *self.keep]))
         with tqdm(disable=not at_a_terminal(), desc="rows", unit=" rows", unit_scale=True) as bar:
             for part in self.reader.table.parts(needed, ROWS_IN_A_PART):
-                said = self.fitted.say(self.reader.features(part, self.n_done))
+                said = self._said(part)
                 yield needed_polars().DataFrame([*part.select(self.keep), *_as_series(self.fitted, said)])
                 self.n_done += len(part)
                 bar.update(len(part))
-
-
-def prediction_columns(fitted: TableModel) -> list[str]:
-    """The names of what is written: for each target its prediction, then both bounds of each level."""
-    return [
-        name
-        for target in fitted.targets
-        for name in (target, *(f"{target}_{bound}_{p!r}" for p in fitted.levels for bound in ("lower", "upper")))
-    ]
 
 
 def _as_series(fitted: TableModel, said: Said) -> list[pl.Series]:
@@ -131,4 +136,7 @@ def _as_series(fitted: TableModel, said: Said) -> list[pl.Series]:
         for level in range(len(fitted.levels)):
             columns += [said.lower[:, target, level], said.upper[:, target, level]]
     series = needed_polars().Series
-    return [series(name, values) for name, values in zip(prediction_columns(fitted), columns, strict=True)]
+    return [
+        series(name, values)
+        for name, values in zip(prediction_columns(fitted.targets, fitted.levels), columns, strict=True)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell import datasets, fit_together, metrics
+from coverwell.device_memory import NotEnoughMemoryError
 from coverwell.experiments.methods import Method, one_of_each
 from coverwell.experiments.protocol import random_split, split_by_group
 from coverwell.experiments.results import FORMAT, Line, environment
@@ -92,7 +94,21 @@ def rows_of(data: str, trial: int) -> Rows:
 def lines_of(
     method: Method, data: str, trials: Sequence[int], *, levels: tuple[float, ...], device: str, quick: bool = False
 ) -> list[Line]:
-    """Fit a method on several trials as one stack; one line for each."""
+    """Fit a method on several trials as one stack, or as smaller ones if memory is short; one line for each."""
+    try:
+        return _lines_of_stack(method, data, trials, levels=levels, device=device, quick=quick)
+    except NotEnoughMemoryError as error:
+        if len(trials) == 1:
+            raise
+        half = len(trials) // 2
+        warnings.warn(f"{error}. The stack of {len(trials)} trials is fitted as two", RuntimeWarning, stacklevel=2)
+    parts = (trials[:half], trials[half:])
+    return [line for p in parts for line in lines_of(method, data, p, levels=levels, device=device, quick=quick)]
+
+
+def _lines_of_stack(
+    method: Method, data: str, trials: Sequence[int], *, levels: tuple[float, ...], device: str, quick: bool
+) -> list[Line]:
     rows = [rows_of(data, trial) for trial in trials]
     models = [method.build(levels, trial, device, quick=quick) for trial in trials]
     started = time.perf_counter()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from coverwell import metrics
 from coverwell.files import new_file
@@ -233,11 +232,8 @@ def _lone(outcome: Outcome, value: str) -> str:
 
 def _to_expect(outcome: Outcome) -> tuple[Array, Array]:
     """Lowest and highest coverage to expect at every level."""
-    n_rows = len(outcome.y)
-    if outcome.n_ranked is None:
-        low, high = (binom.ppf(end, n_rows, outcome.levels) / n_rows for end in (0.05, 0.95))
-    else:
-        low, high = np.array([metrics.coverage_band(level, n_rows, outcome.n_ranked) for level in outcome.levels]).T
+    bands = [metrics.coverage_band(level, len(outcome.y), outcome.n_ranked) for level in outcome.levels]
+    low, high = np.array(bands).T
     return low, high
 
 
