@@ -26,6 +26,7 @@ from coverwell.cli_options import (
     TRIALS_OPTION,
     box_options,
     dashed,
+    engine_options,
     grid_options,
     options,
     series_options,
@@ -36,6 +37,7 @@ from coverwell.cli_runs import (
     folder_of,
     grid_results,
     need_pillow,
+    run_or_tell,
     series_results,
     shards_of,
 )
@@ -43,6 +45,7 @@ from coverwell.commands.data import data
 from coverwell.commands.evaluate import evaluate
 from coverwell.commands.fit import fit
 from coverwell.commands.info import info
+from coverwell.commands.messages import OneLineGroup
 from coverwell.commands.plot import plot
 from coverwell.commands.predict import predict
 from coverwell.datasets import DatasetChecksumError, DatasetNotFoundError, names
@@ -51,7 +54,9 @@ from coverwell.experiments.boxes_methods import BOX_METHODS, BoxMethod
 from coverwell.experiments.results import Line, ResultsFileError, read_results
 from coverwell.experiments.series_methods import PICTURED, SeriesMethod
 from coverwell.experiments.table1 import PEERS_HEAD
+from coverwell.experiments.work import Engine
 from coverwell.pictures import PictureError
+from coverwell.scale import ClusterError
 
 __all__ = ["main"]
 
@@ -59,7 +64,7 @@ TABLE1_LEVEL = 0.9
 STOPPED_BY_CTRL_C = 130  # 128 and the number of the signal, as shells count
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="coverwell")
 def main() -> None:
     """Regression with a prediction interval for every row, from tables in files.
@@ -131,9 +136,15 @@ def figure3(**asked: Any) -> None:
 
 
 @reproduce.command(short_help="Figure 2 of the paper: error, calibration and width by round.")
-@options(TRIALS_OPTION, FIGURE2_DATA_OPTION, DEVICE_OPTION, QUICK_OPTION, OUT_OPTION, DRAW_OPTION)
+@options(TRIALS_OPTION, FIGURE2_DATA_OPTION, DEVICE_OPTION, engine_options, QUICK_OPTION, OUT_OPTION, DRAW_OPTION)
 def figure2(
-    trials: int | None, data: tuple[str, ...] | None, device: str, quick: bool, out: Path, draw_only: bool
+    trials: int | None,
+    data: tuple[str, ...] | None,
+    device: str,
+    engine: Engine,
+    quick: bool,
+    out: Path,
+    draw_only: bool,
 ) -> None:
     """Draw Figure 2: how error, calibration and width change from round to round of training.
 
@@ -145,17 +156,15 @@ def figure2(
         _need_matplotlib()
         from coverwell.experiments import figure2
 
-        n_trials = trials or (QUICK_TRIALS if quick else TRIALS)
         folder = folder_of(out, quick)
-        if draw_only:
-            stored = read_results(folder / "rounds.jsonl", fields=figure2.FIELDS, version=None)
-            if not stored:
-                raise click.ClickException(f"{folder / 'rounds.jsonl'} has no results; run it without --draw-only")
-            _write(figure2.write, stored, folder)
-            return
-        _say_written(
-            figure2.run_and_write(folder, trials=n_trials, data=data or FIGURE2_DATA, device=device, quick=quick)
-        )
+        path = folder / "rounds.jsonl"
+        if not draw_only:
+            n_trials = trials or (QUICK_TRIALS if quick else TRIALS)
+            run_or_tell(figure2.Rounds(data or FIGURE2_DATA, n_trials, device, quick), path, engine)
+        stored = read_results(path, fields=figure2.FIELDS, version=None if draw_only else __version__)
+        if not stored:
+            raise click.ClickException(f"{path} has no results; run it without --draw-only")
+        _write(figure2.write, stored, folder)
 
 
 @reproduce.command(short_help="Table 2 of the paper: forecasts of six series.")
@@ -274,7 +283,7 @@ def _clear_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("\nStopped. What was finished is stored; the same command goes on from there.", err=True)
         raise SystemExit(STOPPED_BY_CTRL_C) from None
-    except (ResultsFileError, DatasetNotFoundError, DatasetChecksumError, PictureError) as error:
+    except (ResultsFileError, DatasetNotFoundError, DatasetChecksumError, PictureError, ClusterError) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:  # no space, no permission
         raise click.ClickException(f"{type(error).__name__}: {error}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from functools import partial, reduce, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,9 @@ from coverwell.experiments.boxes_methods import BOX_METHODS, SMALL
 from coverwell.experiments.methods import METHODS, methods_from, named_among
 from coverwell.experiments.series_data import READINGS, SERIES, series_from
 from coverwell.experiments.series_methods import SERIES_METHODS
+from coverwell.experiments.work import Engine, Here, Processes
+from coverwell.scale import RayTasks
+from coverwell.scale.ray_cluster import needed_ray
 from coverwell.training import device_from
 
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "TRIALS_OPTION",
     "box_options",
     "dashed",
+    "engine_options",
     "grid_options",
     "options",
     "series_options",
@@ -183,9 +187,28 @@ DEVICE_OPTION = click.option(
 JOBS_OPTION = click.option(
     "--jobs",
     type=click.IntRange(min=1),
-    default=1,
+    help="Processes side by side, one thread each; on a CPU as many as it has cores.  [default: 1; with --on ray as "
+    "many as Ray has CPUs]",
+)
+ON_OPTION = click.option(
+    "--on",
+    type=click.Choice(["local", "ray"]),
+    default="local",
     show_default=True,
-    help="Processes side by side, one thread each; on a CPU as many as it has cores.",
+    help="Where fits run: in processes of this machine, or as tasks of Ray, which runs them again when a node dies.",
+)
+RAY_ADDRESS_OPTION = click.option(
+    "--ray-address",
+    metavar="HOST:PORT",
+    help="A running Ray cluster; auto is one that runs on this machine.  [default: one is started here, for this "
+    "command]",
+)
+RAY_GPUS_OPTION = click.option(
+    "--ray-gpus",
+    type=click.FloatRange(min=0.0),
+    default=0.0,
+    show_default=True,
+    help="The share of a GPU that each unit of work takes from Ray: 0.25 is four on one GPU, side by side.",
 )
 QUICK_OPTION = click.option(
     "--quick", is_flag=True, help="Only see that all runs: little training, into a folder `quick` of its own."
@@ -210,19 +233,42 @@ def options(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
     return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
+def _engine(on: str, jobs: int | None, ray_address: str | None, ray_gpus: float) -> Engine:
+    if on == "ray":
+        try:
+            needed_ray()
+        except ImportError as error:
+            raise click.ClickException(str(error)) from None
+        return RayTasks(ray_address, jobs=jobs, gpus=ray_gpus)
+    if ray_address is not None or ray_gpus:
+        raise click.UsageError("--ray-address and --ray-gpus are for --on ray; give that too, or leave them out")
+    return Here() if jobs is None or jobs == 1 else Processes(jobs)
+
+
+def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the work is run: four options for the user, and one argument, `engine`, for the command."""
+
+    @options(JOBS_OPTION, ON_OPTION, RAY_ADDRESS_OPTION, RAY_GPUS_OPTION)
+    @wraps(command)
+    def with_engine(*, on: str, jobs: int | None, ray_address: str | None, ray_gpus: float, **asked: Any) -> Any:
+        return command(engine=_engine(on, jobs, ray_address, ray_gpus), **asked)
+
+    return with_engine
+
+
 grid_options = options(
-    *(TRIALS_OPTION, DATA_OPTION, METHODS_OPTION, LEVELS_OPTION, DEVICE_OPTION, JOBS_OPTION),
+    *(TRIALS_OPTION, DATA_OPTION, METHODS_OPTION, LEVELS_OPTION, DEVICE_OPTION, engine_options),
     *(QUICK_OPTION, OUT_OPTION, DRAW_OPTION),
 )
 
 
 series_options = options(
-    *(SEEDS_OPTION, SERIES_OPTION, SERIES_METHODS_OPTION, READING_OPTION, DEVICE_OPTION, JOBS_OPTION),
+    *(SEEDS_OPTION, SERIES_OPTION, SERIES_METHODS_OPTION, READING_OPTION, DEVICE_OPTION, engine_options),
     *(QUICK_OPTION, OUT_OPTION, DRAW_OPTION),
 )
 
 
 box_options = options(
     *(SEEDS_OPTION, BOX_METHODS_OPTION, WEIGHTS_OPTION, SHARDS_OPTION, SMALL_OPTION, FEATURES_OPTION),
-    *(DEVICE_OPTION, JOBS_OPTION, QUICK_OPTION, OUT_OPTION, DRAW_OPTION),
+    *(DEVICE_OPTION, engine_options, QUICK_OPTION, OUT_OPTION, DRAW_OPTION),
 )

@@ -25,11 +25,20 @@ from coverwell.experiments.results import Line, ResultsFileError, key_of, read_r
 from coverwell.experiments.series_data import READINGS, SERIES
 from coverwell.experiments.series_methods import SERIES_METHODS, SeriesMethod, series_configuration
 from coverwell.experiments.series_study import SERIES_FIELDS, SERIES_KEY, SeriesGrid
-from coverwell.experiments.work import Work, run
+from coverwell.experiments.work import Engine, Work, check, run
 from coverwell.files import new_file
 from coverwell.pictures import pillow
 
-__all__ = ["box_methods", "box_results", "folder_of", "grid_results", "need_pillow", "series_results", "shards_of"]
+__all__ = [
+    "box_methods",
+    "box_results",
+    "folder_of",
+    "grid_results",
+    "need_pillow",
+    "run_or_tell",
+    "series_results",
+    "shards_of",
+]
 
 
 def grid_results(
@@ -39,7 +48,7 @@ def grid_results(
     methods: tuple[Any, ...] | None,
     levels: tuple[float, ...] | None,
     device: str,
-    jobs: int,
+    engine: Engine,
     quick: bool,
     out: Path,
     draw_only: bool,
@@ -58,7 +67,7 @@ def grid_results(
             quick=quick,
         )
         _run_with_settings(
-            grid, path, jobs, None if quick else Settings(folder / "configuration.json", configuration())
+            grid, path, engine, None if quick else Settings(folder / "configuration.json", configuration())
         )
     stored = read_results(path, version=None if draw_only else __version__)
     lines = [line for line in stored if tuple(line["levels"]) == levels]
@@ -77,7 +86,7 @@ def series_results(
     methods: tuple[SeriesMethod, ...] | None,
     reading: str | None,
     device: str,
-    jobs: int,
+    engine: Engine,
     quick: bool,
     out: Path,
     draw_only: bool,
@@ -95,7 +104,7 @@ def series_results(
             quick=quick,
         )
         told = Settings(folder / "series_configuration.json", series_configuration())
-        _run_with_settings(grid, path, jobs, None if quick else told)
+        _run_with_settings(grid, path, engine, None if quick else told)
     version = None if draw_only else __version__
     lines = read_results(path, fields=SERIES_FIELDS, key=SERIES_KEY, version=version)
     if not lines:
@@ -120,7 +129,7 @@ def box_results(
     small: bool,
     features: Path | None,
     device: str,
-    jobs: int,
+    engine: Engine,
     quick: bool,
     out: Path,
     draw_only: bool,
@@ -146,7 +155,7 @@ def box_results(
         grid = BoxGrid(methods=methods or box_methods(small), source=source, trials=trials, device=device)
         grid.check_same(read_results(path, fields=BOX_FIELDS, key=BOX_KEY))
         told = Settings(folder / "boxes_configuration.json", boxes_configuration())
-        _run_with_settings(grid, path, jobs, None if quick else told, before=partial(_keep_features, grid, path))
+        _run_with_settings(grid, path, engine, None if quick else told, before=partial(_keep_features, grid, path))
     version = None if draw_only else __version__
     lines = read_results(path, fields=BOX_FIELDS, key=BOX_KEY, version=version)
     if not lines:
@@ -194,20 +203,21 @@ class Settings:
 
 
 def _run_with_settings(
-    work: Work, path: Path, jobs: int, settings: Settings | None, *, before: Callable[[], None] | None = None
+    work: Work, path: Path, engine: Engine, settings: Settings | None, *, before: Callable[[], None] | None = None
 ) -> None:
     """Run what is missing; the settings, where they are kept, must be those of the results that are there."""
     if settings is not None:
         settings.check(path, work)
-        work.check_data()  # nothing is written where data are missing
+        check(work, path, engine)  # nothing is written where data are missing
         settings.write()  # before the first line: a command that is killed leaves no results without their settings
     if before is not None:
         before()
-    _run(work, path, jobs)
+    run_or_tell(work, path, engine)
 
 
-def _run(work: Work, path: Path, jobs: int) -> None:
-    failures = run(work, path, jobs=jobs)
+def run_or_tell(work: Work, path: Path, engine: Engine) -> None:
+    """Run what is missing; what fails is told when all else is done."""
+    failures = run(work, path, on=engine)
     if failures:
         listed = "\n".join(f"  {failure}" for failure in failures)
         units = "unit" if len(failures) == 1 else "units"

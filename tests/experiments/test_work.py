@@ -6,17 +6,24 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
+import cloudpickle
 import pytest
+import torch
 
-from coverwell import MLP, MatchedRegressor
+from coverwell import MLP, MatchedRegressor, __version__
 from coverwell.experiments.grid import Grid
 from coverwell.experiments.methods import Method
-from coverwell.experiments.results import ResultsFileError, key_of, only_writer, read_results
-from coverwell.experiments.work import run
+from coverwell.experiments.results import FORMAT, ResultsFileError, key_of, only_writer, read_results
+from coverwell.experiments.work import Processes, run
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
 
 SOURCES = Path(__file__).parents[2] / "src"
 LEVELS = (0.5, 0.9)
@@ -124,7 +131,7 @@ from pathlib import Path
 from coverwell import MLP, MatchedRegressor
 from coverwell.experiments.grid import Grid
 from coverwell.experiments.methods import Method
-from coverwell.experiments.work import run
+from coverwell.experiments.work import Processes, run
 
 TINY = dict(folds=None, calibration=None, max_rounds=1, mean_epochs=1, interval_epochs=1,
             network=MLP(hidden=4, layers=2, dropout=0.0, bins=0))
@@ -142,7 +149,8 @@ if __name__ == "__main__":
             child = os.fork()
             if child == 0:
                 methods, path, jobs, trials = globals()[arguments[0]], Path(arguments[1]), *map(int, arguments[2:])
-                failures = run(Grid(methods, ("boston",), trials, levels=(0.5, 0.9), device="cpu"), path, jobs=jobs)
+                grid = Grid(methods, ("boston",), trials, levels=(0.5, 0.9), device="cpu")
+                failures = run(grid, path, on=None if jobs == 1 else Processes(jobs))
                 os._exit(len(failures))
             print(child, flush=True)
         else:
@@ -229,9 +237,144 @@ def test_killed_at_random_moments_again_and_again_nothing_is_lost_or_doubled(
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="sees processes in /proc")
 def test_workers_do_not_outlive_a_parent_that_is_killed(attempt, tmp_path):
     child = attempt("start", "ENDLESS", tmp_path / "results.jsonl", 2, 2)
-    assert wait_until(lambda: len(children_of(child)) == 3)  # two workers, and a tracker of multiprocessing
+    assert wait_until(lambda: len(children_of(child)) == 3)  # two workers, and a tracker of joblib
     workers = children_of(child)
     assert attempt("kill") == -signal.SIGKILL
+    assert wait_until(lambda: not any(map(is_running, workers)))
+
+
+# Workers that die, or are told to stop. What a unit does is told by its name.
+
+
+@dataclass(frozen=True)
+class Deed:
+    name: str
+    folder: Path
+    cost: ClassVar = 1.0
+
+    def __str__(self):
+        return self.name
+
+    def lines(self):
+        with (self.folder / self.name).open("a") as begun:
+            begun.write(f"{os.getpid()}\n")
+        if self.name == "dies beside a":
+            wait_until((self.folder / "waits a").exists)
+        if self.name.startswith("dies"):
+            os._exit(3)
+        while self.name.startswith("waits") and not (self.folder / "go").exists():
+            time.sleep(0.01)
+        if self.name == "speaks oddly":
+            return [threading.Lock()]
+        threads = [torch.get_num_threads(), int(os.environ["OMP_NUM_THREADS"])]
+        return [{"format": FORMAT, "name": self.name, "threads": threads, "versions": {"coverwell": __version__}}]
+
+
+@dataclass(frozen=True)
+class Deeds:
+    KEY: ClassVar = ("name",)
+    FIELDS: ClassVar = ("name",)
+    folder: Path
+    names: tuple[str, ...]
+
+    def check_data(self):
+        pass
+
+    def units(self, done=()):
+        return [Deed(name, self.folder) for name in self.names if (name,) not in done]
+
+    def begun(self, name):
+        """The processes that have begun with a unit."""
+        mark = self.folder / name
+        return [int(pid) for pid in mark.read_text().split()] if mark.exists() else []
+
+
+def done_in(path):
+    return sorted(line["name"] for line in read_results(path, fields=Deeds.FIELDS, key=Deeds.KEY))
+
+
+@contextmanager
+def meanwhile(deed):
+    """Do something in a thread beside the block, and have it done by its end."""
+    thread = threading.Thread(target=deed)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_processes_work_side_by_side_with_one_thread_each_and_lines_that_cannot_travel_fail_alone(
+    path, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    asked = Deeds(tmp_path, ("waits a", "waits b", "speaks oddly"))
+
+    def let_go():
+        wait_until(lambda: asked.begun("waits a") and asked.begun("waits b"))
+        (tmp_path / "go").touch()
+
+    with meanwhile(let_go):
+        (failure,) = run(asked, path, on=Processes(2))
+    assert failure.unit == "speaks oddly"
+    assert "pickle" in failure.error
+    lines = read_results(path, fields=Deeds.FIELDS, key=Deeds.KEY)
+    assert [line["threads"] for line in lines] == [[1, 1], [1, 1]]
+    assert len({os.getpid(), *asked.begun("waits a"), *asked.begun("waits b")}) == 3
+
+
+def test_a_unit_that_ends_its_process_is_tried_twice_and_reported_and_the_others_are_kept(path, tmp_path):
+    asked = Deeds(tmp_path, ("dies", "b"))
+    (failure,) = run(asked, path, on=Processes(1))
+    assert failure.unit == "dies"
+    assert "was it killed, or short of memory?" in failure.error
+    assert done_in(path) == ["b"]
+    assert [len(asked.begun(name)) for name in asked.names] == [2, 1]
+
+
+@pytest.mark.slow
+def test_what_ran_beside_a_unit_that_ends_its_process_is_done_again_and_not_blamed(path, tmp_path):
+    asked = Deeds(tmp_path, ("dies beside a", "waits a", "b"))
+
+    def let_go():
+        wait_until(lambda: len(asked.begun("dies beside a") + asked.begun("waits a")) == 3)  # a second try
+        (tmp_path / "go").touch()
+
+    with meanwhile(let_go):
+        (failure,) = run(asked, path, on=Processes(2))
+    assert failure.unit == "dies beside a"
+    assert done_in(path) == ["b", "waits a"]
+    assert [len(asked.begun(name)) for name in asked.names] == [2, 2, 1]
+
+
+@pytest.mark.slow
+def test_what_a_worker_that_is_killed_once_was_doing_is_done_again(path, tmp_path):
+    asked = Deeds(tmp_path, ("waits a", "waits b", "c", "d"))
+
+    def kill_one():
+        wait_until(lambda: asked.begun("waits a") and asked.begun("waits b"))
+        os.kill(asked.begun("waits a")[0], signal.SIGKILL)
+        (tmp_path / "go").touch()
+
+    with meanwhile(kill_one):
+        assert run(asked, path, on=Processes(2)) == []
+    assert done_in(path) == ["c", "d", "waits a", "waits b"]
+    assert len(asked.begun("waits a")) == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another thing there")
+def test_ctrl_c_ends_all_processes_without_a_traceback_and_keeps_what_is_done(tmp_path):
+    command = [sys.executable, "-m", "coverwell", "reproduce", "table1", "--quick", "--methods", "hnn", "--jobs", "2"]
+    command += ["--data", "boston", "--trials", "500", "--device", "cpu", "--out", str(tmp_path)]
+    results = tmp_path / "quick" / "results.jsonl"
+    told = {"env": {**os.environ, "PYTHONPATH": str(SOURCES)}, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **told) as process:
+        wait_until(lambda: results.exists() and results.stat().st_size)
+        workers = children_of(process.pid)
+        os.killpg(process.pid, signal.SIGINT)  # as at a terminal, where workers get it too
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Stopped. What was finished is stored" in errors
+    assert "Traceback" not in errors
+    assert read_results(results)
     assert wait_until(lambda: not any(map(is_running, workers)))
 
 

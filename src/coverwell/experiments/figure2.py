@@ -9,21 +9,23 @@ from __future__ import annotations
 import math
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from coverwell import metrics
 from coverwell.ensemble import Ensemble
 from coverwell.estimator import fit_together
 from coverwell.experiments import study, summary
 from coverwell.experiments.methods import OURS, PUBLISHED, Method, methods_from
-from coverwell.experiments.results import FORMAT, KEY, Line, append, environment, key_of, only_writer, read_results
+from coverwell.experiments.results import FORMAT, KEY, Line, environment
 from coverwell.experiments.typeset import write_figure
+from coverwell.experiments.work import Engine, Failure
+from coverwell.experiments.work import run as run_work
 from coverwell.plots import CurveStyle, draw_rounds
 from coverwell.training import device_from
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["LEVEL_OF", "draw", "run", "run_and_write", "write"]
+__all__ = ["LEVEL_OF", "Rounds", "draw", "run", "write"]
 
 LEVEL_OF = {"boston": 0.95, "parkinsons": 0.99}  # as in the paper
 OTHER_LEVEL = 0.9
@@ -47,27 +49,66 @@ NAMES = {"sigma-fit": "Sigma Fit", "iqr-fit": "IQR Fit"}
 AS_PUBLISHED = "-published"
 
 
-def run_and_write(folder: Path, *, trials: int, data: Sequence[str], device: str, quick: bool = False) -> list[Path]:
-    """Run what is missing in the folder's rounds.jsonl, then draw the figure; returns its paths."""
-    path = folder / "rounds.jsonl"
-    run(path, trials=trials, data=data, device=device, quick=quick)
-    return write(read_results(path, fields=FIELDS), folder)
+def run(
+    path: Path, *, trials: int, data: Sequence[str], device: str, quick: bool = False, on: Engine | None = None
+) -> list[Failure]:
+    """Add what is missing in a file of rounds; returns what went wrong."""
+    return run_work(Rounds(tuple(data), trials, device, quick), path, on=on)
 
 
-def run(path: Path, *, trials: int, data: Sequence[str], device: str, quick: bool = False) -> None:
-    """Add what is missing: all trials of a method on a table as one stack."""
-    for name in data:
-        study.table(name)  # missing data are told before anything is written
-    with only_writer(path):
-        done = {key_of(line) for line in read_results(path, fields=FIELDS)}
-        stacks = []
-        for name in data:
+@dataclass(frozen=True)
+class RoundsUnit:
+    """All missing trials of a method on a table, fitted as one stack."""
+
+    method: Method
+    data: str
+    trials: tuple[int, ...]
+    device: str
+    quick: bool
+
+    def __str__(self) -> str:
+        return f"{self.method.slug} on {self.data}, {len(self.trials)} trials"
+
+    @property
+    def cost(self) -> float:
+        """Roughly proportional to the time it takes."""
+        per_row = self.method.cost_per_row(1, quick=self.quick)
+        return float(len(self.trials) * study.table(self.data).X.size * per_row)
+
+    def lines(self) -> list[Line]:
+        """Fit the stack; one line per trial."""
+        return _lines(self.method, self.data, _level(self.data), list(self.trials), self.device, quick=self.quick)
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """All runs by round that are asked for."""
+
+    KEY: ClassVar[tuple[str, ...]] = KEY
+    FIELDS: ClassVar[tuple[str, ...]] = FIELDS
+
+    data: tuple[str, ...]
+    trials: int
+    device: str = "auto"
+    quick: bool = False
+
+    def check_data(self) -> None:
+        """Load every table, so that missing data are told before anything is written."""
+        for name in self.data:
+            study.table(name)
+
+    def units(self, done: Container[Any] = ()) -> list[RoundsUnit]:
+        """What is not yet done: all trials of a method on a table as one stack, the longest first."""
+        units = []
+        for name in self.data:
             for method in methods_from(METHODS):
-                level = LEVEL_OF.get(name, OTHER_LEVEL)
-                missing = [t for t in range(trials) if (method.slug, name, t, (level,)) not in done]
-                stacks += [(method, name, level, missing)] if missing else []
-        for method, name, level, missing in tqdm(stacks, desc="figure 2", unit="stack", disable=not stacks):
-            append(path, _lines(method, name, level, missing, device, quick=quick))
+                missing = [t for t in range(self.trials) if (method.slug, name, t, (_level(name),)) not in done]
+                units += [RoundsUnit(method, name, tuple(missing), self.device, self.quick)] if missing else []
+        return sorted(units, key=lambda unit: unit.cost, reverse=True)
+
+
+def _level(data: str) -> float:
+    return LEVEL_OF.get(data, OTHER_LEVEL)
 
 
 def _lines(method: Method, data: str, level: float, trials: list[int], device: str, *, quick: bool) -> list[Line]:

@@ -1,0 +1,257 @@
+"""Grids as Ray tasks: the same lines as without Ray, whatever dies; and what is wrong with a cluster is told."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from click.testing import CliRunner
+
+from coverwell import MLP, MatchedRegressor
+from coverwell.cli import main
+from coverwell.experiments import study
+from coverwell.experiments.grid import Grid
+from coverwell.experiments.methods import Method
+from coverwell.experiments.results import key_of, read_results
+from coverwell.experiments.work import Unit, run
+from coverwell.scale import ClusterError, RayTasks, ray_cluster
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'coverwell[ray]'")
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
+
+SOURCES = Path(__file__).parents[2] / "src"
+LEVELS = (0.5, 0.9)
+TINY = {
+    "network": MLP(hidden=4, layers=2, dropout=0.0, bins=0),
+    "folds": None,
+    "calibration": None,
+    "max_rounds": 1,
+    "mean_epochs": 1,
+    "interval_epochs": 1,
+}
+
+
+def tiny(slug, **changes):
+    # Ten networks are so many that each trial is a unit of its own.
+    return Method(slug, slug, "extra", MatchedRegressor, settings=TINY | changes, members=10)
+
+
+def grid(*methods, trials=2, data=("boston",)):
+    return Grid(methods or (tiny("tiny"),), data, trials, levels=LEVELS, device="cpu")
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A unit that says when it begins, and takes its time."""
+
+    unit: Unit
+    marks: Path
+    seconds: float
+
+    def __str__(self):
+        return str(self.unit)
+
+    @property
+    def cost(self):
+        return self.unit.cost
+
+    def lines(self):
+        (self.marks / f"{self.unit}; {os.getpid()}").touch()
+        time.sleep(self.seconds)
+        return self.unit.lines()
+
+
+@dataclass(frozen=True)
+class SlowGrid:
+    KEY: ClassVar = Grid.KEY
+    FIELDS: ClassVar = Grid.FIELDS
+
+    grid: Grid
+    marks: Path
+    seconds: float
+
+    def check_data(self):
+        self.grid.check_data()
+
+    def units(self, done=()):
+        return [Slow(unit, self.marks, self.seconds) for unit in self.grid.units(done)]
+
+
+@dataclass(frozen=True)
+class Deadly(Slow):
+    """A unit that ends its process: as a fault in compiled code does, or a system that is short of memory."""
+
+    def lines(self):
+        if self.unit.trials == (0,):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().lines()
+
+
+@dataclass(frozen=True)
+class DeadlyGrid(SlowGrid):
+    def units(self, done=()):
+        return [Deadly(unit, self.marks, self.seconds) for unit in self.grid.units(done)]
+
+
+@pytest.fixture(autouse=True)
+def _data(shared_data, monkeypatch):
+    monkeypatch.setenv("COVERWELL_DATA", str(shared_data))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "out" / "results.jsonl"
+
+
+@pytest.fixture
+def marks(tmp_path):
+    (tmp_path / "marks").mkdir()
+    return tmp_path / "marks"
+
+
+def numbers(path):
+    """All that a line says, but how long it took, by its key."""
+    lines = read_results(path)  # raises if a run is there twice
+    return {key_of(line): {**line, "seconds": None} for line in lines}
+
+
+# What it does.
+
+
+def test_a_grid_on_ray_gives_the_lines_of_a_run_without_it(connected, path, tmp_path):
+    asked = grid(tiny("a"), tiny("b", random_state=3), trials=2)
+    assert run(asked, path, on=RayTasks()) == []
+    assert run(asked, tmp_path / "local.jsonl") == []
+    assert numbers(path) == numbers(tmp_path / "local.jsonl")
+    assert len(numbers(path)) == 4
+    assert ray.is_initialized()  # a connection that is not our own stays
+
+
+def test_a_node_that_is_killed_in_the_middle_of_a_grid_loses_nothing_and_doubles_nothing(
+    connected, added_node, path, marks, tmp_path
+):
+    asked = grid(trials=6)
+    node = added_node()
+
+    def kill_when_it_works():
+        while len(list(marks.iterdir())) < 4 or not path.stat().st_size:
+            time.sleep(0.01)
+        connected.remove_node(node, allow_graceful=False)
+
+    killer = threading.Thread(target=kill_when_it_works)
+    killer.start()
+    assert run(SlowGrid(asked, marks, 1.0), path, on=RayTasks()) == []
+    killer.join()
+    begun = [mark.name.partition(";")[0] for mark in marks.iterdir()]
+    assert len(begun) > len(set(begun)) == 6  # what the node was doing was begun once more
+    assert run(asked, tmp_path / "local.jsonl") == []
+    assert numbers(path) == numbers(tmp_path / "local.jsonl")
+
+
+def test_a_unit_that_fails_is_named_with_its_node_and_the_others_are_kept(connected, path):
+    (failure,) = run(grid(tiny("broken", learning_rate=-1.0), tiny("a"), trials=1), path, on=RayTasks())
+    assert str(failure).startswith("broken on boston, trial 0: ValueError: learning_rate must be")
+    assert "on the Ray node" in failure.error
+    assert [line["method"] for line in read_results(path)] == ["a"]
+
+
+def test_a_unit_whose_process_dies_without_a_retry_left_is_reported_and_the_others_are_kept(connected, path, marks):
+    (failure,) = run(DeadlyGrid(grid(), marks, 0.0), path, on=RayTasks(retries=0))
+    assert failure.unit == "tiny on boston, trial 0"
+    assert "WorkerCrashedError" in failure.error
+    assert [line["trial"] for line in read_results(path)] == [1]
+
+
+def test_nothing_to_do_needs_no_cluster(path):
+    assert run(grid(), path) == []
+    assert run(grid(), path, on=RayTasks("127.0.0.1:1")) == []
+
+
+def test_the_command_runs_on_ray(connected, tmp_path):
+    small = ["--quick", "--methods", "hnn", "--data", "boston", "--trials", "1", "--levels", "0.9", "--device", "cpu"]
+    told = ["--on", "ray", "--jobs", "1", "--out", str(tmp_path)]
+    result = CliRunner().invoke(main, ["reproduce", "table1", *small, *told])
+    assert result.exit_code == 0, result.stderr
+    assert [line["method"] for line in read_results(tmp_path / "quick" / "results.jsonl")] == ["hnn"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another thing there")
+def test_ctrl_c_ends_a_grid_on_ray_without_a_traceback_and_keeps_what_is_done(cluster, tmp_path):
+    told = ["--quick", "--methods", "hnn", "--data", "boston", "--trials", "500", "--device", "cpu"]
+    told += ["--on", "ray", "--ray-address", cluster.address, "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "coverwell", "reproduce", "table1", *told]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    results = tmp_path / "quick" / "results.jsonl"
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 60
+        while not (results.exists() and results.stat().st_size) and time.monotonic() < end:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    assert "Stopped. What was finished is stored" in errors
+    assert "Traceback" not in errors
+    assert len(read_results(results)) >= 5
+
+
+# Mistakes.
+
+
+def assert_message(result, code, *parts):
+    assert result.exit_code == code
+    assert "Traceback" not in result.stderr
+    for part in parts:
+        assert part in " ".join(result.stderr.split())
+
+
+def test_an_address_at_which_nobody_listens_is_told_at_once_and_nothing_is_written(tmp_path):
+    start = time.monotonic()
+    told = ["reproduce", "table1", "--on", "ray", "--ray-address", "127.0.0.1:1", "--out", str(tmp_path / "out")]
+    assert_message(CliRunner().invoke(main, told), 1, "no Ray cluster answers at '127.0.0.1:1'", "ray start --head")
+    assert time.monotonic() - start < ray_cluster.SECONDS_TO_KNOCK + 5
+    assert not (tmp_path / "out").exists()
+
+
+def test_something_else_that_listens_at_the_address_is_told_and_nothing_is_written(path, monkeypatch):
+    monkeypatch.setattr(ray_cluster, "SECONDS_TO_CONNECT", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=rf"no Ray cluster answers at '{address}'.*waited 3 s"):
+            run(grid(), path, on=RayTasks(address))
+    assert not path.exists()
+
+
+def test_a_node_without_the_data_is_told_before_anything_is_run(added_node, path, tmp_path):
+    nowhere = {"COVERWELL_DATA": str(tmp_path / "nowhere"), "XDG_CACHE_HOME": str(tmp_path)}
+    added_node(env_vars={**nowhere, "https_proxy": "http://127.0.0.1:9", "no_proxy": ""})  # no door there
+    study.table.cache_clear()
+    with pytest.raises(ClusterError, match=r"parkinsons_updrs.data was not found.*COVERWELL_DATA") as told:
+        run(grid(data=("parkinsons",)), path, on=RayTasks())
+    assert str(told.value).count("was not found") == 1  # the other node has them
+    assert not path.exists()
+
+
+def test_a_share_of_a_gpu_that_no_node_has_is_told(connected, path):
+    with pytest.raises(ClusterError, match=r"each unit needs 0\.5 GPU, but the Ray cluster has 0 in all"):
+        run(grid(), path, on=RayTasks(gpus=0.5))
+    assert not path.exists()
+
+
+def test_missing_ray_is_told_with_the_extra_before_anything_is_done(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    told = ["reproduce", "table1", "--on", "ray", "--out", str(tmp_path / "out")]
+    assert_message(CliRunner().invoke(main, told), 1, "pip install 'coverwell[ray]'")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_address_without_on_ray_is_refused(tmp_path):
+    told = ["reproduce", "table2", "--ray-address", "auto", "--out", str(tmp_path / "out")]
+    assert_message(CliRunner().invoke(main, told), 2, "are for --on ray")
+    assert not (tmp_path / "out").exists()
