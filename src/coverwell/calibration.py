@@ -25,6 +25,7 @@ __all__ = [
     "cross_factor",
     "cross_scores",
     "cv_plus_bounds",
+    "deployed_factor",
     "rank_factor",
     "stretch_scores",
 ]
@@ -111,16 +112,25 @@ def cross_scores(y: Array, members: Estimate, speaks: NDArray[np.bool_]) -> Cros
 def cross_factor(scores: CrossScores, coverage: tuple[float, ...]) -> Array:
     """The factor (target, level) from out-of-fold ranks, brought from the size of an out-of-fold team to the whole one.
 
+    With one member per row there is nothing to compare: the plain rank is taken.
+    """
+    factor = rank_factor(scores.averaged, coverage)
+    if scores.n_left_out <= 1:
+        return factor
+    single = rank_factor(scores.singles, coverage)
+    return deployed_factor(factor, single, n_left_out=scores.n_left_out, n_members=scores.n_members)
+
+
+def deployed_factor(factor: Array, single: Array, *, n_left_out: float, n_members: int) -> Array:
+    """The factor of the whole team, from that of averages over the members that leave a row out and of single members.
+
     A row is left out by r members, but M members are deployed, whose average errs less. Members are exchangeable for a
     row that none of them trained on, so a squared error has the expectation a + b / r for an average over r of them,
     and so, to first order, has the square of the factor. Ranks of averages (r members) and of single members (r = 1)
-    give a and b, hence the value at M. With one member per row there is nothing to compare: the plain rank is taken.
+    give a and b, hence the value at M.
     """
-    factor = rank_factor(scores.averaged, coverage)
-    r, M = scores.n_left_out, scores.n_members
-    if r <= 1:
-        return factor
-    slope = np.maximum(rank_factor(scores.singles, coverage) ** 2 - factor**2, 0.0) / (1 - 1 / r)  # b
+    r, M = n_left_out, n_members
+    slope = np.maximum(single**2 - factor**2, 0.0) / (1 - 1 / r)  # b
     deployed = factor**2 - slope * (1 / r - 1 / M)
     least = factor**2 * r / M  # as if all of the error were the members' disagreement
     result: Array = np.sqrt(np.maximum(deployed, least))

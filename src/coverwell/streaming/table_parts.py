@@ -1,0 +1,206 @@
+"""Parquet files as one long table, read in parts: only the part in hand is in memory."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coverwell.frames import listed
+from coverwell.table_files import PARQUET, TableFile, TableFileError, needed_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Part", "TableFiles"]
+
+# A part is cut from a row group at any place; smaller ones would decode large row groups too often. Of wide tables it
+# has fewer rows, with about so many numbers.
+PART_ROWS, PART_NUMBERS = 2**15, 2**22
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of one file."""
+
+    path: Path
+    first: int  # in the file
+    n_rows: int
+    number: int  # of the first row, in the whole table
+
+
+class TableFiles:
+    """A table in several Parquet files, for `fit` and `predict_interval` of tables that are larger than memory.
+
+    Rows are counted through the files in the order of their names (a pattern, a folder) or in the order that is given
+    (a sequence). The same files in the same order give the same folds.
+
+    Parameters
+    ----------
+    paths : path, pattern such as "sales-*.parquet", folder, or sequence of paths
+    columns : sequence of str, optional
+        The columns to use, targets and groups among them; all if None.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import polars as pl
+    >>> rows = pl.DataFrame({"area": [50.0, 80.0], "price": [1.0, 2.0]})
+    >>> with TemporaryDirectory() as folder:
+    ...     rows.write_parquet(f"{folder}/sales-1.parquet")
+    ...     rows.write_parquet(f"{folder}/sales-2.parquet")
+    ...     table = TableFiles(f"{folder}/sales-*.parquet")
+    ...     print(len(table), table.columns)
+    4 ['area', 'price']
+    """
+
+    def __init__(self, paths: Any, columns: Sequence[str] | None = None) -> None:
+        self.paths = _found(paths)
+        schemas = [_schema_of(path) for path in self.paths]
+        for path, schema in zip(self.paths[1:], schemas[1:], strict=True):
+            _check_same(self.paths[0], schemas[0], path, schema)
+        self.types: dict[str, Any] = schemas[0]
+        if columns is not None:
+            self.check_has(columns)
+            self.types = {name: self.types[name] for name in columns}
+        self._seen = {path: _state_of(path) for path in self.paths}
+
+    def __repr__(self) -> str:
+        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
+        return f"{type(self).__name__}({str(self.paths[0])!r}{more})"
+
+    def __len__(self) -> int:
+        return sum(self.rows_of_files.values())
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.types)
+
+    @cached_property
+    def rows_of_files(self) -> dict[Path, int]:
+        """How many rows each file has, from its footer."""
+        polars = needed_polars()
+        counts = {}
+        for path in self.paths:
+            with _clear(path):
+                counts[path] = int(polars.scan_parquet(path, glob=False).select(polars.len()).collect().item())
+        if not sum(counts.values()):
+            raise TableFileError(f"there must be rows to read, but {_named(self.paths)} has none")
+        return counts
+
+    def check_has(self, names: Sequence[str], what: str = "column") -> None:
+        """Raise unless all of these columns are there."""
+        TableFile(self.paths[0]).check_has(names, what)
+        if unused := [name for name in names if name not in self.types]:
+            raise TableFileError(f"{what} {listed(unused)} is in the files, but not among the chosen columns; add it")
+
+    @property
+    def part_rows(self) -> int:
+        """How many rows a part has, unless others are asked for."""
+        return max(1, min(PART_ROWS, PART_NUMBERS // len(self.types)))
+
+    def parts(self, rows: int | None = None) -> list[Part]:
+        """The whole table in parts of at most so many rows, in order."""
+        rows = self.part_rows if rows is None else rows
+        parts, number = [], 0
+        for path, n_rows in self.rows_of_files.items():
+            for first in range(0, n_rows, rows):
+                parts.append(Part(path, first, min(rows, n_rows - first), number + first))
+            number += n_rows
+        return parts
+
+    def read(self, part: Part, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """The rows of a part."""
+        polars = needed_polars()
+        if _state_of(part.path) != self._seen[part.path]:
+            raise TableFileError(f"{part.path} has changed since it was opened; begin again when it is complete")
+        lazy = polars.scan_parquet(part.path, glob=False).slice(part.first, part.n_rows)
+        with _clear(part.path):
+            # A part at a time, decoded whole: batches that polars prefetches would not be bounded.
+            frame: pl.DataFrame = lazy.select(self.columns if columns is None else list(columns)).collect()
+        if len(frame) != part.n_rows:
+            raise TableFileError(f"{part.path} has changed while it was read; begin again when it is complete")
+        return frame
+
+    def take(self, numbers: NDArray[np.int64], columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """The rows with these numbers, which are counted from 0 through all files and must ascend."""
+        numbers = np.asarray(numbers)
+        if len(numbers) and (numbers[0] < 0 or numbers[-1] >= len(self) or (np.diff(numbers) <= 0).any()):
+            raise ValueError(f"row numbers must ascend from 0 to at most {len(self) - 1}")
+        taken = []
+        for part in self.parts():
+            first, last = np.searchsorted(numbers, [part.number, part.number + part.n_rows])
+            if first < last:
+                taken.append(self.read(part, columns)[numbers[first:last] - part.number])
+        return needed_polars().concat(taken) if taken else self.read(self.parts()[0], columns)[:0]
+
+
+def _found(paths: Any) -> list[Path]:
+    """The files that are meant, all of them Parquet."""
+    if isinstance(paths, str | os.PathLike):
+        found = _matching(Path(paths))
+    else:
+        found = [Path(path) for path in paths]
+        if absent := [path for path in found if not path.is_file()]:
+            raise FileNotFoundError(f"there must be a file {absent[0]}, but there is none; look at its path")
+    if not found:
+        raise FileNotFoundError(f"there must be a file {paths}, but none matches; look at the folder and the pattern")
+    if other := [path for path in found if path.suffix.lower() != PARQUET]:
+        raise TableFileError(
+            f"tables are streamed from {PARQUET} files, got {other[0].name!r}; convert it: "
+            "polars.scan_csv(...).sink_parquet(...)"
+        )
+    if len(set(found)) < len(found):
+        raise ValueError(f"every file must be given once, got {_named(found)}")
+    return found
+
+
+def _matching(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(path.glob(f"*{PARQUET}"))
+    return [path] if path.is_file() else sorted(Path(name) for name in glob.glob(str(path)))
+
+
+def _schema_of(path: Path) -> dict[str, Any]:
+    with _clear(path):
+        return dict(needed_polars().read_parquet_schema(path))
+
+
+def _check_same(first: Path, wanted: dict[str, Any], path: Path, got: dict[str, Any]) -> None:
+    for name in (*wanted, *got):
+        if name not in got or name not in wanted:
+            has, lacks = (first, path) if name in wanted else (path, first)
+            raise TableFileError(f"all files must have the same columns, but {name!r} is in {has} and not in {lacks}")
+        if got[name] != wanted[name]:
+            raise TableFileError(
+                f"columns must have the same type in all files, but {name!r} is {wanted[name]} in {first} and "
+                f"{got[name]} in {path}; convert one of them"
+            )
+
+
+def _state_of(path: Path) -> tuple[int, int]:
+    state = path.stat()
+    return state.st_size, state.st_mtime_ns
+
+
+def _named(paths: Sequence[Path]) -> str:
+    return listed([str(path) for path in paths])
+
+
+@contextmanager
+def _clear(path: Path) -> Iterator[None]:
+    """What polars says about a file, as one line that says what to do."""
+    try:
+        yield
+    except needed_polars().exceptions.PolarsError as error:
+        told = str(error).strip().partition("\n")[0]
+        raise TableFileError(f"{path} is damaged or not a Parquet file ({told}); write it again") from error
