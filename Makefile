@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak clean
+.PHONY: help venv demo test test-slow format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ bench-peers: venv ## MAPIE, NGBoost, conformal-tights and a forest on the same s
 
 bench-leak: venv ## how much of a row's own target reaches its width
 	$(BIN)/python benchmarks/leak.py
+
+bench-scale: venv ## scale: members, floors, precision and studies on a GPU if there, curves, workers and peers on the CPU (QUICK=1: two minutes)
+	$(ONE_THREAD) $(BIN)/python benchmarks/scale.py $(if $(QUICK),--quick)
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) .venv-uq360 .venv-peers build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,31 @@
+import pytest
+import scale_streaming
+import torch
+
+
+@pytest.fixture(scope="module")
+def quick_run():
+    return scale_streaming.measure(torch.device("cpu"), quick=True)
+
+
+def test_a_quick_run_measures_both_sizes(quick_run):
+    assert [one["rows"] for one in quick_run] == list(scale_streaming.QUICK_SIZES)
+    for one in quick_run:
+        assert one["members"] == scale_streaming.MEMBERS
+        assert one["peak megabytes"] >= one["megabytes before"] > 0
+        assert 0 < one["CPU seconds of a sweep"] < one["CPU seconds"]
+
+
+def test_targets_are_judged_by_the_numbers(quick_run):
+    small = {**quick_run[0], "CPU seconds of a sweep": 29.0, "peak megabytes": 500.0}
+    text = scale_streaming.lines([small, {**quick_run[1], "peak megabytes": 700.0}], "cpu")
+    assert "one sweep over 600 rows 30 s: reached" in text
+    assert "take 1.40 times the memory of 600, target 1.5: reached" in text
+    slow = {**small, "CPU seconds of a sweep": 31.0}
+    text = scale_streaming.lines([slow, {**quick_run[1], "peak megabytes": 800.0}], "cpu")
+    assert text.count("MISSED") == 2
+
+
+def test_other_devices_are_refused():
+    with pytest.raises(ValueError, match="measured on a CPU"):
+        scale_streaming.measure(torch.device("cuda"), quick=True)

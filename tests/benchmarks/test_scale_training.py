@@ -1,0 +1,97 @@
+import pytest
+import scale_training
+import torch
+from numpy.testing import assert_allclose
+from scale_training import Case, Loop, LoopAsGraph, squared_error, stack_of
+
+CPU = torch.device("cpu")
+CASE = Case(members=3, hidden=6, batch_size=10, rows=40, features=4, layers=3)
+
+
+def give_the_start_of(stack, loop):
+    """Let the networks of a loop begin where the members of a stack do."""
+    for member, model in enumerate(loop.models):
+        linears = [layer for layer in model if isinstance(layer, torch.nn.Linear)]
+        for linear, stacked in zip(linears, stack.team.layers, strict=True):
+            linear.weight.data.copy_(stacked.weight[member].T)
+            linear.bias.data.copy_(stacked.bias[member, 0])
+
+
+def capturable_in_name_alone():
+    """The loop that is to be a graph; torch's Adam is capturable on a GPU alone."""
+    loop = LoopAsGraph(CASE, CPU)
+    for optimizer in loop.optimizers:
+        for group in optimizer.param_groups:
+            group["capturable"] = False
+    return loop
+
+
+def train_on(batches, loop):
+    for rows in batches:
+        for member in range(CASE.members):
+            loop.step(member, rows[member])
+
+
+@pytest.mark.parametrize(
+    ("loop_of", "train"),
+    [
+        (lambda: Loop(CASE, CPU), lambda loop, batches: train_on(batches, loop)),
+        (capturable_in_name_alone, lambda loop, batches: loop.train(1)),
+    ],
+    ids=["loop", "loop, one CUDA graph"],
+)
+def test_loop_and_stack_train_the_same_networks_alike_on_the_same_batches(loop_of, train):
+    stack, loop = stack_of(CASE, CPU), loop_of()
+    give_the_start_of(stack, loop)
+    start = loop.error()
+    torch.manual_seed(1)
+    batches = list(stack.batches.epoch())
+    torch.manual_seed(1)
+    stack.descend(1, squared_error(stack.problem))
+    torch.manual_seed(1)
+    train(loop, batches)
+    assert len(batches) == 4
+    assert loop.error() < start
+    assert_allclose(loop.error(), scale_training.error_of_stack(stack), rtol=1e-5)
+    for member, model in enumerate(loop.models):
+        assert_allclose(model[0].weight.detach().T, stack.team.layers[0].weight[member].detach(), atol=1e-5)
+
+
+def test_an_epoch_of_the_loop_passes_once_over_the_rows_of_every_member():
+    loop, seen = Loop(CASE, CPU), []
+    step = loop.step
+    loop.step = lambda member, rows: (seen.append((member, rows.tolist())), step(member, rows))
+    loop.train(2)
+    for member in range(CASE.members):
+        rows = [row for own, batch in seen if own == member for row in batch]
+        assert sorted(rows[:40]) == sorted(rows[40:]) == list(range(40))
+
+
+def test_the_losses_of_a_round_are_those_that_a_fit_has_and_can_be_trained_on():
+    learner = stack_of(CASE, CPU, outputs=2)
+    losses = scale_training.losses_of_a_round(learner.problem)
+    assert set(losses) == {scale_training.LOSS_OF_F, scale_training.LOSS_OF_I}
+    for loss in losses.values():
+        first = learner.descend(1, loss)
+        assert (learner.descend(20, loss) < first).all()
+
+
+def test_a_quick_measurement_has_every_way_of_a_cpu_and_each_has_learned():
+    (case,) = scale_training.measure(CPU, quick=True)
+    assert {scale_training.STACK, scale_training.LOOP} < set(case["ways"])
+    for name, way in case["ways"].items():
+        assert way["seconds"] == min(way["all"]) > 0
+        assert way["member-epochs per second"] == pytest.approx(case["members"] / way["seconds"])
+        if name in (scale_training.STACK, scale_training.LOOP):
+            assert way["error after"] != way["error before"]
+
+
+@pytest.mark.parametrize(("loop_seconds", "word"), [(2.0, "20.0 with a batch of 64: reached"), (1.9, "19.0 with a")])
+def test_the_target_is_judged_on_the_gpu_by_the_loop_of_the_same_case(loop_seconds, word):
+    ways = {"stack": {"seconds": 0.1, "member-epochs per second": 750.0}}
+    ways["loop"] = {"seconds": loop_seconds, "member-epochs per second": 75 / loop_seconds}
+    case = {"members": 75, "hidden": 128, "batch_size": 64, "rows": 2000, "features": 20, "layers": 5, "ways": ways}
+    text = scale_training.lines([case], "cuda")
+    assert word in text
+    assert ("MISSED" in text) == (loop_seconds < 2)
+    assert "Target" not in scale_training.lines([case], "cpu")
