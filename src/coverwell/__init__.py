@@ -1,6 +1,7 @@
 """Prediction intervals that hold on new rows, for deep regression models."""
 
 from coverwell._version import __version__
+from coverwell.device_memory import NotEnoughMemoryError
 from coverwell.estimator import fit_together
 from coverwell.forecasting import Backtest, FactorBoundWarning, Forecaster, LiveCalibrator, MatchedForecaster
 from coverwell.intervals import PredictionInterval
@@ -9,6 +10,7 @@ from coverwell.networks import LSTM, MLP, ResNet18
 from coverwell.persistence import ModelFileError, load, save
 from coverwell.regressor import MatchedRegressor
 from coverwell.scaling import ConstantDataWarning, ExtrapolationWarning
+from coverwell.streaming import TableFiles
 from coverwell.training import NonFiniteLossError
 
 __all__ = [
@@ -26,9 +28,11 @@ __all__ = [
     "Matching",
     "ModelFileError",
     "NonFiniteLossError",
+    "NotEnoughMemoryError",
     "PredictionInterval",
     "ResNet18",
     "SigmaFit",
+    "TableFiles",
     "__version__",
     "fit_together",
     "load",

@@ -38,6 +38,7 @@ from coverwell.pictures import Pictures
 from coverwell.preparation import Plan, Prepared, check_plan, levels_from, prepare, target_names_of
 from coverwell.rounds import Round, rounds_of
 from coverwell.scaling import InputScaler
+from coverwell.streaming import TableFiles, estimate_files, fit_streamed
 from coverwell.table_inputs import checked_table, checked_table_and_targets, input_names
 from coverwell.training import device_from, few_threads, seeded
 
@@ -99,7 +100,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     picture_size_: int
     columns_: Columns
 
-    def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> Any:
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Any:
         """Train the networks and calibrate their intervals.
 
         Parameters
@@ -107,12 +108,16 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         X : array-like or data frame (n, feature); pictures for a network that takes them
             A data frame may have columns of text, booleans and dates, and missing values (see `coverwell.columns`).
             Pictures are an array (n, channel, height, width), a `torch.utils.data.Dataset`, a list or a data frame of
-            file paths: whatever `coverwell.pictures.pictures_of` takes.
+            file paths: whatever `coverwell.pictures.pictures_of` takes. `TableFiles` are read part by part, for tables
+            that are larger than memory (`MatchedRegressor` alone, see `coverwell.streaming`).
         y : array-like (n,) or (n, target)
+            Of `TableFiles`, the name or names of the columns to predict.
         groups : array-like (n,), optional
             Rows of one group (a patient, a house, a day) are held out together, so that training stops, and intervals
-            are calibrated, for groups that were not seen.
+            are calibrated, for groups that were not seen. Of `TableFiles`, the name of a column.
         """
+        if isinstance(X, TableFiles):
+            return fit_streamed(self, X, y, groups=groups)
         fit_together([self], [(X, y, groups)])
         return self
 
@@ -187,6 +192,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _estimates(self, X: Any, **reading: Any) -> list[Estimate]:
         check_is_fitted(self)
+        if isinstance(X, TableFiles):
+            return estimate_files(self, X, **reading)
         if hasattr(self, "trunk_"):
             rows = self._features(X, n_views=self.ensembles_[0].mirroring.n_views)
         else:

@@ -8,7 +8,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import coverwell
-from coverwell import MatchedRegressor
+from coverwell import MatchedRegressor, TableFiles
 
 QUICKLY = ("--folds", 2, "--max-rounds", 1, "--device", "cpu")
 BRIEF = {"folds": 2, "max_rounds": 1, "device": "cpu"}  # the same for the Python API
@@ -261,3 +261,50 @@ def test_a_group_of_lists_is_told_in_one_line(refused, tmp_path, out):
     options = ("--target", "y", "--group", "g", *QUICKLY, "--out", out)
     assert "look at the columns of that file" in refused("fit", tmp_path / "lists.parquet", *options)
     assert not out.exists()
+
+
+# Files that are read part by part.
+
+
+@pytest.fixture
+def sales(tmp_path):
+    """Two Parquet files of 300 rows each."""
+    rng = np.random.default_rng(2)
+    frame = pl.DataFrame(rng.normal(size=(600, 2)), schema=["a", "b"]).with_columns(unused=pl.lit(1.0))
+    frame = frame.with_columns(y=frame["a"] + rng.normal(size=600), g=pl.Series(np.arange(600) // 4))
+    paths = [tmp_path / "sales-1.parquet", tmp_path / "sales-2.parquet"]
+    for path, part in zip(paths, (frame[:300], frame[300:]), strict=True):
+        part.write_parquet(path)
+    return paths
+
+
+def test_a_streamed_fit_is_the_one_that_the_python_api_gives(run, sales, out):
+    told = ("--streamed", "--target", "y", "--group", "g", "--ignore", "unused", *QUICKLY)
+    result = run("fit", *sales, *told, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("fitted on 600 rows: 1 rounds in ")
+    files = TableFiles(sales, columns=["a", "b", "y", "g"])
+    twin = MatchedRegressor(0.9, random_state=0, **BRIEF).fit(files, "y", "g")
+    np.testing.assert_array_equal(coverwell.load(out).predict_interval(files).upper, twin.predict_interval(files).upper)
+    assert twin.predict(files).shape == (600,)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["sales-2.parquet"], "one file is read into memory, got 2; give --streamed"),
+        (["--streamed", "--skip-missing"], "--skip-missing is for a table that is read whole"),
+        (["--streamed", "--calibration", "cv+"], "a streamed fit can be calibrated by one of"),
+        (["--streamed", "--ignore", "z"], "column for --ignore: z"),
+        (["--streamed"], "a streamed fit needs at least 500 rows, got 300"),
+    ],
+)
+def test_what_cannot_be_streamed_is_told(refused, sales, out, options, message):
+    more = [sales[1] if option == "sales-2.parquet" else option for option in options]
+    assert message in refused("fit", sales[0], *more, "--target", "y", "--out", out)
+    assert not out.exists()
+
+
+def test_a_text_file_is_not_streamed(refused, table, numbers, out):
+    line = refused("fit", table(numbers), "--streamed", "--target", "y", "--out", out)
+    assert line.startswith("tables are streamed from .parquet files, got 'table.csv'")

@@ -349,3 +349,35 @@ def test_a_full_disk_is_told_in_one_line_with_exit_code_1_and_leaves_nothing(fol
         assert line.startswith("Error: File too large")
         assert "nothing was written" in line
     assert list(tmp_path.iterdir()) == []
+
+
+# Several files.
+
+
+def test_rows_of_several_files_come_one_file_after_the_other(run, folder, model, out, tmp_path):
+    both = [folder / "test.csv", folder / "houses.csv"]
+    assert run("predict", model, *both, "--out", out, "--keep", "id", "--device", "cpu").exit_code == 0
+    alone = []
+    for path in both:
+        assert run("predict", model, path, "--out", tmp_path / "one.csv", "--keep", "id", "--force").exit_code == 0
+        alone += (tmp_path / "one.csv").read_text().splitlines()[1:]
+    assert out.read_text().splitlines()[1:] == alone
+
+
+def test_a_fault_in_a_later_file_is_found_there(refused, folder, model, out, tmp_path):
+    text = (folder / "test.csv").read_text().splitlines()
+    (tmp_path / "odd.csv").write_text(
+        "\n".join([*text[:3], text[3].replace(",true,", ",perhaps,").replace(",false,", ",perhaps,")])
+    )
+    line = refused("predict", model, folder / "test.csv", tmp_path / "odd.csv", "--out", out)
+    assert "odd.csv" in line
+    assert "row 3" in line
+    assert not out.exists()
+
+
+def test_a_kept_column_has_one_type_in_all_files(refused, folder, model, houses, out, tmp_path):
+    houses[90:].with_columns(id=pl.int_range(40)).write_parquet(tmp_path / "numbered.parquet")
+    houses[90:].write_parquet(tmp_path / "named.parquet")
+    paths = (tmp_path / "named.parquet", tmp_path / "numbered.parquet")
+    line = refused("predict", model, *paths, "--out", out, "--keep", "id")
+    assert line.startswith("--keep id must have one type in all files, but it is String in ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,8 @@ from coverwell import metrics
 from coverwell.commands.messages import BadInput, at_a_terminal, check_output, clear_messages, print_json
 from coverwell.commands.models import TableModel
 from coverwell.commands.options import (
-    DATA_ARGUMENT,
     DEVICE_OPTION,
+    FILES_ARGUMENT,
     FORCE_OPTION,
     JSON_OPTION,
     SKIP_OPTION,
@@ -24,6 +25,7 @@ from coverwell.commands.options import (
 from coverwell.commands.targets import check_output_columns, check_targets, groups_of, prediction_columns, targets_of
 from coverwell.persistence import save
 from coverwell.regressor import MatchedRegressor
+from coverwell.streaming import TableFiles
 from coverwell.table_files import TableFile, needed_polars
 from coverwell.text_kinds import check_finite, kinds_of, typed, warn_of_decimal_commas
 
@@ -37,8 +39,34 @@ Array = NDArray[np.float64]
 NO_CALIBRATION = "none"
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """What the columns of a table are for, and the levels that predictions will have."""
+
+    target: tuple[str, ...]
+    group: str | None
+    ignore: tuple[str, ...]
+    levels: list[float]
+
+    def features_in(self, table: TableFile) -> list[str]:
+        """The columns to learn from."""
+        check_targets(table, self.target)
+        check_output_columns(prediction_columns(self.target, self.levels))
+        table.check_has([self.group] if self.group else [], "column for --group:")
+        table.check_has(self.ignore, "column for --ignore:")
+        if self.group in self.target:
+            raise BadInput(f"--group {self.group} is a target; rows must be grouped by another column")
+        names = [name for name in table.columns if name not in (*self.target, self.group, *self.ignore)]
+        if not names:
+            raise BadInput(f"{table.path} has no column to learn from beside the targets; add some")
+        return names
+
+    def with_features(self, names: list[str]) -> list[str]:
+        return [*names, *self.target, *([self.group] if self.group else [])]
+
+
 @click.command(short_help="Fit a model to the rows of a file.")
-@DATA_ARGUMENT
+@FILES_ARGUMENT
 @click.option("--target", multiple=True, required=True, metavar="COLUMN", help="What to predict; may be given again.")
 @click.option(
     "--coverage",
@@ -83,13 +111,18 @@ NO_CALIBRATION = "none"
     help="Into how many parts the rows are cut; each part is judged by networks that did not see it.",
 )
 @click.option("--max-rounds", type=click.IntRange(min=1), help="Stop training after so many rounds.  [default: 100]")
+@click.option(
+    "--streamed",
+    is_flag=True,
+    help="Read DATA part by part: Parquet files, one or more, that may together be larger than the memory.",
+)
 @DEVICE_OPTION
 @TEXT_OPTIONS
 @SKIP_OPTION
 @JSON_OPTION
 @FORCE_OPTION
 def fit(
-    data: Path,
+    data: tuple[Path, ...],
     target: tuple[str, ...],
     coverage: tuple[float, ...],
     out: Path,
@@ -100,6 +133,7 @@ def fit(
     seed: int,
     folds: int,
     max_rounds: int | None,
+    streamed: bool,
     device: str,
     skip_missing: bool,
     as_json: bool,
@@ -116,25 +150,11 @@ def fit(
     \b
     Example:
       coverwell fit houses.csv --target price --coverage 0.9 --out model.safetensors
+      coverwell fit sales-*.parquet --streamed --target price --out model.safetensors
     """
     with clear_messages():
-        check_output(out, force=force, inputs=(data,))
+        check_output(out, force=force, inputs=data)
         levels = sorted(set(coverage))
-        table = TableFile(data, **text)
-        names = _features(table, target, group, ignore)
-        check_output_columns(prediction_columns(target, levels))
-        rows = table.read([*names, *target, *([group] if group else [])])
-        y, there = targets_of(rows, target, table=table, skip=skip_missing)
-        if len(y) == 1:
-            raise BadInput(
-                f"{data} has one row to learn from, but --folds {folds} needs at least {folds}; give more rows"
-            )
-        features = rows.select(names).filter(there)
-        features = typed(features, kinds_of(features, decimal=table.decimal), path=data, decimal=table.decimal)
-        if table.is_text:
-            warn_of_decimal_commas(features, path=data)
-        check_finite(features, path=data, rows=np.flatnonzero(there))
-        groups = None if group is None else _groups(groups_of(rows, group, path=data), there)
         model = MatchedRegressor(
             coverage=levels if len(levels) > 1 else levels[0],
             matching=matching,
@@ -145,28 +165,57 @@ def fit(
             random_state=seed,
             verbose=int(at_a_terminal()),
         )
+        chosen = _Chosen(target, group, ignore, levels)
         started = time.perf_counter()
-        model.fit(features, y if len(target) > 1 else y[target[0]], groups)
+        if streamed:
+            y, n_skipped = _fit_files(model, data, chosen, skip_missing=skip_missing), 0
+        else:
+            y, n_skipped = _fit_table(model, _only(data, text), chosen, skip_missing=skip_missing)
         seconds = time.perf_counter() - started
         save(model.set_params(verbose=0), out)
-        found = _summary(TableModel(out, model), y.to_numpy(), seconds, n_skipped=len(rows) - len(y))
+        found = _summary(TableModel(out, model), y, seconds, n_skipped=n_skipped)
         if as_json:
             print_json(found)
         else:
             _say(found)
 
 
-def _features(table: TableFile, target: tuple[str, ...], group: str | None, ignore: tuple[str, ...]) -> list[str]:
-    """The columns to learn from."""
-    check_targets(table, target)
-    table.check_has([group] if group else [], "column for --group:")
-    table.check_has(ignore, "column for --ignore:")
-    if group in target:
-        raise BadInput(f"--group {group} is a target; rows must be grouped by another column")
-    names = [name for name in table.columns if name not in (*target, group, *ignore)]
-    if not names:
-        raise BadInput(f"{table.path} has no column to learn from beside the targets; add some")
-    return names
+def _only(data: tuple[Path, ...], text: dict[str, Any]) -> TableFile:
+    if len(data) > 1:
+        raise BadInput(
+            f"one file is read into memory, got {len(data)}; give --streamed to read Parquet files part by part"
+        )
+    return TableFile(data[0], **text)
+
+
+def _fit_table(model: MatchedRegressor, table: TableFile, chosen: _Chosen, *, skip_missing: bool) -> tuple[Array, int]:
+    """Fit on a table that is read whole; the targets of its rows, and how many rows were left out for lack of one."""
+    names, path = chosen.features_in(table), table.path
+    rows = table.read(chosen.with_features(names))
+    y, there = targets_of(rows, chosen.target, table=table, skip=skip_missing)
+    if len(y) == 1:
+        raise BadInput(
+            f"{path} has one row to learn from, but --folds {model.folds} needs at least {model.folds}; give more rows"
+        )
+    features = rows.select(names).filter(there)
+    features = typed(features, kinds_of(features, decimal=table.decimal), path=path, decimal=table.decimal)
+    if table.is_text:
+        warn_of_decimal_commas(features, path=path)
+    check_finite(features, path=path, rows=np.flatnonzero(there))
+    groups = None if chosen.group is None else _groups(groups_of(rows, chosen.group, path=path), there)
+    model.fit(features, y if len(chosen.target) > 1 else y[chosen.target[0]], groups)
+    return y.to_numpy(), len(rows) - len(y)
+
+
+def _fit_files(model: MatchedRegressor, data: tuple[Path, ...], chosen: _Chosen, *, skip_missing: bool) -> Array:
+    """Fit on files that are read part by part; the targets of the sample that is judged."""
+    if skip_missing:
+        raise BadInput("--skip-missing is for a table that is read whole; leave such rows out of what is --streamed")
+    names = chosen.features_in(TableFile(TableFiles(data).paths[0]))
+    files = TableFiles(data, columns=chosen.with_features(names))
+    model.fit(files, chosen.target if len(chosen.target) > 1 else chosen.target[0], chosen.group)
+    judged: Array = files.take(model.out_of_fold_rows_, chosen.target).to_numpy()
+    return judged
 
 
 def _groups(groups: pl.Series, there: NDArray[np.bool_]) -> NDArray[Any]:
@@ -183,7 +232,8 @@ def _summary(fitted: TableModel, y: Array, seconds: float, *, n_skipped: int) ->
     model: Any = fitted.model
     return {
         "out": str(fitted.path),
-        "rows": len(y),
+        "rows": getattr(model, "n_rows_", len(y)),
+        "rows_judged": len(y),
         "rows_skipped": n_skipped,
         "columns": list(model.columns_.report()) if hasattr(model, "columns_") else fitted.feature_names,
         "rounds": len(model.rounds_),
@@ -217,7 +267,8 @@ def _say(found: dict[str, Any]) -> None:
     click.echo("columns:")
     for line in found["columns"]:
         click.echo(f"  {line}")
-    click.echo("training rows, each judged by networks that did not see it:")
+    judged = "training rows" if found["rows_judged"] == found["rows"] else f"a sample of {found['rows_judged']:,} rows"
+    click.echo(f"{judged}, each judged by networks that did not see it:")
     for entry in found["out_of_fold"]:
         click.echo(
             f"  {entry['target']}: RMSE {entry['rmse']:.4g}; at {entry['asked']:g} coverage {entry['coverage']:.3f}, "

@@ -71,6 +71,8 @@ class TableModel:
     def n_ranked(self) -> int | None:
         """How many training rows' ranks set the widths; None if no ranks did, or if the model does not know."""
         model: Any = self.model
+        if (of_stream := getattr(model, "n_ranked_", None)) is not None:
+            return of_stream or None
         if model.scores_ is not None:
             return sum(len(scores) for scores in model.scores_)
         known = getattr(model, "out_of_fold_", None)
@@ -83,7 +85,7 @@ class TableModel:
     def n_trained(self) -> int | None:
         """How many rows it was fitted on, where the model knows."""
         known = getattr(self.model, "out_of_fold_", None)
-        return None if known is None else len(known.prediction)
+        return getattr(self.model, "n_rows_", None if known is None else len(known.prediction))
 
     @property
     def feature_names(self) -> list[str] | None:

@@ -16,6 +16,7 @@ from coverwell.training import device_from
 __all__ = [
     "DATA_ARGUMENT",
     "DEVICE_OPTION",
+    "FILES_ARGUMENT",
     "FORCE_OPTION",
     "JSON_OPTION",
     "MODEL_ARGUMENT",
@@ -47,6 +48,9 @@ def _device(context: click.Context, option: click.Parameter, value: str) -> str:
 
 MODEL_ARGUMENT = click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 DATA_ARGUMENT = click.argument("data", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+FILES_ARGUMENT = click.argument(
+    "data", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
 # How a text file is read; they come to a command as the arguments of `TableFile`.
 TEXT_OPTIONS = together(
     click.option(

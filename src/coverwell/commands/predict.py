@@ -14,8 +14,8 @@ from tqdm import tqdm
 from coverwell.commands.messages import BadInput, at_a_terminal, check_output, clear_messages, print_json
 from coverwell.commands.models import ROWS_IN_A_PART, FeatureReader, Said, TableModel
 from coverwell.commands.options import (
-    DATA_ARGUMENT,
     DEVICE_OPTION,
+    FILES_ARGUMENT,
     FORCE_OPTION,
     JSON_OPTION,
     MODEL_ARGUMENT,
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 
-@click.command(short_help="Predictions and intervals for the rows of a file.")
+@click.command(short_help="Predictions and intervals for the rows of files.")
 @MODEL_ARGUMENT
-@DATA_ARGUMENT
+@FILES_ARGUMENT
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="The file to write: .csv, .tsv or .parquet."
 )
@@ -49,7 +49,7 @@ __all__ = ["predict"]
 @FORCE_OPTION
 def predict(
     model: Path,
-    data: Path,
+    data: tuple[Path, ...],
     out: Path,
     keep: tuple[str, ...],
     float32: bool,
@@ -58,11 +58,11 @@ def predict(
     force: bool,
     **text: Any,
 ) -> None:
-    """Write predictions and intervals for every row of DATA, a file that may be larger than the memory.
+    """Write predictions and intervals for every row of DATA, files that may be larger than the memory.
 
     The columns of a target `price` at coverage 0.9 are price, price_lower_0.9 and price_upper_0.9. Rows keep their
-    order. Columns are found by name; others than those that MODEL was fitted on are ignored. OUT appears when it is
-    complete, and not before.
+    order, those of several files one file after the other. Columns are found by name; others than those that MODEL was
+    fitted on are ignored. OUT appears when it is complete, and not before.
 
     \b
     Example:
@@ -71,10 +71,10 @@ def predict(
     with clear_messages():
         start = time.perf_counter()
         output_suffix(out)
-        check_output(out, force=force, inputs=(model, data))
-        table = TableFile(data, **text)
+        check_output(out, force=force, inputs=(model, *data))
+        tables = [TableFile(path, **text) for path in data]
         fitted = TableModel.load(model, device=device, float32=float32)
-        work = _Work(fitted, fitted.reader(table), keep, out)
+        work = _Work(fitted, [fitted.reader(table) for table in tables], keep, out)
         work.check()
         write_table(out, work.parts())
         seconds = time.perf_counter() - start
@@ -86,10 +86,10 @@ def predict(
 
 @dataclass
 class _Work:
-    """The rows of a file, predicted part by part."""
+    """The rows of files, predicted part by part."""
 
     fitted: TableModel
-    reader: FeatureReader
+    readers: list[FeatureReader]
     keep: tuple[str, ...]
     out: Path
     n_done: int = 0
@@ -99,9 +99,19 @@ class _Work:
         return [*self.keep, *prediction_columns(self.fitted.targets, self.fitted.levels)]
 
     def check(self) -> None:
-        table = self.reader.table
-        table.check_has(self.keep, "column to keep:")
         check_output_columns(self.columns)
+        for reader in self.readers:
+            self._check_can_keep(reader.table)
+
+    def _check_can_keep(self, table: TableFile) -> None:
+        table.check_has(self.keep, "column to keep:")
+        first = self.readers[0].table
+        for name in self.keep:
+            if table.schema[name] != first.schema[name]:
+                raise BadInput(
+                    f"--keep {name} must have one type in all files, but it is {first.schema[name]} in {first.path} "
+                    f"and {table.schema[name]} in {table.path}; convert one of them"
+                )
         if output_suffix(self.out) == PARQUET:
             return
         for name in self.keep:
@@ -111,22 +121,23 @@ class _Work:
                     ".parquet, or do not keep it"
                 )
 
-    def _said(self, part: pl.DataFrame) -> Said:
-        features = self.reader.features(part, self.n_done)
+    def _said(self, reader: FeatureReader, part: pl.DataFrame, first: int) -> Said:
+        features = reader.features(part, first)
         try:
             return self.fitted.say(features)
         except ValueError as error:  # the model counts the rows that it is given
-            rows = f"rows {self.n_done + 1} to {self.n_done + len(part)} of {self.reader.table.path}"
+            rows = f"rows {first + 1} to {first + len(part)} of {reader.table.path}"
             raise BadInput(f"{rows}: {' '.join(str(error).split())}") from None
 
     def parts(self) -> Iterator[pl.DataFrame]:
-        needed = list(dict.fromkeys([*self.reader.names, *self.keep]))
         with tqdm(disable=not at_a_terminal(), desc="rows", unit=" rows", unit_scale=True) as bar:
-            for part in self.reader.table.parts(needed, ROWS_IN_A_PART):
-                said = self._said(part)
-                yield needed_polars().DataFrame([*part.select(self.keep), *_as_series(self.fitted, said)])
-                self.n_done += len(part)
-                bar.update(len(part))
+            for reader in self.readers:
+                needed, before = list(dict.fromkeys([*reader.names, *self.keep])), self.n_done
+                for part in reader.table.parts(needed, ROWS_IN_A_PART):
+                    said = self._said(reader, part, self.n_done - before)
+                    yield needed_polars().DataFrame([*part.select(self.keep), *_as_series(self.fitted, said)])
+                    self.n_done += len(part)
+                    bar.update(len(part))
 
 
 def _as_series(fitted: TableModel, said: Said) -> list[pl.Series]:
