@@ -111,8 +111,8 @@ def losses_of_a_round(problem: Problem) -> dict[str, Callable[[Tensor, Tensor], 
     unit = problem.y.new_ones(problem.n_jobs, 1)
     reached = problem.coverage[:, None, :]
     return {
-        LOSS_OF_F: algorithm._match(recipe, problem, reach, reached, unit),
-        LOSS_OF_I: algorithm._enclose(recipe, problem, torch.zeros_like(problem.y), unit, unit),
+        LOSS_OF_F: algorithm.match_loss(recipe, problem, reach, reached, unit),
+        LOSS_OF_I: algorithm.enclose_loss(recipe, problem, torch.zeros_like(problem.y), unit, unit),
     }
 
 

@@ -22,7 +22,22 @@ from coverwell.losses import Levels, PerMember, Scale, Values
 from coverwell.matching import Matching, MatchTarget
 from coverwell.training import BestRound, Learner
 
-__all__ = ["IntervalLoss", "Measures", "Recipe", "Record", "alternate", "measure", "n_interval_outputs", "reach_of"]
+__all__ = [
+    "IntervalLoss",
+    "Measures",
+    "Recipe",
+    "Record",
+    "Watch",
+    "alternate",
+    "enclose_loss",
+    "match_loss",
+    "measure",
+    "n_interval_outputs",
+    "out_of_fold_mean",
+    "out_of_fold_reach",
+    "reach_of",
+    "residual_scale",
+]
 
 PerJob = Float[Tensor, "job target level"]
 
@@ -116,19 +131,19 @@ def alternate(
     problem = mean.problem
     unit = problem.y.new_ones(problem.n_jobs, problem.y.shape[-1]) if start is None else start  # y: its own spread
     reached = problem.coverage[:, None, :].expand(-1, problem.y.shape[-1], -1)  # gamma starts at 1 / z(asked)
-    reach = _out_of_fold_reach(interval, unit)
-    watch = _Watch(mean, interval, recipe)
+    reach = out_of_fold_reach(interval, unit)
+    watch = Watch(mean, interval, recipe)
     if start is not None:
-        measures = measure(problem, _out_of_fold_mean(mean, recipe.matching), reach)
+        measures = measure(problem, out_of_fold_mean(mean, recipe.matching), reach)
         reached = measures.coverage
         watch.offer(measures, unit)
     for _ in range(recipe.max_rounds):
-        mean_loss = mean.descend(recipe.mean_epochs, _match(recipe, problem, reach, reached, unit))
-        y_mean = _out_of_fold_mean(mean, recipe.matching)  # F is frozen: once per round
-        scale = _residual_scale(problem, y_mean)
+        mean_loss = mean.descend(recipe.mean_epochs, match_loss(recipe, problem, reach, reached, unit))
+        y_mean = out_of_fold_mean(mean, recipe.matching)  # F is frozen: once per round
+        scale = residual_scale(problem, y_mean)
         unit = unit if recipe.literal else scale
-        interval_loss = interval.descend(recipe.interval_epochs, _enclose(recipe, problem, y_mean, unit, scale))
-        reach = _out_of_fold_reach(interval, unit)  # I is frozen: once per round
+        interval_loss = interval.descend(recipe.interval_epochs, enclose_loss(recipe, problem, y_mean, unit, scale))
+        reach = out_of_fold_reach(interval, unit)  # I is frozen: once per round
         measures = measure(problem, y_mean, reach)
         reached = measures.coverage
         watch.take(measures, mean_loss, interval_loss, unit)
@@ -141,20 +156,20 @@ def alternate(
     return watch.record()
 
 
-def _settle_intervals(mean: Learner, interval: Learner, recipe: Recipe, watch: _Watch) -> None:
+def _settle_intervals(mean: Learner, interval: Learner, recipe: Recipe, watch: Watch) -> None:
     """Train the best I a little more around the best F: the two come from different rounds."""
-    y_mean = _out_of_fold_mean(mean, recipe.matching)
+    y_mean = out_of_fold_mean(mean, recipe.matching)
     problem, scale = mean.problem, watch.best_interval.scale
     watch.best_interval.score.fill_(torch.inf)
-    watch.offer_interval(measure(problem, y_mean, _out_of_fold_reach(interval, scale)), scale)
-    scale = _residual_scale(problem, y_mean)
+    watch.offer_interval(measure(problem, y_mean, out_of_fold_reach(interval, scale)), scale)
+    scale = residual_scale(problem, y_mean)
     for _ in range(recipe.closing_rounds):
-        interval.descend(recipe.interval_epochs, _enclose(recipe, problem, y_mean, scale, scale))
-        watch.offer_interval(measure(problem, y_mean, _out_of_fold_reach(interval, scale)), scale)
+        interval.descend(recipe.interval_epochs, enclose_loss(recipe, problem, y_mean, scale, scale))
+        watch.offer_interval(measure(problem, y_mean, out_of_fold_reach(interval, scale)), scale)
     watch.best_interval.restore()
 
 
-def _match(
+def match_loss(
     recipe: Recipe, problem: Problem, reach: Tensor, reached: PerJob, scale: Tensor
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """F's loss, with what I says held fixed."""
@@ -174,7 +189,7 @@ def _match(
     return loss
 
 
-def _enclose(
+def enclose_loss(
     recipe: Recipe, problem: Problem, y_mean: Tensor, unit: Tensor, scale: Tensor
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """I's loss, with what F says held fixed; widths are emitted in the unit, the loss knows the residual scale."""
@@ -190,20 +205,20 @@ def _enclose(
     return loss
 
 
-def _out_of_fold_mean(mean: Learner, matching: Matching) -> Tensor:
+def out_of_fold_mean(mean: Learner, matching: Matching) -> Tensor:
     """F's prediction for each row by members that did not train on it, (job, row, target)."""
     problem = mean.problem
     return problem.of_left_out(matching.mean(mean.says_of_left_out(), problem.y.shape[-1]))
 
 
-def _out_of_fold_reach(interval: Learner, scale: Tensor) -> Tensor:
+def out_of_fold_reach(interval: Learner, scale: Tensor) -> Tensor:
     """I's reach for each row by members that did not train on it, (job, row, target, side, level)."""
     problem = interval.problem
     said = interval.says_of_left_out()
     return problem.of_left_out(reach_of(said, problem.to_members(problem.coverage), problem.to_members(scale)))
 
 
-def _residual_scale(problem: Problem, y_mean: Tensor) -> Tensor:
+def residual_scale(problem: Problem, y_mean: Tensor) -> Tensor:
     deviation = problem.mean_over_heard((problem.y - y_mean).abs())
     return (SD_PER_MEAN_DEVIATION * deviation).clamp_min(SMALLEST_SCALE)
 
@@ -225,7 +240,7 @@ def measure(problem: Problem, y_mean: Tensor, reach: Tensor) -> Measures:
     )
 
 
-class _Watch:
+class Watch:
     """Follows the rounds of every job: what was measured, the best states, and when to stop."""
 
     def __init__(self, mean: Learner, interval: Learner, recipe: Recipe) -> None:

@@ -66,7 +66,7 @@ class PairTraining:
     def run(self, jobs: Sequence[Job], progress: Progress) -> tuple[list[TrainedJob], Record]:
         """Run Algorithm 1 on all jobs at once and take the teams apart again."""
         problem = stack_jobs(jobs, self.device)
-        mean_outputs, interval_outputs = self._n_outputs(problem)
+        mean_outputs, interval_outputs = self.n_outputs(problem)
         mean = self._learner(self.mean_network, problem, problem.trains, mean_outputs)
         heard = problem.trains & problem.heard[:, None, :]  # I learns from honest residuals alone
         # A member that has none, such as the first of TimeSeriesSplit, learns the spread of its own targets.
@@ -76,7 +76,7 @@ class PairTraining:
         scale = self._started(mean, interval)
 
         def present(scale: Tensor) -> list[TrainedJob]:
-            return self._taken_apart(jobs, mean, interval, scale)
+            return self.taken_apart(jobs, mean, interval, scale)
 
         record = alternate(
             mean,
@@ -96,7 +96,7 @@ class PairTraining:
             interval.start_from(job, before.interval_team)
         return mean.problem.y.new_tensor(np.stack([before.scale for before in self.start]))
 
-    def _n_outputs(self, problem: Problem) -> tuple[int, int]:
+    def n_outputs(self, problem: Problem) -> tuple[int, int]:
         """How many numbers F and I emit per row."""
         n_targets, n_levels = problem.y.shape[-1], problem.coverage.shape[-1]
         return self.recipe.matching.n_outputs(n_targets, n_levels), n_interval_outputs(n_targets, n_levels)
@@ -112,9 +112,10 @@ class PairTraining:
             memory=self.memory,
         )
 
-    def _taken_apart(self, jobs: Sequence[Job], mean: Learner, interval: Learner, scale: Tensor) -> list[TrainedJob]:
+    def taken_apart(self, jobs: Sequence[Job], mean: Learner, interval: Learner, scale: Tensor) -> list[TrainedJob]:
+        """The teams of each job, and what their members say about its rows."""
         problem = mean.problem
-        mean_outputs, interval_outputs = self._n_outputs(problem)
+        mean_outputs, interval_outputs = self.n_outputs(problem)
         matching, of_mean, n_targets = self.recipe.matching, mean.says(), problem.y.shape[-1]
         means = problem.of_job(matching.mean(of_mean, n_targets)).cpu()
         coverage, unit = problem.to_members(problem.coverage), problem.to_members(scale)

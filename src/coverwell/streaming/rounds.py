@@ -17,13 +17,13 @@ from coverwell.algorithm import (
     Measures,
     Recipe,
     Record,
-    _enclose,
-    _match,
-    _out_of_fold_mean,
-    _out_of_fold_reach,
-    _residual_scale,
-    _Watch,
+    Watch,
+    enclose_loss,
+    match_loss,
     measure,
+    out_of_fold_mean,
+    out_of_fold_reach,
+    residual_scale,
 )
 from coverwell.folds import Problem
 from coverwell.streaming.row_hash import seed_of
@@ -56,12 +56,12 @@ def alternate_on_stream(
     sample = rounds.sample
     unit = sample.y.new_ones(1, sample.y.shape[-1])  # y: its own spread
     reached = sample.coverage[:, None, :].expand(-1, sample.y.shape[-1], -1)  # gamma starts at 1 / z(asked)
-    watch = _Watch(mean, interval, recipe)
+    watch = Watch(mean, interval, recipe)
     for _ in range(recipe.max_rounds):
         buffer = rounds.next_buffer()
         mean_loss = rounds.train_mean(buffer, unit, reached)
         y_mean = rounds.said_by_mean(sample)
-        unit = _residual_scale(sample, y_mean)
+        unit = residual_scale(sample, y_mean)
         interval_loss = rounds.train_interval(buffer, unit)
         del buffer  # before the next one is read
         measures = rounds.measured(y_mean, unit)
@@ -75,13 +75,13 @@ def alternate_on_stream(
     return watch.record()
 
 
-def _settle_intervals(rounds: _StreamedRounds, recipe: Recipe, watch: _Watch) -> None:
+def _settle_intervals(rounds: _StreamedRounds, recipe: Recipe, watch: Watch) -> None:
     """Train the best I a little more around the best F: the two come from different rounds."""
     sample, scale = rounds.sample, watch.best_interval.scale
     y_mean = rounds.said_by_mean(sample)
     watch.best_interval.score.fill_(float("inf"))
     watch.offer_interval(rounds.measured(y_mean, scale), scale)
-    scale = _residual_scale(sample, y_mean)
+    scale = residual_scale(sample, y_mean)
     for _ in range(recipe.closing_rounds):
         rounds.train_interval(rounds.next_buffer(), scale)
         watch.offer_interval(rounds.measured(y_mean, scale), scale)
@@ -109,25 +109,25 @@ class _StreamedRounds:
         """F learns a buffer, and what I says about its rows; returns F's loss."""
         reach = self.said_by_interval(buffer.problem, unit)
         shared = SharedProblem.of(buffer.problem, self.mean.workers)
-        loss = _match(self.recipe, shared, reach, reached, unit)
+        loss = match_loss(self.recipe, shared, reach, reached, unit)
         return self._descend(self.mean, MEAN, buffer, self.recipe.mean_epochs, loss)
 
     def train_interval(self, buffer: Buffer, unit: Tensor) -> Tensor:
         """I learns intervals around what F says about a buffer's rows; returns I's loss."""
         y_mean = self.said_by_mean(buffer.problem)
         shared = SharedProblem.of(buffer.problem, self.interval.workers)
-        loss = _enclose(self.recipe, shared, y_mean, unit, unit)
+        loss = enclose_loss(self.recipe, shared, y_mean, unit, unit)
         return self._descend(self.interval, INTERVAL, buffer, self.recipe.interval_epochs, loss)
 
     def said_by_mean(self, problem: Problem) -> Tensor:
         """F's prediction for each row by members that did not train on it, (job, row, target)."""
         with _looking_at(self.mean, problem):
-            return _out_of_fold_mean(self.mean, self.recipe.matching)
+            return out_of_fold_mean(self.mean, self.recipe.matching)
 
     def said_by_interval(self, problem: Problem, unit: Tensor) -> Tensor:
         """I's reach for each row by members that did not train on it, (job, row, target, side, level)."""
         with _looking_at(self.interval, problem):
-            return _out_of_fold_reach(self.interval, unit)
+            return out_of_fold_reach(self.interval, unit)
 
     def measured(self, y_mean: Tensor, unit: Tensor) -> Measures:
         """The measures of the sample, with the same bits on all workers, so that all take the same decisions."""

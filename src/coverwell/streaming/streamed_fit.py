@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 from tqdm import tqdm
 
@@ -52,7 +53,7 @@ from coverwell.streaming.workers import ALONE, SharedLearner, Workers, lanes_of
 from coverwell.table_inputs import checked_table_and_targets
 from coverwell.training import few_threads, seeded
 
-__all__ = ["fit_streamed"]
+__all__ = ["check_fit", "fit_streamed"]
 
 Array = NDArray[np.float64]
 
@@ -111,8 +112,7 @@ def fit_streamed(
     >>> model.predict(rows[:2].select("area")).shape
     (2,)
     """
-    if not isinstance(buffer_rows, Integral) or buffer_rows < FEWEST_ROWS:
-        raise ValueError(f"buffer_rows must be a whole number of at least {FEWEST_ROWS}, got {buffer_rows!r}")
+    _check_buffer(buffer_rows)
     model._forget()
     try:
         run = _prepared_run(model, files, target, groups, workers)
@@ -123,13 +123,26 @@ def fit_streamed(
     return model
 
 
+def check_fit(
+    model: Any, files: TableFiles, target: str | Sequence[str], *, groups: str | None, buffer_rows: int
+) -> None:
+    """Raise whatever `fit_streamed` would raise before it reads a row; the model stays as it is."""
+    _check_buffer(buffer_rows)
+    _planned(clone(model), len(files))
+    TableLayout.of(files, _names(target), groups)
+
+
+def _names(target: str | Sequence[str]) -> tuple[str, ...]:
+    return (target,) if isinstance(target, str) else tuple(target)
+
+
 def _prepared_run(
     model: Any, files: TableFiles, target: str | Sequence[str], groups: str | None, workers: Workers
 ) -> _Run:
     """Everything up to the first round: checks, the first pass, and what is learned from the sample."""
     plan, row_hash, random_state = _planned(model, len(files))
     training: PairTraining = model._training(len(files))
-    layout = TableLayout.of(files, (target,) if isinstance(target, str) else tuple(target), groups)
+    layout = TableLayout.of(files, _names(target), groups)
     sample = survey(files, layout, row_hash)
     _check_folds(sample, row_hash, layout)
     if plan.calibration == "split":
@@ -163,6 +176,11 @@ def _planned(model: Any, n_rows: int) -> tuple[Plan, RowHash, np.random.RandomSt
         RowHash(random_state.randint(2**31 - 1), int(plan.folds), plan.n_repeats(n_rows), kept_share),
         random_state,
     )
+
+
+def _check_buffer(rows: int) -> None:
+    if not isinstance(rows, Integral) or rows < FEWEST_ROWS:
+        raise ValueError(f"buffer_rows must be a whole number of at least {FEWEST_ROWS}, got {rows!r}")
 
 
 def _check_can_stream(model: Any) -> None:
@@ -238,7 +256,7 @@ class _Run:
             plan = BatchPlan(training.batch_size, self.prepared.seed)
             record = alternate_on_stream(mean, interval, training.recipe, stream, plan, show)
             del stream
-            (trained,) = training._taken_apart(jobs, mean, interval, record.scale)
+            (trained,) = training.taken_apart(jobs, mean, interval, record.scale)
             ensemble = model._ensemble(trained, self.prepared, 0)
             voices = Voices(mean, interval, training.recipe.matching, training.both, record.scale, sample.coverage)
             stretch = self._stretch(voices, trained, ensemble)
@@ -251,7 +269,7 @@ class _Run:
         return buffers(self.reader, self.row_hash, sample, numbers, lanes=lanes_of(self.workers), rows=rows)
 
     def _learners(self, sample: Problem) -> tuple[SharedLearner, SharedLearner]:
-        networks = zip(self.training.networks, self.training._n_outputs(sample), strict=True)
+        networks = zip(self.training.networks, self.training.n_outputs(sample), strict=True)
         mean, interval = (self._learner(network, sample, n_outputs) for network, n_outputs in networks)
         return mean, interval
 

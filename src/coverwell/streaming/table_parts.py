@@ -97,6 +97,11 @@ class TableFiles:
             raise TableFileError(f"there must be rows to read, but {_named(self.paths)} has none")
         return counts
 
+    @property
+    def bytes_of_files(self) -> dict[Path, int]:
+        """How large each file was when it was opened."""
+        return {path: n_bytes for path, (n_bytes, _) in self._seen.items()}
+
     def check_has(self, names: Sequence[str], what: str = "column") -> None:
         """Raise unless all of these columns are there."""
         TableFile(self.paths[0]).check_has(names, what)
