@@ -205,7 +205,7 @@ def is_running(pid):
 
 @pytest.mark.parametrize(
     ("jobs", "trials", "most_kills"),
-    [(1, 20, 50), (2, 5, 1), pytest.param(2, 40, 10, marks=pytest.mark.slow)],
+    [(1, 10, 25), (2, 5, 1), pytest.param(2, 40, 10, marks=pytest.mark.slow)],
 )
 def test_killed_at_random_moments_again_and_again_nothing_is_lost_or_doubled(
     attempt, tmp_path, jobs, trials, most_kills
@@ -234,12 +234,14 @@ def test_killed_at_random_moments_again_and_again_nothing_is_lost_or_doubled(
     assert set(found) == {(slug, "boston", trial, LEVELS) for slug in ("each", "five") for trial in range(trials)}
 
 
+@pytest.mark.slow  # also seen above, where workers are at the end of their work
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="sees processes in /proc")
 def test_workers_do_not_outlive_a_parent_that_is_killed(attempt, tmp_path):
     child = attempt("start", "ENDLESS", tmp_path / "results.jsonl", 2, 2)
-    assert wait_until(lambda: len(children_of(child)) == 3)  # two workers, and a tracker of joblib
+    begun = wait_until(lambda: len(children_of(child)) >= 3)  # two workers, and one or two trackers of what they hold
     workers = children_of(child)
     assert attempt("kill") == -signal.SIGKILL
+    assert begun
     assert wait_until(lambda: not any(map(is_running, workers)))
 
 
@@ -322,12 +324,12 @@ def test_processes_work_side_by_side_with_one_thread_each_and_lines_that_cannot_
 
 
 def test_a_unit_that_ends_its_process_is_tried_twice_and_reported_and_the_others_are_kept(path, tmp_path):
-    asked = Deeds(tmp_path, ("dies", "b"))
+    asked = Deeds(tmp_path, ("b", "dies"))  # what waits behind it is another test's; processes take long to start
     (failure,) = run(asked, path, on=Processes(1))
     assert failure.unit == "dies"
     assert "was it killed, or short of memory?" in failure.error
     assert done_in(path) == ["b"]
-    assert [len(asked.begun(name)) for name in asked.names] == [2, 1]
+    assert [len(asked.begun(name)) for name in asked.names] == [1, 2]
 
 
 @pytest.mark.slow

@@ -147,7 +147,7 @@ def test_a_node_that_is_killed_in_the_middle_of_a_grid_loses_nothing_and_doubles
 
     killer = threading.Thread(target=kill_when_it_works)
     killer.start()
-    assert run(SlowGrid(asked, marks, 1.0), path, on=RayTasks()) == []
+    assert run(SlowGrid(asked, marks, 0.5), path, on=RayTasks()) == []
     killer.join()
     begun = [mark.name.partition(";")[0] for mark in marks.iterdir()]
     assert len(begun) > len(set(begun)) == 6  # what the node was doing was begun once more
@@ -182,6 +182,7 @@ def test_the_command_runs_on_ray(connected, tmp_path):
     assert [line["method"] for line in read_results(tmp_path / "quick" / "results.jsonl")] == ["hnn"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another thing there")
 def test_ctrl_c_ends_a_grid_on_ray_without_a_traceback_and_keeps_what_is_done(cluster, tmp_path):
     told = ["--quick", "--methods", "hnn", "--data", "boston", "--trials", "500", "--device", "cpu"]
@@ -220,15 +221,34 @@ def test_an_address_at_which_nobody_listens_is_told_at_once_and_nothing_is_writt
 
 
 def test_something_else_that_listens_at_the_address_is_told_and_nothing_is_written(path, monkeypatch):
-    monkeypatch.setattr(ray_cluster, "SECONDS_TO_CONNECT", 3.0)
+    monkeypatch.setattr(ray_cluster, "SECONDS_TO_CONNECT", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(ClusterError, match=rf"no Ray cluster answers at '{address}'.*waited 3 s"):
+        with pytest.raises(ClusterError, match=rf"no Ray cluster answers at '{address}'.*waited 1 s"):
             run(grid(), path, on=RayTasks(address))
     assert not path.exists()
 
 
-def test_a_node_without_the_data_is_told_before_anything_is_run(added_node, path, tmp_path):
+@dataclass(frozen=True)
+class HereAlone(SlowGrid):
+    """A grid whose data only the process that asks has."""
+
+    asker: int
+
+    def check_data(self):
+        if os.getpid() != self.asker:
+            raise FileNotFoundError("boston.csv was not found")
+
+
+def test_a_node_without_the_data_is_told_before_anything_is_run(connected, path, marks):
+    asked = HereAlone(grid(), marks, 0.0, os.getpid())
+    with pytest.raises(ClusterError, match=r"FileNotFoundError: boston.csv was not found.*Nothing was run"):
+        run(asked, path, on=RayTasks())
+    assert not path.exists()
+
+
+@pytest.mark.slow
+def test_the_one_node_of_several_that_lacks_the_data_is_told(added_node, path, tmp_path):
     nowhere = {"COVERWELL_DATA": str(tmp_path / "nowhere"), "XDG_CACHE_HOME": str(tmp_path)}
     added_node(env_vars={**nowhere, "https_proxy": "http://127.0.0.1:9", "no_proxy": ""})  # no door there
     study.table.cache_clear()

@@ -51,6 +51,7 @@ def test_a_dataset_gets_the_columns_of_predict_with_the_values_of_the_model(data
     np.testing.assert_allclose(said[bounds].to_numpy(np.float64), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_model_without_names_takes_the_columns_in_order_but_for_what_is_kept(dataset, houses):
     X = houses.select(pl.col("size").fill_null(0.0), "new").cast(pl.Float64).to_numpy()
     model = MatchedRegressor(random_state=0, device="cpu", **SMALL).fit(X, X[:, 0] ** 2)

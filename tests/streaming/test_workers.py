@@ -97,6 +97,26 @@ def test_two_workers_learn_what_one_learns():
         torch.testing.assert_close(first[name], value, rtol=0, atol=1e-4)
 
 
+def agreed(worker):
+    """The weights of a worker, started from numbers of its own, after it has agreed with the other."""
+    x, y, left_out, _ = table()
+    problem = Problem(x[None], y[None], ~left_out[None], left_out[None], torch.ones(1, 1))
+    team = MLP(hidden=2, layers=2, bins=0).build(N_MEMBERS, (4,), 1)
+    with torch.no_grad():
+        for weight in team.parameters():
+            weight.fill_(1.0 + worker.rank)
+    learner = SharedLearner(team, problem, learning_rate=1e-2, memory=0.5, workers=worker)
+    learner.agree()
+    return [*learner.team.parameters(), *learner.average.parameters()]
+
+
+def test_workers_agree_on_the_weights_of_the_first():
+    meeting = Meeting()
+    with ThreadPoolExecutor(2) as threads:
+        for weights in threads.map(agreed, [OneOfTwo(0, meeting), OneOfTwo(1, meeting)]):
+            assert all((weight == 1.0).all() for weight in weights)
+
+
 @pytest.mark.parametrize(("size", "own"), [(1, range(8)), (2, range(4, 8)), (8, range(1, 2))])
 def test_workers_share_the_lanes(size, own):
     assert lanes_of(Alone(rank=int(size > 1), size=size)) == own

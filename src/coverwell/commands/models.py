@@ -39,6 +39,17 @@ class Said:
     lower: Array
     upper: Array
 
+    @property
+    def columns(self) -> list[Array]:
+        """For each target its prediction, then both bounds of each level, as `prediction_columns` names them."""
+        _, n_targets, n_levels = self.lower.shape
+        columns = []
+        for target in range(n_targets):
+            columns.append(self.prediction[:, target])
+            for level in range(n_levels):
+                columns += [self.lower[:, target, level], self.upper[:, target, level]]
+        return columns
+
 
 @dataclass(frozen=True)
 class TableModel:

@@ -141,13 +141,5 @@ class _Work:
 
 
 def _as_series(fitted: TableModel, said: Said) -> list[pl.Series]:
-    columns = []
-    for target in range(len(fitted.targets)):
-        columns.append(said.prediction[:, target])
-        for level in range(len(fitted.levels)):
-            columns += [said.lower[:, target, level], said.upper[:, target, level]]
-    series = needed_polars().Series
-    return [
-        series(name, values)
-        for name, values in zip(prediction_columns(fitted.targets, fitted.levels), columns, strict=True)
-    ]
+    names = prediction_columns(fitted.targets, fitted.levels)
+    return [needed_polars().Series(name, values) for name, values in zip(names, said.columns, strict=True)]

@@ -28,6 +28,7 @@ from coverwell.scale.ray_cluster import ClusterError, connect, needed_ray, probl
 from coverwell.scale.torch_workers import TorchWorkers
 from coverwell.streaming import TableFiles, fit_streamed
 from coverwell.streaming.rows import BUFFER_ROWS
+from coverwell.streaming.streamed_fit import check_fit
 from coverwell.streaming.workers import Alone, lanes_of
 
 __all__ = ["fit_on_ray"]
@@ -50,9 +51,12 @@ def fit_on_ray(
 ) -> Any:
     """Fit a model on a table in files by several workers of a Ray cluster together; returns the model.
 
-    What comes out is what `fit_streamed` gives in one process, within rounding if networks have no dropout. Every node
-    must have the files at the same paths. Each worker reads the whole table, and computes its share. If one of them
-    dies, the fit fails and is to be begun again.
+    What comes out is what `fit_streamed` gives in one process, but for rounding if networks have no dropout. Rounding
+    grows with the number of steps: on 60,000 rows predictions differed by 0.1 % of the target's spread, as much as they
+    do after a change of 1e-7 in the targets.
+
+    Every node must have the files at the same paths. Each worker reads the whole table, and computes its share. If one
+    of them dies, the fit fails and is to be begun again. Warnings and progress of workers are not shown.
 
     Parameters
     ----------
@@ -79,16 +83,15 @@ def fit_on_ray(
     ClusterError
         If no cluster answers, if it is too small, if a node lacks the files, or if a worker dies.
     """
-    needed_ray()
-    if not isinstance(workers, Integral) or isinstance(workers, bool):
-        raise TypeError(f"the number of workers must be a whole number, got {workers!r}")
-    lanes_of(Alone(size=int(workers)))
+    _ray_train()
+    lanes_of(Alone(size=workers))
     files = files if isinstance(files, TableFiles) else TableFiles(files)
+    check_fit(model, files, target, groups=groups, buffer_rows=buffer_rows)  # before anything is started
     work = _Work.of(model, files, target, groups=groups, gpus=gpus, buffer_rows=buffer_rows)
     model._forget()
-    with _connection(address, int(workers)):
-        _check_cluster(int(workers), work)
-        fitted = _read(_trained(work, int(workers)), model)
+    with _connection(address, workers):
+        _check_cluster(workers, work)
+        fitted = _read(_trained(work, workers), model)
     model.__dict__.update({name: value for name, value in vars(fitted).items() if LEARNED.fullmatch(name)})
     return model
 
@@ -110,7 +113,7 @@ class _Work:
         sent = clone(model)
         if not isinstance(sent.random_state, Integral):  # workers must draw alike
             sent.set_params(random_state=int(check_random_state(model.random_state).randint(2**31 - 1)))
-        sizes = {path.absolute(): path.stat().st_size for path in files.paths}  # workers have a folder of their own
+        sizes = {path.absolute(): n_bytes for path, n_bytes in files.bytes_of_files.items()}  # workers are elsewhere
         return cls(sent, sizes, files.columns, target, **told)
 
     def run(self) -> bytes | None:
@@ -122,9 +125,23 @@ class _Work:
         workers = TorchWorkers(device)
         self.model.set_params(device=str(device))
         files = TableFiles(list(self.paths), self.columns)
-        told = {"groups": self.groups, "buffer_rows": self.buffer_rows}
-        fitted = fit_streamed(self.model, files, self.target, workers=workers, **told)
+        fitted = fit_streamed(
+            self.model, files, self.target, groups=self.groups, buffer_rows=self.buffer_rows, workers=workers
+        )
         return _written(fitted) if workers.rank == 0 else None
+
+
+def _ray_train() -> Any:
+    """The module `ray.train`, in which what workers return comes back."""
+    needed_ray()
+    import ray.train.torch
+
+    if not hasattr(ray.train.Result, "return_value"):
+        raise ImportError(
+            "a fit on Ray needs Ray 2.60 or later, and its Train in version 2; update Ray, and do not set "
+            "RAY_TRAIN_V2_ENABLED to 0"
+        )
+    return ray.train
 
 
 @contextmanager
@@ -167,24 +184,21 @@ def _problem_here(paths: dict[Path, int], version: str) -> str:
 
 def _trained(work: _Work, workers: int) -> bytes:
     """The file of the model that the workers have fitted."""
-    from ray.train import RunConfig, ScalingConfig, TrainingFailedError
-    from ray.train.torch import TorchTrainer
-
+    train = _ray_train()
     with tempfile.TemporaryDirectory() as folder, _patience(), _usual_ctrl_c():
-        trainer = TorchTrainer(
+        trainer = train.torch.TorchTrainer(
             work.run,
-            scaling_config=ScalingConfig(
+            scaling_config=train.ScalingConfig(
                 num_workers=workers,
                 use_gpu=work.gpus,
                 resources_per_worker={"CPU": 1, "GPU": 1} if work.gpus else {"CPU": 1},
             ),
-            run_config=RunConfig(name="fit", storage_path=folder),
+            run_config=train.RunConfig(name="fit", storage_path=folder),
         )
         try:
-            result = trainer.fit()
-        except TrainingFailedError as error:
+            content: bytes = trainer.fit().return_value
+        except train.TrainingFailedError as error:
             raise _told(error) from None
-    content: bytes = result.return_value
     return content
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from coverwell.commands.models import ROWS_IN_A_PART, Said, TableModel
+from coverwell.commands.models import ROWS_IN_A_PART, TableModel
 from coverwell.commands.targets import check_output_columns, prediction_columns
 from coverwell.estimator import IntervalRegressor
 from coverwell.scale.ray_cluster import needed_ray
@@ -120,19 +120,6 @@ class _Predictor:
         features = part.select(self.names)
         if self.fitted.feature_names is None:
             features = features.select(polars.all().cast(polars.Float64)).to_numpy()
-        columns = _columns(self.fitted.say(features))
-        named = zip(prediction_columns(self.fitted.targets, self.fitted.levels), columns, strict=True)
+        said = self.fitted.say(features).columns
+        named = zip(prediction_columns(self.fitted.targets, self.fitted.levels), said, strict=True)
         return part.select(self.keep).with_columns(polars.Series(name, values) for name, values in named).to_arrow()
-
-
-def _columns(said: Said) -> list[Any]:
-    """For each target its prediction, then both bounds of each level."""
-    _, n_targets, n_levels = said.lower.shape
-    return [
-        column
-        for target in range(n_targets)
-        for column in (
-            said.prediction[:, target],
-            *(bound[:, target, level] for level in range(n_levels) for bound in (said.lower, said.upper)),
-        )
-    ]
