@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale clean
+.PHONY: help venv demo test test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,41 @@ test: venv ## what CI runs: ruff, mypy, pytest
 
 test-slow: venv ## the tests that take minutes
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
+
+chromium: # Debian's, where there is none
+	command -v chromium > /dev/null || (apt-get update --quiet && apt-get install --yes --quiet chromium)
+
+test-browser: venv chromium ## the report in headless Chromium at three widths
+	$(ONE_THREAD) $(BIN)/python -m pytest -m browser tests/browser
+
+# Without ray, whose older versions pull much else; torch first, since its builds differ (TORCH=2.13.0 takes another one).
+# Deprecations are let pass: old versions of other packages warn about each other.
+test-lowest: TORCH ?= 2.4.0
+test-lowest: ## the tests with the lowest versions that pyproject.toml allows, in .venv-lowest
+	$(PYTHON) -m venv --clear .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet torch==$(TORCH)
+	.venv-lowest/bin/python tests/release/lowest_versions.py images plots tables > .venv-lowest/requirements.txt
+	.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt \
+		beartype cloudpickle 'hatchling>=1.26' hypothesis 'pandas==2.0.*' 'pytest>=8' pytest-xdist
+	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 -W ignore::DeprecationWarning --ignore tests/scale
+
+docs: venv chromium ## the documentation site, in docs/_build/html; warnings are errors, links and pages are checked
+	rm -rf docs/_build docs/api/generated
+	$(ONE_THREAD) $(BIN)/python -m sphinx -E -W --keep-going --quiet --nitpicky -c docs . docs/_build/html
+	$(BIN)/python -m pytest -m docs tests/docs
+
+dist: venv ## wheel and sdist, and what they give in a clean environment
+	rm -rf dist .venv-dist
+	$(BIN)/python -m hatchling build
+	mkdir dist/again && tar --extract --gzip --file dist/*.tar.gz --directory dist/again --strip-components 1
+	cd dist/again && $(abspath $(BIN))/python -m hatchling build --target wheel
+	cmp dist/*.whl dist/again/dist/*.whl
+	rm -r dist/again
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet $$(grep '^torch==' requirements.lock)
+	.venv-dist/bin/python -m pip install --quiet --constraint requirements.lock "$$(echo dist/*.whl)[tables]"
+	.venv-dist/bin/python tests/release/installed_package.py $$($(BIN)/python -m hatchling version) .
 
 format: venv ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
@@ -81,6 +116,9 @@ bench-leak: venv ## how much of a row's own target reaches its width
 bench-scale: venv ## scale: members, floors, precision and studies on a GPU if there, curves, workers and peers on the CPU (QUICK=1: two minutes)
 	$(ONE_THREAD) $(BIN)/python benchmarks/scale.py $(if $(QUICK),--quick)
 
+bench-onnx: venv ## rows per second of exported models beside torch (QUICK=1: seconds)
+	$(BIN)/python benchmarks/onnx_speed.py $(if $(QUICK),--quick)
+
 clean: ## remove the environment, caches and build output
-	rm -rf $(VENV) .venv-uq360 .venv-peers build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-lowest .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

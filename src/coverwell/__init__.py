@@ -3,6 +3,7 @@
 from coverwell._version import __version__
 from coverwell.device_memory import NotEnoughMemoryError
 from coverwell.estimator import fit_together
+from coverwell.export import to_onnx
 from coverwell.forecasting import Backtest, FactorBoundWarning, Forecaster, LiveCalibrator, MatchedForecaster
 from coverwell.intervals import PredictionInterval
 from coverwell.matching import IQRFit, Matching, SigmaFit
@@ -37,4 +38,5 @@ __all__ = [
     "fit_together",
     "load",
     "save",
+    "to_onnx",
 ]

@@ -43,11 +43,13 @@ from coverwell.cli_runs import (
 )
 from coverwell.commands.data import data
 from coverwell.commands.evaluate import evaluate
+from coverwell.commands.export import export
 from coverwell.commands.fit import fit
 from coverwell.commands.info import info
 from coverwell.commands.messages import OneLineGroup
 from coverwell.commands.plot import plot
 from coverwell.commands.predict import predict
+from coverwell.commands.report import report
 from coverwell.datasets import DatasetChecksumError, DatasetNotFoundError, names
 from coverwell.experiments.boxes_data import box_problem
 from coverwell.experiments.boxes_methods import BOX_METHODS, BoxMethod
@@ -77,7 +79,7 @@ def main() -> None:
     """
 
 
-for command in (fit, predict, evaluate, plot, info, data):
+for command in (fit, predict, evaluate, report, plot, info, export, data):
     main.add_command(command)
 
 

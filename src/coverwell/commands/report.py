@@ -40,6 +40,7 @@ __all__ = ["report"]
 @click.option("--title", metavar="TEXT", help="At the head of the report.")
 @click.option("--coverage", type=float, metavar="SHARE", help="The fitted level shown first.  [default: the highest]")
 @click.option("--group", multiple=True, metavar="COLUMN", help="Also coverage for each value here; may be given again.")
+@click.option("--time", metavar="COLUMN", help="For a forecaster: the column of times.  [default: its name in the fit]")
 @click.option("--pictures", metavar="COLUMN", help="For a model of pictures: the column of their files.")
 @QUANTILES_OPTION
 @DEVICE_OPTION
@@ -47,7 +48,7 @@ __all__ = ["report"]
 @SKIP_OPTION
 @FORCE_OPTION
 @click.pass_context
-def report(context: click.Context, model: Path, data: Path, out: Path, force: bool, **asked: Any) -> None:
+def report(context: click.Context, /, model: Path, data: Path, out: Path, force: bool, **asked: Any) -> None:
     """Write a report on MODEL, judged by the rows of DATA, which has the targets too and no rows of the training.
 
     For a model of tables: coverage asked and reached, by level, by feature and by group with the worst slices named;
@@ -79,6 +80,7 @@ def _write(
     title: str | None,
     coverage: float | None,
     group: tuple[str, ...],
+    time: str | None,
     pictures: str | None,
     quantiles: int,
     device: str,
@@ -89,8 +91,10 @@ def _write(
             raise BadInput("--group, --pictures and --skip-missing are for models of rows; leave them out for a series")
         place_of_level(model.regressor_._fitted_levels, coverage)  # before any work
         model.regressor_.set_params(device=device)
-        series = later_values(model, table)
+        series = later_values(model, table, time=time)
         return write_series_report(model, **series, path=out, coverage=coverage, title=title, source=source)
+    if time:
+        raise BadInput("--time is for forecasters, and this is a model of rows; leave it out")
     model.set_params(device=device)
     place_of_level(model._fitted_levels, coverage)
     is_seen = hasattr(model, "trunk_")

@@ -1,4 +1,4 @@
-"""A series in a file: what came after all that a forecaster has seen, joined to it."""
+"""A series in a file: the values that came after all that a forecaster has seen, joined to what it has seen."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.commands.messages import BadInput
-from coverwell.forecasting.clocks import CountClock
+from coverwell.forecasting.clocks import Clock, CountClock
 from coverwell.forecasting.forecaster import SeriesForecaster
+from coverwell.forecasting.history import History, labelled
 from coverwell.table_files import TableFile, needed_polars
 from coverwell.text_kinds import Kind, check_finite, typed
 
@@ -21,29 +22,80 @@ __all__ = ["later_values"]
 Array = NDArray[np.float64]
 
 
-def later_values(model: SeriesForecaster, table: TableFile) -> dict[str, Any]:
-    """Series and covariates for a backtest: all that was seen, and after it the rows of a file.
+def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None = None) -> dict[str, Any]:
+    """What `backtest` needs: all that was seen, and after it the rows of a file.
 
-    The file has the values that came, in order, in a column with the name of the series, and the covariates of the fit
-    by their names. Rows that the forecaster has seen already are left out where the file has a column of times;
-    without one, its first row is the step after the last that was seen.
+    The file has the values in a column with the name of the series, and the covariates of the fit by their names. Of a
+    series with time stamps it also has a column of times; steps that were seen already are left out, and steps that it
+    does not have are gaps. Without time stamps its first row is the step after the last that was seen.
     """
     seen = model.history_
     names = [seen.name, *seen.past_names, *seen.ahead_names]
     table.check_has([seen.name], "column with the values of the series:")
-    table.check_has([*seen.past_names, *seen.ahead_names], "covariate that the forecaster was fitted on:")
-    rows = table.read()
+    table.check_has(names[1:], "covariate that the forecaster was fitted on:")
+    time = _time_column(seen, table, time)
+    rows = table.read([*names, *([time] if time else [])])
     numbers = typed(rows.select(names), dict.fromkeys(names, Kind.NUMBER), path=table.path, decimal=table.decimal)
     check_finite(numbers, path=table.path, rows=range(len(numbers)))
-    later = _later(model, rows, names, table)
-    values = {name: numbers[name].to_numpy().astype(np.float64)[later] for name in names}
+    steps = np.arange(len(seen), len(seen) + len(rows)) if time is None else _steps(seen, rows[time], table, time)
+    later = steps >= len(seen)
+    if not later.any():
+        raise BadInput(
+            f"{table.path} has no values after {seen.clock.label(len(seen) - 1)}, the last that the forecaster has "
+            "seen; give a file of what came later"
+        )
+    values = {name: _placed(numbers[name], steps, later, len(seen)) for name in names}
+    n_steps = len(seen) + len(values[seen.name])
     return {
-        "series": np.concatenate([seen.values, values[seen.name]]),
-        "start": len(seen),
-        "covariates": _joined(seen.ahead[: len(seen)], values, seen.ahead_names),
-        "past_covariates": _joined(seen.past, values, seen.past_names),
+        "series": labelled(np.concatenate([seen.values, values[seen.name]]), seen.clock.index(0, n_steps), seen.name),
+        "start": seen.clock.index(len(seen), 1)[0],
+        "covariates": _joined(seen.clock, seen.ahead[: len(seen)], values, seen.ahead_names),
+        "past_covariates": _joined(seen.clock, seen.past, values, seen.past_names),
     }
 
 
-def _joined(seen: Array, values: dict[str, Array], names: tuple[str, ...]) -> Array | None:
-    return np.concatenate([seen, np.column_stack([values[name] for name in names])]) if names else None
+def _time_column(seen: History, table: TableFile, asked: str | None) -> str | None:
+    """The column of times: the one that was asked for, or the one that has the name of the times in the fit."""
+    if isinstance(seen.clock, CountClock):
+        if asked is not None:
+            raise BadInput("--time is for series with time stamps, and this forecaster counts steps; leave it out")
+        return None
+    name = asked or getattr(seen.clock, "name", None)
+    if name is None or (asked is None and name not in table.columns):
+        raise BadInput(f"{table.path} must have the time of every row; name that column with --time")
+    table.check_has([name], "column for --time:")
+    return str(name)
+
+
+def _steps(seen: History, times: pl.Series, table: TableFile, name: str) -> NDArray[np.int64]:
+    """The step that each row is."""
+    if times.null_count():
+        raise BadInput(f"column {name} of {table.path} must have a time in every row, {times.null_count()} have none")
+    steps = np.array([seen.clock.position(time) for time in times.to_list()], dtype=np.int64)
+    if (np.diff(steps) <= 0).any():
+        row = int((np.diff(steps) <= 0).argmax()) + 2
+        raise BadInput(f"the times of {table.path} must rise from row to row, but row {row} does not; sort them")
+    return steps
+
+
+def _placed(column: pl.Series, steps: NDArray[np.int64], later: NDArray[np.bool_], n_seen: int) -> Array:
+    """The values at their steps after those that were seen; NaN where there is none."""
+    numbers = column.cast(needed_polars().Float64).to_numpy()[later]
+    values = np.full(int(steps[-1]) + 1 - n_seen, np.nan)
+    values[steps[later] - n_seen] = numbers
+    return values
+
+
+def _joined(clock: Clock, seen: Array, values: dict[str, Array], names: tuple[str, ...]) -> Any:
+    """Covariates of all steps, by name, with the stamps of the series."""
+    if not names:
+        return None
+    table = np.concatenate([seen, np.column_stack([values[name] for name in names])])
+    index = clock.index(0, len(table))
+    if type(index).__module__.startswith("pandas"):
+        import pandas as pd
+
+        return pd.DataFrame(table, index=index, columns=list(names))
+    columns = {name: table[:, place] for place, name in enumerate(names)}
+    frame = needed_polars().DataFrame(columns)
+    return frame if isinstance(clock, CountClock) else frame.insert_column(0, index)

@@ -1,0 +1,163 @@
+"""The test rows themselves: their columns, and how far they lie from the training rows."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coverwell.report.charts import shifts_spec
+from coverwell.report.drift import Z_95, Shift, shifts_between
+from coverwell.report.judged import Judged
+from coverwell.report.page import Block, Chart, Mark, Section, Table, Text
+from coverwell.report.wording import as_text, chance_of, counted, number, share, shortened_name
+
+__all__ = ["column_row", "data_section", "drift_section"]
+
+MOST_COLUMNS, MOST_SHIFTS = 100, 12
+BY_CHANCE = 0.05
+KINDS = {"numbers": "numbers", "booleans": "true or false", "text": "categories", "times": "dates and times"}
+COLUMN_HEADS = ("column", "read as", "missing", "missing in training", "different values", "values")
+
+
+def data_section(judged: Judged) -> Section:
+    """Every column: its kind, its gaps and its values."""
+    learned = {column.name: column for column in judged.fitted.model.columns_.columns} if _has_columns(judged) else {}
+    n_trained = judged.fitted.model.columns_.n_rows if learned else 0
+    columns = {**judged.rows.groups, **judged.rows.features}
+    rows = []
+    for name, values in list(columns.items())[:MOST_COLUMNS]:
+        column = learned.get(name)
+        kind = "group" if name in judged.rows.groups else KINDS[column.kind.name] if column else "numbers"
+        in_training = f"{column.n_missing:,} of {n_trained:,}" if column else "unknown"
+        rows.append(column_row(name, values, kind, in_training))
+    targets = [
+        column_row(name, judged.rows.y[:, place], "target", "0") for place, name in enumerate(judged.fitted.targets)
+    ]
+    blocks: list[Block] = [
+        Table("The columns of the test rows", COLUMN_HEADS, [*targets, *rows], texts=("column", "read as", "values"))
+    ]
+    if len(columns) > MOST_COLUMNS:
+        blocks.append(Text(f"{MOST_COLUMNS} of {len(columns)} columns are listed.", "note"))
+    dropped = [f"{column.name} ({column.reason})" for column in judged.fitted.model.columns_.dropped] if learned else []
+    if dropped:
+        blocks.append(Text(f"Left out in training: {', '.join(dropped)}.", "note"))
+    if judged.rows.n_skipped:
+        blocks.append(Text(f"{counted(judged.rows.n_skipped, 'row')} without a target left out.", "note"))
+    lead = f"{counted(judged.n_rows, 'row')} with known targets, which the model should not have seen in training."
+    return Section("data", "The data", lead, blocks)
+
+
+def _has_columns(judged: Judged) -> bool:
+    return hasattr(judged.fitted.model, "columns_")
+
+
+def column_row(name: str, values: NDArray[Any], kind: str, in_training: str) -> tuple[str, ...]:
+    """A column in one line of the table."""
+    missing = np.array([value is None or value != value for value in values])
+    present = values[~missing]
+    gaps = f"{int(missing.sum()):,} of {len(values):,}"
+    n_different = f"{len(set(present.tolist())):,}"
+    return name, kind, gaps, in_training, n_different, _told(present)
+
+
+def _told(present: NDArray[Any]) -> str:
+    if not len(present):
+        return "none"
+    if present.dtype.kind in "iufM":
+        ordered = np.sort(present)
+        low, middle, high = (as_text(ordered[place]) for place in (0, (len(ordered) - 1) // 2, -1))
+        return f"{low} to {high}, median {middle}"
+    counts = Counter(map(str, present)).most_common(4)
+    frequent = ", ".join(f"{shortened_name(level)} {share(count / len(present))}" for level, count in counts)
+    return frequent + (", ..." if len(set(map(str, present))) > 4 else "")
+
+
+def drift_section(judged: Judged) -> Section:
+    """Which inputs differ between training and test rows."""
+    shifts = shifts_between(judged.fitted, judged.X)
+    lead = (
+        "Intervals are meant for rows like those of the training. The model file keeps mean, standard deviation and "
+        "range of every input over the training rows, not the rows themselves: these are compared, after gaps were "
+        "filled as the model fills them. A change of spread or shape alone is not seen here."
+    )
+    if not shifts:
+        return Section(
+            "drift", "Test rows beside training rows", lead, [Text("This model keeps no such numbers.", "note")]
+        )
+    apart = [shift for shift in shifts if shift.chance < BY_CHANCE]
+    if apart:
+        verdict = (
+            f"{len(apart)} of {counted(len(shifts), 'input')} differ in their mean by more than chance, most surely "
+            f"{apart[0].name}."
+        )
+    else:
+        verdict = f"None of {counted(len(shifts), 'input')} differs in its mean by more than chance."
+    outside = [shift for shift in shifts if shift.n_outside]
+    if outside:
+        most = max(outside, key=lambda shift: shift.n_outside)
+        verdict += (
+            f" {counted(len(outside), 'input')} have values outside the range of training, most of all {most.name} "
+            f"({counted(most.n_outside, 'row')}); there the model speaks as at the border of that range."
+        )
+    drawn = [shift for shift in shifts if math.isfinite(shift.difference)][:MOST_SHIFTS]
+    blocks: list[Block] = [Text(verdict, "bad" if apart else "good")]
+    if drawn:
+        blocks.append(Chart(shifts_spec(len(drawn)), _records(drawn), _caption(drawn, shifts), MARKS))
+    blocks.append(_table(shifts[:MOST_COLUMNS], _dates(judged)))
+    return Section("drift", "Test rows beside training rows", lead, blocks)
+
+
+MARKS = (
+    Mark("●", "inside", "difference of the means"),
+    Mark("✚", "outside", "larger than chance allows, however many inputs were compared"),
+    Mark("▬", "bar", "where 19 of 20 differences lie if nothing has changed"),
+)
+
+
+def _caption(drawn: list[Shift], shifts: list[Shift]) -> str:
+    return f"The {len(drawn)} of {counted(len(shifts), 'input')} whose means differ most surely; these on top."
+
+
+def _records(shifts: list[Shift]) -> list[dict[str, Any]]:
+    return [
+        {
+            "place": place,
+            "name": shortened_name(shift.name),
+            "difference": shift.difference,
+            "low": -Z_95 * shift.standard_error,
+            "high": Z_95 * shift.standard_error,
+            "fits": shift.chance >= BY_CHANCE,
+        }
+        for place, shift in enumerate(shifts)
+    ]
+
+
+def _dates(judged: Judged) -> set[str]:
+    """The inputs that count days since 1970."""
+    kinds = judged.fitted.model.columns_.kinds if _has_columns(judged) else {}
+    return {name for name, kind in kinds.items() if kind == "times"}
+
+
+def _table(shifts: list[Shift], dates: set[str]) -> Table:
+    heads = ("input", "mean in training", "mean in test", "difference (sd)", "by chance", "rows out of range")
+    rows = [
+        (
+            shift.name,
+            *(_mean(mean, shift, dates) for mean in (shift.train_mean, shift.test_mean)),
+            f"{shift.difference:+.2f}" if math.isfinite(shift.difference) else "one value in training",
+            "may be" if shift.chance >= BY_CHANCE else chance_of(shift.chance),
+            f"{shift.n_outside:,}",
+        )
+        for shift in shifts
+    ]
+    return Table("Inputs in training and test; shares of inputs that are 0 or 1", heads, rows, texts=("input",))
+
+
+def _mean(mean: float, shift: Shift, dates: set[str]) -> str:
+    if shift.is_share:
+        return share(mean)
+    return str(np.datetime64(int(mean), "D")) if shift.name in dates else number(mean)

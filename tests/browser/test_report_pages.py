@@ -1,0 +1,172 @@
+"""Reports as a reader meets them: in Chromium, narrow and wide, light and dark, by keyboard and on paper."""
+
+import re
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+KINDS = ("table", "series", "boxes")
+WIDTHS = (360, 800, 1600)
+
+# Elements whose own text is wider or higher than the room they have; tables scroll in a frame of their own.
+CUT_OFF = """
+const hasText = e => [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+const isCut = e => e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > innerWidth + 1;
+return [...document.querySelectorAll('body *')].filter(e => e.offsetParent && hasText(e) && isCut(e) &&
+  !e.closest('.scroll, .skip, svg, option, select') && getComputedStyle(e).display !== 'inline')
+  .map(e => e.outerHTML.slice(0, 200));
+"""
+# Texts of charts that reach beyond their chart.
+CUT_OFF_IN_CHARTS = """
+const beyond = (box, room) => box.left < room.left - 2 || box.right > room.right + 2 ||
+  box.top < room.top - 2 || box.bottom > room.bottom + 2;
+return [...document.querySelectorAll('.block:not([hidden]) svg')].flatMap(svg => [...svg.querySelectorAll('text')]
+  .filter(t => t.textContent && getComputedStyle(t).opacity !== '0')
+  .filter(t => beyond(t.getBoundingClientRect(), svg.getBoundingClientRect())).map(t => t.textContent));
+"""
+CONTRAST = """
+const light = c => c.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const rgb = text => text.match(/[0-9.]+/g).slice(0, 3).map(Number);
+const paper = light(rgb(getComputedStyle(document.body).backgroundColor));
+return Math.min(...[...document.querySelectorAll('p, td, th, dt, dd, li, a, figcaption, h1, h2, caption')]
+  .filter(e => e.offsetParent).map(e => light(rgb(getComputedStyle(e).color)))
+  .map(ink => (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05)));
+"""
+VISIBLE = "return [...document.querySelectorAll(arguments[0])].filter(e => e.offsetParent).map(e => e.innerText)"
+
+
+def choose(browser, key, times=1):
+    """Open a control by keyboard alone, and go down."""
+    from selenium.webdriver.common.keys import Keys
+
+    control = browser.driver.find_element("id", f"choose-{key}")
+    browser.run("arguments[0].focus()", control)
+    control.send_keys(Keys.ARROW_DOWN * times)
+    browser.wait()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_loads_without_messages_and_asks_for_nothing_else(browser, pages, kind):
+    browser.open(pages[kind])
+    assert browser.messages() == []
+    assert browser.requests() == [pages[kind].as_uri()]
+    assert browser.run("return document.querySelectorAll('.canvas svg').length") >= 6
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_text_is_cut_off_and_nothing_runs_over_the_side(browser, pages, kind, width, dark):
+    browser.open(pages[kind], width=width, dark=dark)
+    browser.keep_picture(f"{kind}-{width}-{'dark' if dark else 'light'}")
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.run(CUT_OFF) == []
+    assert browser.run(CUT_OFF_IN_CHARTS) == []
+    assert browser.run(CONTRAST) >= 4.5
+
+
+def test_the_badly_covered_city_is_named_first(browser, pages):
+    browser.open(pages["table"])
+    (worst,) = browser.run(VISIBLE, "#worst .text p")
+    assert worst.startswith("Worst: city: Lima.")
+    assert browser.run("return document.querySelector('#choose-column').selectedOptions[0].textContent") == "city"
+    first = browser.run(
+        "return document.querySelector('#worst .block:not([hidden]) svg .mark-text.role-mark text').textContent"
+    )
+    assert first.startswith("city: Lima")
+
+
+def test_the_level_and_the_target_are_chosen_by_keyboard(browser, pages):
+    browser.open(pages["table"])
+    before = browser.run(VISIBLE, "#reached dd")
+    assert before[0].replace("\u00a0", " ") == "90 %"
+    choose(browser, "target")
+    assert "interval of price" in browser.run(VISIBLE, "#reached .text p")[0]
+    browser.run("document.getElementById('choose-level').value = '0'")
+    browser.run("document.getElementById('choose-level').dispatchEvent(new Event('change'))")
+    browser.wait()
+    assert browser.run(VISIBLE, "#reached dd")[0].replace("\u00a0", " ") == "50 %"
+    assert browser.run("return document.querySelector('[data-shown=target]').textContent") == "price"
+    assert browser.messages() == []
+
+
+def test_another_feature_shows_its_own_slices(browser, pages):
+    browser.open(pages["table"])
+    browser.run("document.getElementById('choose-column').value = '0'")
+    choose(browser, "column")
+    name = browser.run("return document.querySelector('#choose-column').selectedOptions[0].textContent")
+    (told,) = browser.run(VISIBLE, "#slices figcaption")
+    assert told.startswith(f"Coverage by {name}, for rent at 90")
+
+
+def test_a_series_shows_another_stretch_and_step(browser, pages):
+    browser.open(pages["series"])
+    assert browser.run(VISIBLE, "#bands figcaption")[0].startswith("The worst stretch")
+    choose(browser, "stretch", 2)
+    assert browser.run(VISIBLE, "#bands figcaption")[0].startswith("The end")
+    before = browser.run(VISIBLE, "#reached dd")
+    choose(browser, "step")
+    assert browser.run(VISIBLE, "#reached dd") != before
+
+
+def test_hovering_over_a_mark_tells_its_numbers(browser, pages):
+    from selenium.webdriver import ActionChains
+
+    browser.open(pages["table"])
+    mark = browser.driver.find_element("css selector", "#worst .block:not([hidden]) .mark-symbol path")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", mark)
+    ActionChains(browser.driver).move_to_element(mark).perform()
+    text = browser.run("return document.getElementById('vg-tooltip-element').innerText")
+    assert "city: Lima" in text
+    assert "coverage" in text
+
+
+def test_names_with_html_in_them_stay_text(browser, pages):
+    browser.open(pages["table"])
+    assert browser.run("return window.broken === undefined")
+    assert any(
+        "<script>" in option
+        for option in browser.run(
+            "return [...document.querySelectorAll('#choose-column option')].map(o => o.textContent)"
+        )
+    )
+
+
+def test_the_switch_changes_the_colours_of_page_and_charts(browser, pages):
+    browser.open(pages["table"])
+    colours = (
+        "return [getComputedStyle(document.body).backgroundColor,"
+        " getComputedStyle(document.querySelector('#width .mark-symbol path')).fill]"
+    )
+    light = browser.run(colours)
+    browser.driver.find_element("id", "theme").click()
+    dark = browser.run(colours)
+    assert light[0] == "rgb(255, 255, 255)"
+    assert dark[0] == "rgb(20, 24, 28)"
+    assert light[1] != dark[1]
+    assert browser.driver.find_element("id", "theme").text == "Light colours"
+
+
+def test_every_control_has_a_name_and_every_chart_a_description(browser, pages):
+    browser.open(pages["table"])
+    assert browser.run("return [...document.querySelectorAll('select')].every(s => s.labels.length === 1)")
+    assert browser.run("return [...document.querySelectorAll('.canvas')].every(c => c.getAttribute('aria-label'))")
+    ids = browser.run("return [...document.querySelectorAll('main [id], form [id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_print_is_on_white_without_controls_and_says_what_is_shown(browser, pages, kind):
+    browser.open(pages[kind], dark=True)
+    content = browser.pdf()
+    assert content.startswith(b"%PDF")
+    assert 1 < len(re.findall(rb"/Type\s*/Page\b", content)) < 30
+    browser.size(800, dark=True, media="print")
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.run(VISIBLE, "select, button, nav") == []
+    (shown,) = browser.run(VISIBLE, ".shown-now")
+    assert shown.startswith("Shown: ")
+    browser.keep_picture(f"{kind}-print")
+    browser.size(800)

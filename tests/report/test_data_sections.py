@@ -1,0 +1,49 @@
+"""Columns in a line each, and the words about drift."""
+
+import numpy as np
+
+from coverwell.report.data_sections import column_row, data_section, drift_section
+from coverwell.report.judged import judged_rows
+
+
+def test_a_column_of_numbers_is_told_by_range_and_median():
+    row = column_row("area", np.array([3.0, 1.0, np.nan, 2.0]), "numbers", "0 of 9")
+    assert row == ("area", "numbers", "1 of 4", "0 of 9", "3", "1 to 3, median 2")
+
+
+def test_a_column_of_texts_is_told_by_its_most_frequent_values():
+    values = np.array(["a", "b", "a", None, "c", "d", "e", "a"], dtype=object)
+    row = column_row("kind", values, "categories", "unknown")
+    assert row[2] == "1 of 8"
+    assert row[5].startswith("a 42.9 %, b 14.3 %")
+    assert row[5].endswith(", ...")
+
+
+def test_a_column_without_values_is_told_as_such():
+    assert column_row("empty", np.full(3, np.nan), "numbers", "0 of 9")[-1] == "none"
+
+
+def test_every_column_stands_in_the_table_with_its_gaps_in_training(model, flats):
+    rows = flats(60, seed=1)
+    table = data_section(judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy())).blocks[0]
+    assert [row[0] for row in table.rows] == ["y", "area", "city", "listed", "garden"]
+    assert table.rows[1][2:4] == ("4 of 60", "8 of 120")
+
+
+def test_an_input_that_has_moved_is_named(model, flats):
+    rows = flats(200, seed=1)
+    rows = rows.filter(rows["city"] == "Bern")
+    section = drift_section(judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy()))
+    verdict, chart, table = section.blocks
+    assert verdict.tone == "bad"
+    assert "most surely city=Bern" in verdict.text
+    assert chart.records[0]["name"] == "city=Bern"
+    assert not chart.records[0]["fits"]
+    assert table.rows[0][:3] == ("city=Bern", f"{100 * (flats(120)['city'] == 'Bern').mean():.1f} %", "100.0 %")
+
+
+def test_means_of_dates_are_dates(model, flats):
+    rows = flats(60, seed=1)
+    table = drift_section(judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy())).blocks[-1]
+    (listed,) = [row for row in table.rows if row[0] == "listed"]
+    assert listed[1].startswith("2024-0")
