@@ -39,7 +39,7 @@ test-slow: venv ## the tests that take minutes
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
 
 chromium: # Debian's, where there is none
-	command -v chromium > /dev/null || (apt-get update --quiet && apt-get install --yes --quiet chromium)
+	(command -v chromium && command -v chromedriver) > /dev/null || (apt-get update --quiet && apt-get install --yes --quiet chromium chromium-driver)
 
 test-browser: venv chromium ## the report in headless Chromium at three widths
 	$(ONE_THREAD) $(BIN)/python -m pytest -m browser tests/browser

@@ -31,16 +31,6 @@ SECONDS = 20  # until all charts of a page must be drawn
 EVIL = "<script>window.broken = 1</script> & a column whose name is rather long"
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "browser: opens pages in Chromium; run by `make test-browser`")
-
-
-def pytest_ignore_collect(config):
-    """Leave these tests out unless they are asked for: most machines have no Chromium."""
-    asked = config.option.markexpr or ""
-    return None if "browser" in asked and "not browser" not in asked else True
-
-
 class Browser:
     """Chromium without a window."""
 

@@ -45,7 +45,7 @@ class TableFiles:
 
     Parameters
     ----------
-    paths : path, pattern such as "sales-*.parquet", folder, or sequence of paths
+    paths : path, pattern such as ``"sales-*.parquet"``, folder, or sequence of paths
     columns : sequence of str, optional
         The columns to use, targets and groups among them; all if None.
 

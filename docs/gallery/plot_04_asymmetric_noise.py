@@ -1,0 +1,46 @@
+"""
+Noise that is not symmetric
+===========================
+
+Waiting times, costs and claims err to one side: often a little less than expected, now and then much more. The
+interval network learns how far to reach below and above the prediction, each by itself. ``shape="interval"`` leaves
+both to it. By default the uncertainty of the mean network has a say as well; that is a normal law, which reaches as
+far to both sides.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from coverwell import MatchedRegressor, metrics
+from coverwell.datasets import synthetic
+
+law = synthetic.laws()["skewed"]
+X, y = law.draw(400, random_state=0)
+grid = np.linspace(0, 1, 150)[:, None]
+true_lower, true_upper = law.true_interval(grid, 0.9)
+
+models = {
+    shape: MatchedRegressor(coverage=0.9, shape=shape, max_rounds=4, repeats=1, random_state=0).fit(X, y)
+    for shape in ("both", "interval")
+}
+
+figure, axes = plt.subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
+for ax, (shape, model) in zip(axes, models.items(), strict=True):
+    lower, upper = model.predict_interval(grid)
+    ax.plot(X[:, 0], y, ".", color="0.6", markersize=3, label="training rows")
+    ax.fill_between(grid[:, 0], lower, upper, color="#B5D7EC", alpha=0.8, label="90 % interval")
+    ax.plot(grid[:, 0], model.predict(grid), color="#0072B2", label="prediction")
+    ax.plot(grid[:, 0], true_lower, "--", color="#D55E00", linewidth=1, label="true interval")
+    ax.plot(grid[:, 0], true_upper, "--", color="#D55E00", linewidth=1)
+    ax.set(title=f'shape="{shape}"', xlabel="x")
+axes[0].legend(frameon=False, loc="lower left", fontsize=9)
+
+# %%
+# The law is known, so that the misses on each side can be computed exactly; 0.05 on each would be even.
+
+for shape, model in models.items():
+    lower, upper = model.predict_interval(grid)
+    below, above = law.cdf(grid, lower).mean(), 1 - law.cdf(grid, upper).mean()
+    X_new, y_new = law.draw(2000, random_state=1)
+    score = metrics.interval_score(y_new, *model.predict_interval(X_new), 0.9)
+    print(f"{shape:9} misses below {below:.3f}, above {above:.3f}; interval score {score:.2f}")

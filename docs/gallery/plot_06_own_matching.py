@@ -1,0 +1,71 @@
+"""
+A matching of your own
+======================
+
+Sigma Fit gives the mean network a normal law, whose spread is held near the width of the intervals. Where the noise
+has heavy tails, a Laplace law may fit better: its mean is the point with the least absolute error. A matching has
+three methods, and ``reach`` as a fourth if the law is to have a say in the shape of the intervals.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from torch.nn.functional import softplus
+
+from coverwell import MatchedRegressor, SigmaFit, metrics
+from coverwell.datasets import synthetic
+
+
+class LaplaceFit:
+    """F emits the centre and the spread of a Laplace law; the spread is held near that of I's intervals."""
+
+    def n_outputs(self, n_targets, n_levels):
+        return 2 * n_targets
+
+    def mean(self, outputs, n_targets):
+        return outputs[..., :n_targets]  # (member, batch, target)
+
+    def spread(self, outputs, n_targets):
+        return softplus(outputs[..., n_targets:]) + 1e-3
+
+    def reach(self, outputs, n_targets, coverage):
+        one_side = self.spread(outputs, n_targets)[..., None] * -(1 - coverage).log()[:, None, None, :]
+        return torch.stack([one_side, one_side], dim=-2)  # (member, batch, target, side, level)
+
+    def loss(self, outputs, y, target):
+        n_targets = y.shape[-1]
+        spread = self.spread(outputs, n_targets)
+        likelihood = (y - self.mean(outputs, n_targets)).abs() / spread + spread.log()
+        half_width = target.width / (2 * -(1 - target.coverage).log()[:, None, None, :])  # in spreads
+        mismatch = (spread[..., None] - half_width).abs().mean(dim=-1)
+        return (likelihood + 0.5 * mismatch).mean(dim=(1, 2))  # one number for each member
+
+
+# %%
+# Student's t with four degrees of freedom, 400 rows to learn from, 4000 to judge by.
+
+law = synthetic.laws()["heavy tailed"]
+X, y = law.draw(400, random_state=0)
+X_new, y_new = law.draw(4000, random_state=1)
+models = {
+    name: MatchedRegressor(coverage=0.9, matching=matching, max_rounds=5, repeats=1, random_state=0).fit(X, y)
+    for name, matching in {"Sigma Fit": SigmaFit(), "Laplace": LaplaceFit()}.items()
+}
+for name, model in models.items():
+    error = metrics.rmse(law.true_mean(X_new), model.predict(X_new))
+    lower, upper = model.predict_interval(X_new)
+    score = metrics.interval_score(y_new, lower, upper, 0.9)
+    reached = metrics.coverage(y_new, lower, upper)
+    print(f"{name:10} error to the true mean {error:.3f}, coverage {reached:.3f}, interval score {score:.3f}")
+
+# %%
+grid = np.linspace(0, 1, 150)[:, None]
+figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
+for ax, (name, model) in zip(axes, models.items(), strict=True):
+    lower, upper = model.predict_interval(grid)
+    ax.plot(X[:, 0], y, ".", color="0.6", markersize=3)
+    ax.fill_between(grid[:, 0], lower, upper, color="#B5D7EC", alpha=0.8, label="90 % interval")
+    ax.plot(grid[:, 0], model.predict(grid), color="#0072B2", label="prediction")
+    ax.plot(grid[:, 0], law.true_mean(grid), "--", color="#D55E00", linewidth=1, label="true mean")
+    ax.set(title=name, xlabel="x")
+axes[0].legend(frameon=False, loc="lower left")

@@ -1,0 +1,56 @@
+"""
+A live forecast under drift
+===========================
+
+A series of hours whose noise doubles half way through what comes after training. Intervals that stay as they were
+learned cover too little from there on. Live ones widen after misses and narrow after hits, and come back to the
+asked level.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from coverwell import LSTM, MatchedForecaster, PredictionInterval, metrics
+from coverwell.plots import CurveStyle, draw_forecast, draw_rolling_coverage, legend_below
+
+rng = np.random.default_rng(0)
+hours = np.arange(2400)
+noise = rng.normal(size=2400) * np.where(hours < 1600, 1.0, 2.0)
+series = 10 * np.sin(2 * np.pi * hours / 24) + 0.01 * hours + noise
+fitted = 800
+
+settings = {"network": LSTM(hidden=12, layers=1), "max_rounds": 2, "folds": 3, "random_state": 0}
+forecaster = MatchedForecaster(coverage=0.9, past=24, **settings).fit(series[:fitted])
+backtest = forecaster.backtest(series)  # forecast, see the value, learn from the miss, go on
+print("static", backtest.scores(static=True))
+print("live  ", backtest.scores())
+
+# %%
+# The share of hits in the last 200 hours, for both kinds.
+
+y = backtest.y[:, 0]
+inside = (backtest.static_lower[:, 0, 0] <= y) & (y <= backtest.static_upper[:, 0, 0])
+ends = np.asarray(backtest.index)[199:]
+figure, ax = plt.subplots(figsize=(9, 3.6), layout="constrained")
+draw_rolling_coverage(ax, ends, backtest.rolling_coverage(200), asked=0.9, label="live")
+static = CurveStyle(colour="#00805C", dash="--")
+draw_rolling_coverage(ax, ends, metrics.rolling_coverage(inside, 200), asked=0.9, label="static", style=static)
+ax.axvline(1600, color="0.5", linewidth=0.8, linestyle=":")
+ax.set(xlabel="hour", ylabel="coverage of the last 200 hours")
+legend_below(ax)
+
+# %%
+# Around the change, at hour 1600.
+
+around = slice(1600 - fitted - 60, 1600 - fitted + 120)
+figure, ax = plt.subplots(figsize=(9, 4), layout="constrained")
+draw_forecast(
+    ax,
+    np.asarray(backtest.index)[around],
+    PredictionInterval(backtest.lower[around, 0, 0], backtest.upper[around, 0, 0], coverage=0.9),
+    prediction=backtest.prediction[around, 0],
+    y=y[around],
+    static=PredictionInterval(backtest.static_lower[around, 0, 0], backtest.static_upper[around, 0, 0], coverage=0.9),
+)
+ax.set_xlabel("hour")
+legend_below(ax)

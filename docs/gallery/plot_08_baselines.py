@@ -1,0 +1,55 @@
+"""
+Baselines side by side
+======================
+
+The methods that the paper compares with have the same verbs. Here four of them and Sigma Fit on the diabetes table,
+one split of 442 rows: it shows how to compare, not which method is better. The README has twenty splits of six
+tables.
+"""
+
+import matplotlib.pyplot as plt
+from sklearn.datasets import load_diabetes
+
+from coverwell import MatchedRegressor, metrics
+from coverwell.baselines import (
+    DeepEnsembleRegressor,
+    HeteroscedasticRegressor,
+    MCDropoutRegressor,
+    NeuralQuantileRegressor,
+)
+from coverwell.experiments import random_split
+
+X, y = load_diabetes(return_X_y=True)
+train, test = random_split(len(y), 0)
+
+models = {
+    "Sigma Fit": MatchedRegressor(coverage=0.9, max_rounds=5, repeats=1, random_state=0),
+    "Deep Ensemble": DeepEnsembleRegressor(coverage=0.9, max_epochs=40, random_state=0),
+    "Heteroscedastic": HeteroscedasticRegressor(coverage=0.9, max_epochs=40, random_state=0),
+    "Quantiles": NeuralQuantileRegressor(coverage=0.9, max_epochs=40, random_state=0),
+    "MC Dropout": MCDropoutRegressor(coverage=0.9, max_epochs=40, random_state=0),
+}
+
+print(f"{'':16} RMSE  coverage  width  interval score")
+reached, scores = {}, {}
+for name, model in models.items():
+    model.fit(X[train], y[train])
+    lower, upper = model.predict_interval(X[test])
+    reached[name] = metrics.coverage(y[test], lower, upper)
+    scores[name] = metrics.interval_score(y[test], lower, upper, 0.9)
+    error, width = metrics.rmse(y[test], model.predict(X[test])), metrics.average_width(lower, upper)
+    print(f"{name:16} {error:4.1f}  {reached[name]:8.3f}  {width:5.0f}  {scores[name]:14.0f}")
+
+# %%
+# Coverage beside what to expect of 89 rows if intervals are right, and the interval score: the width, and a fine for
+# every miss.
+
+names = list(models)[::-1]
+low, high = metrics.coverage_band(0.9, len(test), len(train))
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
+left.axvspan(low, high, color="#B5D7EC", alpha=0.7, label="expected if right")
+left.plot([reached[name] for name in names], names, "o", color="#0072B2")
+left.set(xlabel="coverage (asked 0.9)", xlim=(min(0.7, *reached.values()) - 0.02, 1.0))
+left.legend(frameon=False, loc="lower left")
+right.barh(names, [scores[name] for name in names], color="#0072B2")
+right.set(xlabel="interval score (lower is better)")

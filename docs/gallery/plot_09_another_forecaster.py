@@ -1,0 +1,60 @@
+"""
+Intervals around another forecaster
+===================================
+
+You have a forecaster that you trust and want intervals around it. :class:`~coverwell.LiveCalibrator` needs nothing
+but its forecasts and what came. Here the forecaster is a ridge regression of scikit-learn on the last day; it could
+be anything.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.linear_model import Ridge
+
+from coverwell import LiveCalibrator
+from coverwell.metrics import rolling_coverage
+from coverwell.plots import draw_rolling_coverage, legend_below
+
+rng = np.random.default_rng(0)
+hours = np.arange(3000)
+spread = np.where(hours < 2000, 2.0, 4.0) * (1 + 0.5 * np.sin(2 * np.pi * hours / 24))
+load = 100 + 20 * np.sin(2 * np.pi * hours / 24) + spread * rng.normal(size=3000)
+
+past = np.lib.stride_tricks.sliding_window_view(load, 24)[:-1]  # (time, 24 hours before)
+truth = load[24:]
+model = Ridge().fit(past[:800], truth[:800])
+forecast = model.predict(past)
+
+# %%
+# Start from errors on hours that the model was not fitted to; the rate, how fast widths follow misses, is chosen on
+# them too.
+
+known, n_known = slice(800, 1400), 1400
+live = LiveCalibrator.from_residuals(truth[known] - forecast[known], coverage=0.9)
+print(f"rate {live.rate}, first width {2 * live.factor:.1f}")
+
+bounds = []
+for prediction, value in zip(forecast[n_known:], truth[n_known:], strict=True):
+    bounds.append([float(bound[0]) for bound in live.interval(prediction)])
+    live.update(value)
+lower, upper = np.array(bounds).T
+print(f"asked 0.10 outside, {live.missed:.3f} were; last width {2 * live.factor:.1f}")
+
+# %%
+# The noise doubles at hour 2000. A width that stays as it was at the start is drawn beside the live one.
+
+came = truth[n_known:]
+half = np.quantile(np.abs(truth[known] - forecast[known]), 0.9)
+time = hours[24 + n_known :]
+figure, (top, bottom) = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
+top.fill_between(time, lower, upper, color="#B5D7EC", linewidth=0, label="live 90 % interval")
+top.plot(time, came, ".", color="0.3", markersize=2, label="what came")
+top.set(ylabel="load")
+top.legend(frameon=False, loc="upper left", ncols=2)
+draw_rolling_coverage(
+    bottom, time[199:], rolling_coverage((lower <= came) & (came <= upper), 200), asked=0.9, label="live"
+)
+fixed = np.abs(came - forecast[n_known:]) <= half
+bottom.plot(time[199:], rolling_coverage(fixed, 200), "--", color="#00805C", label="fixed width")
+bottom.set(xlabel="hour", ylabel="coverage of the last 200 hours", ylim=(0.5, 1))
+legend_below(bottom)
