@@ -31,6 +31,9 @@ from coverwell._version import __version__
 
 __all__ = ["TYPES", "ModelFileError", "malformed_means", "new_file", "pointed_to", "read_tensors", "write_tensors"]
 
+# Bytes of a name to which a part can still be added: file systems end at 255.
+LONGEST_NAME = 230
+
 Header = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
 
@@ -52,8 +55,9 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     """
     path = pointed_to(path)
     with _new_folders(path.parent):
-        # Cut, since a name that is as long as names may be has no room for more.
-        part_path = path.with_name(f"{path.name[:50]}.{secrets.token_hex(8)}.part")
+        # A name that is nearly as long as names may be has no room for more.
+        name = path.name if len(os.fsencode(path.name)) <= LONGEST_NAME else path.name[:50]
+        part_path = path.with_name(f"{name}.{secrets.token_hex(8)}.part")
         with part_path.open("xb") as part:
             try:
                 yield part

@@ -20,6 +20,7 @@ def read(folder, name="command-line-quick.json"):
     return json.loads((folder / name).read_text())
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_both_precisions(quick_run):
     results = read(quick_run)
     (case,) = results["found"]
@@ -32,6 +33,7 @@ def test_a_quick_run_measures_both_precisions(quick_run):
     assert results["environment"]["versions"]["polars"] == pl.__version__
 
 
+@pytest.mark.slow
 def test_the_text_is_written_from_the_numbers_and_nothing_else_is_left(quick_run):
     assert (quick_run / "command-line-quick.md").read_text() == command_line.report(read(quick_run))
     assert sorted(path.name for path in quick_run.iterdir()) == ["command-line-quick.json", "command-line-quick.md"]

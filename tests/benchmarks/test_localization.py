@@ -32,6 +32,7 @@ def setting(folder):
     return localization.Setting(sizes, torch.device("cpu"), None, train, train.first(2), folder)
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_every_part_and_keeps_the_results_of_other_devices(quick_run):
     results = read(quick_run)
     assert results["elsewhere"] == {}
@@ -46,15 +47,18 @@ def test_a_quick_run_measures_every_part_and_keeps_the_results_of_other_devices(
         assert all(min(times["all"]) == times["seconds"] > 0 for times in case["ways"].values())
 
 
+@pytest.mark.slow
 def test_the_text_is_written_from_the_numbers(quick_run):
     results = read(quick_run)
     assert (quick_run / "localization-quick.md").read_text() == localization.report(results)
 
 
+@pytest.mark.slow
 def test_a_run_leaves_nothing_but_its_results(quick_run):
     assert sorted(path.name for path in quick_run.iterdir()) == ["localization-quick.json", "localization-quick.md"]
 
 
+@pytest.mark.slow
 def test_a_run_of_some_parts_keeps_the_others(quick_run, tmp_path):
     before = read(quick_run)
     (tmp_path / "localization-quick.json").write_text(json.dumps(before))
@@ -64,6 +68,7 @@ def test_a_run_of_some_parts_keeps_the_others(quick_run, tmp_path):
     assert {**after, "features": None} == {**before["cpu"], "features": None}
 
 
+@pytest.mark.slow
 def test_the_bytes_on_disk_are_those_of_the_numbers_in_float16(quick_run):
     """20 pictures of 32 x 32 pixels, a sixteenth of that after the trunk; the file's head and seal come on top."""
     found = read(quick_run)["cpu"]["features"]["found"]

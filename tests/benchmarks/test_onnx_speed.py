@@ -20,6 +20,7 @@ def read(folder, name="onnx-quick.json"):
     return json.loads((folder / name).read_text())
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_every_kind_both_ways_and_compares_their_bounds(quick_run):
     results = read(quick_run)
     assert [case["about"].split(":")[0] for case in results["found"]] == ["table", "series", "pictures"]
@@ -31,6 +32,7 @@ def test_a_quick_run_measures_every_kind_both_ways_and_compares_their_bounds(qui
     assert results["environment"]["versions"]["onnxruntime"] == onnxruntime.__version__
 
 
+@pytest.mark.slow
 def test_the_text_is_written_from_the_numbers_and_nothing_else_is_left(quick_run):
     assert (quick_run / "onnx-quick.md").read_text() == onnx_speed.report(read(quick_run))
     assert sorted(path.name for path in quick_run.iterdir()) == ["onnx-quick.json", "onnx-quick.md"]

@@ -8,6 +8,7 @@ def quick_run():
     return scale_streaming.measure(torch.device("cpu"), quick=True)
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_both_sizes(quick_run):
     assert [one["rows"] for one in quick_run] == list(scale_streaming.QUICK_SIZES)
     for one in quick_run:
@@ -16,6 +17,7 @@ def test_a_quick_run_measures_both_sizes(quick_run):
         assert 0 < one["CPU seconds of a sweep"] < one["CPU seconds"]
 
 
+@pytest.mark.slow
 def test_targets_are_judged_by_the_numbers(quick_run):
     small = {**quick_run[0], "CPU seconds of a sweep": 29.0, "peak megabytes": 500.0}
     text = scale_streaming.lines([small, {**quick_run[1], "peak megabytes": 700.0}], "cpu")

@@ -88,7 +88,7 @@ def test_an_error_that_nobody_thought_of_keeps_its_traceback():
         ((), None),
         (("xyz",), "Error: No such command 'xyz' (see coverwell --help)"),
         (("--fast",), "Error: No such option '--fast' (see coverwell --help)"),
-        (("fit",), "Error: Missing argument 'DATA' (see coverwell fit --help)"),
+        (("fit",), "Error: Missing argument 'DATA...' (see coverwell fit --help)"),
         (("info", "none"), "Error: Invalid value for 'MODEL': File 'none' does not exist (see coverwell info --help)"),
         (("plot", "pie"), "Error: No such command 'pie' (see coverwell plot --help)"),
         (("plot", "rounds"), "Error: Missing argument 'MODEL' (see coverwell plot rounds --help)"),
