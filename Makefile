@@ -33,7 +33,7 @@ test: venv ## what CI runs: ruff, mypy, pytest
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: venv ## the tests that take minutes
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow

@@ -39,7 +39,7 @@ def assert_no_failure(*models):
         assert {name for name, status, _ in results if status == "skipped"} <= {"check_array_api_input"}
 
 
-@pytest.mark.parametrize("matching", ["sigma", "iqr"])
+@pytest.mark.parametrize("matching", ["sigma", pytest.param("iqr", marks=pytest.mark.slow)])
 def test_scikit_learns_checks_pass(matching):
     assert_no_failure(f"MatchedRegressor(matching={matching!r}, random_state=0, {SMALL})")
 

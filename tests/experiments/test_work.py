@@ -205,7 +205,7 @@ def is_running(pid):
 
 @pytest.mark.parametrize(
     ("jobs", "trials", "most_kills"),
-    [(1, 10, 25), (2, 5, 1), pytest.param(2, 40, 10, marks=pytest.mark.slow)],
+    [(1, 10, 25), *(pytest.param(2, trials, kills, marks=pytest.mark.slow) for trials, kills in ((5, 1), (40, 10)))],
 )
 def test_killed_at_random_moments_again_and_again_nothing_is_lost_or_doubled(
     attempt, tmp_path, jobs, trials, most_kills

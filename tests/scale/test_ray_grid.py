@@ -47,6 +47,11 @@ def grid(*methods, trials=2, data=("boston",)):
     return Grid(methods or (tiny("tiny"),), data, trials, levels=LEVELS, device="cpu")
 
 
+def _node():
+    """The node that this runs on, if it is one of Ray's."""
+    return ray.get_runtime_context().get_node_id() if ray.is_initialized() else "none"
+
+
 @dataclass(frozen=True)
 class Slow:
     """A unit that says when it begins, and takes its time."""
@@ -63,7 +68,7 @@ class Slow:
         return self.unit.cost
 
     def lines(self):
-        (self.marks / f"{self.unit}; {os.getpid()}").touch()
+        (self.marks / f"{self.unit}; {os.getpid()}; {_node()}").touch()
         time.sleep(self.seconds)
         return self.unit.lines()
 
@@ -140,14 +145,18 @@ def test_a_node_that_is_killed_in_the_middle_of_a_grid_loses_nothing_and_doubles
     asked = grid(trials=6)
     node = added_node()
 
+    def just_begun():
+        return any(time.time() - mark.stat().st_mtime < 0.3 for mark in marks.glob(f"*; {node.node_id}"))
+
     def kill_when_it_works():
-        while len(list(marks.iterdir())) < 4 or not path.stat().st_size:
+        end = time.monotonic() + 30
+        while not (just_begun() and path.stat().st_size) and time.monotonic() < end:
             time.sleep(0.01)
         connected.remove_node(node, allow_graceful=False)
 
     killer = threading.Thread(target=kill_when_it_works)
     killer.start()
-    assert run(SlowGrid(asked, marks, 0.5), path, on=RayTasks()) == []
+    assert run(SlowGrid(asked, marks, 1.0), path, on=RayTasks()) == []
     killer.join()
     begun = [mark.name.partition(";")[0] for mark in marks.iterdir()]
     assert len(begun) > len(set(begun)) == 6  # what the node was doing was begun once more
