@@ -20,10 +20,21 @@ from coverwell.table_files import TableFile
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["JudgedRows", "Judgement", "judgements", "read_rows"]
+__all__ = ["JudgedRows", "Judgement", "RowsToJudge", "judgements", "read_rows", "rows_to_judge"]
 
 Array = NDArray[np.float64]
 Column = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class RowsToJudge:
+    """The rows of a file that have all targets."""
+
+    names: list[str]  # of the features
+    features: Any
+    y: Array  # (row, target)
+    groups: dict[str, pl.Series]
+    there: NDArray[np.bool_]  # which rows of the file they are
 
 
 @dataclass(frozen=True)
@@ -53,10 +64,10 @@ class Judgement:
     slices: Slices
 
 
-def read_rows(
+def rows_to_judge(
     fitted: TableModel, table: TableFile, *, groups: Sequence[str] = (), skip_missing: bool = False
-) -> JudgedRows:
-    """The rows of a file with all targets, and what the model says about them."""
+) -> RowsToJudge:
+    """The rows of a file with all targets."""
     reader = fitted.reader(table)
     check_targets(table, fitted.targets)
     table.check_has(groups, "column for --group:")
@@ -64,12 +75,21 @@ def read_rows(
     y, there = targets_of(rows, fitted.targets, table=table, skip=skip_missing)
     features = reader.features(rows, 0)
     features = features[there] if isinstance(features, np.ndarray) else features.filter(there)
+    of_groups = {name: groups_of(rows, name, path=table.path).filter(there) for name in groups}
+    return RowsToJudge(reader.names, features, y.to_numpy(), of_groups, there)
+
+
+def read_rows(
+    fitted: TableModel, table: TableFile, *, groups: Sequence[str] = (), skip_missing: bool = False
+) -> JudgedRows:
+    """The rows of a file with all targets, and what the model says about them."""
+    rows = rows_to_judge(fitted, table, groups=groups, skip_missing=skip_missing)
     return JudgedRows(
-        y.to_numpy(),
-        fitted.say(features),
-        {name: _column(features, name, place) for place, name in enumerate(reader.names) if name not in groups},
-        {name: _texts(groups_of(rows, name, path=table.path).filter(there)) for name in groups},
-        n_skipped=len(rows) - len(y),
+        rows.y,
+        fitted.say(rows.features),
+        {name: _column(rows.features, name, place) for place, name in enumerate(rows.names) if name not in groups},
+        {name: _texts(values) for name, values in rows.groups.items()},
+        n_skipped=int((~rows.there).sum()),
     )
 
 

@@ -10,6 +10,7 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
+from coverwell.commands.judgements import rows_to_judge
 from coverwell.commands.messages import BadInput, check_output, clear_messages
 from coverwell.commands.models import TableModel
 from coverwell.commands.options import (
@@ -129,15 +130,9 @@ def _read_rows(
 ) -> tuple[Any, Any, dict[str, Any], Any]:
     """Features, targets, groups and the numbers of the rows, counted from 1."""
     fitted = TableModel(Path(_name(source)), model)
-    reader = fitted.reader(table)
-    check_targets(table, fitted.targets)
-    table.check_has(group, "column for --group:")
-    rows = table.read(list(dict.fromkeys([*reader.names, *fitted.targets, *group])))
-    y, there = targets_of(rows, fitted.targets, table=table, skip=skip)
-    features = reader.features(rows, 0)
-    features = features[there] if isinstance(features, np.ndarray) else features.filter(there)
-    groups = {name: groups_of(rows, name, path=table.path).filter(there).to_list() for name in group}
-    return features, y.to_numpy(), groups, np.flatnonzero(there) + 1
+    rows = rows_to_judge(fitted, table, groups=group, skip_missing=skip)
+    groups = {name: values.to_list() for name, values in rows.groups.items()}
+    return rows.features, rows.y, groups, np.flatnonzero(rows.there) + 1
 
 
 def _read_pictures(

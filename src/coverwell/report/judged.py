@@ -16,6 +16,7 @@ from coverwell.commands.judgements import JudgedRows, Judgement, judgements
 from coverwell.commands.models import TableModel
 from coverwell.estimator import IntervalRegressor
 from coverwell.frames import as_times, columns_of, is_frame, read
+from coverwell.report.bounds import Bounds
 
 __all__ = ["Judged", "View", "judged_rows"]
 
@@ -26,13 +27,9 @@ FEWEST_ROWS = 10
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class View(Bounds):
     """One target at one level: what a reader looks at."""
 
-    y: Array
-    prediction: Array
-    lower: Array
-    upper: Array
     judgement: Judgement
     target: int
     level: int
@@ -40,19 +37,6 @@ class View:
     @property
     def when(self) -> dict[str, int]:
         return {"target": self.target, "level": self.level}
-
-    @property
-    def inside(self) -> NDArray[np.bool_]:
-        return (self.lower <= self.y) & (self.y <= self.upper)
-
-    @property
-    def width(self) -> Array:
-        return self.upper - self.lower
-
-    @property
-    def missed_by(self) -> Array:
-        """How far each row lies from its interval; 0 inside."""
-        return np.maximum(self.lower - self.y, 0) + np.maximum(self.y - self.upper, 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from coverwell import metrics
 from coverwell.forecasting import Backtest
+from coverwell.report.bounds import Bounds
 
 __all__ = ["SeriesView", "Stretch", "steps_shown", "times_of", "views_of", "window_of", "worst_stretch"]
 
@@ -20,14 +21,10 @@ MOST_WINDOW = 500  # values
 
 
 @dataclass(frozen=True, eq=False)
-class SeriesView:
+class SeriesView(Bounds):
     """One step ahead at one level, over the values that came."""
 
     times: NDArray[Any]  # dates, or counts of steps
-    y: Array
-    prediction: Array
-    lower: Array
-    upper: Array
     static_lower: Array
     static_upper: Array
     asked: float
@@ -35,21 +32,8 @@ class SeriesView:
     when: dict[str, int]
 
     @property
-    def inside(self) -> NDArray[np.bool_]:
-        return (self.lower <= self.y) & (self.y <= self.upper)
-
-    @property
     def static_inside(self) -> NDArray[np.bool_]:
         return (self.static_lower <= self.y) & (self.y <= self.static_upper)
-
-    @property
-    def width(self) -> Array:
-        return self.upper - self.lower
-
-    @property
-    def missed_by(self) -> Array:
-        """How far each value lies from its interval; 0 inside."""
-        return np.maximum(self.lower - self.y, 0) + np.maximum(self.y - self.upper, 0)
 
     @property
     def band(self) -> tuple[float, float]:
@@ -90,11 +74,11 @@ def _view(backtest: Backtest, step: int, level: int, place: int) -> SeriesView:
     times = times_of(backtest.stamps)[k : k + len(backtest)]
     lower, upper = backtest.lower[came, k, level], backtest.upper[came, k, level]
     return SeriesView(
-        times[came],
         backtest.y[came, k],
         backtest.prediction[came, k],
         lower,
         upper,
+        times[came],
         backtest.static_lower[came, k, level],
         backtest.static_upper[came, k, level],
         asked=backtest.levels[level],
