@@ -95,6 +95,5 @@ def test_the_guide_has_a_place_for_every_part_and_its_numbers_are_the_stored_one
     assert f"at most {MOST_ROWS_PER_EPOCH:,} random rows" in text
 
 
-@pytest.mark.skipif(not (RESULTS / "scale.json").exists(), reason="not measured yet")
 def test_the_committed_text_comes_from_the_committed_numbers():
     assert (RESULTS / "scale.md").read_text() == scale.report(read(RESULTS, "scale.json"))
