@@ -20,7 +20,7 @@ from coverwell.table_files import TableFile
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["JudgedRows", "Judgement", "RowsToJudge", "judgements", "read_rows", "rows_to_judge"]
+__all__ = ["JudgedRows", "Judgement", "RowsToJudge", "column_of", "judgements", "read_rows", "rows_to_judge"]
 
 Array = NDArray[np.float64]
 Column = NDArray[Any]
@@ -122,15 +122,20 @@ def _judgement(fitted: TableModel, rows: JudgedRows, target: int, level: int, qu
 
 
 def _column(features: Any, name: str, place: int) -> Column:
-    """A feature as numbers, times or texts, NaN, NaT or None where it is missing."""
     if isinstance(features, np.ndarray):
         return features[:, place]
-    values = read(nw.from_native(features[name], series_only=True))
+    return column_of(nw.from_native(features[name], series_only=True))
+
+
+def column_of(series: nw.Series[Any]) -> Column:
+    """A feature as numbers, times or texts, NaN, NaT or None where it is missing."""
+    values = read(series)
     values = as_times(values) or values
-    nothing: dict[str | None, Any] = {"times": np.datetime64("NaT"), "booleans": None, "text": None}
-    column: Column = values.array.astype(object) if values.kind in ("booleans", "text") else values.array.copy()
     if values.kind == "booleans":
-        column = np.where(values.array > 0, "true", "false").astype(object)
+        column: Column = np.where(values.array > 0, "true", "false").astype(object)
+    else:
+        column = values.array.astype(object) if values.kind == "text" else values.array.copy()
+    nothing: dict[str | None, Any] = {"times": np.datetime64("NaT"), "booleans": None, "text": None}
     column[values.missing] = nothing.get(values.kind, np.nan)
     return column
 

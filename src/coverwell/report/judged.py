@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coverwell.commands.judgements import JudgedRows, Judgement, judgements
+from coverwell.commands.judgements import JudgedRows, Judgement, column_of, judgements
 from coverwell.commands.models import TableModel
 from coverwell.estimator import IntervalRegressor
-from coverwell.frames import as_times, columns_of, is_frame, read
+from coverwell.frames import columns_of, is_frame
 from coverwell.report.bounds import Bounds
 
 __all__ = ["Judged", "View", "judged_rows"]
@@ -100,21 +99,9 @@ def feature_columns(model: IntervalRegressor, X: Any) -> dict[str, Column]:
     if is_frame(X):
         given = columns_of(X)
         used = model.columns_.kinds if hasattr(model, "columns_") else given
-        return {name: _column(given[name]) for name in used}
+        return {name: column_of(given[name]) for name in used}
     names = getattr(model, "feature_names_in_", [f"column {place}" for place in range(model.n_features_in_)])
     return {str(name): column for name, column in zip(names, np.asarray(X, dtype=np.float64).T, strict=True)}
-
-
-def _column(series: nw.Series[Any]) -> Column:
-    values = read(series)
-    values = as_times(values) or values
-    if values.kind == "booleans":
-        column: Column = np.where(values.array > 0, "true", "false").astype(object)
-    else:
-        column = values.array.astype(object) if values.kind == "text" else values.array.copy()
-    nothing: dict[str | None, Any] = {"times": np.datetime64("NaT"), "booleans": None, "text": None}
-    column[values.missing] = nothing.get(values.kind, np.nan)
-    return column
 
 
 def _targets(y: ArrayLike, n_targets: int) -> Array:
