@@ -63,7 +63,7 @@ PARTS: dict[str, Part] = {
         for curve in scale_curves.NUMBERS
     },
     "epoch": Part(scale_curves.measure_epoch, scale_curves.epoch_lines, CPU_ALONE),
-    "streaming": Part(scale_streaming.measure, scale_streaming.lines, CPU_ALONE),
+    "streaming": Part(scale_streaming.measure, scale_streaming.lines, BOTH),
     "workers": Part(scale_workers.measure, scale_workers.lines, CPU_ALONE),
     "peers": Part(scale_peers.measure, scale_peers.lines, CPU_ALONE),
 }

@@ -28,6 +28,10 @@ def test_targets_are_judged_by_the_numbers(quick_run):
     assert text.count("MISSED") == 2
 
 
-def test_other_devices_are_refused():
-    with pytest.raises(ValueError, match="measured on a CPU"):
-        scale_streaming.measure(torch.device("cuda"), quick=True)
+@pytest.mark.slow
+def test_beside_a_gpu_the_clock_counts_and_no_target_of_a_cpu_is_judged(quick_run):
+    on_gpu = [{**one, "clock seconds": 12.0, "megabytes on the GPU": 345.0} for one in quick_run]
+    text = scale_streaming.lines(on_gpu, "cuda")
+    assert "clock seconds of the fit" in text
+    assert text.count("| 12 |") == text.count("| 345 |") == len(on_gpu)
+    assert "Target" not in text
