@@ -111,6 +111,13 @@ def test_a_bad_line_is_named_with_file_number_and_way_out_and_nothing_is_changed
     assert path.read_bytes() == before
 
 
+def test_lines_made_in_the_development_of_a_release_belong_to_it(path):
+    append(path, [line(0, versions={"coverwell": "1.2.0.dev3"})])
+    assert len(read_results(path, version="1.2.0")) == 1
+    with pytest.raises(ResultsFileError, match=r"written by coverwell 1\.2\.0\.dev3, expected 1\.2\.1"):
+        read_results(path, version="1.2.1")
+
+
 def test_drawing_takes_any_version_but_one_for_all(path):
     old = {"versions": {"coverwell": "0.0.1"}}
     append(path, [line(0, **old), line(1, **old)])
