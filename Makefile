@@ -46,13 +46,13 @@ test-browser: venv chromium ## the report in headless Chromium at three widths
 
 # Without ray, whose older versions pull much else; torch first, since its builds differ (TORCH=2.13.0 takes another one).
 # Deprecations are let pass: old versions of other packages warn about each other.
-test-lowest: TORCH ?= 2.4.0
+test-lowest: TORCH ?= 2.5.0
 test-lowest: ## the tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet torch==$(TORCH)
-	.venv-lowest/bin/python tests/release/lowest_versions.py images plots tables > .venv-lowest/requirements.txt
+	.venv-lowest/bin/python tests/release/lowest_versions.py images onnx plots report tables > .venv-lowest/requirements.txt
 	.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt \
-		beartype cloudpickle 'hatchling>=1.26' hypothesis 'pandas==2.0.*' 'pytest>=8' pytest-xdist
+		beartype cloudpickle 'hatchling>=1.26' hypothesis 'pandas==2.2.*' 'pytest>=8' pytest-xdist
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 -W ignore::DeprecationWarning --ignore tests/scale
 
