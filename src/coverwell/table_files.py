@@ -203,13 +203,22 @@ def write_table(path: Path, parts: Iterator[pl.DataFrame]) -> None:
 def _write_parquet(file: IO[bytes], first: pl.DataFrame, parts: Iterator[pl.DataFrame]) -> None:
     from polars.io.plugins import register_io_source
 
+    raised: list[BaseException] = []
+
     def source(*_: Any) -> Iterator[pl.DataFrame]:
-        return chain([first], parts)
+        try:
+            yield from chain([first], parts)
+        except (Exception, KeyboardInterrupt) as error:
+            raised.append(error)
+            raise
 
     lazy: Any = register_io_source(source, schema=first.schema)
     try:
         lazy.sink_parquet(file)
-    except needed_polars().exceptions.PolarsError as error:  # it wraps what the system says about the disk
+    except needed_polars().exceptions.PolarsError as error:
+        if raised:  # which polars before 2 wraps
+            raise raised[0] from None
+        # It wraps what the system says about the disk.
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(*((int(number[1]), os.strerror(int(number[1]))) if number else (_first_line(error),))) from error
 

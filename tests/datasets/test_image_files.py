@@ -40,7 +40,7 @@ def picture_file(folder: Path, picture: Image.Image, name: str = "picture.png", 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"])
 def test_pictures_of_every_mode_become_rgb(tmp_path: Path, mode: str) -> None:
-    name = "picture.tif" if mode in ("CMYK", "YCbCr") else "picture.png"
+    name = {"CMYK": "picture.tif", "YCbCr": "picture.jpg"}.get(mode, "picture.png")
     grey = Image.new("RGB", (7, 5), (255, 255, 255)).convert(mode)
     picture = picture_file(tmp_path, grey, name)[0]
     assert picture.shape == (5, 7, 3)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from dateutil.tz import tzoffset
 
 from coverwell.forecasting.timeline import read_series
 
@@ -158,6 +159,7 @@ def test_days_in_a_zone_whose_clocks_change_are_refused_in_every_season(first):
 
 
 def test_a_time_zone_without_a_name_is_refused():
-    index = pd.date_range("2024-01-01", periods=3, freq="h", tz="dateutil/Europe/Berlin")
+    hours = pd.date_range("2024-01-01", periods=3, freq="h", tz="UTC")
+    index = hours.tz_convert(tzoffset(None, 3600))
     with pytest.raises(ValueError, match=r"time zone of the series must have a name, such as Europe/Berlin"):
         read_series(pd.Series(1.0, index=index), missing="error")

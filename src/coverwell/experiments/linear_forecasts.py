@@ -35,7 +35,7 @@ def autoregression(problem: Problem, lags: int) -> Array:
     rows = np.column_stack([windows, np.ones(len(windows))])
     learned = ~gaps[lags : problem.start]
     target = problem.y[lags : problem.start] - centre
-    weights, *_ = np.linalg.lstsq(rows[: problem.start - lags][learned], target[learned])
+    weights, *_ = np.linalg.lstsq(rows[: problem.start - lags][learned], target[learned], rcond=None)
     return np.concatenate([np.full(lags, np.nan), rows @ weights + centre])
 
 
