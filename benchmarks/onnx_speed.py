@@ -1,9 +1,9 @@
 """Rows per second of an exported model in onnxruntime, beside the model itself in torch: a table, a series, pictures.
 
 One thread each, in one process: CPU seconds, the ways take turns, and the fastest turn counts. Both are given arrays
-and give prediction and bounds of one level; the model is asked as users ask it, `predict_interval` for tables and
-pictures. A forecaster speaks about one moment at a time, so its regressor is asked about rows of windows, by the same
-steps as in a backtest. Pictures go up to 20 at a time: 10,000 would be 6 GB of numbers.
+and give the bounds of one level; the model is asked as users ask it, `predict_interval` for tables and pictures. A
+forecaster speaks about one moment at a time, so its regressor is asked about rows of windows, by the same steps as in a
+backtest. Pictures go up to 20 at a time: 10,000 would be 6 GB of numbers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class Sizes:
 
     batches: tuple[int, ...] = (1, 100, 10_000)
     picture_batches: tuple[int, ...] = (1, 20)
-    turns: int = 2
+    turns: int = 5
     least_rows: int = 100  # of a turn: small batches are asked about again and again
     trained: int = 1000
     features: int = 20
@@ -96,15 +97,15 @@ def series_case(sizes: Sizes, file: Path) -> dict[str, Any]:
     return _case(about, ways, lambda n: _windows(rng, n, sizes.past), sizes.batches, float(series.std()), sizes)
 
 
-def picture_case(sizes: Sizes, file: Path) -> dict[str, Any]:
+def picture_case(sizes: Sizes, file: Path, *, weights: str | None) -> dict[str, Any]:
     rng = np.random.default_rng(SEED)
     size = sizes.picture_size
     pictures = rng.random((sizes.pictures, 3, size, size), dtype=np.float32)
     y = rng.normal(size=sizes.pictures)
-    network = ResNet18(weights=None, size=size)
+    network = ResNet18(weights=weights, size=size)
     told = {"folds": 2, "repeats": 1, "max_rounds": 1, "mean_epochs": 1, "interval_epochs": 1, "random_state": SEED}
     model = MatchedRegressor(0.5, network=network, device="cpu", **told).fit(pictures, y)
-    about = f"pictures: ResNet-18 at {size} x {size}, 2 + 2 tails on a random trunk"
+    about = f"pictures: ResNet-18 at {size} x {size}, 2 + 2 tails"
     ways = {"torch": _of_regressor(model), "onnxruntime": _exported(model, file, "float32")}
 
     def batch(n: int) -> np.ndarray:
@@ -189,12 +190,14 @@ def _rates(ways: dict[str, Ask], X: np.ndarray, sizes: Sizes) -> dict[str, float
     return {name: 1 / max(way["seconds"], 1e-9) for name, way in times.items()}
 
 
-def measure(sizes: Sizes) -> dict[str, Any]:
-    where = environment(packages={"onnxruntime": onnxruntime.__version__}, seed=SEED)
+def measure(sizes: Sizes, weights: str | None) -> dict[str, Any]:
+    known_as = "random" if weights is None else Path(weights).name
+    where = environment(packages={"onnxruntime": onnxruntime.__version__}, seed=SEED, weights=known_as)
     with tempfile.TemporaryDirectory() as folder, threads(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # rows drawn at random may lie far outside
         file = Path(folder) / "model.onnx"
-        found = [case(sizes, file) for case in (table_case, series_case, picture_case)]
+        cases = (table_case, series_case, partial(picture_case, weights=weights))
+        found = [case(sizes, file) for case in cases]
     return {"environment": at_the_end(where), "sizes": asdict(sizes), "found": found}
 
 
@@ -204,9 +207,9 @@ def measure(sizes: Sizes) -> dict[str, Any]:
 def report(results: dict[str, Any]) -> str:
     texts = [
         "# Speed of exported models",
-        "`make bench-onnx`. Rows per second from an array to prediction and bounds of one level, on one thread of a "
-        "CPU: the model in torch, and its export in onnxruntime, whose networks compute in float32 unless the table "
-        f"says float64. CPU seconds; of {results['sizes']['turns']} turns, taken in turn, the fastest counts.",
+        "`make bench-onnx`. Rows per second from an array to the bounds of one level, on one thread of a CPU: the "
+        "model in torch, and its export in onnxruntime, whose networks compute in float32 unless the table says "
+        f"float64. CPU seconds; of {results['sizes']['turns']} turns, taken in turn, the fastest counts.",
         "\n".join(_table(results["found"])),
         "\n".join(
             f"- {case['about']}: bounds differ from those of the model by at most "
@@ -232,10 +235,11 @@ def _table(found: list[dict[str, Any]]) -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small networks, seconds: whether everything runs")
+    parser.add_argument("--weights", help="file of the trunk's weights; else they are random, which is as fast")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     asked = parser.parse_args(arguments)
     asked.out.mkdir(parents=True, exist_ok=True)
-    results = measure(QUICK if asked.quick else FULL)
+    results = measure(QUICK if asked.quick else FULL, asked.weights)
     file = asked.out / ("onnx-quick.json" if asked.quick else "onnx.json")
     file.write_text(json.dumps(results, indent=1) + "\n")
     file.with_suffix(".md").write_text(report(results))

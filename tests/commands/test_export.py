@@ -57,7 +57,7 @@ def test_a_file_that_exists_is_replaced_only_when_asked(model, tmp_path):
     out.write_text("mine")
     refused = run(model, out)
     assert refused.exit_code == 2
-    assert f"{out} exists" in refused.stderr
+    assert refused.stderr == f"Error: {out} exists; give another OUT, or --force to replace it\n"
     assert out.read_text() == "mine"
     assert run(model, out, "--force").exit_code == 0
     assert onnxruntime.InferenceSession(out).get_inputs()[0].shape == ["row", 4]

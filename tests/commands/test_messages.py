@@ -134,6 +134,19 @@ def test_an_output_is_checked_before_any_work(tmp_path):
         check_output(tmp_path / "there", force=True, inputs=(tmp_path / "there",))
 
 
+def test_a_place_is_called_what_users_call_it(tmp_path):
+    (tmp_path / "there").touch()
+    for path, message in (
+        (tmp_path, "OUT must be a file"),
+        (tmp_path / "there", "exists; give another OUT, or --force"),
+        (tmp_path / "there" / "below", r"OUT .* is not a folder; give another OUT"),
+        (tmp_path / ("n" * 300), r"OUT .* cannot be written \(File name too long.*\); give another OUT"),
+    ):
+        with pytest.raises(BadInput, match=message) as refusal:
+            check_output(path, force=False, name="OUT")
+        assert "--out" not in str(refusal.value)
+
+
 @pytest.mark.skipif(not Path("/dev/null").is_char_device(), reason="there is no device to write to")
 def test_a_device_is_no_file_to_write_to():
     with pytest.raises(BadInput, match="--out must be a file, but /dev/null is no plain file"):

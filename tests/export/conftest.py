@@ -1,4 +1,7 @@
-"""Models with random weights, which need no training, and a way to run an exported file."""
+"""Models with random weights, which need no training, and ways to run an exported file."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +13,48 @@ from coverwell.ensemble import Ensemble
 from coverwell.matching import matching_from
 from coverwell.scaling import InputScaler, TargetScaler
 
-onnxruntime = pytest.importorskip("onnxruntime")
+onnx, onnxruntime = (pytest.importorskip(name) for name in ("onnx", "onnxruntime"))
+
+# A process in which torch, and all of coverwell, cannot be imported.
+SERVER = """
+import sys, json
+import numpy as np
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "coverwell", "sklearn"):
+            raise ImportError(f"{name} is not there")
+
+sys.meta_path.insert(0, Absent())
+try:
+    import torch
+except ImportError:
+    pass
+else:
+    raise SystemExit("torch could be imported")
+
+import onnxruntime
+
+model, given, out = sys.argv[1:]
+session = onnxruntime.InferenceSession(model)
+told = json.loads(session.get_modelmeta().custom_metadata_map["coverwell"])
+inputs = np.load(given)
+names = [entry["name"] for entry in told["outputs"]]
+said = session.run(names, {entry["name"]: inputs[entry["name"]] for entry in told["inputs"]})
+np.savez(out, **dict(zip(names, said)))
+print("torch" in sys.modules)
+"""
+
+
+def served(path, inputs):
+    """The same as `run_file`, from a process that has no torch and learns all names from the metadata."""
+    onnx.checker.check_model(str(path), full_check=True)
+    files = [path, path.with_suffix(".in.npz"), path.with_suffix(".out.npz")]
+    np.savez(files[1], **inputs)
+    command = [sys.executable, "-I", "-c", SERVER, *map(str, files)]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (process.returncode, process.stdout) == (0, "False\n"), process.stderr
+    return dict(np.load(files[2]))
 
 
 def run_file(path, inputs):
@@ -68,6 +112,11 @@ def random_regressor(
 @pytest.fixture(name="run_file", scope="session")
 def _run_file():
     return run_file
+
+
+@pytest.fixture(name="served", scope="session")
+def _served():
+    return served
 
 
 @pytest.fixture(name="largest_difference", scope="session")

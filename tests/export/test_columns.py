@@ -13,7 +13,7 @@ LEVELS = ["Rome", "Oslo", "Bern", "Nice"]
 
 
 def flats(n=80, seed=0):
-    """A frame of all kinds of columns with gaps in each, a level that occurs once, and its target."""
+    """A frame of all kinds of columns, most with gaps, a level that occurs once, and its target."""
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -25,6 +25,7 @@ def flats(n=80, seed=0):
     )
     for number, name in enumerate(frame):
         frame.loc[number :: 11 + number, name] = None
+    frame["rooms"], frame["lift"] = rng.integers(1, 6, n), rng.random(n) < 0.5
     return frame, frame["area"].fillna(50) * 2 + 50 * (frame["city"] == "Oslo") + rng.normal(size=n)
 
 
@@ -58,7 +59,8 @@ def test_a_file_gives_what_the_model_says_about_a_frame(fitted, run_file, larges
     said = run_file(tmp_path / "model.onnx", {"X": as_codes(X, model.columns_)})
     assert largest_difference(said, model, X, sd) < 1e-5
     assert metadata["columns"] == [told(column) for column in model.columns_.columns]
-    assert [entry["kind"] for entry in metadata["columns"]] == ["numbers", "text", "times", "booleans"]
+    kinds = ["numbers", "text", "times", "booleans", "numbers", "booleans"]
+    assert [entry["kind"] for entry in metadata["columns"]] == kinds
 
 
 def test_the_codes_of_levels_are_their_places_and_all_others_are_unknown(fitted):

@@ -57,30 +57,37 @@ def test_pictures_have_in_a_file_the_intervals_of_the_model(trunk_weights, run_f
     assert (metadata["kind"], metadata["size"], metadata["mirror"]) == ("pictures", 96, None)
 
 
-# A random trunk has features of any size, of which float16 rounds some to another neighbour than torch's way does; what
-# that moves in hardly trained tails is some 1e-5, as with a trained trunk it is not. The export itself compares the
-# tails on the graph's own features with 1e-5.
-LOOSE = 3e-4
+# Two ways to compute a feature in float32 differ by some 1e-6 of it, so one in several hundred is rounded to another
+# neighbour in float16: all features of a picture together by 3e-5 of their size. Tails that have hardly been trained,
+# as here, make of that some ten times as much in units of y, trained ones on a trained trunk a tenth.
+LOOSE = 1e-3
 
 
-def test_mirror_images_are_averaged_as_the_model_does(run_file, largest_difference, tmp_path):
+def test_a_process_without_torch_averages_mirror_images_as_the_model_does(
+    served, run_file, largest_difference, tmp_path
+):
     (X, _), y = photographs(20, SIZE, 0), boxes(20, 0)
     model = fitted(X, y, "boxes")
     to_onnx(model, tmp_path / "model.onnx")
-    said = run_file(tmp_path / "model.onnx", {"X": X[:3]})
+    said = served(tmp_path / "model.onnx", {"X": X[:3]})
     assert largest_difference(said, model, X[:3], y.std(axis=0)) < LOOSE
     turned = run_file(tmp_path / "model.onnx", {"X": X[:3, ..., ::-1].copy()})["prediction"]
     mirrored = model.ensembles_[0].mirroring.mirrored(said["prediction"])
     np.testing.assert_allclose(turned, mirrored, atol=LOOSE)  # a mirrored picture has the mirrored box
 
 
-def test_sampled_heads_speak_in_a_file(run_file, largest_difference, tmp_path):
+def test_sampled_heads_speak_in_a_file_and_what_is_no_picture_has_no_answer(run_file, largest_difference, tmp_path):
     X, y = photographs(12, SIZE, 0)
     network = ResNet18(weights=None, size=SIZE, mirror="same")
     model = MCDropoutRegressor(0.8, network=network, n_samples=3, max_epochs=1, **BRIEF).fit(X, y)
     to_onnx(model, tmp_path / "model.onnx")
     said = run_file(tmp_path / "model.onnx", {"X": X[:3]})
     assert largest_difference(said, model, X[:3], y.std(axis=0)) < LOOSE
+    assert run_file(tmp_path / "model.onnx", {"X": X[:0]})["lower"].shape == (0, 2, 1)
+    wrong = X[:4].copy()
+    wrong[1], wrong[2, 0, 0, 0], wrong[3, 1, 5, 5] = 255 * wrong[1], -0.01, np.nan  # the model refuses these
+    for values in run_file(tmp_path / "model.onnx", {"X": wrong}).values():
+        assert np.isnan(values).reshape(4, -1).all(axis=1).tolist() == [False, True, True, True]
 
 
 def test_a_trunk_with_other_features_is_refused(monkeypatch, tmp_path):
@@ -90,7 +97,7 @@ def test_a_trunk_with_other_features_is_refused(monkeypatch, tmp_path):
     right = pictures_file.trunk_features
 
     def wrong(graph, *given):
-        return graph.op("Mul", right(graph, *given), np.float32(1.01))
+        return graph.op("Mul", right(graph, *given), np.float32(1.0004))  # less than float16 can tell
 
     monkeypatch.setattr(pictures_file, "trunk_features", wrong)
     with pytest.raises(ValueError, match=r"must give the model's features .* nothing was written"):

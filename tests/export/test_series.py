@@ -24,6 +24,7 @@ def inputs_of(model):
     times = history.clock.times(len(history), horizon) if history.calendar else None
     inputs = {
         "values": history.values[-past:],
+        "before": history.filled[-past - 1 : -past] if model.missing == "fill" else None,
         "past_covariates": history.past[-past:] if history.past_names else None,
         "times": None if times is None else times.astype("datetime64[s]").astype(np.float64),
         "covariates": history.ahead[len(history) : len(history) + horizon] if history.ahead_names else None,
@@ -45,15 +46,35 @@ def check(model, run_file, path):
     return metadata
 
 
-def test_a_forecast_with_calendar_and_covariates_is_that_of_the_model(run_file, tmp_path):
+def test_a_process_without_torch_forecasts_with_calendar_and_covariates_as_the_model_does(served, tmp_path):
     rng = np.random.default_rng(1)
     calendar = ("weekday", "hour", "month")
     model = MatchedForecaster([0.5, 0.8], past=6, horizon=3, calendar=calendar, **BRIEF)
     model.fit(wave(), covariates=np.arange(N + 5.0)[:, None] % 7, past_covariates=rng.normal(size=(N, 2)))
-    metadata = check(model, run_file, tmp_path / "model.onnx")
+    metadata = check(model, served, tmp_path / "model.onnx")
     assert (metadata["kind"], metadata["past"], metadata["horizon"]) == ("series", 6, 3)
     assert metadata["calendar"] == list(calendar)
     assert metadata["targets"] == ["step 1", "step 2", "step 3"]
+    assert metadata["zone"] is None
+
+
+def test_the_clock_by_which_times_are_told_is_that_of_the_series(run_file, tmp_path):
+    series = wave().tz_localize("UTC").tz_convert("Asia/Kolkata")
+    model = MatchedForecaster(0.8, past=6, horizon=2, calendar=("hour",), **BRIEF).fit(series)
+    metadata = check(model, run_file, tmp_path / "model.onnx")
+    assert metadata["zone"] == "Asia/Kolkata"
+    assert metadata["inputs"][1]["is"].endswith("to what the clock shows in Asia/Kolkata")
+
+
+def test_no_moment_at_all_has_no_forecast(run_file, tmp_path):
+    model = MatchedForecaster(0.8, past=6, horizon=2, **BRIEF).fit(wave())
+    to_onnx(model, tmp_path / "model.onnx")
+    said = run_file(tmp_path / "model.onnx", {"values": np.empty((0, 6))})  # an LSTM of no rows would end the process
+    assert {name: values.shape for name, values in said.items()} == {
+        "prediction": (0, 2),
+        "lower": (0, 2, 1),
+        "upper": (0, 2, 1),
+    }
 
 
 def test_the_live_factor_of_the_export_is_in_the_file_and_told(run_file, tmp_path):
@@ -73,6 +94,37 @@ def test_gaps_are_filled_by_the_value_before_and_flagged(run_file, tmp_path):
     model = MatchedForecaster(0.8, past=6, missing="fill", differences=False, **BRIEF).fit(series)
     assert np.isnan(inputs_of(model)["values"]).sum() == 2
     check(model, run_file, tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("gap", [1, 2, 5, 9])
+def test_a_gap_of_any_length_is_filled_by_the_last_value_before_it(gappy, gap, run_file, tmp_path):
+    model, path = gappy
+    values = np.arange(1.0, 11.0)
+    for first in range(11 - gap):
+        gapped, filled = values.copy(), values.copy()
+        gapped[first : first + gap], filled[first : first + gap] = np.nan, first  # 0 stands before the window
+        said = run_file(path, {"values": gapped[None], "before": np.zeros((1, 1))})
+        own = model.regressor_._stretched(filled[None])
+        np.testing.assert_allclose(said["prediction"], own.mean, rtol=1e-6)
+
+
+def test_a_gap_at_the_beginning_of_a_window_is_filled_by_the_value_before_it(run_file, tmp_path):
+    series = wave()
+    series.iloc[[40, N - 6]] = np.nan
+    model = MatchedForecaster(0.8, past=6, missing="fill", **BRIEF).fit(series)
+    assert np.isnan(inputs_of(model)["values"])[0].tolist() == [True, False, False, False, False, False]
+    check(model, run_file, tmp_path / "model.onnx")
+    said = run_file(tmp_path / "model.onnx", inputs_of(model) | {"before": np.array([[np.nan]])})
+    assert all(np.isnan(values).all() for values in said.values())  # nothing to fill it by
+
+
+@pytest.fixture(scope="module")
+def gappy(tmp_path_factory):
+    """A forecaster that fills gaps and has seen none, so that nothing tells it of them, and its file."""
+    model = MatchedForecaster(0.8, past=10, missing="fill", differences=False, **BRIEF).fit(wave())
+    path = tmp_path_factory.mktemp("gappy") / "model.onnx"
+    to_onnx(model, path)
+    return model, path
 
 
 def test_a_gap_where_gaps_are_errors_gives_nan(run_file, tmp_path):

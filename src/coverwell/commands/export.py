@@ -40,7 +40,7 @@ def export(model: Path, out: Path, precision: str, as_json: bool, force: bool) -
       coverwell export model.safetensors model.onnx
     """
     with clear_messages():
-        check_output(out, force=force, inputs=(model,))
+        check_output(out, force=force, inputs=(model,), name="OUT")
         fitted: Any = load(model)
         getattr(fitted, "regressor_", fitted).set_params(device="cpu")
         told = to_onnx(fitted, out, precision=precision, model_file=model)

@@ -138,26 +138,26 @@ def _warnings_as_lines() -> Iterator[None]:
         click.echo(f"Warning: {count} more of the kind {category.__name__}, for other rows.", err=True)
 
 
-def check_output(path: Path, *, force: bool, inputs: tuple[Path, ...] = ()) -> None:
-    """Raise before any work unless a file can be written there."""
+def check_output(path: Path, *, force: bool, inputs: tuple[Path, ...] = (), name: str = "--out") -> None:
+    """Raise before any work unless a file can be written there; `name` is what users call the place."""
     try:
-        _check_place(path, force=force, inputs=inputs)
+        _check_place(path, force=force, inputs=inputs, name=name)
     except OSError as error:
         where = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-        raise BadInput(f"--out {path} cannot be written ({where}); give another --out") from None
+        raise BadInput(f"{name} {path} cannot be written ({where}); give another {name}") from None
 
 
-def _check_place(path: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
+def _check_place(path: Path, *, force: bool, inputs: tuple[Path, ...], name: str) -> None:
     place = pointed_to(path)
     if path.exists() and not path.is_file():
-        raise BadInput(f"--out must be a file, but {path} is {'a folder' if path.is_dir() else 'no plain file'}")
+        raise BadInput(f"{name} must be a file, but {path} is {'a folder' if path.is_dir() else 'no plain file'}")
     if any(path.exists() and path.samefile(other) for other in inputs):
-        raise BadInput(f"--out {path} is the file that is read; give another name")
+        raise BadInput(f"{name} {path} is the file that is read; give another name")
     if path.exists() and not force:
-        raise BadInput(f"{path} exists; give another --out, or --force to replace it")
+        raise BadInput(f"{path} exists; give another {name}, or --force to replace it")
     above = next(folder for folder in place.absolute().parents if folder.exists())
     if not above.is_dir():
-        raise BadInput(f"--out {path} cannot be written, since {above} is not a folder; give another --out")
+        raise BadInput(f"{name} {path} cannot be written, since {above} is not a folder; give another {name}")
     with TemporaryFile(dir=above):  # rights alone do not tell: the disk may be read-only or full
         pass
 

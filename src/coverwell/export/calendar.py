@@ -8,12 +8,17 @@ import numpy as np
 
 from coverwell.export.graph import Graph, Value
 
-__all__ = ["SECONDS_OF_DAY", "Moments"]
+__all__ = ["SECONDS_OF_DAY", "Moments", "seconds_by_the_clock"]
 
 SECONDS_OF_DAY = 86_400.0
 # Days of 400, 100 and 4 years of the Gregorian calendar, and of one; from 1 March of the year 0 to 1 January 1970.
 CYCLE, CENTURY, FOUR_YEARS, YEAR = 146_097.0, 36_524.0, 1_461.0, 365.0
 FROM_MARCH_OF_YEAR_0 = 719_468.0
+
+
+def seconds_by_the_clock(zone: str | None) -> str:
+    """How a moment is written as a number, for whoever writes it."""
+    return f"seconds from 1970-01-01T00:00 to what the clock shows{'' if zone is None else f' in {zone}'}"
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Moments:
 
     def phase_of_day(self) -> Value:
         """From 0 at midnight to 1 at the next."""
-        return self.graph.op("Sub", self.days(), self._day())
+        return self._by("Div", self._since(self._day()), SECONDS_OF_DAY)
 
     def weekday(self) -> Value:
         """0 for Monday to 6 for Sunday."""
@@ -58,12 +63,16 @@ class Moments:
         """From 0 at New Year to 1 at the next."""
         g, year = self.graph, self.year()
         begin, end = self._new_year(year), self._new_year(self._by("Add", year, 1.0))
-        return g.op("Div", g.op("Sub", self.days(), begin), g.op("Sub", end, begin))
+        return g.op("Div", self._since(begin), self._by("Mul", g.op("Sub", end, begin), SECONDS_OF_DAY))
 
     def waves(self, phase: Value, harmonic: int = 1) -> tuple[Value, Value]:
-        """Sine and cosine of a multiple of a position in a cycle."""
+        """Sine and cosine of a multiple of a position in a cycle; older versions of onnxruntime have no cosine here."""
         turn = self._by("Mul", phase, 2 * np.pi * harmonic)
-        return self.graph.op("Sin", turn), self.graph.op("Cos", turn)
+        return self.graph.op("Sin", turn), self.graph.op("Sin", self._by("Add", turn, np.pi / 2))
+
+    def _since(self, day: Value) -> Value:
+        """Seconds from the beginning of a day, of which none is lost, as parts of a distant day would be."""
+        return self.graph.op("Sub", self.seconds, self._by("Mul", day, SECONDS_OF_DAY))
 
     def _day(self) -> Value:
         return self.graph.op("Floor", self.days())

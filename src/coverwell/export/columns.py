@@ -6,7 +6,8 @@ number, such as -1, is a level that is not known), times seconds since 1970 by t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from coverwell.column_kinds import ITSELF, MISSING, OTHER, WEEKDAYS, Booleans, Categories, Kind, Numbers, Times
 from coverwell.columns import Column, Columns
-from coverwell.export.calendar import SECONDS_OF_DAY, Moments
+from coverwell.export.calendar import SECONDS_OF_DAY, Moments, seconds_by_the_clock
 from coverwell.export.graph import Graph, Value
 from coverwell.frames import Values
 
@@ -25,23 +26,33 @@ Features = dict[str, Value]
 
 
 def features_in_graph(graph: Graph, columns: Columns, x: Value) -> Value:
-    """The features (row, feature) of raw columns (row, column)."""
+    """The features (row, feature) of raw columns (row, column); numbers that stand side by side are filled at once."""
     features = []
-    for place, column in enumerate(columns.columns):
-        raw = graph.sliced(x, place, place + 1, axis=1)
-        made = _MAKERS[type(column.kind)](graph, column.kind, raw)
-        features += [made[part] for part in column.kept]
+    for alone, run in groupby(enumerate(columns.columns), key=lambda entry: _is_filled_alone(entry[1])):
+        places, named = zip(*run, strict=True)
+        if alone:
+            raw = graph.sliced(x, places[0], places[-1] + 1, axis=1)
+            features.append(_filled(graph, [column.kind for column in named], raw))
+            continue
+        for place, column in zip(places, named, strict=True):
+            made = _MAKERS[type(column.kind)](graph, column.kind, graph.sliced(x, place, place + 1, axis=1))
+            features += [made[part] for part in column.kept]
     return graph.concatenated(features, axis=1)
 
 
-def _of_numbers(graph: Graph, kind: Numbers, raw: Value) -> Features:
-    missing = graph.op("IsNaN", raw)
-    filled = graph.op("Where", missing, np.float64(kind.median), raw)
-    return {ITSELF: filled, MISSING: graph.cast(missing, np.float64)}
+def _is_filled_alone(column: Column) -> bool:
+    """Whether a column gives its number and nothing beside it."""
+    return isinstance(column.kind, Numbers | Booleans) and column.kept == (ITSELF,)
 
 
-def _of_booleans(graph: Graph, kind: Booleans, raw: Value) -> Features:
-    return _of_numbers(graph, Numbers(float(kind.usual)), raw)
+def _filled(graph: Graph, kinds: Sequence[Numbers | Booleans], raw: Value) -> Value:
+    """Columns (row, kind) with the usual value of each where none is."""
+    usual = [kind.median if isinstance(kind, Numbers) else float(kind.usual) for kind in kinds]
+    return graph.op("Where", graph.op("IsNaN", raw), np.array(usual), raw)
+
+
+def _of_numbers(graph: Graph, kind: Numbers | Booleans, raw: Value) -> Features:
+    return {ITSELF: _filled(graph, [kind], raw), MISSING: graph.cast(graph.op("IsNaN", raw), np.float64)}
 
 
 def _of_categories(graph: Graph, kind: Categories, raw: Value) -> Features:
@@ -72,7 +83,7 @@ def _of_times(graph: Graph, kind: Times, raw: Value) -> Features:
 
 _MAKERS: dict[type[Kind], Callable[[Graph, Any, Value], Features]] = {
     Numbers: _of_numbers,
-    Booleans: _of_booleans,
+    Booleans: _of_numbers,
     Categories: _of_categories,
     Times: _of_times,
 }
@@ -87,8 +98,7 @@ def told(column: Column) -> dict[str, Any]:
     if isinstance(kind, Booleans):
         return {**entry, "codes": {"false": 0, "true": 1}}
     if isinstance(kind, Times):
-        zone = "" if kind.zone is None else f" in {kind.zone}"
-        return {**entry, "unit": f"seconds from 1970-01-01T00:00 to what the clock shows{zone}"}
+        return {**entry, "unit": seconds_by_the_clock(kind.zone)}
     return entry
 
 

@@ -70,8 +70,9 @@ class Graph:
 
     # Verbs that need more than one node, or constants for their axes.
 
-    def sliced(self, x: Value, first: int, end: int, *, axis: int, step: int = 1) -> Value:
-        return self.op("Slice", x, *(np.array([number]) for number in (first, end, axis, step)))
+    def sliced(self, x: Value, first: int, end: int | Value, *, axis: int, step: int = 1) -> Value:
+        stop = end if isinstance(end, str) else np.array([end])
+        return self.op("Slice", x, np.array([first]), stop, np.array([axis]), np.array([step]))
 
     def reshaped(self, x: Value, *sizes: int) -> Value:
         """In this shape; 0 keeps a size, and -1 is what remains."""
@@ -85,6 +86,15 @@ class Graph:
 
     def mean(self, x: Value, axes: Sequence[int], *, keepdims: bool = False) -> Value:
         return self.op("ReduceMean", x, np.array(axes), keepdims=int(keepdims))
+
+    def n_rows(self, x: Value) -> Value:
+        return self.op("Shape", x, end=1)
+
+    def never_empty(self, x: Value, n_axes: int) -> Value:
+        """Rows as they are; where there are none, one of zeros: onnxruntime aborts when an LSTM is given no row."""
+        absent = self.cast(self.op("Equal", self.n_rows(x), np.array([0])), np.int64)
+        before, after = (self.constant(np.zeros(size, np.int64)) for size in (n_axes, n_axes - 1))
+        return self.op("Pad", x, self.concatenated([before, absent, after], axis=0))
 
     def cast(self, x: Value, dtype: Any) -> Value:
         return self.op("Cast", x, to=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))

@@ -33,17 +33,19 @@ SIDES = 4  # of a picture that are padded
 def outputs_of(graph: Graph, team: Team, x: Value, row_shape: Sequence[int], precision: Any) -> Value:
     """What a team says about rows (row, ...) of this shape, given in float64; an MLP computes in `precision`."""
     if isinstance(team, MLPTeam):
-        said = _mlp(graph, team, graph.cast(x, precision), precision)
+        return graph.cast(_mlp(graph, team, x, precision), np.float64)
+    x = graph.cast(x, np.float32)
+    if isinstance(team, SampledTails):
+        said = _sampled_tails(graph, team, x)
+    elif isinstance(team, ResNet18Team):
+        said = _tails(graph, tails_of(team), x)
     else:
-        x = graph.cast(x, np.float32)
+        rows = graph.never_empty(x, 1 + len(row_shape))
         if isinstance(team, LSTMTeam):
-            said = _lstm(graph, team, x)
-        elif isinstance(team, SampledTails):
-            said = _sampled_tails(graph, team, x)
-        elif isinstance(team, ResNet18Team):
-            said = _tails(graph, tails_of(team), x)
+            said = _lstm(graph, team, rows)
         else:
-            said = _traced(graph, _one_network(team), x, row_shape)
+            said = _traced(graph, _one_network(team), rows, row_shape)
+        said = graph.sliced(said, 0, graph.n_rows(x), axis=1)
     return graph.cast(said, np.float64)
 
 
@@ -52,9 +54,9 @@ def outputs_of(graph: Graph, team: Team, x: Value, row_shape: Sequence[int], pre
 
 def _mlp(graph: Graph, team: MLPTeam, x: Value, precision: Any) -> Value:
     if team.code is not None:
-        x = _coded(graph, team.code, x, precision)
+        x = _coded(graph, team.code, x)
     first, *others = team.layers
-    x = _wide(graph, first, x, precision)
+    x = _wide(graph, first, graph.cast(x, precision), precision)
     for layer in others:
         gain = 1 - team.rate  # for the units that would be silent in training
         weight, bias = gain * _array(layer.weight), _array(layer.bias)
@@ -63,11 +65,15 @@ def _mlp(graph: Graph, team: MLPTeam, x: Value, precision: Any) -> Value:
     return x
 
 
-def _coded(graph: Graph, code: PiecewiseLinear, x: Value, precision: Any) -> Value:
-    """Columns beside their piecewise-linear code; members of one job have the same edges."""
-    start, slope = (_array(edges)[0].astype(precision) for edges in (code.start, code.slope))  # (1, feature, bin)
+def _coded(graph: Graph, code: PiecewiseLinear, x: Value) -> Value:
+    """Columns beside their piecewise-linear code; members of one job have the same edges.
+
+    In float64: half the rows of a column with a few huge values may share less than a millionth of its range, and have
+    bins there that are narrower than float32 can tell apart.
+    """
+    start, slope = (_array(edges)[0] for edges in (code.start, code.slope))  # (1, feature, bin)
     passed = graph.op("Mul", graph.op("Sub", graph.unsqueezed(x, 2), start), slope)
-    passed = graph.op("Clip", passed, np.array(0, precision), np.array(1, precision))
+    passed = graph.op("Clip", passed, np.float64(0), np.float64(1))
     n_features, bins = start.shape[1:]
     return graph.concatenated([x, graph.reshaped(passed, 0, n_features * bins)], axis=1)
 
@@ -127,12 +133,10 @@ def _gates(layer: StackedLSTM, member: int) -> list[NDArray[np.float32]]:
 
 
 def trunk_features(graph: Graph, trunk: nn.Module, pictures: Value, size: int) -> Value:
-    """What frozen layers say about pictures (row, 3, size, size), rounded to float16 as estimators keep it."""
+    """What frozen layers say about pictures (row, 3, size, size)."""
     if isinstance(trunk, ResNet18Trunk):
-        features = _resnet_trunk(graph, trunk, pictures)
-    else:
-        features = _traced(graph, trunk, pictures, (3, size, size))
-    return graph.cast(graph.cast(features, np.float16), np.float32)
+        return _resnet_trunk(graph, trunk, pictures)
+    return _traced(graph, trunk, pictures, (3, size, size))
 
 
 def _resnet_trunk(graph: Graph, trunk: ResNet18Trunk, pictures: Value) -> Value:

@@ -30,6 +30,13 @@ FORMAT = 1  # grows when names, shapes or meanings change
 PRECISIONS = {"float32": np.float32, "float64": np.float64}
 LARGEST_DIFFERENCE = 1e-5  # of predictions and bounds, in standard deviations of the target
 MOST_BYTES = 2**31 - 1  # that protobuf can hold
+WHAT_OUTPUTS_ARE = {
+    "prediction": "in the units of the targets, in the order of `targets`",
+    "lower": "the lower bound of each target at each of `levels`",
+    "upper": "the upper bound of each target at each of `levels`",
+    "joint_lower": "the same of boxes that hold all targets together",
+    "joint_upper": "the same of boxes that hold all targets together",
+}
 
 
 def to_onnx(
@@ -110,7 +117,8 @@ def _metadata(model: Any, draft: Draft, precision: str, model_file: str | os.Pat
         "levels": list(regressor._fitted_levels),
         "inputs": [given.told() for given in draft.graph.inputs],
         "outputs": [
-            {"name": name, "type": "float64", "shape": ["row", *sizes]} for name, (_, sizes) in draft.outputs.items()
+            {"name": name, "type": "float64", "shape": ["row", *sizes], "is": WHAT_OUTPUTS_ARE[name]}
+            for name, (_, sizes) in draft.outputs.items()
         ],
         "calibration": calibration,
         "promise": promise_of(calibration),

@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 
 from coverwell.estimator import IntervalRegressor
 from coverwell.export.drafts import Draft, expected_of, outputs_of_regressor, spoiled
-from coverwell.export.graph import LAST, Graph, Input
+from coverwell.export.graph import LAST, Graph, Input, Value
 from coverwell.export.networks import trunk_features
 from coverwell.export.speakers import spoken_by
 from coverwell.features import features_of
+from coverwell.pictures import ROUNDING
 
 __all__ = ["draft_of_pictures"]
 
 N_EXAMPLES, SEED = 2, 0
-FEATURE_ROUNDING = 2.0**-10  # the distance of two neighbouring numbers in float16
+LARGEST_FEATURE_DIFFERENCE = 1e-4  # before they are rounded, of a feature's size; float32 leaves some 1e-5
 WIDTH = 3  # the axis of (row, channel, height, width)
 
 
@@ -26,10 +27,12 @@ def draft_of_pictures(model: IntervalRegressor, precision: Any) -> Draft:
     graph, size, n_views = Graph(), model.picture_size_, model.ensembles_[0].mirroring.n_views
     about = f"RGB in [0, 1], squeezed to {size} x {size} (bilinear, with antialiasing), whatever the sides were"
     x = graph.input(Input("X", np.float32, (3, size, size), about))
-    views = [x, graph.sliced(x, -1, -LAST, axis=WIDTH, step=-1)][:n_views]
-    features = [trunk_features(graph, model.trunk_, view, size) for view in views]
+    pixels = graph.op("Clip", x, np.float32(0), np.float32(1))
+    views = [pixels, graph.sliced(pixels, -1, -LAST, axis=WIDTH, step=-1)][:n_views]
+    seen = [trunk_features(graph, model.trunk_, view, size) for view in views]
+    features = [graph.cast(graph.cast(view, np.float16), np.float32) for view in seen]  # as estimators keep them
     spoken = [spoken_by(graph, speaker, features, precision) for speaker in model.ensembles_]
-    outputs = spoiled(graph, outputs_of_regressor(graph, model, spoken), graph.nan_unless_finite(x, 4))
+    outputs = spoiled(graph, outputs_of_regressor(graph, model, spoken), _nan_unless_in_range(graph, x, pixels))
     examples = np.random.default_rng(SEED).random((N_EXAMPLES, 3, size, size), dtype=np.float32)
     shape = model.ensembles_[0].inputs.shape
     return Draft(
@@ -39,24 +42,30 @@ def draft_of_pictures(model: IntervalRegressor, precision: Any) -> Draft:
         {"X": examples},
         partial(_expected, model, examples),
         model.ensembles_[0].targets.spread,
-        between={f"view_{n}": (graph.cast(view, np.float64), shape) for n, view in enumerate(features)},
+        between={f"view_{n}": (graph.cast(view, np.float64), shape) for n, view in enumerate(seen)},
     )
+
+
+def _nan_unless_in_range(graph: Graph, x: Value, pixels: Value) -> Value:
+    """0 for a picture that the model takes, else NaN, (row, 1): one in 0 to 255 would have bounds like any other."""
+    beyond = graph.op("Greater", graph.op("Abs", graph.op("Sub", x, pixels)), np.float32(ROUNDING))
+    return graph.nan_unless_finite(graph.op("Where", beyond, np.float32(np.nan), x), 4)
 
 
 def _expected(model: IntervalRegressor, examples: NDArray[Any], between: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """What the model says about the graph's own features, after these were found to be the model's.
 
     Features are kept in float16. One that lies between two such numbers is rounded up by one way to compute it and down
-    by the other: a thousandth of the feature, which would hide an error of the layers behind it.
+    by the other, which would hide an error of the layers behind it. So they are compared before that.
     """
-    n_views = len(between)
-    own = features_of(examples, model.trunk_, size=model.picture_size_, mirrored=n_views > 1, device="cpu")
+    n_views, size = len(between), model.picture_size_
+    own = features_of(examples, model.trunk_, size=size, mirrored=n_views > 1, device="cpu", dtype="float32")
+    own = own.astype(np.float64)
     features = np.stack([between[f"view_{n}"] for n in range(n_views)], axis=1).reshape(own.shape)
-    typical = np.sqrt(np.mean(np.square(own, dtype=np.float64)))
-    largest = float(np.max(np.abs(features - own) / (np.abs(own, dtype=np.float64) + typical)))
-    if not largest <= FEATURE_ROUNDING:
+    largest = float(np.max(np.abs(features - own) / (np.abs(own) + np.sqrt(np.mean(own**2)))))
+    if not largest <= LARGEST_FEATURE_DIFFERENCE:
         raise ValueError(
-            f"the exported trunk must give the model's features within {FEATURE_ROUNDING:g} of their size, but they "
-            f"lie {largest:.2g} apart; nothing was written"
+            f"the exported trunk must give the model's features within {LARGEST_FEATURE_DIFFERENCE:g} of their size, "
+            f"but they lie {largest:.2g} apart; nothing was written"
         )
-    return expected_of(model, features.astype(own.dtype))
+    return expected_of(model, features.astype(np.float16))

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.export.bounds import stretched
-from coverwell.export.calendar import Moments
+from coverwell.export.calendar import Moments, seconds_by_the_clock
 from coverwell.export.drafts import Draft, Outputs, spoiled
-from coverwell.export.graph import Graph, Input, Value
+from coverwell.export.graph import LAST, Graph, Input, Value
 from coverwell.export.speakers import Spoken, spoken_by
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.learning import estimate_of
-from coverwell.forecasting.windows import Panel
 from coverwell.intervals import widen_outwards
 from coverwell.scaling import ExtrapolationWarning
 
@@ -34,7 +33,7 @@ def draft_of_series(model: SeriesForecaster, precision: Any) -> Draft:
     graph, live = Graph(), _live_factor(model)
     inputs = _inputs(model)
     given = {entry.name: graph.input(entry) for entry in inputs}
-    values = _filled(graph, given["values"], model) if model.missing == "fill" else given["values"]
+    values = _filled(graph, given, model) if "before" in given else given["values"]
     rows = graph.concatenated([_window(graph, model, given, values), *_ahead(graph, model, given)], axis=1)
     (speaker,) = model.regressor_.ensembles_
     spoken = spoken_by(graph, speaker, [rows], precision)
@@ -55,18 +54,26 @@ def draft_of_series(model: SeriesForecaster, precision: Any) -> Draft:
 
 def _inputs(model: SeriesForecaster) -> list[Input]:
     windows, history = model.windows_, model.history_
-    gaps = "; NaN is a gap, but not in the first" if model.missing == "fill" else ""
+    gaps = "; NaN is a gap" if model.missing == "fill" else ""
     inputs = [Input("values", np.float64, (windows.n_past,), f"the last {windows.n_past} values, latest last{gaps}")]
+    if model.missing == "fill":
+        about = "the last value that was observed before those, for a gap at their beginning; else it may be NaN"
+        inputs.append(Input("before", np.float64, (1,), about))
     if history.past_names:
         sizes = (windows.n_past, len(history.past_names))
         inputs.append(Input("past_covariates", np.float64, sizes, "of the same steps, in the order of their names"))
     if history.calendar:
-        about = "the next steps by the local clock, in seconds since 1970-01-01T00:00"
+        about = f"when the next steps begin: {seconds_by_the_clock(_zone(model))}"
         inputs.append(Input("times", np.float64, (windows.horizon,), about))
     if history.ahead_names:
         sizes = (windows.horizon, len(history.ahead_names))
         inputs.append(Input("covariates", np.float64, sizes, "of the next steps, in the order of their names"))
     return inputs
+
+
+def _zone(model: SeriesForecaster) -> str | None:
+    zone: str | None = getattr(model.history_.clock, "tz", None)  # numbers and periods have none
+    return zone
 
 
 def _live_factor(model: SeriesForecaster) -> Array:
@@ -78,13 +85,15 @@ def _live_factor(model: SeriesForecaster) -> Array:
 # Rows ----------------------------------------------------------------------------------------------------------------
 
 
-def _filled(graph: Graph, values: Value, model: SeriesForecaster) -> Value:
-    """Gaps filled by the value before them."""
-    n_past = model.windows_.n_past
-    steps = [graph.sliced(values, step, step + 1, axis=1) for step in range(n_past)]
-    for step in range(1, n_past):
-        steps[step] = graph.op("Where", graph.op("IsNaN", steps[step]), steps[step - 1], steps[step])
-    return graph.concatenated(steps, axis=1)
+def _filled(graph: Graph, given: dict[str, Value], model: SeriesForecaster) -> Value:
+    """Gaps filled by the value before them: by that of 1 step before, then of 2, 4, ... in what has been filled."""
+    filled, distance = graph.concatenated([given["before"], given["values"]], axis=1), 1
+    while distance <= model.windows_.n_past:
+        parts = [graph.sliced(filled, 0, end, axis=1) for end in (distance, -distance)]
+        earlier = graph.concatenated(parts, axis=1)  # the first have none before them
+        filled = graph.op("Where", graph.op("IsNaN", filled), earlier, filled)
+        distance *= 2
+    return graph.sliced(filled, 1, LAST, axis=1)
 
 
 def _window(graph: Graph, model: SeriesForecaster, given: dict[str, Value], values: Value) -> Value:
@@ -138,6 +147,7 @@ def _told(model: SeriesForecaster, live: Array) -> dict[str, Any]:
         "past": model.windows_.n_past,
         "horizon": model.windows_.horizon,
         "step": history.clock.step_in_words(),
+        "zone": _zone(model),
         "past_covariates": list(history.past_names),
         "covariates": list(history.ahead_names),
         "calendar": list(history.calendar),
@@ -150,10 +160,12 @@ def _examples(model: SeriesForecaster, live: Array) -> tuple[dict[str, Array], d
     """Moments of the series that has been seen, and what the forecaster says there with the present factors."""
     windows, history = model.windows_, model.history_
     panel = history.panel(0, windows.horizon)
-    origins = _origins(model, panel)
+    end = len(panel) if not windows.n_known else min(len(panel), len(panel.known) - windows.horizon)
+    origins = np.arange(windows.n_past - 1, end)[-N_EXAMPLES:]  # the latest about which all is known
     steps = origins[:, None] + np.arange(1 - windows.n_past, 1)
     next_steps = origins[:, None] + np.arange(1, windows.horizon + 1)
     examples = {"values": history.values[steps], "past_covariates": history.past[steps]}
+    examples["before"] = np.concatenate([[np.nan], history.filled])[steps[:, :1]]
     if history.ahead_names:
         examples["covariates"] = history.ahead[next_steps]
     if history.calendar:
@@ -164,15 +176,3 @@ def _examples(model: SeriesForecaster, live: Array) -> tuple[dict[str, Array], d
         said = estimate_of(model.regressor_, windows, panel, origins)
     lower, upper = widen_outwards(*said.bounds(live))
     return examples, {"prediction": said.mean, "lower": lower, "upper": upper}
-
-
-def _origins(model: SeriesForecaster, panel: Panel) -> NDArray[np.intp]:
-    """The latest moments about which all is known, and whose window begins with a value that was observed."""
-    end = len(panel) if not model.windows_.n_known else min(len(panel), len(panel.known) - model.windows_.horizon)
-    origins = np.arange(model.windows_.n_past - 1, end)
-    whole = origins[panel.observed[origins - model.windows_.n_past + 1]]
-    if not len(whole):
-        raise ValueError(
-            "the series must hold a window that begins with an observed value; update the forecaster first"
-        )
-    return whole[-N_EXAMPLES:]
