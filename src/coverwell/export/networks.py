@@ -241,27 +241,23 @@ def _traced(graph: Graph, module: nn.Module, x: Value, row_shape: Sequence[int])
 def _exported(module: nn.Module, row_shape: Sequence[int]) -> Any:
     """An ONNX model of a module; what cannot be exported is told in one line."""
     needed("onnxscript")
+    inliner = needed("onnx.inliner")
     module = copy.deepcopy(module).to("cpu", torch.float32).eval()
     rows = torch.zeros(3, *row_shape)  # neither 0 nor 1, which torch takes for fixed sizes
     try:
         with _silence(), torch.no_grad():
-            program: Any = torch.onnx.export(
-                module,
-                (rows,),
-                dynamo=True,
-                opset_version=OPSET,
-                dynamic_shapes=({0: torch.export.Dim("row")},),
-                verbose=False,
-            )
-        traced = program.model_proto
+            # Read by torch.export here: some versions of torch.onnx else fall back to what one example row makes it do.
+            read = torch.export.export(module, (rows,), dynamic_shapes=({0: torch.export.Dim("row")},), strict=False)
+            program: Any = torch.onnx.export(read, dynamo=True, opset_version=OPSET, verbose=False)
+            traced = inliner.inline_local_functions(program.model_proto)  # torch before 2.6 leaves functions
     except Exception as error:  # the exporter raises nearly anything about what it cannot read
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"this network of your own cannot be exported: torch.onnx ended with {type(error).__name__} ({reason}); "
             "give it a forward of plain tensor operations, or fit with one of ours, such as MLP()"
         ) from error
-    if traced.functions or len(traced.graph.output) != 1:
-        raise ValueError("this network of your own cannot be exported: it must give one tensor, of plain operations")
+    if len(traced.graph.output) != 1:
+        raise ValueError("this network of your own cannot be exported: it must give one tensor")
     return traced
 
 
