@@ -25,12 +25,13 @@ assert (np.diff(upper, axis=1) >= 0).all()
 
 # %%
 # What was asked against what was reached. The band holds nine of ten samples of so few rows if the intervals are right.
+# Widths are in points of disease progression.
 
 reached = metrics.calibration_curve(y[test], lower, upper, levels)
 bands = np.array([metrics.coverage_band(level, len(test), len(train)) for level in levels])
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained")
 draw_calibration_curve(left, levels, reached, label="Sigma Fit", band=tuple(bands.T), band_label="expected if right")
-draw_width_curve(right, levels, (upper - lower).mean(axis=0), unit="points of disease progression")
+draw_width_curve(right, levels, (upper - lower).mean(axis=0), unit="points")
 legend_below(left)
 
 # %%

@@ -33,6 +33,7 @@ for ax, (shape, model) in zip(axes, models.items(), strict=True):
     ax.plot(grid[:, 0], true_lower, "--", color="#D55E00", linewidth=1, label="true interval")
     ax.plot(grid[:, 0], true_upper, "--", color="#D55E00", linewidth=1)
     ax.set(title=f'shape="{shape}"', xlabel="x")
+axes[0].set_ylabel("y")
 axes[0].legend(frameon=False, loc="lower left", fontsize=9)
 
 # %%

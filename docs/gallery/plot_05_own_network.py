@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from coverwell import MatchedRegressor
+from coverwell.plots import legend_below
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 4, (500, 1))
@@ -44,7 +45,7 @@ ax.plot(X[:, 0], y, ".", color="0.6", markersize=4, label="training rows")
 ax.fill_between(grid[:, 0], lower, upper, color="#B5D7EC", alpha=0.8, label="90 % interval")
 ax.plot(grid[:, 0], model.predict(grid), color="#0072B2", label="prediction")
 ax.set(xlabel="x", ylabel="y")
-ax.legend(frameon=False, loc="upper right", ncols=3)
+legend_below(ax)
 
 # %%
 # On rows that each member left out:

@@ -42,7 +42,8 @@ class LaplaceFit:
 
 
 # %%
-# Student's t with four degrees of freedom, 400 rows to learn from, 4000 to judge by.
+# Student's t with four degrees of freedom, 400 rows to learn from, 4000 to judge by. With 400 rows, the coverage of a
+# fit whose intervals are right scatters by about 0.016 around 0.9: one fit of each says little about either.
 
 law = synthetic.laws()["heavy tailed"]
 X, y = law.draw(400, random_state=0)
@@ -59,6 +60,8 @@ for name, model in models.items():
     print(f"{name:10} error to the true mean {error:.3f}, coverage {reached:.3f}, interval score {score:.3f}")
 
 # %%
+# Both laws, their intervals and the true mean.
+
 grid = np.linspace(0, 1, 150)[:, None]
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
 for ax, (name, model) in zip(axes, models.items(), strict=True):
@@ -68,4 +71,5 @@ for ax, (name, model) in zip(axes, models.items(), strict=True):
     ax.plot(grid[:, 0], model.predict(grid), color="#0072B2", label="prediction")
     ax.plot(grid[:, 0], law.true_mean(grid), "--", color="#D55E00", linewidth=1, label="true mean")
     ax.set(title=name, xlabel="x")
+axes[0].set_ylabel("y")
 axes[0].legend(frameon=False, loc="lower left")

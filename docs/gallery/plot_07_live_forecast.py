@@ -22,8 +22,9 @@ fitted = 800
 settings = {"network": LSTM(hidden=12, layers=1), "max_rounds": 2, "folds": 3, "random_state": 0}
 forecaster = MatchedForecaster(coverage=0.9, past=24, **settings).fit(series[:fitted])
 backtest = forecaster.backtest(series)  # forecast, see the value, learn from the miss, go on
-print("static", backtest.scores(static=True))
-print("live  ", backtest.scores())
+for name, scores in {"static": backtest.scores(static=True), "live": backtest.scores()}.items():
+    print(f"{name:6} coverage {scores['coverage']:.3f}, mean width {scores['width']:.1f}", end=", ")
+    print(f"interval score {scores['interval_score']:.1f}")
 
 # %%
 # The share of hits in the last 200 hours, for both kinds.
@@ -52,5 +53,5 @@ draw_forecast(
     y=y[around],
     static=PredictionInterval(backtest.static_lower[around, 0, 0], backtest.static_upper[around, 0, 0], coverage=0.9),
 )
-ax.set_xlabel("hour")
+ax.set(xlabel="hour", ylabel="value")
 legend_below(ax)

@@ -11,9 +11,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.linear_model import Ridge
 
-from coverwell import LiveCalibrator
+from coverwell import LiveCalibrator, PredictionInterval
 from coverwell.metrics import rolling_coverage
-from coverwell.plots import draw_rolling_coverage, legend_below
+from coverwell.plots import draw_forecast, draw_rolling_coverage, legend_below
 
 rng = np.random.default_rng(0)
 hours = np.arange(3000)
@@ -41,16 +41,18 @@ lower, upper = np.array(bounds).T
 print(f"asked 0.10 outside, {live.missed:.3f} were; last width {2 * live.factor:.1f}")
 
 # %%
-# The noise doubles at hour 2000. A width that stays as it was at the start is drawn beside the live one.
+# The noise doubles at hour 2000: the week around it, and the coverage of the whole time beside that of a width that
+# stays as it was at the start.
 
 came = truth[n_known:]
 half = np.quantile(np.abs(truth[known] - forecast[known]), 0.9)
 time = hours[24 + n_known :]
-figure, (top, bottom) = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
-top.fill_between(time, lower, upper, color="#B5D7EC", linewidth=0, label="live 90 % interval")
-top.plot(time, came, ".", color="0.3", markersize=2, label="what came")
-top.set(ylabel="load")
-top.legend(frameon=False, loc="upper left", ncols=2)
+week = (time >= 2000 - 84) & (time < 2000 + 84)
+figure, (top, bottom) = plt.subplots(2, 1, figsize=(9, 7), layout="constrained")
+interval = PredictionInterval(lower[week], upper[week], coverage=0.9)
+draw_forecast(top, time[week], interval, prediction=forecast[n_known:][week], y=came[week])
+top.set(xlabel="hour", ylabel="load")
+legend_below(top)
 draw_rolling_coverage(
     bottom, time[199:], rolling_coverage((lower <= came) & (came <= upper), 200), asked=0.9, label="live"
 )

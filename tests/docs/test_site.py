@@ -112,6 +112,52 @@ def test_every_script_of_the_gallery_has_a_page_with_a_picture():
         assert f"sphx_glr_{script.stem}_001" in page.read_text(), f"{script.name} has drawn nothing"
 
 
+@pytest.mark.docs
+def test_a_public_name_in_a_guide_leads_to_its_entry_in_the_api():
+    guide = (SITE / "docs" / "tables.html").read_text()
+    for name in ("coverwell.MLP", "coverwell.plots.draw_box", "coverwell.baselines.DeepEnsembleRegressor"):
+        assert f'href="api/generated/{name}.html#{name}"' in guide
+    equations = (SITE / "docs" / "paper.html").read_text()
+    assert 'href="api/equations.html#coverwell.losses.noise_loss"' in equations
+
+
+@pytest.mark.docs
+def test_names_of_ours_in_the_api_lead_to_their_entries():
+    pages = sorted((SITE / "docs" / "api" / "generated").glob("*.html"))
+    assert len(pages) > 90
+    for page in pages:
+        text = re.sub(r"<a .*?</a>", "", page.read_text(), flags=re.DOTALL)
+        assert re.findall(r'py-obj[^>]*><span class="pre">(coverwell\.[\w.]+)<', text) == [], page.name
+
+
+@pytest.mark.docs
+def test_small_pictures_in_the_api_lead_to_their_examples():
+    page = (SITE / "docs" / "api" / "generated" / "coverwell.SigmaFit.html").read_text()
+    assert "sphx_glr_plot_06_own_matching_thumb.png" in page
+    assert 'href="../../../_images/sphx_glr' not in page
+
+
+@pytest.mark.docs
+def test_a_common_word_in_a_guide_leads_nowhere():
+    guide = (SITE / "docs" / "localization.html").read_text()
+    assert ">Dataset<" in guide  # torch's, not ours
+    assert 'href="api/generated/coverwell.datasets.Dataset.html#' not in guide
+
+
+@pytest.mark.docs
+def test_options_keep_their_dashes():
+    assert "give --decimal ," in (SITE / "docs" / "command-line.html").read_text()
+
+
+@pytest.mark.docs
+def test_pictures_of_the_guides_can_be_opened_in_full():
+    page = (SITE / "docs" / "how-it-works.html").read_text()
+    pictures = re.findall(r'src="\.\./_images/(\w+)\.png"', page)
+    assert len(pictures) >= 5
+    for name in pictures:
+        assert f'href="../_images/{name}.png"' in page
+
+
 def names_in_inventory():
     """The names that the site has an entry for."""
     packed = (SITE / "objects.inv").read_bytes().split(b"\n", HEADER_LINES)[HEADER_LINES]
