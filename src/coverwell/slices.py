@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
-__all__ = ["Slice", "Slices", "slices_of"]
+__all__ = ["BY_CHANCE", "CONFIDENCE", "Slice", "Slices", "slices_of"]
 
 Mask = NDArray[np.bool_]
 Values = NDArray[Any]
 Parts = tuple[list[str], NDArray[np.intp]]  # names, and the number of each row's part
 
 CONFIDENCE = 0.95
+BY_CHANCE = 1 - CONFIDENCE  # a shortfall with less probability than this, over all parts together, is named
 MOST_LEVELS = 10  # of a column that is not a group, the most frequent; the others are one part together
 MISSING, OTHERS = "missing", "others"
 
@@ -89,11 +90,12 @@ class Slices:
         return tuple(part for part in self.slices if part.column == column)
 
     def worst(self, n: int = 5) -> tuple[Slice, ...]:
-        """The parts that are surely covered least: those with the lowest upper end of their confidence interval.
+        """The parts that are surely covered least: first those that fall short by more than chance, then the others.
 
-        A part of few rows has a wide interval, so it must be missed often to come before a large one.
+        Each kind by the upper end of the confidence interval: a part of few rows has a wide one, so that it must be
+        missed often to come before a large one.
         """
-        return tuple(sorted(self.slices, key=lambda part: part.high)[:n])
+        return tuple(sorted(self.slices, key=lambda part: (self.chance(part) >= BY_CHANCE, part.high))[:n])
 
     def chance(self, part: Slice) -> float:
         """At most the probability that any of all these parts is so short of the asked coverage by chance (Bonferroni).

@@ -24,8 +24,8 @@ from coverwell.networks.team import LoopTeam
 from coverwell.report import Source, write_report, write_series_report
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage")
-LEFT_TO_DRAW = """
-return [...document.querySelectorAll('.block:not([hidden]) .canvas')].filter(c => c.dataset.drawn !== 'done').length
+ALL_DRAWN = """
+return [...document.querySelectorAll('.block:not([hidden]) .canvas')].every(c => c.dataset.drawn === 'done')
 """
 SECONDS = 20  # until all charts of a page must be drawn
 EVIL = "<script>window.broken = 1</script> & a column whose name is rather long"
@@ -60,10 +60,15 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": scheme})
 
     def wait(self):
+        """Wait until all charts are drawn."""
+        self.until(ALL_DRAWN)
+
+    def until(self, script):
+        """Wait until a script says true."""
         end = time.monotonic() + SECONDS
-        while self.run(LEFT_TO_DRAW) and time.monotonic() < end:
+        while not self.run(script):
+            assert time.monotonic() < end, f"never came true: {script}"
             time.sleep(0.05)
-        assert self.run(LEFT_TO_DRAW) == 0, "not all charts were drawn"
 
     def run(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)
@@ -187,4 +192,4 @@ def write_boxes(path):
         box[:] = np.array([left, top, width, height]) / 64
     regressor = MatchedRegressor([0.5, 0.9], network=Small(), folds=2, device="cpu", random_state=0)
     model = regressor.fit(images[:120], boxes[:120])
-    write_report(model, images[120:], boxes[120:], path)
+    write_report(model, images[120:], boxes[120:], path, boxes=True)

@@ -12,11 +12,14 @@ WIDTHS = (360, 800, 1600)
 # Elements whose own text is wider or higher than the room they have; tables scroll in a frame of their own.
 CUT_OFF = """
 const hasText = e => [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
-const isCut = e => e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > innerWidth + 1;
+const isHigh = e => getComputedStyle(e).overflowY !== 'visible' && e.scrollHeight > e.clientHeight + 1;
+const isCut = e => e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > innerWidth + 1 || isHigh(e);
 return [...document.querySelectorAll('body *')].filter(e => e.offsetParent && hasText(e) && isCut(e) &&
-  !e.closest('.scroll, .skip, svg, option, select') && getComputedStyle(e).display !== 'inline')
+  !e.closest('.scroll, .skip, .shown-now, svg, option, select') && getComputedStyle(e).display !== 'inline')
   .map(e => e.outerHTML.slice(0, 200));
 """
+OPEN_NUMBERS = "document.querySelectorAll('.block:not([hidden]) details').forEach(details => { details.open = true; })"
+ALL_OPENED = "return [...document.querySelectorAll('details[open]')].every(details => details.querySelector('table'))"
 # Texts of charts that reach beyond their chart.
 CUT_OFF_IN_CHARTS = """
 const beyond = (box, room) => box.left < room.left - 2 || box.right > room.right + 2 ||
@@ -37,14 +40,21 @@ return Math.min(...[...document.querySelectorAll('p, td, th, dt, dd, li, a, figc
 VISIBLE = "return [...document.querySelectorAll(arguments[0])].filter(e => e.offsetParent).map(e => e.innerText)"
 
 
-def choose(browser, key, times=1):
-    """Open a control by keyboard alone, and go down."""
+def choose(browser, key, times=1, *, up=False):
+    """Go to a control by keyboard alone, and down or up in it."""
     from selenium.webdriver.common.keys import Keys
 
     control = browser.driver.find_element("id", f"choose-{key}")
     browser.run("arguments[0].focus()", control)
-    control.send_keys(Keys.ARROW_DOWN * times)
+    control.send_keys((Keys.ARROW_UP if up else Keys.ARROW_DOWN) * times)
     browser.wait()
+
+
+def check_fits(browser, width):
+    """Nothing is cut off, and nothing runs over the side."""
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.run(CUT_OFF) == []
+    assert browser.run(CUT_OFF_IN_CHARTS) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,10 +71,57 @@ def test_a_page_loads_without_messages_and_asks_for_nothing_else(browser, pages,
 def test_no_text_is_cut_off_and_nothing_runs_over_the_side(browser, pages, kind, width, dark):
     browser.open(pages[kind], width=width, dark=dark)
     browser.keep_picture(f"{kind}-{width}-{'dark' if dark else 'light'}")
-    assert browser.run("return document.documentElement.scrollWidth") <= width
-    assert browser.run(CUT_OFF) == []
-    assert browser.run(CUT_OFF_IN_CHARTS) == []
+    check_fits(browser, width)
     assert browser.run(CONTRAST) >= 4.5
+    browser.run(OPEN_NUMBERS)
+    browser.until(ALL_OPENED)
+    check_fits(browser, width)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_table_of_all_levels_needs_no_scrolling(browser, pages, kind):
+    for width in WIDTHS:
+        browser.open(pages[kind], width=width)
+        assert browser.run(
+            "const frame = document.querySelector('#reached .scroll');return frame.scrollWidth <= frame.clientWidth"
+        )
+
+
+# Faults that the checks of this file must find: what is put before </main>, and the check that then fails.
+FAULTS = {
+    "a message": ("<script>console.error('broken')</script>", lambda browser: browser.messages() == []),
+    "an error": ("<script>nobody.knows()</script>", lambda browser: browser.messages() == []),
+    "a picture from a network": (
+        "<img src='http://127.0.0.1:9/a.png' alt=''>",
+        lambda browser: browser.messages() == [],
+    ),
+    "a file": ("<iframe src='other.html'></iframe>", lambda browser: len(browser.requests()) == 1),
+    "a text that is too wide": (
+        "<p style='width:3rem;overflow:hidden;white-space:nowrap'>far too long for it</p>",
+        lambda browser: browser.run(CUT_OFF) == [],
+    ),
+    "a text that is too high": (
+        "<p style='width:3rem;height:1rem;overflow:hidden'>far too long for it</p>",
+        lambda browser: browser.run(CUT_OFF) == [],
+    ),
+    "a text over the side": (
+        "<p style='margin-left:700px;width:200px'>over the side</p>",
+        lambda browser: browser.run("return document.documentElement.scrollWidth") <= 800,
+    ),
+    "a pale text": ("<p style='color:#999'>hardly to be read</p>", lambda browser: browser.run(CONTRAST) >= 4.5),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_checks_of_this_file_find_what_they_look_for(browser, pages, tmp_path, fault):
+    content, is_fine = FAULTS[fault]
+    html = pages["table"].read_text("utf-8")
+    if fault == "a file":  # which the page's own rule would stop
+        html = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", html)
+        (tmp_path / "other.html").write_text("other")
+    (tmp_path / "page.html").write_text(html.replace("</main>", content + "</main>"), "utf-8")
+    browser.open(tmp_path / "page.html")
+    assert not is_fine(browser)
 
 
 def test_the_badly_covered_city_is_named_first(browser, pages):
@@ -84,11 +141,10 @@ def test_the_level_and_the_target_are_chosen_by_keyboard(browser, pages):
     assert before[0].replace("\u00a0", " ") == "90 %"
     choose(browser, "target")
     assert "interval of price" in browser.run(VISIBLE, "#reached .text p")[0]
-    browser.run("document.getElementById('choose-level').value = '0'")
-    browser.run("document.getElementById('choose-level').dispatchEvent(new Event('change'))")
-    browser.wait()
+    choose(browser, "level", 2, up=True)
     assert browser.run(VISIBLE, "#reached dd")[0].replace("\u00a0", " ") == "50 %"
-    assert browser.run("return document.querySelector('[data-shown=target]').textContent") == "price"
+    status = browser.run("return document.querySelector('[role=status]').textContent").replace("\u00a0", " ")
+    assert status.startswith("Shown: target price; level 50 %; feature or group ")
     assert browser.messages() == []
 
 
@@ -123,6 +179,32 @@ def test_hovering_over_a_mark_tells_its_numbers(browser, pages):
     assert "coverage" in text
 
 
+def test_a_chart_is_opened_in_numbers_by_keyboard(browser, pages):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(pages["table"])
+    opener = browser.driver.find_element("css selector", "#slices .block:not([hidden]) summary")
+    browser.run("arguments[0].focus()", opener)
+    opener.send_keys(Keys.ENTER)
+    browser.until("return document.querySelector('#slices .block:not([hidden]) details table') !== null")
+    names = browser.run(VISIBLE, "#slices .block:not([hidden]) td:first-child")
+    drawn = browser.run(
+        "return [...document.querySelectorAll('#slices .block:not([hidden]) svg .mark-text.role-mark text')]"
+        ".map(t => t.textContent)"
+    )
+    assert names == drawn
+    assert any(name.startswith("city: Lima") for name in names)
+    heads = browser.run(VISIBLE, "#slices .block:not([hidden]) th")
+    assert [head.replace("\u00a0", " ") for head in heads] == [
+        "slice",
+        "coverage",
+        "95 % interval from",
+        "to",
+        "by chance",
+    ]
+    assert browser.messages() == []
+
+
 def test_names_with_html_in_them_stay_text(browser, pages):
     browser.open(pages["table"])
     assert browser.run("return window.broken === undefined")
@@ -155,6 +237,14 @@ def test_every_control_has_a_name_and_every_chart_a_description(browser, pages):
     assert browser.run("return [...document.querySelectorAll('.canvas')].every(c => c.getAttribute('aria-label'))")
     ids = browser.run("return [...document.querySelectorAll('main [id], form [id]')].map(e => e.id)")
     assert len(ids) == len(set(ids))
+    browser.run(OPEN_NUMBERS)
+    browser.until(ALL_OPENED)
+    unnamed = (
+        "return [...document.querySelectorAll('.scroll')].filter(frame => !frame.getAttribute('aria-label')).length"
+    )
+    assert browser.run(unnamed) == 0
+    without_role = "return document.querySelectorAll('table:not([role]), tr:not([role]), td:not([role])').length"
+    assert browser.run(without_role) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

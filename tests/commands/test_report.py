@@ -57,7 +57,7 @@ def test_a_report_is_written_and_names_command_files_and_groups(folder, model, t
     assert '<option value="0" selected>id</option>' in html or '<option value="0">id</option>' in html
 
 
-def test_the_numbers_are_those_of_evaluate(folder, model, tmp_path, run):
+def test_the_numbers_and_the_worst_slices_are_those_of_evaluate(folder, model, tmp_path, run):
     import json
 
     found = json.loads(run("evaluate", model, folder / "test.csv", "--json").stdout)["results"]
@@ -66,6 +66,8 @@ def test_the_numbers_are_those_of_evaluate(folder, model, tmp_path, run):
     for entry in found:
         assert f"{100 * entry['coverage']:.1f} %" in html
         assert f"{100 * entry['band'][0]:.1f} % to {100 * entry['band'][1]:.1f} %" in html
+        worst = entry["worst_slices"][0]
+        assert f"Worst: {worst['column']}: {worst['values']}. {worst['n_inside']} of {worst['n_rows']} rows" in html
 
 
 def test_rows_keep_the_numbers_they_have_in_the_file(folder, model, tmp_path, houses):
@@ -75,8 +77,9 @@ def test_rows_keep_the_numbers_they_have_in_the_file(folder, model, tmp_path, ho
     result = run_report(model, tmp_path / "test.csv", "--skip-missing", "--out", tmp_path / "report.html")
     assert result.exit_code == 0, result.output
     html = written(tmp_path / "report.html")
-    assert '<td role="cell" data-head="row">12</td><td role="cell" data-head="observed">1e+05</td>' in html
+    assert '<td role="cell" data-head="row">12</td><td role="cell" data-head="observed">100,000</td>' in html
     assert "Rows are counted from 1" in html
+    assert "1 row without a target left out." in html
 
 
 def test_decimal_commas_are_read(folder, model, tmp_path, houses):
@@ -84,6 +87,13 @@ def test_decimal_commas_are_read(folder, model, tmp_path, houses):
     (tmp_path / "test.csv").write_text(text)
     given = (model, tmp_path / "test.csv", "--delimiter", ";", "--decimal", ",", "--out", tmp_path / "report.html")
     assert run_report(*given).exit_code == 0
+
+
+def test_a_tab_between_columns_is_named_in_the_command(model, tmp_path, houses):
+    houses[90:].write_csv(tmp_path / "test.csv", separator="\t")
+    out = tmp_path / "report.html"
+    assert run_report(model, tmp_path / "test.csv", "--delimiter", "tab", "--out", out).exit_code == 0
+    assert "--delimiter tab" in written(out)
 
 
 def test_an_existing_report_stays_without_force(folder, model, tmp_path, refused):
@@ -112,6 +122,7 @@ def test_bad_input_is_told_in_one_line(folder, model, tmp_path, refused, houses)
     )
     assert "must go to a file that ends in .html" in refused(model, data, "--out", tmp_path / "report.pdf")
     assert "column for --group: block" in refused(model, data, "--out", out, "--group", "block")
+    assert "boxes are for models of pictures" in refused(model, data, "--out", out, "--boxes")
     assert "--pictures is for models of pictures" in refused(model, data, "--out", out, "--pictures", "id")
     assert "--time is for forecasters" in refused(model, data, "--out", out, "--time", "sold")
     assert "damaged or not a model file" in refused(data, data, "--out", out)
@@ -142,6 +153,12 @@ def test_pictures_are_found_beside_the_table(tmp_path, refused):
     result = run_report(*given, "--pictures", "file")
     assert result.exit_code == 0, result.output
     assert "data:image/jpeg" in written(tmp_path / "report.html")
+    assert "the model has 1" in refused(*given, "--pictures", "file", "--boxes", "--force")
+    gone = rows.with_columns(file=pl.Series([*rows["file"][:-1], "gone.png"]))
+    gone.write_csv(tmp_path / "test.csv")
+    assert "gone.png" in refused(*given, "--pictures", "file", "--force")
+    rows.with_columns(file=pl.Series([None, *rows["file"][1:]])).write_csv(tmp_path / "test.csv")
+    assert "must name a file in every row, but row 1 has none" in refused(*given, "--pictures", "file", "--force")
 
 
 @pytest.fixture(scope="module")

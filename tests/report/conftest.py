@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, metrics
-from coverwell.commands.judgements import Judgement
+from coverwell.judgements import Judgement
 from coverwell.report.judged import View
 from coverwell.slices import slices_of
 

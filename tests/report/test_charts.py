@@ -1,5 +1,7 @@
 """Every specification is one that Vega-Lite draws."""
 
+import re
+
 import pytest
 import vl_convert
 
@@ -55,3 +57,13 @@ def test_ticks_of_rounds_are_whole_numbers():
         assert ticks[0] == 1
         assert ticks[-1] == n_rounds
         assert len(set(ticks)) == len(ticks) <= 5
+
+
+@pytest.mark.parametrize(("value", "label"), [(3e100, "e+100"), (4e-30, "e-30"), (101325.25, "101,32")])
+def test_labels_of_very_large_and_small_numbers_are_short(value, label):
+    record = {"row": 1, "prediction": value, "residual": 1, "first_level": 1}
+    records = [record, {**record, "prediction": 1.00001 * value}]
+    svg = vl_convert.vegalite_to_svg({**charts.residuals_spec(0), "data": {"values": records}, "width": 300})
+    labels = re.findall(r"<text[^>]*>([-+,.e\d]+)</text>", svg.replace("−", "-"))
+    assert any(label in one for one in labels)
+    assert max(map(len, labels)) < 13

@@ -5,7 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coverwell.report.coverage_sections import verdict, width_bins
+from coverwell import MLP, MatchedRegressor
+from coverwell.baselines import HeteroscedasticRegressor
+from coverwell.report.coverage_sections import reached_section, verdict, width_bins
+from coverwell.report.judged import judged_rows
 
 
 def twenty(view, n_inside, **options):
@@ -40,6 +43,51 @@ def test_a_part_that_is_surely_short_is_named_though_the_whole_is_right(view):
 
 def test_where_nothing_can_be_cut_the_verdict_says_so(view):
     assert "No parts of the rows were looked at" in verdict(twenty(view, 16))
+
+
+def told_in(section):
+    return " ".join(block.text for block in section.blocks if block.kind == "text")
+
+
+def test_several_targets_are_also_counted_all_at_once_and_bands_missed_by_chance_are_counted():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    made = MatchedRegressor([0.5, 0.8], network=MLP(hidden=4), folds=2, repeats=1, max_rounds=1, random_state=0)
+    judged = judged_rows(made.fit(X[:40], X[:40]), X[40:], X[40:])
+    section = reached_section(judged)
+    first, second = (judged.of_target(target)[1].inside for target in (0, 1))
+    both = f"at once in {100 * (first & second).mean():.1f} % of the rows"
+    assert [both in block.text for block in section.blocks if getattr(block, "when", {}) == {"level": 1}] == [True]
+    assert "Of 4 bands, up to 0.4 are missed on average even if all intervals are right." in told_in(section)
+    assert "The band allows for the 40 training rows whose ranks set the widths." in told_in(section)
+
+
+@pytest.mark.parametrize(
+    ("calibration", "told"), [(None, "No ranks set the widths"), ("split", "how many is not known")]
+)
+def test_where_no_ranks_are_known_the_band_says_whether_there_were_any(calibration, told):
+    X = np.random.default_rng(0).normal(size=(60, 1))
+    made = HeteroscedasticRegressor(0.8, network=MLP(hidden=4), max_epochs=10, calibration=calibration, random_state=0)
+    section = reached_section(judged_rows(made.fit(X[:40], X[:40, 0]), X[40:], X[40:, 0]))
+    assert told in told_in(section)
+    assert "at once" not in told_in(section)
+
+
+def test_the_table_of_all_levels_counts_the_slices_that_fall_short(model, flats):
+    rows = flats(400, odd_city="Lima", seed=1)
+    judged = judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy())
+    (table,) = [block for block in reached_section(judged).blocks if block.kind == "table"]
+    place = table.heads.index("slices short")
+    n_slices = len(judged.views[0].judgement.slices)
+    assert [row[place] for row in table.rows] == [f"{view.ranked.n_short} of {n_slices}" for view in judged.views]
+    assert judged.views[1].ranked.n_short >= 1
+
+
+def test_the_error_of_a_single_row_has_no_standard_error(view):
+    width = np.r_[0.5, np.full(39, 1.0)]  # equal widths stay together, so the narrowest is alone
+    first, _ = width_bins(view(np.zeros(40), np.zeros(40), -width / 2, width / 2))
+    assert first.n_rows == 1
+    assert np.isnan(first.standard_error)
 
 
 def test_bins_of_width_have_the_means_of_their_rows(view):

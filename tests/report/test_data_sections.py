@@ -1,7 +1,11 @@
 """Columns in a line each, and the words about drift."""
 
 import numpy as np
+import polars as pl
+import pytest
 
+from coverwell import MLP
+from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.report.data_sections import column_row, data_section, drift_section
 from coverwell.report.judged import judged_rows
 
@@ -30,6 +34,19 @@ def test_every_column_stands_in_the_table_with_its_gaps_in_training(model, flats
     assert table.rows[1][2:4] == ("4 of 60", "8 of 120")
 
 
+def test_rows_that_were_left_out_are_counted(model, flats):
+    rows = flats(60, seed=1)
+    section = data_section(judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy(), n_skipped=3))
+    assert section.blocks[-1].text == "3 rows without a target left out."
+
+
+def test_where_the_training_rows_were_not_counted_drift_says_so():
+    X = np.random.default_rng(0).normal(size=(60, 1))
+    made = HeteroscedasticRegressor(0.8, network=MLP(hidden=4), max_epochs=10, random_state=0)
+    section = drift_section(judged_rows(made.fit(X[:40], X[:40, 0]), X[40:], X[40:, 0]))
+    assert "How many rows it was fitted on is not known" in section.blocks[0].text
+
+
 def test_an_input_that_has_moved_is_named(model, flats):
     rows = flats(200, seed=1)
     rows = rows.filter(rows["city"] == "Bern")
@@ -40,6 +57,15 @@ def test_an_input_that_has_moved_is_named(model, flats):
     assert chart.records[0]["name"] == "city=Bern"
     assert not chart.records[0]["fits"]
     assert table.rows[0][:3] == ("city=Bern", f"{100 * (flats(120)['city'] == 'Bern').mean():.1f} %", "100.0 %")
+
+
+def test_a_difference_of_very_many_deviations_is_told_in_a_few_signs(model, flats):
+    rows = flats(60, seed=1).with_columns(area=pl.lit(1e200))
+    with pytest.warns(UserWarning, match="far outside the range"):
+        judged = judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy())
+    told = drift_section(judged).blocks[-1].rows[0]
+    assert told[0] == "area"
+    assert max(map(len, told)) < 20
 
 
 def test_means_of_dates_are_dates(model, flats):

@@ -1,9 +1,11 @@
 """Rows as sections meet them: columns of any kind of table, and views that agree with the API."""
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
-from coverwell import metrics
+from coverwell import MLP, MatchedRegressor, metrics
 from coverwell.report.judged import feature_columns, judged_rows
 
 
@@ -37,6 +39,18 @@ def test_a_group_takes_the_place_of_a_feature_of_its_name(model, flats):
     judged = judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy(), groups={"city": rows["city"].to_list()})
     assert list(judged.rows.features) == ["area", "listed", "garden"]
     assert list(judged.rows.groups) == ["city"]
+
+
+def test_targets_of_a_data_frame_are_taken_by_name():
+    rng = np.random.default_rng(0)
+    X, noise = rng.normal(size=(60, 1)), rng.normal(size=(60, 2))
+    y = pd.DataFrame({"rent": 5 + noise[:, 0], "price": 900 + noise[:, 1]})
+    made = MatchedRegressor(0.8, network=MLP(hidden=4), max_rounds=1, folds=2, repeats=1, random_state=0)
+    model = made.fit(X[:40], y[:40])
+    for given in (y, y[["price", "rent"]], pl.DataFrame(y[["price", "rent"]].to_dict("list")), y.to_numpy()):
+        np.testing.assert_array_equal(judged_rows(model, X, given).rows.y, y.to_numpy())
+    with pytest.raises(ValueError, match="y must have the targets rent, price, as in training, got rent, cost"):
+        judged_rows(model, X, y.rename(columns={"price": "cost"}))
 
 
 def test_rows_are_counted_from_0_unless_they_have_numbers(model, flats):

@@ -41,6 +41,26 @@ def test_what_is_not_finite_is_stored_as_nothing_and_numbers_to_six_digits():
     assert table == {"low": [0.0, None], "high": [None, 0.333333], "rows": [3, 1]}
 
 
+def test_numbers_that_differ_far_behind_the_first_digit_stay_apart():
+    records = [{"low": 1013250.25 + step / 8, "high": -1.0 / 3, "rows": 3} for step in range(3)]
+    table = stored(rendered(made(Chart(histogram_spec("rows"), records, "told"))))["tables"][0]
+    assert table["low"] == [1013250.25, 1013250.375, 1013250.5]
+    assert table["high"] == [-0.333333] * 3
+
+
+def test_what_can_be_chosen_has_a_control_and_nothing_else_does():
+    one, two = Choice("level", "Level", ("90 %",)), Choice("target", "Target", ("a", "b"))
+    assert "<select" not in rendered(Page("A", "b", [], (one,)))
+    assert 'class="toolbar' not in rendered(Page("A", "b", [], (one,)))
+    assert rendered(Page("A", "b", [], (one, two))).count("<select") == 1
+
+
+def test_a_chart_can_be_opened_in_numbers_unless_it_says_otherwise():
+    charts = [Chart(histogram_spec("rows"), RECORDS, "a", in_numbers=shown) for shown in (True, False)]
+    assert rendered(made(charts[0])).count("<details") == 1
+    assert rendered(made(charts[1])).count("<details") == 0
+
+
 def test_a_page_loads_nothing():
     html = rendered(made(Chart(histogram_spec("rows"), RECORDS, "told")))
     assert (

@@ -57,12 +57,31 @@ def model():
     return MatchedRegressor(0.8, network=Small(), folds=2, device="cpu", random_state=0).fit(images, boxes)
 
 
-def test_four_fractions_are_boxes_and_nothing_else_is():
+def test_four_fractions_are_boxes_only_if_the_model_or_the_user_says_so(model):
     _, boxes = shown(5)
-    assert are_boxes(boxes)
-    assert not are_boxes(boxes[:, :3])
-    assert not are_boxes(100 * boxes)
-    assert not are_boxes(boxes * [1, 1, 0, 1])
+    assert not are_boxes(model, boxes, None)
+    assert are_boxes(model, boxes, True)
+    images, boxes = shown(24)
+    mirrored = MatchedRegressor(0.8, network=Small(mirror="boxes"), folds=2, device="cpu", random_state=0)
+    mirrored.fit(images, boxes)
+    assert are_boxes(mirrored, boxes, None)
+    assert not are_boxes(mirrored, boxes, False)
+
+
+def test_targets_that_cannot_be_boxes_are_refused(model, tmp_path):
+    _, boxes = shown(5)
+    with pytest.raises(ValueError, match=r"boxes are four targets \(left, top, width, height\), but the model has 3"):
+        are_boxes(model, boxes[:, :3], True)
+    with pytest.raises(ValueError, match=r"fractions of the pictures' sides, got values from .* divide them"):
+        are_boxes(model, 100 * boxes, True)
+
+
+def test_four_targets_that_are_no_boxes_are_told_in_numbers(model, tmp_path):
+    images, boxes = shown(40)
+    write_report(model, images[24:], boxes[24:], tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text("utf-8")
+    assert "outer: what holds them all" not in html
+    assert "y3: observed" in html
 
 
 def test_a_picture_in_the_page_is_a_small_jpeg_of_what_was_given():
@@ -77,7 +96,7 @@ def test_a_picture_in_the_page_is_a_small_jpeg_of_what_was_given():
 
 def test_the_report_shows_pictures_and_no_columns(model, tmp_path):
     images, boxes = shown(40)
-    assert write_report(model, images[24:], boxes[24:], tmp_path / "report.html") < 5_000_000
+    assert write_report(model, images[24:], boxes[24:], tmp_path / "report.html", boxes=True) < 5_000_000
     html = (tmp_path / "report.html").read_text("utf-8")
     sections = re.findall(r'<section id="(\w+)"', html)
     assert "pictures" in sections

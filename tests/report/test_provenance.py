@@ -9,10 +9,8 @@ from coverwell.report.provenance import Source, provenance_section
 
 
 def test_without_files_the_model_the_versions_and_the_device_are_told(model):
-    section = provenance_section(Source(), model, ["a warning"])
-    note, table = section.blocks
+    (table,) = provenance_section(Source(), model).blocks
     told = dict(table.rows)
-    assert note.text == "Warning while predicting: a warning"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", told["made"])
     assert told["model"] == "MatchedRegressor"
     assert f"coverwell {__version__}" in told["versions that made this report"]

@@ -6,13 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from coverwell.report.row_sections import histogram_of, largest_misses, residual_bins
+from coverwell.report.row_sections import histogram_of, largest_misses, miss_in_numbers, residual_bins
 
 
 def test_the_farthest_outside_comes_first_and_rows_inside_are_no_misses(view):
     found = view([0.0, 5.0, -4.0, 1.0], np.zeros(4), -np.ones(4), np.ones(4))
     assert largest_misses(found).tolist() == [1, 2]
     assert found.missed_by.tolist() == [0.0, 4.0, 3.0, 0.0]
+
+
+def test_a_miss_is_told_as_far_as_it_has_digits(view):
+    told = view([1000000.52, 28.05838, 3e100], np.zeros(3), -np.ones(3), [1000000.1, 11.51959, 1.0])
+    assert miss_in_numbers(told, 0) == ["1,000,000.520", "0.000", "-1.000", "1,000,000.100", "0.420"]
+    assert miss_in_numbers(told, 1) == ["28.1", "0.0", "-1.0", "11.5", "16.5"]
+    assert miss_in_numbers(told, 2)[0] == "3e+100"
 
 
 def test_far_ends_are_left_out_of_the_bins_and_counted():

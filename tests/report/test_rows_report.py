@@ -11,6 +11,7 @@ from coverwell import MLP, MatchedRegressor
 from coverwell.report import Source, write_report
 from coverwell.report.judged import judged_rows
 from coverwell.report.slice_sections import worst_section
+from coverwell.streaming import TableFiles
 
 
 def written(path):
@@ -99,8 +100,10 @@ def test_too_few_rows_are_refused_in_one_line(model, flats, tmp_path, n_rows):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_bad_input_is_told_in_one_line_and_nothing_is_written(model, flats, tmp_path):
+def test_bad_input_is_told_in_one_line_and_nothing_is_written(model, flats, tmp_path, tmp_path_factory):
     rows = flats(30)
+    parquet = tmp_path_factory.mktemp("parts") / "rows.parquet"
+    rows.write_parquet(parquet)
     X, y = rows.drop("rent"), rows["rent"].to_numpy()
     gap = np.where(np.arange(30) == 7, np.nan, y)
     for message, bad in {
@@ -110,11 +113,17 @@ def test_bad_input_is_told_in_one_line_and_nothing_is_written(model, flats, tmp_
         "y must have 1 targets for each row": {"y": np.column_stack([y, y])},
         "y must hold numbers": {"y": np.array(["a"] * 30)},
         "group 'block' must have one value for each of 30 rows": {"groups": {"block": [1, 2]}},
+        r"group 'pair' must have one value for each of 30 rows, got the shape \(30, 2\)": {
+            "groups": {"pair": np.ones((30, 2))}
+        },
+        "row_numbers must be a whole number for each of 30 rows, got \\[1, 2\\]": {"row_numbers": [1, 2]},
         "must have all columns": {"X": X.drop("city")},
     }.items():
         given = {"X": X, "y": y, **bad}
         with pytest.raises(ValueError, match=message):
             write_report(model, given.pop("X"), given.pop("y"), tmp_path / "report.html", **given)
+    with pytest.raises(TypeError, match="takes rows that are in memory, got TableFiles"):
+        write_report(model, TableFiles([parquet]), y, tmp_path / "report.html")
     with pytest.raises(TypeError, match="takes a fitted regressor, got str"):
         write_report("model", X, y, tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []

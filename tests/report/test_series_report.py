@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from coverwell.report import write_series_report
@@ -46,6 +47,24 @@ def test_a_series_of_counts_is_reported_on_by_step(series, tmp_path):
     html = written(tmp_path / "report.html")
     assert "step 150 to step 219" in html
     assert "reached without live calibration" not in html
+
+
+def test_a_period_that_was_learned_is_called_so(forecaster, series, tmp_path):
+    write_series_report(forecaster, series, tmp_path / "report.html", start=series.index[150])
+    assert "50 of the steps had been seen by the forecaster before" in written(tmp_path / "report.html")
+    write_series_report(forecaster, series, tmp_path / "report.html")
+    assert "had been seen by the forecaster before" not in written(tmp_path / "report.html")
+
+
+def test_times_of_less_than_a_second_stay_apart(series, tmp_path):
+    from coverwell import LSTM, MatchedForecaster
+
+    quick = series.set_axis(pd.date_range("2024-01-01", periods=len(series), freq="100ms", name="when"))
+    made = MatchedForecaster(coverage=0.8, past=8, network=LSTM(hidden=4), max_rounds=1, folds=2, random_state=0)
+    write_series_report(made.fit(quick[:150]), quick[:220], tmp_path / "report.html")
+    data = json.loads(re.search(r'id="report-data">(.*?)</script>', written(tmp_path / "report.html"), re.DOTALL)[1])
+    (table, *_) = [table for table in data["tables"] if "static_lower" in table]
+    assert len(set(table["time"])) == len(table["time"]) == 70
 
 
 def test_bad_input_is_told_in_one_line_and_nothing_is_written(forecaster, series, tmp_path):

@@ -3,20 +3,9 @@
 import numpy as np
 from scipy.stats import binom
 
-from coverwell.report.slice_sections import named_first, record_of, short_parts
+from coverwell.report.judged import judged_rows
+from coverwell.report.slice_sections import record_of, slices_section, worst_section
 from coverwell.slices import Slice, Slices, slices_of
-
-
-def test_a_part_is_short_if_chance_does_not_explain_it_among_all_parts():
-    found = Slices(0.9, (Slice("city", "Oslo", 40, 20), Slice("city", "Rome", 40, 36), Slice("city", "Bern", 5, 4)))
-    assert [part.values for part in short_parts(found)] == ["Oslo"]
-
-
-def test_parts_that_are_surely_short_come_before_small_ones_that_chance_explains():
-    small, large = Slice("id", "7", 4, 1), Slice("city", "Oslo", 1000, 850)
-    found = Slices(0.9, (small, *[Slice("x", str(n), 10, 9) for n in range(30)], large))
-    assert found.worst(1) == (small,)  # by the upper end of its confidence interval, 0.81
-    assert named_first(found)[:2] == [large, small]
 
 
 def test_a_record_has_the_confidence_interval_and_the_band_of_its_size():
@@ -38,6 +27,26 @@ def test_the_chance_counts_all_parts_that_were_looked_at():
     assert record["chance"].startswith("Chance alone brings any of 2 slices so low in less than ")
     assert record["chance"].endswith("less than 0.0001 of cases")
     assert 2 * binom.cdf(70, 100, 0.95) < 0.0001
+
+
+def test_a_group_of_very_many_values_leaves_room_for_the_other_columns(model, flats):
+    rows = flats(300, seed=1)
+    groups = {"flat": np.arange(300)}
+    judged = judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy(), groups=groups)
+    section = slices_section(judged, judged.views[1])
+    assert section.choice.options == ("flat", "area", "city", "listed", "garden")
+    of_flats = section.blocks[1]
+    assert len(of_flats.records) == 30
+    assert of_flats.told.endswith("The worst 30 of 300 are drawn.")
+
+
+def test_the_worst_part_is_told_with_what_its_interval_does_not_allow_for(model, flats):
+    rows = flats(400, odd_city="Lima", seed=1)
+    judged = judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy())
+    text = worst_section(judged).blocks[3].text
+    assert f"where all rows together reach {100 * judged.views[1].inside.mean():.1f} %." in text
+    assert "Taken alone, its coverage has the 95 % confidence interval" in text
+    assert "does not allow for its being the worst of many" in text
 
 
 def test_of_a_long_name_the_values_stay():

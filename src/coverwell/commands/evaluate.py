@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from coverwell.commands.judgements import JudgedRows, Judgement, judgements, read_rows
+from coverwell.commands.judgements import read_rows
 from coverwell.commands.messages import clear_messages, print_json
 from coverwell.commands.models import TableModel
 from coverwell.commands.options import (
@@ -21,7 +21,9 @@ from coverwell.commands.options import (
     SKIP_OPTION,
     TEXT_OPTIONS,
 )
-from coverwell.slices import Slice, Slices
+from coverwell.judgements import JudgedRows, Judgement, judgements
+from coverwell.ranking import ranked
+from coverwell.slices import BY_CHANCE, Slice, Slices
 from coverwell.table_files import TableFile
 
 __all__ = ["evaluate"]
@@ -58,8 +60,9 @@ def evaluate(
     For each target and level: the error (RMSE); the coverage, beside the band in which nine of ten samples of so many
     rows have it if the intervals are right; the calibration error (CE), beside the one to expect; the mean width; and
     the interval score (width, and a fine for every miss; lower is better). Then the coverage of slices: the rows of one
-    group, of one category, or between two quantiles of a feature. The worst are named, each with a 95 % interval and a
-    bound for the probability that chance alone makes any of all the slices look so bad.
+    group, of one category, or between two quantiles of a feature. The worst are named, those first that fall short by
+    more than chance, each with a 95 % interval and a bound for the probability that chance alone makes any of all the
+    slices look so bad.
 
     \b
     Example:
@@ -69,7 +72,7 @@ def evaluate(
         table = TableFile(data, **text)
         fitted = TableModel.load(model, device=device)
         rows = read_rows(fitted, table, groups=group, skip_missing=skip_missing)
-        found = judgements(fitted, rows, quantiles=quantiles)
+        found = judgements(fitted.model, rows, quantiles=quantiles)
         if as_json:
             print_json(_content(data, rows, found, worst))
         else:
@@ -86,7 +89,7 @@ def _content(data: Path, rows: JudgedRows, found: list[Judgement], worst: int) -
             {
                 **{name: value for name, value in vars(judgement).items() if name != "slices"},
                 "slices": [_slice(judgement.slices, part) for part in judgement.slices],
-                "worst_slices": [_slice(judgement.slices, part) for part in judgement.slices.worst(worst)],
+                "worst_slices": [_slice(judgement.slices, part) for part in ranked(judgement.slices).parts[:worst]],
                 "n_slices": len(judgement.slices),
             }
             for judgement in found
@@ -116,7 +119,7 @@ def _say(data: Path, rows: JudgedRows, found: list[Judgement], *, worst: int, al
             _print_slices(f"{name}, all slices:", judgement.slices.slices)
         elif worst:
             click.echo(f"\n{name}, the worst of {len(judgement.slices)} slices:")
-            for part in judgement.slices.worst(worst):
+            for part in ranked(judgement.slices).parts[:worst]:
                 click.echo(f"  {_sentence(judgement.slices, part)}")
 
 
@@ -138,7 +141,7 @@ def _line(judgement: Judgement) -> tuple[str, ...]:
 def _sentence(slices: Slices, part: Slice) -> str:
     chance = slices.chance(part)
     by_chance = (
-        "as chance alone may bring" if chance > 0.05 else f"by chance in at most {max(chance, 1e-6):.1g} of cases"
+        "as chance alone may bring" if chance >= BY_CHANCE else f"by chance in at most {max(chance, 1e-6):.1g} of cases"
     )
     return (
         f"{part.column} {part.values}: coverage {part.coverage:.3f} ({part.low:.3f} to {part.high:.3f}), "

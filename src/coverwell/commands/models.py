@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from coverwell.commands.messages import BadInput
 from coverwell.ensemble import ROWS_AT_A_TIME
 from coverwell.estimator import IntervalRegressor
+from coverwell.fitted_models import Said, n_ranked_rows, n_trained_rows, say
 from coverwell.networks.team import Team
 from coverwell.persistence import load
 from coverwell.table_files import TableFile, needed_polars
@@ -22,33 +23,13 @@ from coverwell.text_kinds import Kind, check_finite, kinds_of, typed
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["ROWS_IN_A_PART", "Said", "TableModel"]
+__all__ = ["ROWS_IN_A_PART", "FeatureReader", "TableModel"]
 
 Array = NDArray[np.float64]
 
 # A whole number of the estimator's own steps: cut elsewhere, the last bit of a prediction could be another.
 ROWS_IN_A_PART = 4 * ROWS_AT_A_TIME
 KINDS = {"numbers": Kind.NUMBER, "booleans": Kind.BOOLEAN, "text": Kind.TEXT, "times": Kind.TEXT}
-
-
-@dataclass(frozen=True)
-class Said:
-    """Predictions (row, target) and bounds (row, target, level), levels in ascending order."""
-
-    prediction: Array
-    lower: Array
-    upper: Array
-
-    @property
-    def columns(self) -> list[Array]:
-        """For each target its prediction, then both bounds of each level, as `prediction_columns` names them."""
-        _, n_targets, n_levels = self.lower.shape
-        columns = []
-        for target in range(n_targets):
-            columns.append(self.prediction[:, target])
-            for level in range(n_levels):
-                columns += [self.lower[:, target, level], self.upper[:, target, level]]
-        return columns
 
 
 @dataclass(frozen=True)
@@ -81,22 +62,12 @@ class TableModel:
     @property
     def n_ranked(self) -> int | None:
         """How many training rows' ranks set the widths; None if no ranks did, or if the model does not know."""
-        model: Any = self.model
-        if (of_stream := getattr(model, "n_ranked_", None)) is not None:
-            return of_stream or None
-        if model.scores_ is not None:
-            return sum(len(scores) for scores in model.scores_)
-        known = getattr(model, "out_of_fold_", None)
-        if known is None or model.calibration is None:
-            return None
-        left_out = int((~np.isnan(known.prediction[:, 0])).sum())
-        return left_out if model.calibration == "cross" else len(known.prediction) - left_out
+        return n_ranked_rows(self.model)
 
     @property
     def n_trained(self) -> int | None:
         """How many rows it was fitted on, where the model knows."""
-        known = getattr(self.model, "out_of_fold_", None)
-        return getattr(self.model, "n_rows_", None if known is None else len(known.prediction))
+        return n_trained_rows(self.model)
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -126,11 +97,8 @@ class TableModel:
         return FeatureReader(self, table, self.features_in(table))
 
     def say(self, features: Any) -> Said:
-        """What the model says about rows, its networks asked once for prediction and bounds."""
-        model = self.model
-        estimates = model._estimates(features)
-        lower, upper = model._stretch.bounds(estimates, self.levels, joint=False)
-        return Said(np.mean([estimate.mean for estimate in estimates], axis=0), lower, upper)
+        """What the model says about rows."""
+        return say(self.model, features)
 
 
 @dataclass(frozen=True)

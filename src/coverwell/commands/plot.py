@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coverwell.commands.judgements import JudgedRows, read_rows
+from coverwell.commands.judgements import read_rows
 from coverwell.commands.messages import BadInput, check_output, clear_messages
 from coverwell.commands.models import TableModel
 from coverwell.commands.options import (
@@ -21,6 +21,7 @@ from coverwell.commands.options import (
     TEXT_OPTIONS,
     together,
 )
+from coverwell.judgements import JudgedRows
 from coverwell.persistence import load
 from coverwell.plots.figures import (
     Outcome,

@@ -12,7 +12,7 @@ import click
 from tqdm import tqdm
 
 from coverwell.commands.messages import BadInput, at_a_terminal, check_output, clear_messages, print_json
-from coverwell.commands.models import ROWS_IN_A_PART, FeatureReader, Said, TableModel
+from coverwell.commands.models import ROWS_IN_A_PART, FeatureReader, TableModel
 from coverwell.commands.options import (
     DEVICE_OPTION,
     FILES_ARGUMENT,
@@ -22,6 +22,7 @@ from coverwell.commands.options import (
     TEXT_OPTIONS,
 )
 from coverwell.commands.targets import check_output_columns, prediction_columns
+from coverwell.fitted_models import Said
 from coverwell.table_files import PARQUET, TableFile, needed_polars, output_suffix, write_table
 
 if TYPE_CHECKING:

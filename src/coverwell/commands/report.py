@@ -30,6 +30,7 @@ from coverwell.report import Source, write_report, write_series_report
 from coverwell.report.library import check_library
 from coverwell.report.rows_report import place_of_level
 from coverwell.table_files import TableFile
+from coverwell.text_kinds import Kind, typed
 
 __all__ = ["report"]
 
@@ -43,6 +44,11 @@ __all__ = ["report"]
 @click.option("--group", multiple=True, metavar="COLUMN", help="Also coverage for each value here; may be given again.")
 @click.option("--time", metavar="COLUMN", help="For a forecaster: the column of times.  [default: its name in the fit]")
 @click.option("--pictures", metavar="COLUMN", help="For a model of pictures: the column of their files.")
+@click.option(
+    "--boxes",
+    is_flag=True,
+    help="The four targets of pictures are boxes: left, top, width, height.  [default: as the model was fitted]",
+)
 @QUANTILES_OPTION
 @DEVICE_OPTION
 @TEXT_OPTIONS
@@ -83,13 +89,16 @@ def _write(
     group: tuple[str, ...],
     time: str | None,
     pictures: str | None,
+    boxes: bool,
     quantiles: int,
     device: str,
     skip_missing: bool,
 ) -> int:
     if isinstance(model, SeriesForecaster):
-        if group or pictures or skip_missing:
-            raise BadInput("--group, --pictures and --skip-missing are for models of rows; leave them out for a series")
+        if group or pictures or boxes or skip_missing:
+            raise BadInput(
+                "--group, --pictures, --boxes and --skip-missing are for models of rows; leave them out for a series"
+            )
         place_of_level(model.regressor_._fitted_levels, coverage)  # before any work
         model.regressor_.set_params(device=device)
         series = later_values(model, table, time=time)
@@ -106,7 +115,7 @@ def _write(
             else f"--pictures is for models of pictures, and {_name(source)} holds one of tables; leave it out"
         )
     read = _read_pictures if is_seen else _read_rows
-    X, y, groups, rows = read(model, table, source, group=group, pictures=pictures, skip=skip_missing)
+    X, y, groups, there = read(model, table, source, group=group, pictures=pictures, skip=skip_missing)
     return write_report(
         model,
         X,
@@ -116,7 +125,9 @@ def _write(
         coverage=coverage,
         title=title,
         quantiles=quantiles,
-        row_numbers=rows,
+        row_numbers=np.flatnonzero(there) + 1,
+        n_skipped=int((~there).sum()),
+        boxes=boxes or None,
         source=source,
     )
 
@@ -128,11 +139,11 @@ def _name(source: Source) -> str:
 def _read_rows(
     model: Any, table: TableFile, source: Source, *, group: tuple[str, ...], pictures: str | None, skip: bool
 ) -> tuple[Any, Any, dict[str, Any], Any]:
-    """Features, targets, groups and the numbers of the rows, counted from 1."""
+    """Features, targets, groups, and which rows of the file these are."""
     fitted = TableModel(Path(_name(source)), model)
     rows = rows_to_judge(fitted, table, groups=group, skip_missing=skip)
     groups = {name: values.to_list() for name, values in rows.groups.items()}
-    return rows.features, rows.y, groups, np.flatnonzero(rows.there) + 1
+    return rows.features, rows.y, groups, rows.there
 
 
 def _read_pictures(
@@ -146,9 +157,13 @@ def _read_pictures(
     table.check_has(group, "column for --group:")
     rows = table.read(list(dict.fromkeys([pictures, *targets, *group])))
     y, there = targets_of(rows, targets, table=table, skip=skip)
-    files = [table.path.parent / str(name) for name in rows[pictures].filter(there).to_list()]
+    names = typed(rows.select(pictures), {pictures: Kind.TEXT}, path=table.path)[pictures].filter(there)
+    if names.null_count():
+        row = int(np.flatnonzero(there)[names.is_null().arg_true()[0]]) + 1
+        raise BadInput(f"column {pictures} of {table.path} must name a file in every row, but row {row} has none")
+    files = [table.path.parent / str(name) for name in names.to_list()]
     groups = {name: groups_of(rows, name, path=table.path).filter(there).to_list() for name in group}
-    return files, y.to_numpy(), groups, np.flatnonzero(there) + 1
+    return files, y.to_numpy(), groups, there
 
 
 def _command(context: click.Context) -> str:
@@ -164,5 +179,5 @@ def _command(context: click.Context) -> str:
             words.append(parameter.opts[0])
         else:
             for one in value if isinstance(value, tuple) else (value,):
-                words += [parameter.opts[0], str(one)]
+                words += [parameter.opts[0], "tab" if one == "\t" else str(one)]
     return shlex.join(words)

@@ -9,14 +9,13 @@ import numpy as np
 from scipy.stats import binom
 
 from coverwell.plots.style import BAR, CENTRE, INSIDE, OUTSIDE, axes_or_new, legend_below, percent
-from coverwell.slices import CONFIDENCE, Slice, Slices
+from coverwell.slices import BY_CHANCE, Slice, Slices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["draw_slices"]
 
-BY_CHANCE = 1 - CONFIDENCE  # a shortfall with less probability than this, over all parts together, is named
 LONGEST_NAME = 40  # characters
 BAND_HEIGHT = 0.7  # of the distance between two parts
 
@@ -24,10 +23,9 @@ BAND_HEIGHT = 0.7  # of the distance between two parts
 def draw_slices(ax: Axes | None, slices: Slices, *, most: int = 20) -> Axes:
     """The coverage of each part of the rows with its 95 % confidence interval, the worst on top.
 
-    The worst are those with the lowest upper end of that interval. Behind each part a band shows where 19 of 20 parts
-    of as many rows would lie if each row were inside with exactly the asked probability; parts that fall short by more
-    than chance, however many were looked at (see `Slices.chance`), have a colour and a marker of their own. The axis
-    of coverage shows all of it, from 0 to 1.
+    First come those that fall short by more than chance, however many were looked at (see `Slices.worst`); they have a
+    colour and a marker of their own. Behind each part a band shows where 19 of 20 parts of as many rows would lie if
+    each row were inside with exactly the asked probability. The axis of coverage shows all of it, from 0 to 1.
 
     Parameters
     ----------

@@ -26,7 +26,12 @@ Spec = dict[str, Any]
 
 INSIDE, OUTSIDE, BAR, CENTRE = "var(--inside)", "var(--outside)", "var(--bar)", "var(--centre)"
 BAND, OTHER, INK = "var(--band)", "var(--other)", "var(--ink)"
-PERCENT = ".0%"
+EDGE = {"stroke": "var(--edge)", "strokeWidth": 0.75}  # of what is too pale to be seen by all
+PERCENT, SHARE, VALUE, COUNT = ".0%", ".1~%", ",.7~g", ","
+# Very large and very small numbers have so many digits that a chart has no room beside them.
+SHORT_LABEL = (
+    "datum.value && (abs(datum.value) >= 1e12 || abs(datum.value) < 1e-6) ? format(datum.value, '.3~e') : datum.label"
+)
 ROW = 46  # pixels for each part: its name above, its interval below
 NAME_UP, MARKS_DOWN = -13, 8
 
@@ -42,7 +47,7 @@ def calibration_spec() -> Spec:
             "encoding": {"x": x, "y": y},
         },
         {
-            "mark": {"type": "rule", "strokeWidth": 12, "color": BAR},
+            "mark": {"type": "bar", "width": 12, "color": BAR, **EDGE},
             "encoding": {"x": x, "y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}},
         },
         {"mark": {"type": "line", "color": INSIDE, "strokeWidth": 1.5}, "encoding": {"x": x, "y": y}},
@@ -53,7 +58,12 @@ def calibration_spec() -> Spec:
                 "y": y,
                 **_told_apart("fits"),
                 "size": {"condition": {"test": "datum.chosen", "value": 190}, "value": 80},
-                "tooltip": _tips(asked=PERCENT, reached=".1%", low=".1%", high=".1%"),
+                "tooltip": _tips(
+                    asked=(SHARE, "asked"),
+                    reached=(SHARE, "reached"),
+                    low=(SHARE, "expected from"),
+                    high=(SHARE, "to"),
+                ),
             },
         },
         height=320,
@@ -64,6 +74,14 @@ def width_and_error_spec() -> Spec:
     """Size of the errors against width, in bins; fields width, error, low, high, rows and inside."""
     x = _quantity("width", "mean width of the interval")
     y = _quantity("error", "mean size of the error", zero=True)
+    tips = _tips(
+        width=(VALUE, "mean width"),
+        error=(VALUE, "mean size of the error"),
+        low=(VALUE, "its true mean from (90 %)"),
+        high=(VALUE, "to"),
+        rows=(COUNT, "rows"),
+        inside=(SHARE, "coverage"),
+    )
     return _chart(
         {
             "mark": {"type": "rule", "strokeWidth": 2, "color": INSIDE},
@@ -71,7 +89,7 @@ def width_and_error_spec() -> Spec:
         },
         {
             "mark": {"type": "point", "filled": True, "size": 70, "color": INSIDE, "opacity": 1},
-            "encoding": {"x": x, "y": y, "tooltip": _tips(width=".4", error=".4", rows=",", inside=".1%")},
+            "encoding": {"x": x, "y": y, "tooltip": tips},
         },
         height=280,
     )
@@ -81,10 +99,16 @@ def parts_spec(n_parts: int) -> Spec:
     """Coverage of parts of the rows, one below the other; fields as `slice_sections.record_of` gives them."""
     y = _places("place", n_parts)
     x = _quantity("coverage", "coverage", format=PERCENT, domain=[0, 1])
-    tips = _tips(name=None, rows=",", coverage=".1%", low=".1%", high=".1%", chance=None)
+    tips = _tips(
+        name=(None, "slice"),
+        coverage=(SHARE, "coverage"),
+        low=(SHARE, "95 % interval from"),
+        high=(SHARE, "to"),
+        chance=(None, "by chance"),
+    )
     return _chart(
         {
-            "mark": {"type": "bar", "height": 14, "color": BAR, "yOffset": MARKS_DOWN},
+            "mark": {"type": "bar", "height": 14, "color": BAR, "yOffset": MARKS_DOWN, **EDGE},
             "encoding": {"y": y, "x": {**x, "field": "band_low"}, "x2": {"field": "band_high"}},
         },
         {
@@ -107,15 +131,16 @@ def parts_spec(n_parts: int) -> Spec:
 def shifts_spec(n_parts: int) -> Spec:
     """Differences of test from training, one below the other; fields name, difference, low, high, fits and place."""
     y = _places("place", n_parts)
-    x = _quantity("difference", "test minus training, in standard deviations of training", zero=True)
+    x = _quantity("difference", "test minus training (standard deviations)", zero=True)
+    tips = _tips(name=(None, "input"), difference=(".2f", "difference (sd)"))
     return _chart(
         {
-            "mark": {"type": "bar", "height": 14, "color": BAR, "yOffset": MARKS_DOWN},
+            "mark": {"type": "bar", "height": 14, "color": BAR, "yOffset": MARKS_DOWN, **EDGE},
             "encoding": {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}},
         },
         {
             "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1, "yOffset": MARKS_DOWN},
-            "encoding": {"y": y, "x": x, **_told_apart("fits"), "tooltip": _tips(name=None, difference=".2f")},
+            "encoding": {"y": y, "x": x, **_told_apart("fits"), "tooltip": tips},
         },
         {**_names(y), "encoding": {"y": y, "x": {"value": 0}, "text": {"field": "name"}}},
         height=ROW * n_parts,
@@ -144,7 +169,11 @@ def residuals_spec(level: int) -> Spec:
                     "y": y,
                     **_told_apart("fits"),
                     "size": {"condition": {"test": "datum.fits", "value": 30}, "value": 60},
-                    "tooltip": _tips(row=",", prediction=".5", residual=".5"),
+                    "tooltip": _tips(
+                        row=(COUNT, "row"),
+                        prediction=(VALUE, "predicted"),
+                        residual=(VALUE, "observed minus predicted"),
+                    ),
                 },
             },
             height=280,
@@ -155,7 +184,8 @@ def residuals_spec(level: int) -> Spec:
 
 def histogram_spec(what: str) -> Spec:
     """How often residuals of each size occur; fields low, high and rows, whose name is `what`."""
-    x = {"field": "low", "type": "quantitative", "title": "observed minus predicted", "axis": _axis(grid=False)}
+    x: Spec = {"field": "low", "type": "quantitative", "title": "observed minus predicted"}
+    x["axis"] = _axis(grid=False, labelExpr=SHORT_LABEL)
     return _chart(
         {
             "mark": {"type": "rect", "color": INSIDE, "stroke": "var(--paper)", "strokeWidth": 1},
@@ -164,7 +194,7 @@ def histogram_spec(what: str) -> Spec:
                 "x2": {"field": "high"},
                 "y": _quantity("rows", what, zero=True),
                 "y2": {"datum": 0},
-                "tooltip": _tips(low=".4", high=".4", rows=","),
+                "tooltip": _tips(low=(VALUE, "from"), high=(VALUE, "to"), rows=(COUNT, what)),
             },
         },
         {
@@ -193,28 +223,28 @@ def rounds_spec(title: str, n_rounds: int, *, share: bool = False) -> Spec:
             "encoding": {
                 "x": x,
                 "y": _quantity("value", title, **shape),
-                "tooltip": _tips(round="d", value=".1%" if share else ".4"),
+                "tooltip": _tips(round=("d", "round"), value=(SHARE if share else VALUE, title)),
             },
         },
         height=200,
     )
 
 
-def bands_spec(name: str, *, dates: bool) -> Spec:
+def bands_spec(name: str, *, dates: bool, live: bool = True) -> Spec:
     """A stretch of a series; fields time, y, prediction, lower, upper, static_lower, static_upper and fits."""
     x = _time(dates)
-    y = {"type": "quantitative", "title": name, "scale": {"zero": False}, "axis": _axis()}
+    y = {"type": "quantitative", "title": name, "scale": {"zero": False}, "axis": _axis(labelExpr=SHORT_LABEL)}
     lines = [
         {
             "mark": {"type": "line", "color": OTHER, "strokeWidth": 1, "strokeDash": [5, 3]},
             "encoding": {"x": x, "y": {**y, "field": bound}},
         }
-        for bound in ("static_lower", "static_upper")
+        for bound in (("static_lower", "static_upper") if live else ())
     ]
-    tips = _tips(y=".5", prediction=".5", lower=".5", upper=".5")
+    tips = _tips(y=(VALUE, "observed"), prediction=(VALUE, "predicted"), lower=(VALUE, "lower"), upper=(VALUE, "upper"))
     return _chart(
         {
-            "mark": {"type": "area", "color": BAND, "opacity": 1},
+            "mark": {"type": "area", "color": BAND, "opacity": 1, **EDGE, "strokeWidth": 0.5},
             "encoding": {"x": x, "y": {**y, "field": "lower"}, "y2": {"field": "upper"}},
         },
         *lines,
@@ -229,27 +259,29 @@ def bands_spec(name: str, *, dates: bool) -> Spec:
                 "y": {**y, "field": "y"},
                 **_told_apart("fits", inside=INK),
                 "size": {"condition": {"test": "datum.fits", "value": 14}, "value": 60},
-                "tooltip": [{"field": "time", "type": "temporal" if dates else "quantitative"}, *tips],
+                "tooltip": [_time_tip(dates), *tips],
             },
         },
         height=320,
     )
 
 
-def rolling_spec(*, dates: bool) -> Spec:
+def rolling_spec(*, dates: bool, live: bool = True) -> Spec:
     """Coverage over a moving window; fields time, live, static and asked."""
     x = _time(dates)
+    compared = {"static": (SHARE, "without live calibration")} if live else {}
+    tips = [_time_tip(dates), *_tips(live=(SHARE, "coverage of the window"), **compared)]
 
     def line(field: str, **style: Any) -> Spec:
         y = _quantity(field, "coverage of the window", format=PERCENT, zero=False)
         return {
             "mark": {"type": "line", **style},
-            "encoding": {"x": x, "y": y, "tooltip": _tips(live=".1%", static=".1%")},
+            "encoding": {"x": x, "y": y, "tooltip": tips},
         }
 
     return _chart(
         line("asked", color=CENTRE, strokeWidth=1),
-        line("static", color=OTHER, strokeWidth=1.5, strokeDash=[5, 3]),
+        *([line("static", color=OTHER, strokeWidth=1.5, strokeDash=[5, 3])] if live else []),
         line("live", color=INSIDE, strokeWidth=2),
         height=240,
     )
@@ -306,7 +338,7 @@ def _quantity(
     field: str, title: str, *, format: str | None = None, domain: list[int] | None = None, zero: bool = False
 ) -> Spec:
     scale: Spec = {"zero": zero} if domain is None else {"domain": domain}
-    axis = _axis() if format is None else _axis(format=format)
+    axis = _axis(labelExpr=SHORT_LABEL) if format is None else _axis(format=format)
     return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis}
 
 
@@ -347,9 +379,14 @@ def _colour(field: str, inside: str = INSIDE) -> Spec:
     return {"condition": {"test": f"datum.{field}", "value": inside}, "value": OUTSIDE}
 
 
-def _tips(**formats: str | None) -> list[Spec]:
+def _tips(**fields: tuple[str | None, str]) -> list[Spec]:
+    """What is told about a mark: of each field its format, if it is a number, and its name."""
     return [
-        {"field": field, "title": field.replace("_", " "), **({} if form is None else {"format": form})}
-        | ({"type": "quantitative"} if form is not None else {})
-        for field, form in formats.items()
+        {"field": field, "title": title, **({} if form is None else {"format": form, "type": "quantitative"})}
+        for field, (form, title) in fields.items()
     ]
+
+
+def _time_tip(dates: bool) -> Spec:
+    kind = {"type": "temporal", "format": "%Y-%m-%d %H:%M:%S"} if dates else {"type": "quantitative", "format": COUNT}
+    return {"field": "time", "title": "time" if dates else "step", **kind}

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from coverwell.commands.judgements import Judgement
+from coverwell.fitted_models import n_ranked_rows
+from coverwell.metrics import joint_coverage
 from coverwell.plots.style import percent
 from coverwell.report.charts import calibration_spec, width_and_error_spec
+from coverwell.report.heard import notes_on
 from coverwell.report.judged import Judged, View
 from coverwell.report.page import Block, Chart, Figures, Mark, Section, Table, Text
-from coverwell.report.slice_sections import short_parts
-from coverwell.report.wording import counted, number, share
+from coverwell.report.wording import counted, number, share, span
 
 __all__ = ["WidthBin", "calibration_section", "reached_section", "verdict", "width_bins", "width_section"]
 
@@ -21,7 +22,11 @@ MOST_BINS, ROWS_PER_BIN = 10, 20
 HARDLY = 1.2  # times the narrowest
 NINE_OF_TEN = 1.6449  # standard errors to either side of a mean
 RANKED = "The band allows for the {} training rows whose ranks set the widths."
-UNRANKED = "The band takes each row to be inside with exactly the asked probability."
+UNRANKED = "No ranks set the widths: the band takes each row to be inside with exactly the asked probability."
+UNKNOWN = (
+    "The ranks of training rows set the widths, but how many is not known to this model: the band takes each row to be "
+    "inside with exactly the asked probability, and is too narrow by what these ranks add."
+)
 
 
 def reached_section(judged: Judged) -> Section:
@@ -33,25 +38,52 @@ def reached_section(judged: Judged) -> Section:
         figures = (
             ("asked", percent(found.asked)),
             ("reached", share(found.coverage)),
-            ("expected band", f"{share(low)} to {share(high)}"),
+            ("expected band", span(low, high)),
             ("typical error (RMSE)", number(found.rmse)),
             ("mean width", number(found.width)),
         )
-        blocks += [Figures(figures, view.when), Text(verdict(view), _tone(found), view.when)]
-    ranked = judged.fitted.n_ranked
-    about_band = UNRANKED if ranked is None else RANKED.format(f"{ranked:,}")
-    blocks.append(_summary(judged))
-    blocks.append(
-        Text(
-            f"Expected is the band in which nine of ten samples of {counted(judged.n_rows, 'row')} have their coverage "
-            f"if the intervals are right and the rows are independent. {about_band} Rows that belong together (of one "
-            "building, one patient, one day) make coverage vary more than the band says."
-        )
-    )
+        blocks += [Figures(figures, view.when), Text(verdict(view), _tone(view), view.when)]
+    blocks += [*notes_on(judged.warnings), _summary(judged), *_together(judged), Text(_about_band(judged))]
     lead = (
         "An interval is right for a row if the value that was observed lies in it; coverage is the share of such rows."
     )
     return Section("reached", "What was asked, and what was reached", lead, blocks)
+
+
+def _about_band(judged: Judged) -> str:
+    """What the band means, and how many of so many bands are missed by chance."""
+    ranked = n_ranked_rows(judged.model)
+    unranked = UNRANKED if judged.model.calibration is None else UNKNOWN
+    several = (
+        f" Of {len(judged.views)} bands, up to {number(0.1 * len(judged.views))} are missed on average even if all "
+        "intervals are right."
+        if len(judged.views) > 1
+        else ""
+    )
+    return (
+        f"Expected is the band in which nine of ten samples of {counted(judged.n_rows, 'row')} have their coverage if "
+        f"the intervals are right and the rows are independent.{several} "
+        f"{unranked if ranked is None else RANKED.format(f'{ranked:,}')} Rows that belong together (of one building, "
+        "one patient, one day) make coverage vary more than the band says."
+    )
+
+
+def _together(judged: Judged) -> list[Text]:
+    """Of several targets, how often all are inside at once: no interval was asked for that."""
+    if len(judged.targets) == 1:
+        return []
+    said, model = judged.rows.said, judged.model
+    is_joint = model.joint_factor_ is not None or model.scores_ is not None
+    joint = "; intervals for all targets together are those of predict_interval(joint=True)" if is_joint else ""
+    return [
+        Text(
+            f"All targets of a row lie inside their {percent(asked)} intervals at once in "
+            f"{share(joint_coverage(judged.rows.y, said.lower[:, :, level], said.upper[:, :, level]))} of the rows. "
+            f"Each interval is made for its own target, so this may well be less than was asked{joint}.",
+            when={"level": level},
+        )
+        for level, asked in enumerate(judged.levels)
+    ]
 
 
 def verdict(view: View) -> str:
@@ -64,26 +96,26 @@ def verdict(view: View) -> str:
     )
     if found.coverage < low:
         whole = (
-            f"✕ That is below the expected band ({share(low)} to {share(high)}). If the intervals were right, fewer "
-            "than one sample in twenty would fall so low: on rows like these they are too narrow."
+            f"✕ That is below the expected band ({share(low)} to {share(high)}). If the intervals were right, at "
+            "most one sample in twenty would fall so low: on rows like these they seem too narrow."
         )
     elif found.coverage > high:
         whole = (
-            f"✕ That is above the expected band ({share(low)} to {share(high)}). If the intervals were right, fewer "
-            "than one sample in twenty would reach so high: on rows like these they are wider than was asked for."
+            f"✕ That is above the expected band ({share(low)} to {share(high)}). If the intervals were right, at "
+            "most one sample in twenty would reach so high: on rows like these they seem wider than was asked for."
         )
     else:
         whole = (
             f"✓ That is inside the expected band ({share(low)} to {share(high)}): taken together, these rows give no "
             "reason to doubt the intervals. They do not prove them right."
         )
-    return f"{measured}{whole} {_of_slices(found)}"
+    return f"{measured}{whole} {_of_slices(view)}"
 
 
-def _of_slices(found: Judgement) -> str:
-    if not len(found.slices):
+def _of_slices(view: View) -> str:
+    found, looked, short = view.judgement, len(view.ranked.parts), view.ranked.short
+    if not looked:
         return "No parts of the rows were looked at, since there are neither features nor groups to cut them by."
-    short, looked = short_parts(found.slices), len(found.slices)
     if not short:
         return (
             f"None of {looked} slices of the rows falls short by more than chance, which does not prove that all hold."
@@ -97,22 +129,25 @@ def _of_slices(found: Judgement) -> str:
     )
 
 
-def _tone(found: Judgement) -> str:
-    low, high = found.band
-    return "good" if low <= found.coverage <= high and not short_parts(found.slices) else "bad"
+def _tone(view: View) -> str:
+    low, high = view.judgement.band
+    return "good" if low <= view.judgement.coverage <= high and not view.ranked.n_short else "bad"
 
 
 def _summary(judged: Judged) -> Table:
-    heads = ("target", "asked", "reached", "expected", "band", "RMSE", "mean width", "interval score")
+    slices = ("slices short",) if judged.views[0].ranked.parts else ()
+    heads = ("target", "asked", "reached", "expected", "band", *slices, "RMSE", "mean width", "interval score")
     rows = []
     for view in judged.views:
         found = view.judgement
         low, high = found.band
         place = "✓ inside" if low <= found.coverage <= high else "✕ below" if found.coverage < low else "✕ above"
-        expected = f"{share(low)} to {share(high)}"
         scores = (number(found.rmse), number(found.width), number(found.interval_score))
-        rows.append((found.target, percent(found.asked), share(found.coverage), expected, place, *scores))
-    return Table("All targets and levels", heads, rows, texts=("target", "band"))
+        short = [f"{view.ranked.n_short:,} of {len(view.ranked.parts):,}"] if view.ranked.parts else []
+        rows.append(
+            (found.target, percent(found.asked), share(found.coverage), span(low, high), place, *short, *scores)
+        )
+    return Table("All targets and levels", heads, rows, texts=("target",))
 
 
 def calibration_section(judged: Judged) -> Section:
@@ -132,7 +167,7 @@ def calibration_section(judged: Judged) -> Section:
             Mark("╌", "centre", "reached as asked"),
         )
         blocks.append(Chart(calibration_spec(), records, told, marks, view.when))
-    lead = "If intervals are right, each mark lies on the dashed line, or off it by no more than the grey bar."
+    lead = "If intervals are right, marks lie near the dashed line: about nine of ten within their grey bar."
     return Section("calibration", "Coverage at every level", lead, blocks)
 
 
@@ -157,7 +192,7 @@ class WidthBin:
     n_rows: int
     width: float  # the mean
     error: float  # the mean size
-    standard_error: float  # of that mean
+    standard_error: float  # of that mean; NaN of a single row, which tells nothing about it
     coverage: float
 
 
@@ -170,7 +205,7 @@ def width_bins(view: View) -> list[WidthBin]:
     cuts = np.unique(np.searchsorted(width, width[cuts], side="left"))
     bins = []
     for rows in np.split(np.arange(len(width)), cuts[cuts > 0]):
-        spread = float(error[rows].std(ddof=1)) if len(rows) > 1 else 0.0
+        spread = float(error[rows].std(ddof=1)) if len(rows) > 1 else float("nan")
         means = (float(width[rows].mean()), float(error[rows].mean()))
         bins.append(WidthBin(len(rows), *means, spread / len(rows) ** 0.5, float(inside[rows].mean())))
     return bins
@@ -185,7 +220,7 @@ def width_section(judged: Judged) -> Section:
             {
                 "width": one.width,
                 "error": one.error,
-                "low": max(0.0, one.error - NINE_OF_TEN * one.standard_error),
+                "low": np.maximum(0.0, one.error - NINE_OF_TEN * one.standard_error),
                 "high": one.error + NINE_OF_TEN * one.standard_error,
                 "rows": one.n_rows,
                 "inside": one.coverage,

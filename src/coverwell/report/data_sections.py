@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coverwell.fitted_models import n_trained_rows
 from coverwell.report.charts import shifts_spec
 from coverwell.report.drift import Z_95, Shift, shifts_between
 from coverwell.report.judged import Judged
@@ -25,8 +26,8 @@ COLUMN_HEADS = ("column", "read as", "missing", "missing in training", "differen
 
 def data_section(judged: Judged) -> Section:
     """Every column: its kind, its gaps and its values."""
-    learned = {column.name: column for column in judged.fitted.model.columns_.columns} if _has_columns(judged) else {}
-    n_trained = judged.fitted.model.columns_.n_rows if learned else 0
+    learned = {column.name: column for column in judged.model.columns_.columns} if _has_columns(judged) else {}
+    n_trained = judged.model.columns_.n_rows if learned else 0
     columns = {**judged.rows.groups, **judged.rows.features}
     rows = []
     for name, values in list(columns.items())[:MOST_COLUMNS]:
@@ -34,15 +35,13 @@ def data_section(judged: Judged) -> Section:
         kind = "group" if name in judged.rows.groups else KINDS[column.kind.name] if column else "numbers"
         in_training = f"{column.n_missing:,} of {n_trained:,}" if column else "unknown"
         rows.append(column_row(name, values, kind, in_training))
-    targets = [
-        column_row(name, judged.rows.y[:, place], "target", "0") for place, name in enumerate(judged.fitted.targets)
-    ]
+    targets = [column_row(name, judged.rows.y[:, place], "target", "0") for place, name in enumerate(judged.targets)]
     blocks: list[Block] = [
         Table("The columns of the test rows", COLUMN_HEADS, [*targets, *rows], texts=("column", "read as", "values"))
     ]
     if len(columns) > MOST_COLUMNS:
         blocks.append(Text(f"{MOST_COLUMNS} of {len(columns)} columns are listed.", "note"))
-    dropped = [f"{column.name} ({column.reason})" for column in judged.fitted.model.columns_.dropped] if learned else []
+    dropped = [f"{column.name} ({column.reason})" for column in judged.model.columns_.dropped] if learned else []
     if dropped:
         blocks.append(Text(f"Left out in training: {', '.join(dropped)}.", "note"))
     if judged.rows.n_skipped:
@@ -52,16 +51,19 @@ def data_section(judged: Judged) -> Section:
 
 
 def _has_columns(judged: Judged) -> bool:
-    return hasattr(judged.fitted.model, "columns_")
+    return hasattr(judged.model, "columns_")
 
 
 def column_row(name: str, values: NDArray[Any], kind: str, in_training: str) -> tuple[str, ...]:
     """A column in one line of the table."""
-    missing = np.array([value is None or value != value for value in values])
-    present = values[~missing]
-    gaps = f"{int(missing.sum()):,} of {len(values):,}"
-    n_different = f"{len(set(present.tolist())):,}"
-    return name, kind, gaps, in_training, n_different, _told(present)
+    if values.dtype.kind == "O":
+        present = values[[value is not None and value == value for value in values]]
+        n_different = len(set(present))
+    else:
+        present = values[values == values]  # NaN and NaT are not what they are
+        n_different = len(np.unique(present))
+    gaps = f"{len(values) - len(present):,} of {len(values):,}"
+    return name, kind, gaps, in_training, f"{n_different:,}", _told(present)
 
 
 def _told(present: NDArray[Any]) -> str:
@@ -78,7 +80,7 @@ def _told(present: NDArray[Any]) -> str:
 
 def drift_section(judged: Judged) -> Section:
     """Which inputs differ between training and test rows."""
-    shifts = shifts_between(judged.fitted, judged.X)
+    shifts = shifts_between(judged.model, judged.X)
     lead = (
         "Intervals are meant for rows like those of the training. The model file keeps mean, standard deviation and "
         "range of every input over the training rows, not the rows themselves: these are compared, after gaps were "
@@ -88,27 +90,34 @@ def drift_section(judged: Judged) -> Section:
         return Section(
             "drift", "Test rows beside training rows", lead, [Text("This model keeps no such numbers.", "note")]
         )
-    apart = [shift for shift in shifts if shift.chance < BY_CHANCE]
-    if apart:
-        verdict = (
-            f"{len(apart)} of {counted(len(shifts), 'input')} differ in their mean by more than chance, most surely "
-            f"{apart[0].name}."
-        )
-    else:
-        verdict = f"None of {counted(len(shifts), 'input')} differs in its mean by more than chance."
-    outside = [shift for shift in shifts if shift.n_outside]
-    if outside:
-        most = max(outside, key=lambda shift: shift.n_outside)
-        verdict += (
-            f" {counted(len(outside), 'input')} have values outside the range of training, most of all {most.name} "
-            f"({counted(most.n_outside, 'row')}); there the model speaks as at the border of that range."
-        )
     drawn = [shift for shift in shifts if math.isfinite(shift.difference)][:MOST_SHIFTS]
-    blocks: list[Block] = [Text(verdict, "bad" if apart else "good")]
+    tone = "bad" if shifts[0].chance < BY_CHANCE else "good"
+    blocks: list[Block] = [Text(_verdict(shifts, n_trained_rows(judged.model)), tone)]
     if drawn:
-        blocks.append(Chart(shifts_spec(len(drawn)), _records(drawn), _caption(drawn, shifts), MARKS))
+        blocks.append(Chart(shifts_spec(len(drawn)), _records(drawn), _caption(drawn, shifts), MARKS, in_numbers=False))
     blocks.append(_table(shifts[:MOST_COLUMNS], _dates(judged)))
     return Section("drift", "Test rows beside training rows", lead, blocks)
+
+
+def _verdict(shifts: list[Shift], n_trained: int | None) -> str:
+    apart, outside = [s for s in shifts if s.chance < BY_CHANCE], [s for s in shifts if s.n_outside]
+    told = [f"None of {counted(len(shifts), 'input')} differs in its mean by more than chance."]
+    if apart:
+        differ = "differs" if len(apart) == 1 else "differ"
+        told = [
+            f"{len(apart)} of {counted(len(shifts), 'input')} {differ} in the mean by more than chance, most surely "
+            f"{apart[0].name}."
+        ]
+    if outside:
+        most = max(outside, key=lambda shift: shift.n_outside)
+        told.append(
+            f"{counted(len(outside), 'input')} {'has' if len(outside) == 1 else 'have'} values outside the range of "
+            f"training, most of all {most.name} ({counted(most.n_outside, 'row')}); there the model speaks as at the "
+            "border of that range."
+        )
+    if n_trained is None:
+        told.append("How many rows it was fitted on is not known to this model: what chance adds there is left out.")
+    return " ".join(told)
 
 
 MARKS = (
@@ -138,7 +147,7 @@ def _records(shifts: list[Shift]) -> list[dict[str, Any]]:
 
 def _dates(judged: Judged) -> set[str]:
     """The inputs that count days since 1970."""
-    kinds = judged.fitted.model.columns_.kinds if _has_columns(judged) else {}
+    kinds = judged.model.columns_.kinds if _has_columns(judged) else {}
     return {name for name, kind in kinds.items() if kind == "times"}
 
 
@@ -148,13 +157,19 @@ def _table(shifts: list[Shift], dates: set[str]) -> Table:
         (
             shift.name,
             *(_mean(mean, shift, dates) for mean in (shift.train_mean, shift.test_mean)),
-            f"{shift.difference:+.2f}" if math.isfinite(shift.difference) else "one value in training",
+            _difference(shift.difference),
             "may be" if shift.chance >= BY_CHANCE else chance_of(shift.chance),
             f"{shift.n_outside:,}",
         )
         for shift in shifts
     ]
     return Table("Inputs in training and test; shares of inputs that are 0 or 1", heads, rows, texts=("input",))
+
+
+def _difference(difference: float) -> str:
+    if not math.isfinite(difference):
+        return "one value in training"
+    return f"{difference:+.2f}" if abs(difference) < 1000 else f"{difference:+.3g}"
 
 
 def _mean(mean: float, shift: Shift, dates: set[str]) -> str:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from coverwell.commands.models import TableModel
+from coverwell.estimator import IntervalRegressor
+from coverwell.fitted_models import n_trained_rows
 from coverwell.scaling import InputScaler
 from coverwell.table_inputs import checked_table, input_names
 
@@ -56,22 +57,23 @@ class Shift:
     is_share: bool
 
 
-def shifts_between(fitted: TableModel, X: Any) -> list[Shift]:
+def shifts_between(model: IntervalRegressor, X: Any) -> list[Shift]:
     """Every input of the networks, the one that differs most surely first."""
-    scalers = [ensemble.inputs for ensemble in fitted.model.ensembles_]
+    scalers = [ensemble.inputs for ensemble in model.ensembles_]
     if not all(isinstance(scaler, InputScaler) for scaler in scalers):
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the predictions have warned of the same
-        rows = checked_table(fitted.model, X)
-    names = input_names(fitted.model)
+        rows = checked_table(model, X)
+    names = input_names(model)
     named = (
         [str(name) for name in names] if names is not None else [f"column {place}" for place in range(rows.shape[1])]
     )
     seen = InputScaler.around(scalers)
     centre = np.mean([scaler.centre for scaler in scalers], axis=0)
     spread = np.mean([scaler.spread for scaler in scalers], axis=0)
-    standard_error = float(np.sqrt(1 / len(rows) + (1 / fitted.n_trained if fitted.n_trained else 0.0)))
+    n_trained = n_trained_rows(model)
+    standard_error = float(np.sqrt(1 / len(rows) + (1 / n_trained if n_trained else 0.0)))
     found = [
         _shift(name, rows[:, place], centre[place], spread[place], (seen.low[place], seen.high[place]), standard_error)
         for place, name in enumerate(named)

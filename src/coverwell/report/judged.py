@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coverwell.commands.judgements import JudgedRows, Judgement, column_of, judgements
-from coverwell.commands.models import TableModel
 from coverwell.estimator import IntervalRegressor
+from coverwell.fitted_models import say
 from coverwell.frames import columns_of, is_frame
+from coverwell.judgements import JudgedRows, Judgement, column_of, judgements
+from coverwell.ranking import Ranked, ranked
 from coverwell.report.bounds import Bounds
+from coverwell.report.heard import heard_warnings
+from coverwell.streaming.table_parts import TableFiles
 
 __all__ = ["Judged", "View", "judged_rows"]
 
@@ -23,6 +25,7 @@ Array = NDArray[np.float64]
 Column = NDArray[Any]
 
 FEWEST_ROWS = 10
+FEWEST_IN_A_TABLE, ROWS_OF_ALL_TABLES = 3, 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +40,17 @@ class View(Bounds):
     def when(self) -> dict[str, int]:
         return {"target": self.target, "level": self.level}
 
+    @cached_property
+    def ranked(self) -> Ranked:
+        """The parts of the rows, the worst first."""
+        return ranked(self.judgement.slices)
+
 
 @dataclass(frozen=True, eq=False)
 class Judged:
     """A model, rows that it has not seen, and what it says about them."""
 
-    fitted: TableModel
+    model: IntervalRegressor
     X: Any
     rows: JudgedRows
     row_numbers: NDArray[np.int64]
@@ -53,6 +61,23 @@ class Judged:
     @property
     def n_rows(self) -> int:
         return len(self.rows.y)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return self.model.target_names_
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        return self.model._fitted_levels
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the rows are pictures."""
+        return hasattr(self.model, "trunk_")
+
+    def room_for(self, most: int) -> int:
+        """How many rows a table of each view may have, `most` at best: a page holds those of all views."""
+        return max(FEWEST_IN_A_TABLE, min(most, ROWS_OF_ALL_TABLES // len(self.views)))
 
     def of_target(self, target: int) -> list[View]:
         """All levels of a target."""
@@ -67,30 +92,31 @@ def judged_rows(
     groups: Mapping[str, ArrayLike] | None = None,
     quantiles: int = 4,
     row_numbers: ArrayLike | None = None,
+    n_skipped: int = 0,
 ) -> Judged:
     """What the model says about these rows, checked and judged; what it warns of is kept, and warned of again."""
-    fitted = TableModel(Path("model"), model)
-    targets = _targets(y, len(fitted.targets))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        said = fitted.say(X)
-    for warning in caught:
-        warnings.warn(warning.message, warning.category, stacklevel=3)
+    if isinstance(X, TableFiles):
+        raise TypeError("a report takes rows that are in memory, got TableFiles; read the rows to judge by first")
+    targets = _targets(_by_name(y, model.target_names_), len(model.target_names_))
+    with heard_warnings() as warned:
+        said = say(model, X)
     if len(said.prediction) != len(targets):
         raise ValueError(f"X and y must have the same rows, got {len(said.prediction)} and {len(targets)}")
     grouped = {str(name): _group(str(name), values, len(targets)) for name, values in (groups or {}).items()}
     columns = {} if hasattr(model, "trunk_") else feature_columns(model, X)
     features = {name: column for name, column in columns.items() if name not in grouped}
-    rows = JudgedRows(targets, said, features, grouped)
-    numbers = np.arange(len(targets)) if row_numbers is None else np.asarray(row_numbers, dtype=np.int64)
+    rows = JudgedRows(targets, said, features, grouped, n_skipped)
+    numbers = np.arange(len(targets)) if row_numbers is None else np.asarray(row_numbers)
+    if numbers.shape != (len(targets),) or numbers.dtype.kind not in "iu":
+        raise ValueError(f"row_numbers must be a whole number for each of {len(targets)} rows, got {row_numbers!r:.80}")
     return Judged(
-        fitted,
+        model,
         X,
         rows,
         numbers,
         0 if row_numbers is None else 1,
-        _views(fitted, rows, quantiles),
-        tuple(dict.fromkeys(str(warning.message) for warning in caught if issubclass(warning.category, UserWarning))),
+        _views(model, rows, quantiles),
+        tuple(warned),
     )
 
 
@@ -102,6 +128,18 @@ def feature_columns(model: IntervalRegressor, X: Any) -> dict[str, Column]:
         return {name: column_of(given[name]) for name in used}
     names = getattr(model, "feature_names_in_", [f"column {place}" for place in range(model.n_features_in_)])
     return {str(name): column for name, column in zip(names, np.asarray(X, dtype=np.float64).T, strict=True)}
+
+
+def _by_name(y: Any, names: tuple[str, ...]) -> Any:
+    """The columns of a data frame in the order of the training; what has no names, or is a single target, as it is."""
+    given = {str(name): name for name in getattr(y, "columns", ())}
+    if len(given) < 2 or tuple(given) == names:
+        return y
+    if set(given) == set(names):
+        return np.column_stack([np.asarray(y[given[name]]) for name in names])
+    if names == tuple(f"y{place}" for place in range(len(names))):  # an array was fitted: its targets have no names
+        return y
+    raise ValueError(f"y must have the targets {', '.join(names)}, as in training, got {', '.join(given)}")
 
 
 def _targets(y: ArrayLike, n_targets: int) -> Array:
@@ -124,14 +162,14 @@ def _targets(y: ArrayLike, n_targets: int) -> Array:
 
 
 def _group(name: str, values: ArrayLike, n_rows: int) -> Column:
-    column = np.array([None if v is None or v != v else str(v) for v in np.asarray(values, dtype=object)], dtype=object)
-    if column.shape != (n_rows,):
-        raise ValueError(f"group {name!r} must have one value for each of {n_rows} rows, got {column.shape}")
-    return column
+    given = np.asarray(values, dtype=object)
+    if given.shape != (n_rows,):
+        raise ValueError(f"group {name!r} must have one value for each of {n_rows} rows, got the shape {given.shape}")
+    return np.array([None if value is None or value != value else str(value) for value in given], dtype=object)
 
 
-def _views(fitted: TableModel, rows: JudgedRows, quantiles: int) -> list[View]:
-    n_levels = len(fitted.levels)
+def _views(model: IntervalRegressor, rows: JudgedRows, quantiles: int) -> list[View]:
+    n_levels = len(model._fitted_levels)
     return [
         View(
             rows.y[:, target],
@@ -142,6 +180,6 @@ def _views(fitted: TableModel, rows: JudgedRows, quantiles: int) -> list[View]:
             target,
             level,
         )
-        for place, judgement in enumerate(judgements(fitted, rows, quantiles=quantiles))
+        for place, judgement in enumerate(judgements(model, rows, quantiles=quantiles))
         for target, level in [divmod(place, n_levels)]
     ]

@@ -1,7 +1,7 @@
 """The packages of the extra `report`, and the charting library as text that can stand in a page.
 
 The charts are drawn by Vega-Lite, which the package vl-convert-python carries. Its whole text is below one megabyte; it
-draws SVG that prints sharply, follows the page's colours, and describes every mark to screen readers.
+draws SVG that prints sharply and follows the page's colours.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 MOST_BYTES = 5_000_000
+DIGITS, MOST_DIGITS = 6, 15  # of numbers in charts; 15 are all that a number has
 Record = Mapping[str, Any]
 When = Mapping[str, int]  # which option of each choice a block is about; a block about all of them says nothing
 
@@ -44,6 +45,11 @@ class Choice:
     label: str
     options: tuple[str, ...]
     chosen: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything to choose."""
+        return len(self.options) > 1
 
 
 @dataclass(frozen=True)
@@ -88,13 +94,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: how it is drawn, the records that it shows, and in words what is to be seen."""
+    """A chart: how it is drawn, the records that it shows, and in words what is to be seen.
+
+    What it tells of a mark that is pointed at can be opened as a table, unless `in_numbers` is false.
+    """
 
     spec: Spec
     records: Sequence[Record]
     told: str
     marks: tuple[Mark, ...] = ()
     when: When = field(default_factory=dict)
+    in_numbers: bool = True
     kind = "chart"
 
 
@@ -197,7 +207,16 @@ class _Store:
 def _by_columns(records: Sequence[Record]) -> dict[str, Any]:
     """The names of the fields once, and the values of each."""
     names = list(records[0]) if records else []
-    return {name: [_plain(record[name]) for record in records] for name in names}
+    return {name: _rounded([record[name] for record in records]) for name in names}
+
+
+def _rounded(values: list[Any]) -> list[Any]:
+    """Numbers to as many digits as a chart of them shows: six, and more where they differ only far behind the first."""
+    numbers = [value for value in values if isinstance(value, float) and math.isfinite(value)]
+    lowest, highest = min(numbers, default=0.0), max(numbers, default=0.0)
+    apart, largest = highest - lowest, max(abs(lowest), abs(highest))
+    hidden = max(0, math.ceil(math.log10(largest / apart))) if 0 < apart < math.inf else 0
+    return [_plain(value, min(DIGITS + hidden, MOST_DIGITS)) for value in values]
 
 
 def _as_json(content: Any) -> str:
@@ -206,10 +225,10 @@ def _as_json(content: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("'", "\\u0027")
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can hold: numbers to six digits, and nothing for what is not finite."""
+def _plain(value: Any, digits: int = DIGITS) -> Any:
+    """What JSON can hold: numbers to some digits, and nothing for what is not finite."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     return value

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coverwell.estimator import IntervalRegressor
 from coverwell.pictures import Pictures, pictures_of, pillow
 from coverwell.plots.boxes import inner_and_outer
 from coverwell.plots.style import percent
@@ -19,6 +20,9 @@ from coverwell.report.wording import number
 
 __all__ = ["are_boxes", "jpeg", "pictures_section"]
 
+Array = NDArray[np.float64]
+
+ROUNDING = 1e-6
 SIDE, QUALITY = 240, 80  # pixels, and of JPEG
 N_WORST, N_OTHERS = 6, 6
 MARKS = (
@@ -29,23 +33,35 @@ MARKS = (
 )
 
 
-def are_boxes(y: NDArray[np.float64]) -> bool:
-    """Whether targets are left, top, width and height in fractions of the sides."""
-    return y.shape[1] == 4 and bool((y >= -1e-6).all() and (y <= 1 + 1e-6).all() and (y[:, 2:] > 0).all())
+def are_boxes(model: IntervalRegressor, y: Array, asked: bool | None) -> bool:
+    """Whether targets are left, top, width and height in fractions of the sides: as told, or as the model was fitted.
+
+    A model whose network knows what a mirror does to boxes was fitted on boxes; numbers alone do not tell.
+    """
+    boxes = model.ensembles_[0].mirroring.targets == "boxes" if asked is None else asked
+    if boxes and y.shape[1] != 4:
+        raise ValueError(f"boxes are four targets (left, top, width, height), but the model has {y.shape[1]}")
+    if boxes and not ((y >= -ROUNDING).all() and (y <= 1 + ROUNDING).all()):
+        raise ValueError(
+            f"boxes must be given in fractions of the pictures' sides, got values from {y.min():g} to {y.max():g}; "
+            "divide them by width and height"
+        )
+    return boxes
 
 
-def pictures_section(judged: Judged) -> Section:
-    """The pictures whose targets lie farthest outside, and some that were drawn by lot."""
-    pictures, boxes = pictures_of(judged.X), are_boxes(judged.rows.y)
+def pictures_section(judged: Judged, *, boxes: bool) -> Section:
+    """The pictures whose targets lie farthest outside, and some by lot; where they are boxes, with these."""
+    pictures = pictures_of(judged.X)
     blocks: list[Block] = [Legend(MARKS)] if boxes else []
     images: dict[int, str] = {}
-    for level in range(len(judged.fitted.levels)):
+    for level in range(len(judged.levels)):
         for place, why in _chosen(judged, level):
             images.setdefault(place, jpeg(pictures, place))
             records = [_picture(images[place]), *(_boxes(judged, place, level) if boxes else [])]
             told = f"Row {judged.row_numbers[place]:,}, {why}{'' if boxes else _values(judged, place, level)}"
-            blocks.append(Chart(box_spec(), records, told, when={"level": level}))
+            blocks.append(Chart(box_spec(), records, told, when={"level": level}, in_numbers=False))
     lead = "Every picture is squeezed to a square, as the network sees it: the farthest misses first, then some by lot."
+    lead += " Inner and outer boxes come from the interval of each target alone." if boxes else ""
     return Section("pictures", "Pictures", lead, blocks, beside=True)
 
 
@@ -57,7 +73,7 @@ def _chosen(judged: Judged, level: int) -> list[tuple[int, str]]:
     worst = [int(place) for place in order[:N_WORST] if missed[place] > 0]
     rest = np.setdiff1d(np.arange(judged.n_rows), worst)
     lot = np.random.default_rng(0).permutation(rest)[:N_OTHERS]
-    asked = percent(judged.fitted.levels[level])
+    asked = percent(judged.levels[level])
     return [
         *((place, f"among the farthest outside at {asked}.") for place in worst),
         *(
@@ -86,7 +102,7 @@ def _boxes(judged: Judged, place: int, level: int) -> list[dict[str, Any]]:
     return [_corners(name, box) for name, box in found.items() if box is not None]
 
 
-def _corners(name: str, box: NDArray[np.float64]) -> dict[str, Any]:
+def _corners(name: str, box: Array) -> dict[str, Any]:
     left, top = np.clip(box[:2], 0, 1)
     right, bottom = np.clip(box[:2] + box[2:], 0, 1)
     return {"name": name, "left": left, "right": right, "top": top, "bottom": bottom, "picture": None}
@@ -97,5 +113,5 @@ def _values(judged: Judged, place: int, level: int) -> str:
     return " " + "; ".join(
         f"{name}: observed {number(judged.rows.y[place, target])}, interval "
         f"{number(said.lower[place, target, level])} to {number(said.upper[place, target, level])}"
-        for target, name in enumerate(judged.fitted.targets)
+        for target, name in enumerate(judged.targets)
     )

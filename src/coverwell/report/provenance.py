@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ import torch
 from coverwell._version import __version__
 from coverwell.files import read_tensors
 from coverwell.report.library import library_versions
-from coverwell.report.page import Section, Table, Text
+from coverwell.report.page import Section, Table
 from coverwell.training import device_from
 
 __all__ = ["Source", "provenance_section"]
@@ -42,7 +41,7 @@ class Source:
     command: str | None = None
 
 
-def provenance_section(source: Source, model: Any, warnings: Sequence[str] = ()) -> Section:
+def provenance_section(source: Source, model: Any) -> Section:
     """The section at the end of every report."""
     rows = [("made", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))]
     if source.command is not None:
@@ -56,9 +55,8 @@ def provenance_section(source: Source, model: Any, warnings: Sequence[str] = ())
         rows.append(("versions that wrote the model", _listed(written)))
     rows += [("versions that made this report", _listed(_versions())), ("device", str(device_from(_device(model))))]
     table = Table("Where this report comes from", ("what", "value"), rows, texts=("what", "value"))
-    said = [Text(f"Warning while predicting: {text}", "note") for text in warnings]
     lead = "What was run, on which files, so that somebody else can do it again and see the same."
-    return Section("provenance", "How this was made", lead, [*said, table])
+    return Section("provenance", "How this was made", lead, [table])
 
 
 def _parameters(model: Any) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coverwell.baselines.voices import EPOCHS_PER_ROUND
 from coverwell.plots.style import percent
 from coverwell.report.charts import rounds_spec
 from coverwell.report.page import Block, Chart, Section
@@ -21,11 +22,7 @@ def rounds_section(
 ) -> Section:
     """The record of a fitted regressor: three charts for each level of the shown targets, named by their place."""
     rounds: list[Round] = model.rounds_
-    shape = (
-        len(rounds),
-        len(model.target_names_),
-        -1,
-    )  # (round, target, level), of errors without levels (round, target, 1)
+    shape = (len(rounds), len(model.target_names_), -1)  # (round, target, level); of errors (round, target, 1)
     rmse = np.array([one.rmse for one in rounds]).reshape(shape)
     coverage = np.array([one.coverage for one in rounds]).reshape(shape)
     width = np.array([one.width for one in rounds]).reshape(shape)
@@ -46,9 +43,10 @@ def rounds_section(
             told = f"Mean width by round, {number(widths[-1])} after the last."
             blocks.append(Chart(rounds_spec("mean width", len(rounds)), _records(widths), told, when=when))
     on = "the training rows" if getattr(model, "folds", 0) is None else "training rows that the networks had left out"
+    epochs = f" of {EPOCHS_PER_ROUND} epochs" if rounds[0].interval_loss is None else ""  # of a single network
     lead = (
-        f"Training went through {counted(len(rounds), 'round')}. Measured on {on}; coverage and width are those of the "
-        "learned intervals, before calibration."
+        f"Training went through {counted(len(rounds), 'round')}{epochs}. Measured on {on}; coverage and width are "
+        "those of the learned intervals, before calibration."
     )
     return Section("rounds", "Training", lead, blocks, beside=True)
 

@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coverwell.report.bounds import Bounds
 from coverwell.report.charts import histogram_spec, residuals_spec
 from coverwell.report.judged import Judged, View
 from coverwell.report.page import Block, Chart, Mark, Section, Table, Text, When
-from coverwell.report.wording import as_text, counted, number, shortened_name
+from coverwell.report.wording import as_text, counted, number, precise, shortened_name
 
-__all__ = ["histogram_of", "largest_misses", "misses_section", "residual_bins", "residuals_section"]
+__all__ = [
+    "histogram_of",
+    "largest_misses",
+    "miss_in_numbers",
+    "misses_section",
+    "residual_bins",
+    "residuals_section",
+]
 
 Array = NDArray[np.float64]
 
 MOST_MISSES, MOST_FEATURES = 10, 12
 MOST_POINTS = 3_000  # of all targets together
 MOST_BINS, CENTRAL = 30, 0.99
+MISS_DIGITS, MOST_DECIMALS, LARGEST_WRITTEN_OUT = 3, 9, 1e12
 
 
-def largest_misses(view: View, most: int = MOST_MISSES) -> NDArray[np.intp]:
+def largest_misses(view: Bounds, most: int = MOST_MISSES) -> NDArray[np.intp]:
     """The places of the rows that lie farthest outside their intervals, the farthest first."""
     order = np.argsort(-view.missed_by, kind="stable")[:most]
     return order[view.missed_by[order] > 0]
+
+
+def miss_in_numbers(view: Bounds, place: int) -> list[str]:
+    """What was observed, predicted and given, and by how much it was missed: all as far as the miss has digits."""
+    missed_by = float(view.missed_by[place])
+    values = [float(column[place]) for column in (view.y, view.prediction, view.lower, view.upper)]
+    decimals = max(0, MISS_DIGITS - 1 - math.floor(math.log10(missed_by)))
+    if decimals > MOST_DECIMALS or max(map(abs, values)) > LARGEST_WRITTEN_OUT:
+        return [precise(value) for value in (*values, missed_by)]
+    return [f"{round(value, decimals) + 0.0:,.{decimals}f}" for value in (*values, missed_by)]  # + 0.0: never "-0"
 
 
 def misses_section(judged: Judged) -> Section:
@@ -33,7 +53,7 @@ def misses_section(judged: Judged) -> Section:
     named = list(columns)[:MOST_FEATURES]
     blocks: list[Block] = []
     for view in judged.views:
-        places = largest_misses(view)
+        places = largest_misses(view, judged.room_for(MOST_MISSES))
         n_missed = int((~view.inside).sum())
         if not len(places):
             blocks.append(Text(f"No row of {view.judgement.target} lies outside its interval.", when=view.when))
@@ -52,20 +72,16 @@ def misses_section(judged: Judged) -> Section:
 
 
 def _row(judged: Judged, view: View, place: int, columns: list[NDArray[Any]]) -> list[str]:
-    numbers = (view.y, view.prediction, view.lower, view.upper, view.missed_by)
-    return [
-        f"{judged.row_numbers[place]:,}",
-        *(f"{values[place]:.5g}" for values in numbers),
-        *(as_text(column[place]) for column in columns),
-    ]
+    told = [as_text(column[place]) for column in columns]
+    return [f"{judged.row_numbers[place]:,}", *miss_in_numbers(view, place), *told]
 
 
 def residuals_section(judged: Judged) -> Section:
     """Observed minus predicted: against the prediction, and how often each size occurs."""
     blocks: list[Block] = []
-    for target, name in enumerate(judged.fitted.targets):
+    for target, name in enumerate(judged.targets):
         views = judged.of_target(target)
-        rows = _sample(judged.n_rows, MOST_POINTS // len(judged.fitted.targets))
+        rows = _sample(judged.n_rows, MOST_POINTS // len(judged.targets))
         records = _points(judged, views, rows)
         sampled = (
             "" if len(rows) == judged.n_rows else f" {len(rows):,} of {judged.n_rows:,} rows are drawn, by chance."
@@ -73,7 +89,7 @@ def residuals_section(judged: Judged) -> Section:
         marks = (Mark("●", "inside", "inside its interval"), Mark("✚", "outside", "outside"))
         for view in views:
             told = f"{name}: each mark is a row; at zero the prediction was exact.{sampled}"
-            blocks.append(Chart(residuals_spec(view.level), records, told, marks, view.when))
+            blocks.append(Chart(residuals_spec(view.level), records, told, marks, view.when, in_numbers=False))
         blocks.append(histogram_of(name, views[0].y - views[0].prediction, {"target": target}))
     lead = "Around zero without a pattern is good; a slope or a bend is something that the model has not learned."
     return Section("residuals", "Residuals", lead, blocks, beside=True)
@@ -116,7 +132,7 @@ def histogram_of(name: str, residuals: Array, when: When, what: str = "row") -> 
     """How often residuals of each size occur."""
     bins, n_beyond = residual_bins(residuals)
     records = [{"low": low, "high": high, "rows": rows} for low, high, rows in bins]
-    beyond = f" {counted(n_beyond, what)} at the far ends are not drawn." if n_beyond else ""
+    beyond = f" Not drawn: {counted(n_beyond, what)} at the far ends." if n_beyond else ""
     told = (
         f"{name}: the mean of the residuals is {number(float(residuals.mean()))}, half of them lie between "
         f"{number(float(np.quantile(residuals, 0.25)))} and {number(float(np.quantile(residuals, 0.75)))}.{beyond}"

@@ -17,7 +17,7 @@ from coverwell.report.data_sections import data_section, drift_section
 from coverwell.report.judged import Judged, judged_rows
 from coverwell.report.library import check_library
 from coverwell.report.page import Choice, Page, Section, write_page
-from coverwell.report.picture_sections import pictures_section
+from coverwell.report.picture_sections import are_boxes, pictures_section
 from coverwell.report.provenance import Source, provenance_section
 from coverwell.report.rounds_section import rounds_section
 from coverwell.report.row_sections import misses_section, residuals_section
@@ -38,6 +38,8 @@ def write_report(
     title: str | None = None,
     quantiles: int = 4,
     row_numbers: ArrayLike | None = None,
+    n_skipped: int = 0,
+    boxes: bool | None = None,
     source: Source | None = None,
 ) -> int:
     """Write one HTML file that says how a model does on rows it has not seen; how many bytes it has.
@@ -48,8 +50,7 @@ def write_report(
     ----------
     model : fitted regressor
     X : array-like or data frame (n, feature), or pictures, as in `fit`
-        At least ten rows that were not trained on. Of pictures, the worst and some others are shown; where the model
-        has four targets that are fractions of the sides (left, top, width, height), with their boxes.
+        At least ten rows that were not trained on. Of pictures, the worst and some others are shown.
     y : array-like (n,) or (n, target)
         What was observed.
     path : str or path
@@ -63,6 +64,11 @@ def write_report(
         Into how many slices numbers are cut.
     row_numbers : array-like of int (n,), optional
         How rows are called in the list of misses; by default they are counted from 0.
+    n_skipped : int
+        How many rows were left out before, since a target is missing; told in the report.
+    boxes : bool, optional
+        Whether the four targets of pictures are boxes to be drawn: left, top, width and height in fractions of the
+        sides. None is as the model was fitted: with a network that mirrors boxes, they are.
     source : Source, optional
         Files and command to be named.
 
@@ -87,8 +93,11 @@ def write_report(
         )
     check_is_fitted(model)
     shown = place_of_level(model._fitted_levels, coverage)
-    judged = judged_rows(model, X, y, groups=groups, quantiles=quantiles, row_numbers=row_numbers)
-    return write_page(_page(judged, shown, title, source or Source()), Path(path))
+    judged = judged_rows(model, X, y, groups=groups, quantiles=quantiles, row_numbers=row_numbers, n_skipped=n_skipped)
+    if boxes and not judged.is_seen:
+        raise ValueError("boxes are for models of pictures, and this one is of tables; leave it out")
+    has_boxes = judged.is_seen and are_boxes(model, judged.rows.y, boxes)
+    return write_page(_page(judged, shown, title, source or Source(), boxes=has_boxes), Path(path))
 
 
 def place_of_level(levels: tuple[float, ...], coverage: float | None) -> int:
@@ -96,7 +105,7 @@ def place_of_level(levels: tuple[float, ...], coverage: float | None) -> int:
     if coverage is None:
         return len(levels) - 1
     if coverage not in levels:
-        raise ValueError(f"coverage {coverage:g} was not fitted; the fitted levels are {', '.join(map(str, levels))}")
+        raise ValueError(f"coverage {coverage!r} was not fitted; the fitted levels are {', '.join(map(str, levels))}")
     return levels.index(coverage)
 
 
@@ -105,29 +114,29 @@ def _has_slices(judged: Judged) -> bool:
     return len(judged.views[0].judgement.slices) > 0
 
 
-def _page(judged: Judged, shown: int, title: str | None, source: Source) -> Page:
-    fitted = judged.fitted
+def _page(judged: Judged, shown: int, title: str | None, source: Source, *, boxes: bool) -> Page:
+    model = judged.model
     sections: list[Section] = [
         reached_section(judged),
         calibration_section(judged),
         width_section(judged),
         *([worst_section(judged), slices_section(judged, judged.views[shown])] if _has_slices(judged) else []),
         misses_section(judged),
-        *([pictures_section(judged)] if hasattr(fitted.model, "trunk_") else []),
+        *([pictures_section(judged, boxes=boxes)] if judged.is_seen else []),
         residuals_section(judged),
-        rounds_section(fitted.model, fitted.levels, dict(enumerate(fitted.targets))),
+        rounds_section(model, judged.levels, dict(enumerate(judged.targets))),
         data_section(judged),
-        *([] if hasattr(fitted.model, "trunk_") else [drift_section(judged)]),
-        provenance_section(source, fitted.model, judged.warnings),
+        *([] if judged.is_seen else [drift_section(judged)]),
+        provenance_section(source, model),
     ]
-    name = source.model_file.name if source.model_file else type(fitted.model).__name__
+    name = source.model_file.name if source.model_file else type(model).__name__
     on = f" of {source.data_file.name}" if source.data_file else ""
     return Page(
         title or f"Report on {name}",
-        f"{counted(judged.n_rows, 'row')}{on}; prediction of {', '.join(fitted.targets)} with intervals",
+        f"{counted(judged.n_rows, 'row')}{on}; prediction of {', '.join(judged.targets)} with intervals",
         sections,
         (
-            Choice("target", "Target", tuple(fitted.targets)),
-            Choice("level", "Level", tuple(percent(level) for level in fitted.levels), shown),
+            Choice("target", "Target", tuple(judged.targets)),
+            Choice("level", "Level", tuple(percent(level) for level in judged.levels), shown),
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,22 @@ from coverwell import metrics
 from coverwell.forecasting import Backtest
 from coverwell.report.bounds import Bounds
 
-__all__ = ["SeriesView", "Stretch", "steps_shown", "times_of", "views_of", "window_of", "worst_stretch"]
+__all__ = [
+    "SeriesView",
+    "Stretch",
+    "lowest_by_chance",
+    "steps_shown",
+    "times_of",
+    "views_of",
+    "window_of",
+    "worst_stretch",
+]
 
 Array = NDArray[np.float64]
 
 MOST_STEPS = 4  # ahead, that can be chosen
 MOST_WINDOW = 500  # values
+PERIODS, ONE_IN_TWENTY = 200, 0.05  # that are simulated, and what the worst of them is taken to be
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +40,7 @@ class SeriesView(Bounds):
     static_upper: Array
     asked: float
     step: int  # ahead
+    live: bool  # whether widths followed the misses
     when: dict[str, int]
 
     @property
@@ -59,16 +71,16 @@ def steps_shown(horizon: int) -> list[int]:
     return sorted({int(step) for step in np.round(np.linspace(1, horizon, min(horizon, MOST_STEPS)))})
 
 
-def views_of(backtest: Backtest) -> list[SeriesView]:
+def views_of(backtest: Backtest, *, live: bool) -> list[SeriesView]:
     """Every step ahead that can be chosen, at every level."""
     return [
-        _view(backtest, step, level, place)
+        _view(backtest, step, level, place, live)
         for place, step in enumerate(steps_shown(backtest.y.shape[1]))
         for level in range(len(backtest.levels))
     ]
 
 
-def _view(backtest: Backtest, step: int, level: int, place: int) -> SeriesView:
+def _view(backtest: Backtest, step: int, level: int, place: int, live: bool) -> SeriesView:
     k = step - 1
     came = ~np.isnan(backtest.y[:, k])
     times = times_of(backtest.stamps)[k : k + len(backtest)]
@@ -83,6 +95,7 @@ def _view(backtest: Backtest, step: int, level: int, place: int) -> SeriesView:
         backtest.static_upper[came, k, level],
         asked=backtest.levels[level],
         step=step,
+        live=live,
         when={"step": place, "level": level},
     )
 
@@ -115,3 +128,15 @@ def worst_stretch(inside: NDArray[np.bool_], n: int) -> Stretch:
     shares = metrics.rolling_coverage(inside, n)
     first = int(shares.argmin())
     return Stretch(first, n, float(shares[first]))
+
+
+@functools.cache
+def lowest_by_chance(asked: float, n_values: int, n: int) -> float:
+    """The coverage that the worst `n` of so many values in a row falls below in one period of twenty.
+
+    It holds if each value is inside with the asked probability, independently of the others, and is found by drawing
+    such periods: the windows overlap, so no plain formula gives it.
+    """
+    rng = np.random.default_rng(0)
+    lowest = [metrics.rolling_coverage(rng.random(n_values) < asked, n).min() for _ in range(PERIODS)]
+    return float(np.quantile(lowest, ONE_IN_TWENTY, method="lower"))

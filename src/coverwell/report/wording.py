@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_text", "chance_of", "counted", "number", "share", "shortened_name"]
+__all__ = ["as_text", "chance_of", "counted", "number", "precise", "share", "shortened_name", "span"]
 
 LONGEST_NAME = 34  # characters; with a count of rows behind it, it fits into 360 pixels
 LEAST_CHANCE = 0.0001
@@ -28,6 +28,17 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
+def precise(value: float) -> str:
+    """A number to seven digits: a value stays apart from the bound that it lies beside.
+
+    Examples
+    --------
+    >>> precise(123456.7), precise(1e5), precise(0.1 + 0.2), precise(2.5e-9)
+    ('123,456.7', '100,000', '0.3', '2.5e-09')
+    """
+    return f"{value:,.7g}"
+
+
 def share(value: float) -> str:
     """A share to a tenth of a percent.
 
@@ -37,6 +48,17 @@ def share(value: float) -> str:
     '86.0 %'
     """
     return f"{100 * value:.1f} %"
+
+
+def span(low: float, high: float) -> str:
+    """From one share to another, where there is little room.
+
+    Examples
+    --------
+    >>> span(0.8, 0.945)
+    '80.0 to 94.5 %'
+    """
+    return f"{100 * low:.1f} to {share(high)}"
 
 
 def counted(count: int, what: str) -> str:

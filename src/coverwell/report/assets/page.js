@@ -7,7 +7,7 @@
   const axis = { labelColor: "var(--soft)", titleColor: "var(--soft)", gridColor: "var(--line)", domainColor: "var(--line)",
     tickColor: "var(--line)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 0, titleLimit: 0 };
   const config = { background: "transparent", font: "system-ui, -apple-system, Segoe UI, Roboto, Arial, sans-serif",
-    axis: axis, view: { stroke: null }, legend: { disable: true } };
+    axis: axis, view: { stroke: null }, legend: { disable: true }, padding: { left: 5, right: 14, top: 5, bottom: 5 } };
 
   function records(table) {
     const names = Object.keys(table);
@@ -28,6 +28,45 @@
       (error) => { canvas.dataset.drawn = "failed"; console.error(error); });
   }
 
+  // What pointing at marks tells, as a table for those who do not point; made when it is first opened.
+  function inNumbers(details) {
+    if (!details.open || details.querySelector("table")) return;
+    const [spec, table] = details.closest("figure").querySelector(".canvas").dataset.chart.split(" ").map(Number);
+    const tips = content.specs[spec].layer.map((layer) => layer.encoding && layer.encoding.tooltip).find(Array.isArray);
+    // On a phone rows are cards, and only roles then tell that this is a table.
+    const add = (parent, kind, role, text) => {
+      const child = parent.appendChild(document.createElement(kind));
+      child.setAttribute("role", role);
+      if (text !== undefined) child.textContent = text;
+      return child;
+    };
+    const frame = add(details, "div", "region");
+    frame.className = "scroll";
+    frame.tabIndex = 0;
+    frame.setAttribute("aria-label", "The chart above in numbers");
+    const made = add(frame, "table", "table");
+    const heads = add(add(made, "thead", "rowgroup"), "tr", "row");
+    const body = add(made, "tbody", "rowgroup");
+    tips.forEach((tip) => { add(heads, "th", "columnheader", tip.title).scope = "col"; });
+    records(content.tables[table]).forEach((record) => {
+      const row = add(body, "tr", "row");
+      tips.forEach((tip) => {
+        const cell = add(row, "td", "cell", told(record[tip.field], tip));
+        cell.dataset.head = tip.title;
+        if (tip.type !== "quantitative") cell.className = "words";
+      });
+    });
+  }
+
+  function told(value, tip) {
+    if (value === null) return "none";
+    if (tip.type === "temporal") return value.replace("T", " ").replace(/\.000$/, "");
+    if (tip.type !== "quantitative") return value;
+    if (tip.format.endsWith("%")) return (100 * value).toFixed(1) + "\u00a0%";
+    const size = Math.abs(value);
+    return value && (size >= 1e12 || size < 1e-6) ? value.toExponential(3) : value.toLocaleString("en", { maximumSignificantDigits: 7 });
+  }
+
   function show() {
     document.querySelectorAll("[data-when]").forEach((block) => {
       const when = JSON.parse(block.dataset.when);
@@ -45,6 +84,10 @@
       });
       show();
     });
+  });
+
+  document.querySelectorAll("details").forEach((details) => {
+    details.addEventListener("toggle", () => inNumbers(details));
   });
 
   function isDark() {
