@@ -51,7 +51,7 @@ def test_an_input_that_has_moved_is_named(model, flats):
     rows = flats(200, seed=1)
     rows = rows.filter(rows["city"] == "Bern")
     section = drift_section(judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy()))
-    verdict, chart, table = section.blocks
+    verdict, chart, table, *_ = section.blocks
     assert verdict.tone == "bad"
     assert "most surely city=Bern" in verdict.text
     assert chart.records[0]["name"] == "city=Bern"
@@ -59,17 +59,28 @@ def test_an_input_that_has_moved_is_named(model, flats):
     assert table.rows[0][:3] == ("city=Bern", f"{100 * (flats(120)['city'] == 'Bern').mean():.1f} %", "100.0 %")
 
 
+def test_inputs_beyond_those_that_are_drawn_are_listed_in_a_table_that_is_folded():
+    X = np.random.default_rng(0).normal(size=(60, 15))
+    made = HeteroscedasticRegressor(0.8, network=MLP(hidden=4), max_epochs=1, random_state=0)
+    section = drift_section(judged_rows(made.fit(X[:40], X[:40, 0]), X[40:], X[40:, 0]))
+    *_, shown, others = section.blocks
+    assert not shown.folded
+    assert others.folded
+    assert others.caption == "3 more inputs, which differ less surely"
+    assert len({row[0] for row in [*shown.rows, *others.rows]}) == 15
+
+
 def test_a_difference_of_very_many_deviations_is_told_in_a_few_signs(model, flats):
     rows = flats(60, seed=1).with_columns(area=pl.lit(1e200))
     with pytest.warns(UserWarning, match="far outside the range"):
         judged = judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy())
-    told = drift_section(judged).blocks[-1].rows[0]
+    told = drift_section(judged).blocks[2].rows[0]
     assert told[0] == "area"
     assert max(map(len, told)) < 20
 
 
 def test_means_of_dates_are_dates(model, flats):
     rows = flats(60, seed=1)
-    table = drift_section(judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy())).blocks[-1]
-    (listed,) = [row for row in table.rows if row[0] == "listed"]
+    _, _, *tables = drift_section(judged_rows(model, rows.drop("rent"), rows["rent"].to_numpy())).blocks
+    (listed,) = [row for table in tables for row in table.rows if row[0] == "listed"]
     assert listed[1].startswith("2024-0")

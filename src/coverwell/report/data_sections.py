@@ -95,7 +95,11 @@ def drift_section(judged: Judged) -> Section:
     blocks: list[Block] = [Text(_verdict(shifts, n_trained_rows(judged.model)), tone)]
     if drawn:
         blocks.append(Chart(shifts_spec(len(drawn)), _records(drawn), _caption(drawn, shifts), MARKS, in_numbers=False))
-    blocks.append(_table(shifts[:MOST_COLUMNS], _dates(judged)))
+    first, others = shifts[:MOST_SHIFTS], shifts[MOST_SHIFTS:MOST_COLUMNS]
+    blocks.append(_table("Inputs in training and test; shares of inputs that are 0 or 1", first, _dates(judged)))
+    if others:
+        more = f"{counted(len(others), 'more input')}, which differ less surely"
+        blocks.append(_table(more, others, _dates(judged), folded=True))
     return Section("drift", "Test rows beside training rows", lead, blocks)
 
 
@@ -151,7 +155,7 @@ def _dates(judged: Judged) -> set[str]:
     return {name for name, kind in kinds.items() if kind == "times"}
 
 
-def _table(shifts: list[Shift], dates: set[str]) -> Table:
+def _table(caption: str, shifts: list[Shift], dates: set[str], *, folded: bool = False) -> Table:
     heads = ("input", "mean in training", "mean in test", "difference (sd)", "by chance", "rows out of range")
     rows = [
         (
@@ -163,7 +167,7 @@ def _table(shifts: list[Shift], dates: set[str]) -> Table:
         )
         for shift in shifts
     ]
-    return Table("Inputs in training and test; shares of inputs that are 0 or 1", heads, rows, texts=("input",))
+    return Table(caption, heads, rows, texts=("input",), folded=folded)
 
 
 def _difference(difference: float) -> str:

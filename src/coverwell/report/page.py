@@ -82,13 +82,14 @@ class Figures:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; columns named in `texts` are set to the left, the others as numbers."""
+    """A table; columns named in `texts` are set to the left, the others as numbers. Folded, it opens on demand."""
 
     caption: str
     heads: tuple[str, ...]
     rows: Sequence[Sequence[str]]
     texts: tuple[str, ...] = ()
     when: When = field(default_factory=dict)
+    folded: bool = False
     kind = "table"
 
 
