@@ -49,6 +49,18 @@ def told_in(section):
     return " ".join(block.text for block in section.blocks if block.kind == "text")
 
 
+def test_a_level_that_holds_does_not_hide_another_that_does_not():
+    X = np.random.default_rng(0).normal(size=(60, 1))
+    made = HeteroscedasticRegressor([0.3, 0.9], network=MLP(hidden=4), max_epochs=10, random_state=0)
+    upper = made.fit(X[:40], X[:40, 0]).predict_interval(X[40:]).upper  # (row, level)
+    judged = judged_rows(made, X[40:], upper.mean(axis=1))  # outside the narrow interval, inside the wide one
+    narrow, wide = (block.text for block in reached_section(judged).blocks if block.kind == "text" and block.when)
+    assert "✕ That is below the expected band" in narrow
+    assert "other level" not in narrow
+    assert "✓ That is inside the expected band" in wide
+    assert wide.endswith("✕ Of 1 other level, 1 misses its band.")
+
+
 def test_several_targets_are_also_counted_all_at_once_and_bands_missed_by_chance_are_counted():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))

@@ -42,7 +42,7 @@ def reached_section(judged: Judged) -> Section:
             ("typical error (RMSE)", number(found.rmse)),
             ("mean width", number(found.width)),
         )
-        blocks += [Figures(figures, view.when), Text(verdict(view), _tone(view), view.when)]
+        blocks += [Figures(figures, view.when), Text(verdict(view) + _elsewhere(judged, view), _tone(view), view.when)]
     blocks += [*notes_on(judged.warnings), _summary(judged), *_together(judged), Text(_about_band(judged))]
     lead = (
         "An interval is right for a row if the value that was observed lies in it; coverage is the share of such rows."
@@ -107,9 +107,20 @@ def verdict(view: View) -> str:
     else:
         whole = (
             f"✓ That is inside the expected band ({share(low)} to {share(high)}): taken together, these rows give no "
-            "reason to doubt the intervals. They do not prove them right."
+            "reason to doubt these intervals. They do not prove them right."
         )
     return f"{measured}{whole} {_of_slices(view)}"
+
+
+def _elsewhere(judged: Judged, view: View) -> str:
+    """That intervals of other targets or levels miss their band, where some do: no one shall see this one alone."""
+    others = [other.judgement for other in judged.views if other is not view]
+    n_missed = sum(not other.band[0] <= other.coverage <= other.band[1] for other in others)
+    if not n_missed:
+        return ""
+    what = "level" if len(judged.targets) == 1 else "target or level"
+    miss = "misses its" if n_missed == 1 else "miss their"
+    return f" ✕ Of {counted(len(others), f'other {what}')}, {n_missed} {miss} band."
 
 
 def _of_slices(view: View) -> str:
