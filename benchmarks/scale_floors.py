@@ -213,8 +213,8 @@ def lines(found: dict[str, Any], device: str) -> str:
     text = [
         "### A training step beside its floors, in microseconds",
         "",
-        f"{first['layers']} linear layers of width {first['hidden']}, {first['features']} features, batch "
-        f"{first['batch_size']}, squared error, Adam. *Step*: seconds of `Learner.descend` over its steps, shuffling "
+        f"In microseconds. {first['layers']} linear layers of width {first['hidden']}, {first['features']} features, "
+        f"batch {first['batch_size']}, squared error, Adam. *Step*: time of `Learner.descend` over its steps, shuffling "
         f"and averages of the weights included; *alone*: without them. {rates_in_words(found)} {sheet_in_words(found)}",
         "",
         "| precision | members | step | alone | arithmetic floor | memory floor | step over the larger | measured "

@@ -87,6 +87,16 @@ class SigmaFit:
 
     Paper: computed in units of the residual scale, so that `match_weight` means the same on every data set. With
     several levels, sigma is matched to all of them.
+
+    Parameters
+    ----------
+    match_weight : float
+        How strongly sigma is held near I's widths, beside the likelihood.
+
+    Examples
+    --------
+    >>> from coverwell import MatchedRegressor
+    >>> model = MatchedRegressor(coverage=0.9, matching=SigmaFit(match_weight=1.0))
     """
 
     match_weight: float = 0.5
@@ -128,6 +138,18 @@ class IQRFit:
     F's quantiles have no say in the shape of the deployed interval: they follow the training rows too closely.
 
     Paper: computed in units of the residual scale, so that the weights mean the same on every data set.
+
+    Parameters
+    ----------
+    match_weight : float
+        How strongly the range of the quantiles is held near I's widths, beside the squared error.
+    upper_weight, lower_weight : float
+        Weights of the pinball losses of the upper and the lower quantiles.
+
+    Examples
+    --------
+    >>> from coverwell import MatchedRegressor
+    >>> model = MatchedRegressor(coverage=0.9, matching=IQRFit(match_weight=0.6))
     """
 
     match_weight: float = 0.4

@@ -46,6 +46,7 @@ class Slice:
 
     @property
     def coverage(self) -> float:
+        """The share of the rows that are inside."""
         return self.n_inside / self.n_rows
 
     @property

@@ -32,13 +32,29 @@ Rows = NDArray[np.intp]
 
 
 def random_split(n_rows: int, split: int) -> tuple[Rows, Rows]:
-    """Training and test rows, 80 to 20, of the split with this number."""
+    """Training and test rows, 80 to 20, of the split with this number.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of the table.
+    split : int
+        0 to 19 are reported on, 100 to 104 are for choosing settings.
+    """
     train, test = next(ShuffleSplit(1, test_size=TEST_SHARE, random_state=split).split(np.empty((n_rows, 0))))
     return train, test
 
 
 def split_by_group(groups: NDArray[Any], split: int) -> tuple[Rows, Rows]:
-    """Training and test rows with whole groups on either side, 80 to 20 of the groups."""
+    """Training and test rows with whole groups on either side, 80 to 20 of the groups.
+
+    Parameters
+    ----------
+    groups : array (row,)
+        Which group each row belongs to.
+    split : int
+        As in `random_split`.
+    """
     splitter = GroupShuffleSplit(1, test_size=TEST_SHARE, random_state=split)
     train, test = next(splitter.split(np.empty((len(groups), 0)), groups=groups))
     return train, test

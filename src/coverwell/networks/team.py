@@ -156,7 +156,13 @@ class FactoryNetwork:
 
 
 def network_from(choice: Network | Callable[[int, int], nn.Module]) -> Network:
-    """The network itself, or a user's factory wrapped into one."""
+    """The network itself, or a user's factory wrapped into one.
+
+    Parameters
+    ----------
+    choice : Network or callable
+        A recipe such as `MLP()`, or a function of the numbers of features and outputs that gives a new module.
+    """
     if isinstance(choice, nn.Module):
         raise TypeError(
             "network must be a recipe such as MLP(...) or a function (n_features, n_outputs) -> nn.Module, got a "

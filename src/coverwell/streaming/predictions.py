@@ -29,7 +29,14 @@ class EstimatedPart:
 def estimates_of_parts(model: Any, files: TableFiles, **reading: Any) -> Iterator[EstimatedPart]:
     """What a fitted model says about all rows, in order: no more than a part of the table is in memory.
 
-    `reading` is what a kind of estimator takes beside the rows.
+    Parameters
+    ----------
+    model : estimator
+        A fitted one.
+    files : TableFiles
+        Files with the columns that it was fitted on.
+    **reading
+        What a kind of estimator takes beside the rows.
     """
     check_is_fitted(model)
     names = _features_in(model, files)
@@ -40,7 +47,15 @@ def estimates_of_parts(model: Any, files: TableFiles, **reading: Any) -> Iterato
 
 
 def estimate_files(model: Any, files: TableFiles, **reading: Any) -> list[Estimate]:
-    """The same for all rows at once, one estimate for each team; memory for a mean and a reach per row is needed."""
+    """The same for all rows at once, one estimate for each team; memory for a mean and a reach per row is needed.
+
+    Parameters
+    ----------
+    model : estimator
+    files : TableFiles
+    **reading
+        As in `estimates_of_parts`.
+    """
     by_part = [said.estimates for said in estimates_of_parts(model, files, **reading)]
     return [
         Estimate(np.concatenate([e.mean for e in team]), np.concatenate([e.reach for e in team]))
