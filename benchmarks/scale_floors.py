@@ -214,8 +214,9 @@ def lines(found: dict[str, Any], device: str) -> str:
         "### A training step beside its floors, in microseconds",
         "",
         f"In microseconds. {first['layers']} linear layers of width {first['hidden']}, {first['features']} features, "
-        f"batch {first['batch_size']}, squared error, Adam. *Step*: time of `Learner.descend` over its steps, shuffling "
-        f"and averages of the weights included; *alone*: without them. {rates_in_words(found)} {sheet_in_words(found)}",
+        f"batch {first['batch_size']}, squared error, Adam. *Step*: time of `Learner.descend` over its steps, with "
+        f"shuffling and averages of the weights; *alone*: without them. {rates_in_words(found)} "
+        f"{sheet_in_words(found)}",
         "",
         "| precision | members | step | alone | arithmetic floor | memory floor | step over the larger | measured "
         "floors: arithmetic | memory | step over the larger |",
