@@ -106,12 +106,17 @@ def test_wrong_arguments_are_one_line_and_no_arguments_bring_the_help(arguments,
         assert told.replace('"', "'").replace(": --fast", " '--fast'") == line  # versions of click differ in quotes
 
 
+class OldNameWarning(UserWarning, DeprecationWarning):
+    """As some packages have them."""
+
+
 def test_warnings_are_lines_each_text_once_and_the_last_of_many_are_counted():
     def action():
         for number in range(7):
             warnings.warn(f"{number} rows\nlie outside", ExtrapolationWarning, stacklevel=1)
         warnings.warn("0 rows\nlie outside", ExtrapolationWarning, stacklevel=1)
         warnings.warn("for programmers", DeprecationWarning, stacklevel=1)
+        warnings.warn("for programmers, of a kind that is both", OldNameWarning, stacklevel=1)
 
     lines = told(action).stderr.splitlines()
     assert lines[:4] == [f"Warning: {number} rows lie outside" for number in range(4)]

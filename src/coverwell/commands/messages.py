@@ -122,7 +122,8 @@ def _warnings_as_lines() -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         text = _one_line(message)
-        if not issubclass(category, UserWarning) or text in shown[category]:
+        for_users = issubclass(category, UserWarning) and not issubclass(category, DeprecationWarning)
+        if not for_users or text in shown[category]:
             return  # others are about the packages that we are built on
         if len(shown[category]) == MOST_OF_A_KIND:
             more[category] += 1
