@@ -7,15 +7,17 @@ binomial uncertainty, and with the number of parts that were looked at.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
-__all__ = ["BY_CHANCE", "CONFIDENCE", "Slice", "Slices", "slices_of"]
+__all__ = ["BY_CHANCE", "CONFIDENCE", "Ranked", "Slice", "Slices", "slices_of"]
 
 Mask = NDArray[np.bool_]
 Values = NDArray[Any]
@@ -96,7 +98,19 @@ class Slices:
         Each kind by the upper end of the confidence interval: a part of few rows has a wide one, so that it must be
         missed often to come before a large one.
         """
-        return tuple(sorted(self.slices, key=lambda part: (self.chance(part) >= BY_CHANCE, part.high))[:n])
+        return tuple(self.ranked.parts[:n])
+
+    @cached_property
+    def ranked(self) -> Ranked:
+        """All parts in that order, judged at once as `chance` and `high` judge one: a group may have very many values."""
+        n_rows, n_inside = (
+            np.array([getattr(part, name) for part in self], dtype=int) for name in ("n_rows", "n_inside")
+        )
+        missed = n_rows - n_inside
+        high = np.where(missed > 0, beta.ppf((1 + CONFIDENCE) / 2, n_inside + 1, np.maximum(missed, 1)), 1.0)
+        by_chance = len(self) * binom.cdf(n_inside, n_rows, self.asked) >= BY_CHANCE
+        order = np.lexsort([high, by_chance])  # the last key counts first; equals stay in their order
+        return Ranked([self.slices[place] for place in order], int((~by_chance).sum()))
 
     def chance(self, part: Slice) -> float:
         """At most the probability that any of all these parts is so short of the asked coverage by chance (Bonferroni).
@@ -104,6 +118,34 @@ class Slices:
         It holds however the parts overlap, if each row is inside with the asked probability.
         """
         return min(1.0, len(self) * part.chance(self.asked))
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """All parts that were looked at, the worst first.
+
+    Attributes
+    ----------
+    parts : list of Slice
+        In the order of `Slices.worst`.
+    n_short : int
+        How many fall short by more than chance.
+    """
+
+    parts: list[Slice]
+    n_short: int
+
+    @property
+    def short(self) -> list[Slice]:
+        return self.parts[: self.n_short]
+
+    @cached_property
+    def by_column(self) -> dict[str, list[Slice]]:
+        """The parts of each column; the column with the worst part first."""
+        columns: defaultdict[str, list[Slice]] = defaultdict(list)
+        for part in self.parts:
+            columns[part.column].append(part)
+        return dict(columns)
 
 
 def slices_of(

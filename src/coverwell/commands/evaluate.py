@@ -22,7 +22,6 @@ from coverwell.commands.options import (
     TEXT_OPTIONS,
 )
 from coverwell.judgements import JudgedRows, Judgement, judgements
-from coverwell.ranking import ranked
 from coverwell.slices import BY_CHANCE, Slice, Slices
 from coverwell.table_files import TableFile
 
@@ -89,7 +88,7 @@ def _content(data: Path, rows: JudgedRows, found: list[Judgement], worst: int) -
             {
                 **{name: value for name, value in vars(judgement).items() if name != "slices"},
                 "slices": [_slice(judgement.slices, part) for part in judgement.slices],
-                "worst_slices": [_slice(judgement.slices, part) for part in ranked(judgement.slices).parts[:worst]],
+                "worst_slices": [_slice(judgement.slices, part) for part in judgement.slices.worst(worst)],
                 "n_slices": len(judgement.slices),
             }
             for judgement in found
@@ -119,7 +118,7 @@ def _say(data: Path, rows: JudgedRows, found: list[Judgement], *, worst: int, al
             _print_slices(f"{name}, all slices:", judgement.slices.slices)
         elif worst:
             click.echo(f"\n{name}, the worst of {len(judgement.slices)} slices:")
-            for part in ranked(judgement.slices).parts[:worst]:
+            for part in judgement.slices.worst(worst):
                 click.echo(f"  {_sentence(judgement.slices, part)}")
 
 

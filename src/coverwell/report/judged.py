@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,9 @@ from coverwell.estimator import IntervalRegressor
 from coverwell.fitted_models import say
 from coverwell.frames import columns_of, is_frame
 from coverwell.judgements import JudgedRows, Judgement, column_of, judgements
-from coverwell.ranking import Ranked, ranked
 from coverwell.report.bounds import Bounds
 from coverwell.report.heard import heard_warnings
+from coverwell.slices import Ranked
 from coverwell.streaming.table_parts import TableFiles
 
 __all__ = ["Judged", "View", "judged_rows"]
@@ -40,10 +39,10 @@ class View(Bounds):
     def when(self) -> dict[str, int]:
         return {"target": self.target, "level": self.level}
 
-    @cached_property
+    @property
     def ranked(self) -> Ranked:
         """The parts of the rows, the worst first."""
-        return ranked(self.judgement.slices)
+        return self.judgement.slices.ranked
 
 
 @dataclass(frozen=True, eq=False)
