@@ -102,7 +102,7 @@ class Slices:
 
     @cached_property
     def ranked(self) -> Ranked:
-        """All parts in that order, judged at once as `chance` and `high` judge one: a group may have very many values."""
+        """All parts in that order, judged at once as `chance` and `high` judge one: there may be very many."""
         n_rows, n_inside = (
             np.array([getattr(part, name) for part in self], dtype=int) for name in ("n_rows", "n_inside")
         )
