@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.column_kinds import ITSELF, KINDS, MISSING, OTHER, Booleans, Categories, Kind, Times
+from coverwell.errors import ColumnWarning
 from coverwell.frames import (
     Values,
     as_times,
@@ -46,10 +47,6 @@ MISTAKABLE = {
 }
 
 CONSTANT, EMPTY, IDENTIFIER = "one value only", "no value in any row", "text that differs in nearly every row"
-
-
-class ColumnWarning(UserWarning):
-    """A column was left out, looks like something else, or has at prediction what it never had in training."""
 
 
 @dataclass(frozen=True)

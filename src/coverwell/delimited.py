@@ -22,6 +22,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from coverwell.errors import BlankLinesWarning, TableFileError
+
 __all__ = ["BlankLinesWarning", "Block", "DelimitedText", "TableFileError"]
 
 Mask = NDArray[np.bool_]
@@ -39,14 +41,6 @@ OTHER_FILES = {
     b"\xfd7zXZ": "compressed by xz; unpack it first",
     b"\x28\xb5\x2f\xfd": "compressed by zstd; unpack it first",
 }
-
-
-class TableFileError(ValueError):
-    """A file does not hold a table that can be read, or lacks what is asked of it; the message is one line."""
-
-
-class BlankLinesWarning(UserWarning):
-    """Lines without anything stand between the rows of a file, and were left out."""
 
 
 @dataclass(frozen=True)

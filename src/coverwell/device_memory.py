@@ -10,40 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from coverwell.algorithm import Measures, Record
+from coverwell.errors import NotEnoughMemoryError
 from coverwell.folds import Job
 
 __all__ = ["NotEnoughMemoryError", "OfJobs", "run_within_memory"]
 
 Progress = Callable[[Measures, Callable[[], list[Any]]], None]
-
-
-class NotEnoughMemoryError(RuntimeError):
-    """A device has too little memory for what was to be trained side by side.
-
-    Attributes
-    ----------
-    n_jobs, n_members : int
-        The fits, and the networks of each team of a fit, that were to be trained side by side.
-    jobs_that_fit, members_that_fit : int
-        Of how many a short trial went through, each time with half as many.
-    """
-
-    def __init__(self, device: torch.device, n_jobs: int, n_members: int, fits: tuple[int, int]) -> None:
-        self.n_jobs, self.n_members = n_jobs, n_members
-        self.jobs_that_fit, self.members_that_fit = fits
-        super().__init__(f"{self._asked(device)}; {self._advice()}")
-
-    def _asked(self, device: torch.device) -> str:
-        stack = f"{self.n_jobs} fits of " if self.n_jobs > 1 else ""
-        return f"{stack}{self.n_members} networks side by side need more memory than {_memory_of(device)}"
-
-    def _advice(self) -> str:
-        smaller = "a smaller batch_size or network, or device='cpu'"
-        if self.members_that_fit == 0:
-            return f"not even one network fits: give {smaller}"
-        if self.n_jobs > 1:
-            return f"{self.jobs_that_fit} at a time fit: fit fewer together, or give {smaller}"
-        return f"{self.members_that_fit} fit: give fewer repeats or folds, {smaller}"
 
 
 @runtime_checkable
@@ -72,7 +44,7 @@ def run_within_memory(training: OfJobs, jobs: Sequence[Job], progress: Progress)
     result = _tried(training, jobs, progress)
     if result is None:
         fits = _what_fits(training.shortened(), jobs)
-        raise NotEnoughMemoryError(training.device, len(jobs), len(jobs[0].trains), fits)
+        raise NotEnoughMemoryError(_memory_of(training.device), len(jobs), len(jobs[0].trains), fits)
     return result
 
 

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from coverwell.errors import DamagedFeaturesWarning
 from coverwell.files import new_file
 from coverwell.pictures import Pictures, pictures_of
 from coverwell.training import device_from
@@ -44,10 +45,6 @@ CHUNK = 1 << 20  # bytes read at a time
 CPU_BATCH, GPU_BATCH = 32, 128  # pictures
 # A file in the making grows every few seconds; after an hour of silence whoever wrote it is dead.
 SECONDS_OF_SILENCE = 3600.0
-
-
-class DamagedFeaturesWarning(UserWarning):
-    """A file of kept features was damaged, and the features are computed again."""
 
 
 def features_of(

@@ -28,6 +28,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save as safetensors_bytes
 
 from coverwell._version import __version__
+from coverwell.errors import ModelFileError
 
 __all__ = ["TYPES", "ModelFileError", "malformed_means", "new_file", "pointed_to", "read_tensors", "write_tensors"]
 
@@ -40,10 +41,6 @@ Arrays = dict[str, NDArray[Any]]
 FORMAT = 1
 TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1", "BOOL": "|b1"}
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError)
-
-
-class ModelFileError(ValueError):
-    """A file does not hold a model that can be loaded: damaged, of another kind, too new, or in need of an argument."""
 
 
 @contextmanager

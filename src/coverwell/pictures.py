@@ -32,6 +32,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from coverwell.errors import LargePictureWarning, PictureError
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -54,14 +56,6 @@ MOST_THREADS = 4
 SPARE = 2
 # Numbers a hair outside [0, 1] are rounding of whoever made them.
 ROUNDING = 1e-6
-
-
-class PictureError(ValueError):
-    """A picture is missing, broken, empty or not a picture; the message names its path or its position."""
-
-
-class LargePictureWarning(UserWarning):
-    """A file has more pixels than Pillow takes for safe, up to twice as many; the message names its path."""
 
 
 @contextmanager

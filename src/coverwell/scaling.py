@@ -10,6 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
+
 __all__ = [
     "ConstantDataWarning",
     "ExtrapolationWarning",
@@ -21,14 +23,6 @@ __all__ = [
 ]
 
 Table = NDArray[np.float64]
-
-
-class ExtrapolationWarning(UserWarning):
-    """A prediction was asked for far outside the range of the training inputs."""
-
-
-class ConstantDataWarning(UserWarning):
-    """A column or a target has one value only."""
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from coverwell.errors import DecimalCommaWarning
 from coverwell.table_files import COMMA, PARQUET, POINT, TableFileError, needed_polars, shortened
 
 if TYPE_CHECKING:
@@ -27,10 +28,6 @@ __all__ = ["DecimalCommaWarning", "Kind", "check_finite", "kinds_of", "typed", "
 MISSING = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "null", "NULL", "None", "?")
 NOTHING = [*MISSING, ""]
 WITH_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
-
-
-class DecimalCommaWarning(UserWarning):
-    """A column of text looks like numbers with a decimal comma."""
 
 
 class Kind(Enum):

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.backends import cudnn
 from torch.optim.adam import adam
 
+from coverwell.errors import NonFiniteLossError
 from coverwell.folds import Problem
 from coverwell.networks.team import Team
 
@@ -43,10 +44,6 @@ SMALL_STEP = 4e9
 
 
 Step = Callable[[Tensor], Tensor]
-
-
-class NonFiniteLossError(FloatingPointError):
-    """The loss became NaN or infinite in training."""
 
 
 class Minibatches:

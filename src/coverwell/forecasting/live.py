@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.calibration import Estimate
+from coverwell.errors import FactorBoundWarning
 from coverwell.forecasting.live_factors import LiveFactors
 from coverwell.forecasting.live_input import (
     Numbers,
@@ -48,10 +49,6 @@ __all__ = ["FactorBoundWarning", "LiveCalibrator", "run_live", "truths_ahead"]
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
-
-
-class FactorBoundWarning(UserWarning):
-    """The width factor has reached a bound and is held there: mean coverage is no longer promised."""
 
 
 class LiveCalibrator:

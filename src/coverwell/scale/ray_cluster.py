@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from coverwell.errors import ClusterError
+
 __all__ = ["ClusterError", "connect", "needed_ray", "problems_of_nodes", "use_data_folder"]
 
 SECONDS_TO_CONNECT = 15.0
@@ -19,10 +21,6 @@ BYTES_OF_OBJECTS = 100_000_000
 DATA_FOLDER = "COVERWELL_DATA"
 # Ray itself tries for two minutes, and may end the whole process then: another process tries first.
 TRIAL = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR', log_to_driver=False)"
-
-
-class ClusterError(RuntimeError):
-    """A Ray cluster does not answer, or its nodes lack what the work needs."""
 
 
 def needed_ray() -> Any:

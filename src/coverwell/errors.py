@@ -1,0 +1,101 @@
+"""Every error and warning of our own, in one place to import from."""
+
+from __future__ import annotations
+
+__all__ = [
+    "BlankLinesWarning",
+    "ClusterError",
+    "ColumnWarning",
+    "ConstantDataWarning",
+    "DamagedFeaturesWarning",
+    "DecimalCommaWarning",
+    "ExtrapolationWarning",
+    "FactorBoundWarning",
+    "LargePictureWarning",
+    "ModelFileError",
+    "NonFiniteLossError",
+    "NotEnoughMemoryError",
+    "PictureError",
+    "TableFileError",
+]
+
+
+class TableFileError(ValueError):
+    """A file does not hold a table that can be read, or lacks what is asked of it; the message is one line."""
+
+
+class BlankLinesWarning(UserWarning):
+    """Lines without anything stand between the rows of a file, and were left out."""
+
+
+class FactorBoundWarning(UserWarning):
+    """The width factor has reached a bound and is held there: mean coverage is no longer promised."""
+
+
+class PictureError(ValueError):
+    """A picture is missing, broken, empty or not a picture; the message names its path or its position."""
+
+
+class LargePictureWarning(UserWarning):
+    """A file has more pixels than Pillow takes for safe, up to twice as many; the message names its path."""
+
+
+class ClusterError(RuntimeError):
+    """A Ray cluster does not answer, or its nodes lack what the work needs."""
+
+
+class NonFiniteLossError(FloatingPointError):
+    """The loss became NaN or infinite in training."""
+
+
+class ModelFileError(ValueError):
+    """A file does not hold a model that can be loaded: damaged, of another kind, too new, or in need of an argument."""
+
+
+class ColumnWarning(UserWarning):
+    """A column was left out, looks like something else, or has at prediction what it never had in training."""
+
+
+class DecimalCommaWarning(UserWarning):
+    """A column of text looks like numbers with a decimal comma."""
+
+
+class ExtrapolationWarning(UserWarning):
+    """A prediction was asked for far outside the range of the training inputs."""
+
+
+class ConstantDataWarning(UserWarning):
+    """A column or a target has one value only."""
+
+
+class DamagedFeaturesWarning(UserWarning):
+    """A file of kept features was damaged, and the features are computed again."""
+
+
+class NotEnoughMemoryError(RuntimeError):
+    """A device has too little memory for what was to be trained side by side.
+
+    Attributes
+    ----------
+    n_jobs, n_members : int
+        The fits, and the networks of each team of a fit, that were to be trained side by side.
+    jobs_that_fit, members_that_fit : int
+        Of how many a short trial went through, each time with half as many.
+    """
+
+    def __init__(self, memory: str, n_jobs: int, n_members: int, fits: tuple[int, int]) -> None:
+        self.n_jobs, self.n_members = n_jobs, n_members
+        self.jobs_that_fit, self.members_that_fit = fits
+        super().__init__(f"{self._asked(memory)}; {self._advice()}")
+
+    def _asked(self, memory: str) -> str:
+        stack = f"{self.n_jobs} fits of " if self.n_jobs > 1 else ""
+        return f"{stack}{self.n_members} networks side by side need more memory than {memory}"
+
+    def _advice(self) -> str:
+        smaller = "a smaller batch_size or network, or device='cpu'"
+        if self.members_that_fit == 0:
+            return f"not even one network fits: give {smaller}"
+        if self.n_jobs > 1:
+            return f"{self.jobs_that_fit} at a time fit: fit fewer together, or give {smaller}"
+        return f"{self.members_that_fit} fit: give fewer repeats or folds, {smaller}"
