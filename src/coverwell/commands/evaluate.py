@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from coverwell.commands.judgements import read_rows
+from coverwell.commands.judgements import read_outcome
 from coverwell.commands.messages import clear_messages, print_json
 from coverwell.commands.models import TableModel
 from coverwell.commands.options import (
@@ -21,7 +21,7 @@ from coverwell.commands.options import (
     SKIP_OPTION,
     TEXT_OPTIONS,
 )
-from coverwell.judgements import JudgedRows, Judgement, judgements
+from coverwell.evaluation import Outcome, View
 from coverwell.slices import BY_CHANCE, Slice, Slices
 from coverwell.table_files import TableFile
 
@@ -70,28 +70,29 @@ def evaluate(
     with clear_messages():
         table = TableFile(data, **text)
         fitted = TableModel.load(model, device=device)
-        rows = read_rows(fitted, table, groups=group, skip_missing=skip_missing)
-        found = judgements(fitted.model, rows, quantiles=quantiles)
+        outcome = read_outcome(fitted, table, groups=group, skip_missing=skip_missing, quantiles=quantiles)
         if as_json:
-            print_json(_content(data, rows, found, worst))
+            print_json(_content(data, outcome, worst))
         else:
-            _say(data, rows, found, worst=worst, all_slices=all_slices)
+            _print(data, outcome, worst=worst, all_slices=all_slices)
 
 
-def _content(data: Path, rows: JudgedRows, found: list[Judgement], worst: int) -> dict[str, Any]:
+def _content(data: Path, outcome: Outcome, worst: int) -> dict[str, Any]:
     """All of it, as what JSON can hold."""
     return {
         "data": str(data),
-        "rows": len(rows.y),
-        "rows_skipped": rows.n_skipped,
+        "rows": len(outcome),
+        "rows_skipped": outcome.n_skipped,
         "results": [
             {
-                **{name: value for name, value in vars(judgement).items() if name != "slices"},
-                "slices": [_slice(judgement.slices, part) for part in judgement.slices],
-                "worst_slices": [_slice(judgement.slices, part) for part in judgement.slices.worst(worst)],
-                "n_slices": len(judgement.slices),
+                "target": view.name,
+                "asked": view.asked,
+                **view.scores,
+                "slices": [_slice(view.slices, part) for part in view.slices],
+                "worst_slices": [_slice(view.slices, part) for part in view.slices.worst(worst)],
+                "n_slices": len(view.slices),
             }
-            for judgement in found
+            for view in outcome.views
         ],
     }
 
@@ -106,34 +107,34 @@ def _slice(slices: Slices, part: Slice) -> dict[str, Any]:
     }
 
 
-def _say(data: Path, rows: JudgedRows, found: list[Judgement], *, worst: int, all_slices: bool) -> None:
-    skipped = f" ({rows.n_skipped:,} without a target left out)" if rows.n_skipped else ""
-    click.echo(f"{data}: {len(rows.y):,} rows{skipped}\n")
-    _print_table(HEADS, [_line(judgement) for judgement in found])
-    for judgement in found:
-        name = f"{judgement.target} at {judgement.asked:g}"
-        for group in rows.groups:
-            _print_slices(f"{name}, by {group}:", judgement.slices.of(group))
+def _print(data: Path, outcome: Outcome, *, worst: int, all_slices: bool) -> None:
+    skipped = f" ({outcome.n_skipped:,} without a target left out)" if outcome.n_skipped else ""
+    click.echo(f"{data}: {len(outcome):,} rows{skipped}\n")
+    _print_table(HEADS, [_line(view) for view in outcome.views])
+    for view in outcome.views:
+        name = f"{view.name} at {view.asked:g}"
+        for group in outcome.groups:
+            _print_slices(f"{name}, by {group}:", view.slices.of(group))
         if all_slices:
-            _print_slices(f"{name}, all slices:", judgement.slices.slices)
+            _print_slices(f"{name}, all slices:", view.slices.slices)
         elif worst:
-            click.echo(f"\n{name}, the worst of {len(judgement.slices)} slices:")
-            for part in judgement.slices.worst(worst):
-                click.echo(f"  {_sentence(judgement.slices, part)}")
+            click.echo(f"\n{name}, the worst of {len(view.slices)} slices:")
+            for part in view.slices.worst(worst):
+                click.echo(f"  {_sentence(view.slices, part)}")
 
 
-def _line(judgement: Judgement) -> tuple[str, ...]:
-    low, high = judgement.band
+def _line(view: View) -> tuple[str, ...]:
+    found, (low, high) = view.scores, view.scores["band"]
     return (
-        judgement.target,
-        f"{judgement.asked:g}",
-        f"{judgement.rmse:.4g}",
-        f"{judgement.coverage:.3f}",
+        view.name,
+        f"{view.asked:g}",
+        f"{found['rmse']:.4g}",
+        f"{found['coverage']:.3f}",
         f"{low:.3f} to {high:.3f}",
-        f"{judgement.calibration_error:.3f}",
-        f"{judgement.expected_calibration_error:.3f}",
-        f"{judgement.width:.4g}",
-        f"{judgement.interval_score:.4g}",
+        f"{found['calibration_error']:.3f}",
+        f"{found['expected_calibration_error']:.3f}",
+        f"{found['width']:.4g}",
+        f"{found['interval_score']:.4g}",
     )
 
 

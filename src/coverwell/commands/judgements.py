@@ -6,22 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.commands.models import TableModel
 from coverwell.commands.targets import check_targets, groups_of, targets_of
-from coverwell.judgements import JudgedRows, column_of
+from coverwell.evaluation import Outcome, outcome_of
 from coverwell.table_files import TableFile
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["RowsToJudge", "read_rows", "rows_to_judge"]
+__all__ = ["RowsToJudge", "read_outcome", "rows_to_judge"]
 
 Array = NDArray[np.float64]
-Column = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,25 +48,17 @@ def rows_to_judge(
     return RowsToJudge(reader.names, features, y.to_numpy(), of_groups, there)
 
 
-def read_rows(
-    fitted: TableModel, table: TableFile, *, groups: Sequence[str] = (), skip_missing: bool = False
-) -> JudgedRows:
-    """The rows of a file with all targets, and what the model says about them."""
+def read_outcome(
+    fitted: TableModel, table: TableFile, *, groups: Sequence[str] = (), skip_missing: bool = False, quantiles: int = 4
+) -> Outcome:
+    """The rows of a file with all targets, beside the model's predictions and intervals."""
     rows = rows_to_judge(fitted, table, groups=groups, skip_missing=skip_missing)
-    return JudgedRows(
+    return outcome_of(
+        fitted.model,
+        rows.features,
         rows.y,
-        fitted.say(rows.features),
-        {name: _column(rows.features, name, place) for place, name in enumerate(rows.names) if name not in groups},
-        {name: _texts(values) for name, values in rows.groups.items()},
+        groups={name: values.to_list() for name, values in rows.groups.items()},
+        quantiles=quantiles,
         n_skipped=int((~rows.there).sum()),
+        feature_names=rows.names,
     )
-
-
-def _column(features: Any, name: str, place: int) -> Column:
-    if isinstance(features, np.ndarray):
-        return features[:, place]
-    return column_of(nw.from_native(features[name], series_only=True))
-
-
-def _texts(column: pl.Series) -> Column:
-    return np.array([None if value is None else str(value) for value in column.to_list()], dtype=object)

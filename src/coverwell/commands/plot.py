@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coverwell.commands.judgements import read_rows
+from coverwell.commands.judgements import read_outcome
 from coverwell.commands.messages import BadInput, check_output, clear_messages
 from coverwell.commands.models import TableModel
 from coverwell.commands.options import (
@@ -21,10 +21,10 @@ from coverwell.commands.options import (
     TEXT_OPTIONS,
     together,
 )
-from coverwell.judgements import JudgedRows
+from coverwell.description import describe
+from coverwell.evaluation import Outcome
 from coverwell.persistence import load
 from coverwell.plots.figures import (
-    Outcome,
     calibration_figure,
     check_figure_name,
     intervals_figure,
@@ -33,7 +33,6 @@ from coverwell.plots.figures import (
     slices_figure,
     widths_figure,
 )
-from coverwell.slices import Slices, slices_of
 from coverwell.table_files import TableFile
 
 if TYPE_CHECKING:
@@ -104,10 +103,9 @@ def intervals(
     """
     with clear_messages():
         _check_figure(out, force=force, inputs=(asked["model"], asked["data"]))
-        fitted, judged = _judged(**asked)
-        outcome = _outcome(fitted, judged, asked["target"])
-        level = _level(fitted.levels, coverage)
-        places = None if along is None else _along(judged, along)
+        outcome = _outcome(**asked)
+        level = _level(outcome.levels, coverage)
+        places = None if along is None else _along(outcome, along)
         figure = intervals_figure(outcome, level, along=places, along_name=along or "", unit=unit, most=rows, seed=seed)
         _write(figure, out)
 
@@ -127,7 +125,7 @@ def calibration(out: Path, force: bool, **asked: Any) -> None:
     """
     with clear_messages():
         _check_figure(out, force=force, inputs=(asked["model"], asked["data"]))
-        _write(calibration_figure(_outcome(*_judged(**asked), asked["target"])), out)
+        _write(calibration_figure(_outcome(**asked)), out)
 
 
 @plot.command(short_help="Average width by asked coverage.")
@@ -143,7 +141,7 @@ def widths(out: Path, force: bool, unit: str | None, **asked: Any) -> None:
     """
     with clear_messages():
         _check_figure(out, force=force, inputs=(asked["model"], asked["data"]))
-        _write(widths_figure(_outcome(*_judged(**asked), asked["target"]), unit=unit), out)
+        _write(widths_figure(_outcome(**asked), unit=unit), out)
 
 
 @plot.command(short_help="Coverage in slices of the rows, the worst on top.")
@@ -167,16 +165,8 @@ def slices(
     """
     with clear_messages():
         _check_figure(out, force=force, inputs=(asked["model"], asked["data"]))
-        fitted, judged = _judged(**asked, groups=group)
-        outcome = _outcome(fitted, judged, asked["target"])
-        level = _level(fitted.levels, coverage)
-
-        def found(target: int) -> Slices:
-            inside = outcome.interval(target, level).contains(outcome.y[:, target])
-            return slices_of(inside, judged.features, asked=level, groups=judged.groups, quantiles=quantiles)
-
-        by_target = {name: found(target) for target, name in enumerate(outcome.target_names)}
-        _write(slices_figure(by_target, most=worst), out)
+        outcome = _outcome(**asked, groups=group, quantiles=quantiles)
+        _write(slices_figure(outcome, _level(outcome.levels, coverage), most=worst), out)
 
 
 @plot.command(short_help="Error, coverage and width by round of training.")
@@ -197,20 +187,9 @@ def rounds(
     """
     with clear_messages():
         _check_figure(out, force=force, inputs=(model,))
-        fitted = load(model)
-        fitted = getattr(fitted, "regressor_", fitted)  # of a forecaster
-        levels = fitted._fitted_levels
-        in_training = getattr(fitted, "folds", 0) is None  # nobody left any rows out
-        figure = rounds_figure(
-            fitted.rounds_,
-            level=_level(levels, coverage),
-            levels=levels,
-            target_names=fitted.target_names_,
-            shown=_places(fitted.target_names_, target),
-            unit=unit,
-            measured_on="the training rows" if in_training else "rows that the networks did not train on",
-        )
-        _write(figure, out)
+        fitted = describe(load(model))
+        places = _places(fitted.target_names, target)
+        _write(rounds_figure(fitted, _level(fitted.levels, coverage), targets=places, unit=unit), out)
 
 
 def _check_figure(out: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
@@ -221,7 +200,7 @@ def _check_figure(out: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
     check_output(out, force=force, inputs=inputs)
 
 
-def _judged(
+def _outcome(
     model: Path,
     data: Path,
     *,
@@ -229,26 +208,15 @@ def _judged(
     device: str,
     skip_missing: bool,
     groups: tuple[str, ...] = (),
+    quantiles: int = 4,
     **text: Any,
-) -> tuple[TableModel, JudgedRows]:
+) -> Outcome:
+    """The predictions and intervals of the chosen targets for the rows of a file."""
     table = TableFile(data, **text)
     fitted = TableModel.load(model, device=device)
-    _places(fitted.targets, target)  # a target that the model does not have, before any work
-    return fitted, read_rows(fitted, table, groups=groups, skip_missing=skip_missing)
-
-
-def _outcome(fitted: TableModel, judged: JudgedRows, targets: tuple[str, ...]) -> Outcome:
-    """What the model says of these targets, and what came."""
-    places = _places(fitted.targets, targets)
-    return Outcome(
-        judged.y[:, places],
-        judged.said.prediction[:, places],
-        judged.said.lower[:, places],
-        judged.said.upper[:, places],
-        levels=fitted.levels,
-        target_names=tuple(fitted.targets[place] for place in places),
-        n_ranked=fitted.n_ranked,
-    )
+    places = _places(fitted.targets, target)  # a target that the model does not have, before any work
+    outcome = read_outcome(fitted, table, groups=groups, skip_missing=skip_missing, quantiles=quantiles)
+    return outcome.of_targets(places)
 
 
 def _places(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:
@@ -258,19 +226,19 @@ def _places(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:
     return [place for place, name in enumerate(names) if not wanted or name in wanted]
 
 
-def _level(levels: tuple[float, ...], coverage: float | None) -> float:
+def _level(levels: tuple[float, ...], coverage: float | None) -> int:
     if coverage is None:
-        return max(levels)
+        return len(levels) - 1
     if coverage not in levels:
         raise BadInput(f"--coverage {coverage:g} was not fitted; the fitted levels are {', '.join(map(str, levels))}")
-    return coverage
+    return levels.index(coverage)
 
 
-def _along(judged: JudgedRows, name: str) -> Any:
+def _along(outcome: Outcome, name: str) -> Any:
     """The values of a feature, if rows can stand along them."""
-    if name not in judged.features:
-        raise BadInput(f"--along {name} is no feature of the model; its features are {', '.join(judged.features)}")
-    values = judged.features[name]
+    if name not in outcome.features:
+        raise BadInput(f"--along {name} is no feature of the model; its features are {', '.join(outcome.features)}")
+    values = outcome.features[name]
     if values.dtype.kind not in "iufM":
         held = "true and false alone" if set(values) <= {"true", "false", None} else "text"
         raise BadInput(

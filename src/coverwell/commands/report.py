@@ -24,11 +24,11 @@ from coverwell.commands.options import (
 )
 from coverwell.commands.series_files import later_values
 from coverwell.commands.targets import check_targets, groups_of, targets_of
+from coverwell.description import describe
+from coverwell.evaluation import place_of_level
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.persistence import load
-from coverwell.report import Source, write_report, write_series_report
-from coverwell.report.library import check_library
-from coverwell.report.rows_report import place_of_level
+from coverwell.report import Source, check_library, write_report, write_series_report
 from coverwell.table_files import TableFile
 from coverwell.text_kinds import Kind, typed
 
@@ -99,15 +99,15 @@ def _write(
             raise BadInput(
                 "--group, --pictures, --boxes and --skip-missing are for models of rows; leave them out for a series"
             )
-        place_of_level(model.regressor_._fitted_levels, coverage)  # before any work
+        place_of_level(describe(model).levels, coverage)  # before any work
         model.regressor_.set_params(device=device)
         series = later_values(model, table, time=time)
         return write_series_report(model, **series, path=out, coverage=coverage, title=title, source=source)
     if time:
         raise BadInput("--time is for forecasters, and this is a model of rows; leave it out")
     model.set_params(device=device)
-    place_of_level(model._fitted_levels, coverage)
-    is_seen = hasattr(model, "trunk_")
+    place_of_level(describe(model).levels, coverage)
+    is_seen = describe(model).takes == "images"
     if is_seen != (pictures is not None):
         raise BadInput(
             f"{_name(source)} holds a model of pictures; name the column of their files with --pictures"
