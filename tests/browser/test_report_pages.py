@@ -163,7 +163,7 @@ def test_a_series_shows_another_stretch_and_step(browser, pages):
     choose(browser, "stretch", 2)
     assert browser.run(VISIBLE, "#bands figcaption")[0].startswith("The end")
     before = browser.run(VISIBLE, "#reached dd")
-    choose(browser, "step")
+    choose(browser, "target")
     assert browser.run(VISIBLE, "#reached dd") != before
 
 
@@ -171,7 +171,8 @@ def test_hovering_over_a_mark_tells_its_numbers(browser, pages):
     from selenium.webdriver import ActionChains
 
     browser.open(pages["table"])
-    mark = browser.driver.find_element("css selector", "#worst .block:not([hidden]) .mark-symbol path")
+    marks = browser.driver.find_elements("css selector", "#worst .block:not([hidden]) .mark-symbol path")
+    mark = min(marks, key=lambda mark: mark.location["y"])
     browser.run("arguments[0].scrollIntoView({block: 'center'})", mark)
     ActionChains(browser.driver).move_to_element(mark).perform()
     text = browser.run("return document.getElementById('vg-tooltip-element').innerText")
@@ -220,7 +221,7 @@ def test_the_switch_changes_the_colours_of_page_and_charts(browser, pages):
     browser.open(pages["table"])
     colours = (
         "return [getComputedStyle(document.body).backgroundColor,"
-        " getComputedStyle(document.querySelector('#width .mark-symbol path')).fill]"
+        " getComputedStyle(document.querySelector('#widths .mark-symbol path')).fill]"
     )
     light = browser.run(colours)
     browser.driver.find_element("id", "theme").click()

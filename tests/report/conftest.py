@@ -1,40 +1,26 @@
-"""Views of a few rows that can be worked out by hand, a small model of flats, and a small forecaster."""
+"""Outcomes of a few rows that can be worked out by hand, a small model of flats, and a small forecaster."""
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
-from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, metrics
-from coverwell.judgements import Judgement
-from coverwell.report.judged import View
-from coverwell.slices import slices_of
+from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor
+from coverwell.description import describe
+from coverwell.evaluation import Outcome, outcome_of
 
 N_TRAIN = 120
 
 
-def view_of(y, prediction, lower, upper, *, asked=0.8, columns=None, groups=None):
-    """One target at one level."""
-    y, prediction, lower, upper = (np.asarray(values, dtype=float) for values in (y, prediction, lower, upper))
-    inside = (lower <= y) & (y <= upper)
-    judgement = Judgement(
-        target="rent",
-        asked=asked,
-        rmse=metrics.rmse(y, prediction),
-        coverage=metrics.coverage(y, lower, upper),
-        band=metrics.coverage_band(asked, len(y), None),
-        calibration_error=0.0,
-        expected_calibration_error=0.0,
-        width=metrics.average_width(lower, upper),
-        interval_score=metrics.interval_score(y, lower, upper, asked),
-        slices=slices_of(inside, columns or {}, asked=asked, groups=groups),
-    )
-    return View(y, prediction, lower, upper, judgement, 0, 0)
+def outcome_by_hand(y, lower, upper, *, asked=0.8, name="rent", **more):
+    """One target at one level, predicted as 0."""
+    y, lower, upper = (np.asarray(values, dtype=float)[:, None] for values in (y, lower, upper))
+    return Outcome(y, np.zeros_like(y), lower[..., None], upper[..., None], (asked,), (name,), **more)
 
 
-@pytest.fixture
-def view():
-    return view_of
+@pytest.fixture(scope="session")
+def by_hand():
+    return outcome_by_hand
 
 
 def flats_frame(n, *, odd_city=None, seed=0):
@@ -68,18 +54,23 @@ def model():
     return regressor.fit(rows.drop("rent"), rows["rent"].to_numpy())
 
 
-def hourly(n, *, louder_from=None):
-    """A daily wave with noise, three times as large from a step on."""
-    rng = np.random.default_rng(3)
-    noise = 0.3 * rng.normal(size=n) * np.where(np.arange(n) >= (n if louder_from is None else louder_from), 3, 1)
-    values = 10 + 2 * np.sin(np.arange(n) * 2 * np.pi / 24) + noise
-    return pd.Series(values.round(3), index=pd.date_range("2024-01-01", periods=n, freq="h", name="when"), name="load")
+@pytest.fixture(scope="session")
+def evaluated(model):
+    """Makes an outcome of the model on rows of flats, and describes the model."""
+
+    def make(rows, **more):
+        return outcome_of(model, rows.drop("rent"), rows["rent"].to_numpy(), **more), describe(model)
+
+    return make
 
 
 @pytest.fixture(scope="session")
 def series():
-    """400 hours, of which the forecaster has seen 200; from the 300th on they are noisier."""
-    return hourly(400, louder_from=300)
+    """400 hours of a daily wave, of which the forecaster has seen 200; from the 300th on they are noisier."""
+    n, rng = 400, np.random.default_rng(3)
+    noise = 0.3 * rng.normal(size=n) * np.where(np.arange(n) >= 300, 3, 1)
+    values = 10 + 2 * np.sin(np.arange(n) * 2 * np.pi / 24) + noise
+    return pd.Series(values.round(3), index=pd.date_range("2024-01-01", periods=n, freq="h", name="when"), name="load")
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 LONE_BAND = 8.0  # points: the width of a band at a single level
 ROOMY, THINNEST = 100, 0.25  # rows that a figure shows apart; with more, marks shrink, but not below this share
 MISSES_SHOWN = 3.0  # times the misses that the asked coverage allows, or more where there are more
-LONGEST_SLICE = 40  # characters
+LONGEST_SLICE = 34  # characters; with a count of rows behind it, it fits into 360 pixels
 
 
 @drawn
@@ -430,6 +430,6 @@ def slices_chart(slices: Slices, parts: Sequence[Slice]) -> Chart:
 
 def _slice_name(part: Slice) -> str:
     """A slice in few characters; the values stay, which tell slices of a column apart."""
-    values = shortened(part.values, LONGEST_SLICE - 12)
+    values = shortened(part.values, LONGEST_SLICE - 10)
     column = shortened(part.column, LONGEST_SLICE - 2 - len(values))
     return f"{column}: {values} ({part.n_rows:,} row{'s' * (part.n_rows != 1)})"

@@ -66,7 +66,7 @@ def verdict(view: View) -> str:
 
 def _summary(outcome: Outcome) -> Table:
     has_static, has_slices = outcome.static is not None, len(outcome.views[0].slices) > 0
-    heads = ["target", "asked", "reached", *(["without live calibration"] if has_static else []), "expected", "band"]
+    heads = ["target", "asked", "reached", *(["static"] if has_static else []), "expected", "band"]
     heads += [*(["slices short"] if has_slices else []), "RMSE", "mean width", "interval score"]
     rows = []
     for view in outcome.views:
