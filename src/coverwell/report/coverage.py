@@ -82,7 +82,8 @@ def _summary(outcome: Outcome) -> Table:
 
 def calibration(outcome: Outcome, model: ModelDescription) -> Section:
     """Coverage against asked coverage, the chosen level marked."""
-    band_label, blocks = "where nine of ten samples lie if the intervals are right", list[Block]()
+    band_label = "where nine of ten samples lie if the intervals are right"
+    blocks: list[Block] = []
     labels = "reached, inside the band", "reached, outside the band"
     chosen = Mark(
         "points", "asked", "value", label="the chosen level", marker="o", size=11.0, opacity=0.3, where="chosen"

@@ -86,10 +86,14 @@ def data(outcome: Outcome, model: ModelDescription) -> Section:
 
 def column_row(name: str, values: NDArray[Any], kind: str, in_training: str) -> tuple[str, ...]:
     """A column in one line of the table."""
-    present = np.array([value for value in values if value is not None and value == value])  # NaN and NaT differ
-    gaps, n_different = f"{len(values) - len(present):,} of {len(values):,}", len(np.unique(present))
+    is_text = values.dtype.kind == "O"
+    present = values[[value is not None and value == value for value in values] if is_text else values == values]
+    gaps, n_different = (
+        f"{len(values) - len(present):,} of {len(values):,}",
+        len(set(present) if is_text else np.unique(present)),
+    )
     shown = "none"
-    if len(present) and present.dtype.kind in "iufM":
+    if len(present) and not is_text:
         low, middle, high = (as_text(value) for value in np.sort(present)[[0, (len(present) - 1) // 2, -1]])
         shown = f"{low} to {high}, median {middle}"
     elif len(present):

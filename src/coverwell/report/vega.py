@@ -40,7 +40,8 @@ def specification(chart: Chart) -> Spec:
 
 def legend(chart: Chart) -> list[tuple[str, str, str]]:
     """The sign, its colour and what it stands for, of every mark that has a label; colours never tell alone."""
-    return [(_sign(mark), _colour(mark.colour), mark.label) for mark in chart.marks if mark.label]
+    drawn = [mark for mark in chart.marks if mark.label and chart.rows(mark).any()]
+    return [(_sign(mark), _colour(mark.colour), str(mark.label)) for mark in drawn]
 
 
 def _sign(mark: Mark) -> str:
