@@ -13,61 +13,46 @@ counts = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(
 
 
 def named(slices):
-    return [(part.column, part.values, part.n_rows, part.n_inside) for part in slices]
+    return [(part.values, part.n_rows, part.n_inside) for part in slices]
 
 
-def test_numbers_are_cut_at_quantiles_worked_out_by_hand():
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [("1 to 5", 5, 3), ("6 to 8", 3, 2)]),
+        ([2, 3, 2, 3, 2, 3, 2, 3], [("2", 4, 3), ("3", 4, 2)]),  # few values stand alone
+        ([1.0, np.nan, 1.0, np.nan, 1.0, 1.0, 1.0, 1.0], [("1", 6, 4), ("missing", 2, 1)]),
+        ([np.nan] * 8, [("missing", 8, 5)]),
+        (np.array([*"ab", None, *"aaaaa"], dtype=object), [("a", 6, 4), ("b", 1, 1), ("missing", 1, 0)]),
+        (
+            np.array(["missing", None, *["others"] * 6], dtype=object),  # levels, and a value that is missing
+            [("missing", 1, 1), ("others", 6, 3), ("missing", 1, 1)],
+        ),
+        (
+            np.datetime64("2020-01-01") + np.arange(8),
+            [("2020-01-01 to 2020-01-05", 5, 3), ("2020-01-06 to 2020-01-08", 3, 2)],
+        ),
+        (
+            np.datetime64("2020-01-01T10:30") + np.arange(8),
+            [
+                ("2020-01-01 10:30:00 to 2020-01-01 10:34:00", 5, 3),
+                ("2020-01-01 10:35:00 to 2020-01-01 10:37:00", 3, 2),
+            ],
+        ),
+    ],
+)
+def test_columns_are_cut_as_worked_out_by_hand(column, expected):
     inside = [True, True, False, False, True, True, True, False]
-    found = slices_of(inside, {"x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]}, asked=0.9, quantiles=2)
-    assert named(found) == [("x", "1 to 5", 5, 3), ("x", "6 to 8", 3, 2)]
+    assert named(slices_of(inside, {"x": column}, asked=0.9, quantiles=2)) == expected
 
 
-def test_few_values_are_parts_of_their_own():
-    found = slices_of([True, False, True], {"rooms": [2, 3, 2]}, asked=0.5)
-    assert named(found) == [("rooms", "2", 2, 2), ("rooms", "3", 1, 0)]
-
-
-def test_missing_values_are_a_part_of_their_own():
-    columns = {
-        "number": [1.0, np.nan, 1.0],
-        "text": np.array(["a", None, "b"], dtype=object),
-        "date": np.array(["2020-01-01", "NaT", "2020-01-01"], dtype="datetime64[us]"),
-    }
-    found = slices_of([True, False, True], columns, asked=0.9)
-    assert [part.values for part in found.of("number")] == ["1", "missing"]
-    assert [part.values for part in found.of("text")] == ["a", "b", "missing"]
-    assert [part.values for part in found.of("date")] == ["2020-01-01", "missing"]
-    assert {part.n_inside for part in found if part.values == "missing"} == {0}
-
-
-def test_a_column_without_any_value_is_one_part():
-    assert named(slices_of([True, False], {"x": [np.nan, np.nan]}, asked=0.9)) == [("x", "missing", 2, 1)]
-
-
-def test_dates_are_cut_at_quantiles_and_told_as_days_or_moments():
-    days = np.datetime64("2020-01-01") + np.arange(8)
-    moments = np.datetime64("2020-01-01T10:30") + np.arange(8)
-    found = slices_of([True] * 8, {"day": days, "moment": moments}, asked=0.9, quantiles=2)
-    assert [part.values for part in found.of("day")] == ["2020-01-01 to 2020-01-05", "2020-01-06 to 2020-01-08"]
-    assert found.of("moment")[0].values == "2020-01-01 10:30:00 to 2020-01-01 10:34:00"
-
-
-def test_the_rarer_levels_of_a_feature_are_one_part_and_those_of_a_group_are_not():
+def test_the_rarer_levels_of_a_feature_are_one_slice_and_those_of_a_group_are_not():
     values = [f"level {i:02d}" for i in range(12) for _ in range(2 if i < 10 else 1)]
     inside = [True] * len(values)
     found = slices_of(inside, {"city": values}, asked=0.9)
     assert [part.values for part in found] == [*(f"level {i:02d}" for i in range(10)), "others"]
     assert found.slices[-1].n_rows == 2
     assert len(slices_of(inside, {}, groups={"city": values}, asked=0.9)) == 12
-
-
-def test_a_level_that_is_called_missing_is_not_taken_for_no_value():
-    values = np.array(["missing", None, "others"], dtype=object)
-    assert named(slices_of([True, False, True], {"x": values}, asked=0.9)) == [
-        ("x", "missing", 1, 1),
-        ("x", "others", 1, 1),
-        ("x", "missing", 1, 0),
-    ]
 
 
 numbers = st.lists(

@@ -69,48 +69,38 @@ def texts_of(figure):
     return [one.get_window_extent() for one in (*written, *legends)]
 
 
-def test_the_title_counts_all_rows_and_says_that_a_sample_is_drawn():
-    rows = outcome(300)
-    figure = intervals_figure(rows, 1, most=50)
-    (ax,) = figure.axes
-    n_inside = int(((rows.lower[:, 0, 1] <= rows.y[:, 0]) & (rows.y[:, 0] <= rows.upper[:, 0, 1])).sum())
-    expected = f"price: 50 of 300 rows are drawn; of all, {n_inside} of 300 inside, {n_inside / 3:.3g} % (asked 90 %)"
-    assert ax.get_title().replace("\n", " ") == expected
+def title_of(ax):
+    return ax.get_title().replace("\n", " ")
+
+
+def test_the_title_counts_all_rows_and_says_whether_a_sample_is_drawn():
+    view = outcome(300).view(0, 1)
+    (ax,) = intervals_figure(outcome(300), 1, most=50).axes
+    n_inside = int(view.inside.sum())
+    inside = f"{n_inside} of 300 inside, {n_inside / 3:.3g} % (asked 90 %)"
+    assert title_of(ax) == f"price: 50 of 300 rows are drawn; of all, {inside}"
     assert len(ax.collections[0].get_segments()) == 50
+    (whole,) = intervals_figure(outcome(300), 1, most=300).axes
+    assert title_of(whole) == f"price: {inside}"
 
 
-def test_without_a_sample_the_title_says_nothing_of_one():
-    (ax,) = intervals_figure(outcome(20), 0).axes
-    assert "drawn" not in ax.get_title()
-    assert "of 20 inside" in ax.get_title()
-    assert len(ax.collections[0].get_segments()) == 20
-
-
-def test_the_same_seed_draws_the_same_rows():
-    def places(seed):
-        (ax,) = intervals_figure(outcome(), 1, most=30, seed=seed).axes
-        return [segment[0, 1] for segment in ax.collections[0].get_segments()]
-
-    assert places(1) == places(1)
-    assert places(1) != places(2)
-
-
-def test_a_sample_along_a_feature_keeps_rows_with_their_own_values():
+def test_a_sample_along_a_feature_keeps_rows_with_their_own_values_and_depends_on_the_seed():
     rows = outcome()
-    feature = rows.prediction[:, 0] * 2
-    (ax,) = intervals_figure(rows, 1, along=feature, along_name="twice", most=40).axes
-    predictions = ax.lines[0].get_xydata()
-    np.testing.assert_allclose(predictions[:, 0], 2 * predictions[:, 1])
-    assert ax.get_xlabel() == "twice"
+
+    def places(seed):
+        twice = rows.prediction[:, 0] * 2
+        (ax,) = intervals_figure(rows, 1, along=twice, along_name="twice", most=40, seed=seed).axes
+        x, y = ax.lines[0].get_xydata().T
+        np.testing.assert_allclose(x, 2 * y)
+        return x.tolist()
+
+    assert places(1) == places(1) != places(2)
 
 
 def test_rows_without_a_value_of_the_feature_are_counted_but_not_drawn():
-    rows = outcome(20)
-    feature = np.arange(20.0)
-    feature[:3] = np.nan
-    (ax,) = intervals_figure(rows, 1, along=feature, along_name="age").axes
-    assert "17 of 20 rows are drawn (3 have no age); of all, " in ax.get_title().replace("\n", " ")
-    assert "of 20 inside" in ax.get_title()
+    feature = np.r_[[np.nan] * 3, np.arange(3.0, 20.0)]
+    (ax,) = intervals_figure(outcome(20), 1, along=feature, along_name="age").axes
+    assert "17 of 20 rows are drawn (3 have no age); of all, " in title_of(ax)
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), np.arange(3, 20))
 
 
@@ -123,27 +113,25 @@ def test_a_feature_that_is_missing_everywhere_is_refused(nothing):
 def test_a_single_level_has_its_numbers_in_the_legend():
     rows = outcome()
     alone = replace(rows, lower=rows.lower[..., 1:], upper=rows.upper[..., 1:], levels=(0.9,))
-    share = ((alone.lower[..., 0] <= rows.y) & (rows.y <= alone.upper[..., 0])).mean()
-    labels = [text.get_text() for text in calibration_figure(alone).legends[0].get_texts()]
-    assert f"reached: {100 * share:.3g} %" in labels
-    labels = [text.get_text() for text in widths_figure(alone).legends[0].get_texts()]
-    assert f"average width of the intervals: {(alone.upper - alone.lower).mean():.4g}" in labels
+    found = alone.views[0].scores
+    for figure, label in (
+        (calibration_figure(alone), f"reached: {100 * found['coverage']:.3g} %"),
+        (widths_figure(alone), f"average width of the intervals: {found['width']:.4g}"),
+    ):
+        assert label in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_the_calibration_figure_shows_what_was_reached_and_the_band_of_exact_ranks():
-    rows = outcome()
-    (ax,) = calibration_figure(rows).axes
-    reached = metrics.calibration_curve(rows.y[:, 0], rows.lower[:, 0], rows.upper[:, 0], list(LEVELS))
+def test_the_calibration_figure_shows_coverage_and_the_band_of_exact_ranks_or_the_binomial_one():
+    (ax,) = calibration_figure(outcome()).axes
+    reached = [view.inside.mean() for view in outcome().views]
     np.testing.assert_allclose(ax.lines[-1].get_xydata(), np.stack([LEVELS, reached], axis=1))
-    edges = {tuple(point) for point in ax.collections[0].get_paths()[0].vertices.tolist()}
-    assert {(level, edge) for level in LEVELS for edge in metrics.coverage_band(level, 300, 1000)} <= edges
-
-
-def test_without_known_ranks_the_band_is_binomial():
+    assert {(level, edge) for level in LEVELS for edge in metrics.coverage_band(level, 300, 1000)} <= edges_of(ax)
     # Of 10 rows with probability .5: P(at most 1) = .011, P(at most 2) = .055, P(at most 7) = .945, so 2 to 8 inside
-    figure = calibration_figure(outcome(10, n_ranked=None))
-    edges = {tuple(point) for point in figure.axes[0].collections[0].get_paths()[0].vertices.tolist()}
-    assert {(0.5, 0.2), (0.5, 0.8)} <= edges
+    assert {(0.5, 0.2), (0.5, 0.8)} <= edges_of(calibration_figure(outcome(10, n_ranked=None)).axes[0])
+
+
+def edges_of(ax):
+    return {tuple(point) for point in ax.collections[0].get_paths()[0].vertices.tolist()}
 
 
 def test_widths_stand_beside_those_of_intervals_that_know_nothing_of_the_row():
@@ -151,10 +139,9 @@ def test_widths_stand_beside_those_of_intervals_that_know_nothing_of_the_row():
     (ax,) = widths_figure(rows, unit="EUR").axes
     equal, own = (line.get_ydata() for line in ax.lines)
     np.testing.assert_allclose(own, (rows.upper - rows.lower)[:, 0].mean(axis=0))
-    reached = metrics.calibration_curve(rows.y[:, 0], rows.lower[:, 0], rows.upper[:, 0], list(LEVELS))
-    np.testing.assert_allclose(equal[1], metrics.constant_width(rows.y[:, 0], rows.prediction[:, 0], reached[1]))
+    reached = rows.views[1].inside.mean()
+    np.testing.assert_allclose(equal[1], metrics.constant_width(rows.y[:, 0], rows.prediction[:, 0], reached))
     assert ax.get_ylabel() == "average width (EUR)"
-    assert ax.get_ylim()[0] == 0
 
 
 def test_the_slices_figure_says_how_many_were_compared():

@@ -1,15 +1,21 @@
 """Outcomes of a few rows that can be worked out by hand, a small model of flats, and a small forecaster."""
 
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from torch import nn
 
 from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor
 from coverwell.description import describe
 from coverwell.evaluation import Outcome, outcome_of
+from coverwell.networks.team import LoopTeam
 
-N_TRAIN = 120
+N_TRAIN, SIDE = 120, 32
 
 
 def outcome_by_hand(y, lower, upper, *, asked=0.8, name="rent", **more):
@@ -79,3 +85,45 @@ def forecaster(series):
     network = LSTM(hidden=4)
     made = MatchedForecaster(coverage=[0.8, 0.9], past=12, horizon=2, network=network, max_rounds=1, folds=2)
     return made.set_params(random_state=0).fit(series[:200])
+
+
+def shown(n):
+    """Images (n, 3, side, side) with a bright rectangle, and its box in fractions of the sides."""
+    rng = np.random.default_rng(0)
+    made, boxes = rng.integers(0, 60, (n, 3, SIDE, SIDE), dtype=np.uint8), np.empty((n, 4))
+    for image, box in zip(made, boxes, strict=True):
+        left, top, width, height = rng.integers(4, 12, 4)
+        image[:, top : top + height, left : left + width] = 230
+        box[:] = np.array([left, top, width, height]) / SIDE
+    return made, boxes
+
+
+@dataclass(frozen=True)
+class Small:
+    """A network for images that is far faster than a ResNet-18."""
+
+    usual: ClassVar[dict[str, float]] = {"mean_epochs": 2, "interval_epochs": 2, "max_rounds": 1, "repeats": 1}
+
+    size: int = SIDE
+    mirror: str | None = None
+    cache: str | None = None
+
+    def trunk(self):
+        return nn.AvgPool2d(SIDE // 4)
+
+    def build(self, n_members, input_shape, n_outputs):
+        n_inputs = math.prod(input_shape)
+        members = [nn.Sequential(nn.Flatten(), nn.Linear(n_inputs, n_outputs)) for _ in range(n_members)]
+        return LoopTeam(members, n_outputs)
+
+
+@pytest.fixture(scope="session")
+def image_model():
+    """Makes a model of boxes in images, fitted to 24 of 40, and gives the other 16 with their boxes."""
+
+    def make(coverage=0.8, n_targets=4, **options):
+        given, boxes = shown(40)
+        made = MatchedRegressor(coverage, network=Small(**options), folds=2, device="cpu", random_state=0)
+        return made.fit(given[:24], boxes[:24, :n_targets]), given[24:], boxes[24:, :n_targets]
+
+    return make

@@ -2,10 +2,7 @@
 
 import base64
 import io
-import math
 import re
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,17 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
-from torch import nn
 
-from coverwell import MatchedRegressor
 from coverwell.description import describe
 from coverwell.evaluation import outcome_of
-from coverwell.networks.team import LoopTeam
 from coverwell.pictures import pictures_of
 from coverwell.report import write_report
 from coverwell.report.rows import images, jpeg, misses, misses_of, numbers_of_a_miss, residual_bins, residuals
-
-SIDE = 32
 
 
 def test_the_farthest_outside_comes_first_and_rows_inside_are_no_misses(by_hand):
@@ -86,79 +78,38 @@ def test_every_row_is_in_one_bin_or_counted_as_beyond(values):
     assert n_beyond <= 0.05 * len(values) + 1
 
 
-def shown(n):
-    """Images (n, 3, side, side) with a bright rectangle, and its box in fractions of the sides."""
-    rng = np.random.default_rng(0)
-    made, boxes = rng.integers(0, 60, (n, 3, SIDE, SIDE), dtype=np.uint8), np.empty((n, 4))
-    for image, box in zip(made, boxes, strict=True):
-        left, top, width, height = rng.integers(4, 12, 4)
-        image[:, top : top + height, left : left + width] = 230
-        box[:] = np.array([left, top, width, height]) / SIDE
-    return made, boxes
-
-
-@dataclass(frozen=True)
-class Small:
-    """A network for images that is far faster than a ResNet-18."""
-
-    usual: ClassVar[dict[str, float]] = {"mean_epochs": 2, "interval_epochs": 2, "max_rounds": 1, "repeats": 1}
-
-    size: int = SIDE
-    mirror: str | None = None
-    cache: str | None = None
-
-    def trunk(self):
-        return nn.AvgPool2d(SIDE // 4)
-
-    def build(self, n_members, input_shape, n_outputs):
-        n_inputs = math.prod(input_shape)
-        members = [nn.Sequential(nn.Flatten(), nn.Linear(n_inputs, n_outputs)) for _ in range(n_members)]
-        return LoopTeam(members, n_outputs)
-
-
 @pytest.fixture(scope="module")
-def of_images():
-    made = MatchedRegressor(0.8, network=Small(), folds=2, device="cpu", random_state=0)
-    return made.fit(*(part[:24] for part in shown(40)))
+def of_images(image_model):
+    return image_model()
 
 
-def seen(model, **more):
-    given, boxes = (part[24:] for part in shown(40))
-    return outcome_of(model, given, boxes, **more)
-
-
-def test_four_fractions_are_boxes_only_if_the_model_or_the_user_says_so(of_images):
-    mirrored = MatchedRegressor(0.8, network=Small(mirror="boxes"), folds=2, device="cpu", random_state=0)
-    mirrored.fit(*(part[:24] for part in shown(40)))
-    assert [seen(of_images, boxes=boxes).boxes for boxes in (None, True)] == [False, True]
-    assert [seen(mirrored, boxes=boxes).boxes for boxes in (None, False)] == [True, False]
-    given, boxes = shown(12)
+def test_four_fractions_are_boxes_only_if_the_model_or_the_user_says_so(image_model, of_images):
+    model, X, y = of_images
+    assert [outcome_of(model, X, y, boxes=boxes).boxes for boxes in (None, True)] == [False, True]
+    mirrored = image_model(mirror="boxes")
+    assert [outcome_of(*mirrored, boxes=boxes).boxes for boxes in (None, False)] == [True, False]
     with pytest.raises(ValueError, match=r"fractions of the images' sides, got values from .* divide them"):
-        outcome_of(of_images, given, 100 * boxes, boxes=True)
-    one = MatchedRegressor(0.8, network=Small(), folds=2, device="cpu", random_state=0).fit(given, boxes[:, :3])
+        outcome_of(model, X, 100 * y, boxes=True)
     with pytest.raises(ValueError, match=r"boxes are four targets \(left, top, width, height\), but the model has 3"):
-        outcome_of(one, given, boxes[:, :3], boxes=True)
+        outcome_of(*image_model(n_targets=3), boxes=True)
 
 
-def test_the_worst_images_come_first_with_their_boxes_in_fractions(of_images):
-    outcome = seen(of_images, boxes=True)
-    legend, *pictures = images(outcome, describe(of_images)).blocks
+def test_the_worst_images_come_first_with_their_boxes_in_fractions_or_their_numbers(of_images):
+    outcome, described = outcome_of(*of_images, boxes=True), describe(of_images[0])
+    legend, *pictures = images(outcome, described).blocks
     assert [text.split(":")[0] for *_, text in legend.legend] == ["true", "predicted", "inner", "outer"]
     assert len(pictures) == 12
     place = int(pictures[0].caption.split()[1].rstrip(","))
     boxes = {name: values for name, *values in pictures[0].boxes}
     assert boxes["true"] == pytest.approx(outcome.y[place], abs=1e-3)
     assert all(0 <= value <= 1 for values in boxes.values() for value in values)
-
-
-def test_four_targets_that_are_no_boxes_are_shown_as_numbers(of_images):
-    first, *_ = images(seen(of_images), describe(of_images)).blocks
+    first, *_ = images(outcome_of(*of_images), described).blocks
     assert first.boxes == []
     assert "y3: observed" in first.caption
 
 
-def test_an_image_in_the_page_is_a_small_jpeg_of_what_was_given():
-    given, _ = shown(1)
+def test_an_image_in_the_page_is_a_small_jpeg_of_what_was_given(of_images):
+    given = of_images[1][:1]
     kind, content = jpeg(pictures_of(given), 0).split(",")
     image = Image.open(io.BytesIO(base64.b64decode(content)))
     assert (kind, image.format, image.size) == ("data:image/jpeg;base64", "JPEG", (240, 240))
@@ -167,10 +118,9 @@ def test_an_image_in_the_page_is_a_small_jpeg_of_what_was_given():
 
 
 def test_a_report_on_images_shows_them_and_cuts_them_by_group_alone(of_images, tmp_path):
-    given, boxes = (part[24:] for part in shown(40))
     for groups, sections in (({}, []), ({"camera": np.repeat(["old", "new"], 8)}, ["worst", "slices"])):
         path = tmp_path / "report.html"
-        assert write_report(of_images, given, boxes, path, boxes=True, groups=groups) < 5_000_000
+        assert write_report(*of_images, path, boxes=True, groups=groups) < 5_000_000
         html = path.read_text("utf-8")
         found = re.findall(r'<section id="(\w+)"', html)
         assert "images" in found
