@@ -219,7 +219,7 @@ def test_stamps_of_any_kind_become_dates_by_the_local_clock():
         assert forecast_outcome(made.fit(series[:80]), series).times[0, 0] == np.datetime64("2024-01-04T18")
 
 
-def test_regressors_and_forecasters_are_told_apart(model, forecaster):
+def test_regressors_and_forecasters_have_functions_of_their_own(model, forecaster):
     with pytest.raises(TypeError, match="expected a fitted regressor, got MatchedForecaster; see forecast_outcome"):
         outcome_of(forecaster, np.zeros((12, 2)), np.zeros(12))
     with pytest.raises(TypeError, match="expected a fitted forecaster, got MatchedRegressor; see outcome_of"):

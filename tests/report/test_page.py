@@ -16,8 +16,8 @@ from coverwell.report.page import (
     Choice,
     Figures,
     Graph,
+    Image,
     Page,
-    Picture,
     Section,
     Table,
     Text,
@@ -128,7 +128,7 @@ def test_texts_tables_and_choices_with_html_in_them_are_escaped():
         Figures(((EVIL, EVIL),)),
         Table(EVIL, (EVIL,), [(EVIL,)], texts=(EVIL,)),
         Graph(evil, EVIL),
-        Picture("data:image/jpeg;base64,", [(EVIL, 0.1, 0.1, 0.5, 0.5)], EVIL),
+        Image("data:image/jpeg;base64,", [(EVIL, 0.1, 0.1, 0.5, 0.5)], EVIL),
     )
     html = rendered(Page(EVIL, EVIL, [Section("calibration", blocks)], (Choice("level", EVIL, (EVIL, EVIL)),)))
     assert "<script>alert" not in html

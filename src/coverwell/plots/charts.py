@@ -11,7 +11,7 @@ from scipy.stats import binom, rankdata
 
 from coverwell.intervals import PredictionInterval
 from coverwell.plots.axes import drawn
-from coverwell.plots.grammar import Axis, Chart, CurveStyle, Mark, Table, Tip, percent, shortened, with_unit
+from coverwell.plots.grammar import SLICE, Axis, Chart, CurveStyle, Mark, Table, Tip, percent, shortened, with_unit
 from coverwell.slices import BY_CHANCE, Slice, Slices
 
 Array = NDArray[np.float64]
@@ -117,7 +117,7 @@ def _curve(
     return table, marks
 
 
-def told_apart(
+def split_points(
     x: str, y: str, column: str, *, labels: Sequence[str | None] = (None, None), sizes: Sequence[float] = (5.0, 7.0)
 ) -> list[Mark]:
     """Points in two colours and shapes: first those where a column of the table is true."""
@@ -180,7 +180,7 @@ def draw_intervals(
         n_inside = int(table["inside"].sum())
         labels = f"observed, inside ({n_inside})", f"observed, outside ({len(centre) - n_inside})"
         sizes = (18 * dot) ** 0.5, (40 * dot) ** 0.5  # a miss is what one looks for
-        marks += told_apart("place", "y", "inside", labels=labels, sizes=sizes)
+        marks += split_points("place", "y", "inside", labels=labels, sizes=sizes)
     order = np.argsort(place, kind="stable")
     across = Axis("row, from the lowest prediction to the highest", domain=(0, len(centre) + 1))
     if along is not None:
@@ -397,12 +397,12 @@ def slices_chart(slices: Slices, parts: Sequence[Slice]) -> Chart:
         Mark("rule", asked, colour="centre", label=f"asked, {percent(asked)}", thickness=0.8, z=1.0),
         Mark("rows", "low", "place", "high", "inside", thickness=1.0, where="expected", z=3.0),
         Mark("rows", "low", "place", "high", "outside", thickness=1.0, where="!expected", z=3.0),
-        *told_apart("coverage", "place", "expected", labels=labels),
+        *split_points("coverage", "place", "expected", labels=labels),
     ]
     tips = [Tip("name", "slice", "text"), Tip("coverage", "coverage", "share")]
     tips += [Tip("low", "95 % interval from", "share"), Tip("high", "to", "share"), Tip("chance", "by chance", "text")]
     across = Axis("coverage, with 95 % confidence intervals", "share", (0, 1.02))  # a marker at 1 is whole
-    return Chart(table, marks, across, Axis(None, "slice"), tips, legend="right", height=46 * len(parts))
+    return Chart(table, marks, across, Axis(None, "slice"), tips, legend="right", height=SLICE * len(parts))
 
 
 def _slice_name(part: Slice) -> str:

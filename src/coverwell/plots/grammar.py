@@ -12,7 +12,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["COLOURS", "Axis", "Chart", "CurveStyle", "Mark", "Table", "Tip", "percent", "shortened", "with_unit"]
+__all__ = [
+    "COLOURS",
+    "SLICE",
+    "Axis",
+    "Chart",
+    "CurveStyle",
+    "Mark",
+    "Table",
+    "Tip",
+    "percent",
+    "shortened",
+    "with_unit",
+]
 
 Table = dict[str, Any]  # columns of one length
 
@@ -27,6 +39,7 @@ COLOURS = {
     "paper": "#F2F2F2",
     "ink": "black",
 }
+SLICE = 46  # pixels on a page: the name above, the marks below
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,7 @@ class Chart:
     y: Axis
     tips: Sequence[Tip] = ()
     legend: Literal["", "below", "right"] = ""  # of a figure: left to the caller, below the axes, or to their end
-    height: int = 280  # pixels on a page
+    height: int = 280  # pixels on a page, of slices SLICE for each
 
     def rows(self, mark: Mark) -> NDArray[np.bool_]:
         """The rows of the table that a mark draws; one without any is not in the legend."""

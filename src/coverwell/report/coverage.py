@@ -10,7 +10,7 @@ import numpy as np
 from coverwell import metrics
 from coverwell.description import ModelDescription
 from coverwell.evaluation import Outcome, View
-from coverwell.plots.charts import draw_calibration_curve, slices_chart, told_apart
+from coverwell.plots.charts import draw_calibration_curve, slices_chart, split_points
 from coverwell.plots.grammar import Axis, Chart, Mark, Tip, percent
 from coverwell.report.page import Block, Choice, Figures, Graph, Legend, Section, Table, Text, prose
 from coverwell.report.series import stretch_verdict
@@ -94,7 +94,7 @@ def calibration(outcome: Outcome, model: ModelDescription) -> Section:
         found, expected = [one.scores["coverage"] for one in views], np.array([one.is_expected for one in views])
         chart = draw_calibration_curve.chart(list(outcome.levels), found, band=(low, high), band_label=band_label)
         marks = [replace(mark, label="reached as asked") if mark.kind == "diagonal" else mark for mark in chart.marks]
-        marks += [chosen, *told_apart("asked", "value", "expected", labels=labels)]
+        marks += [chosen, *split_points("asked", "value", "expected", labels=labels)]
         table = {**chart.table, "expected": expected, "chosen": np.array([one is view for one in views])}
         caption = prose("calibration", name=view.name, n_expected=expected.sum(), n=len(views))
         blocks.append(Graph(replace(chart, table=table, marks=marks), caption, when(view)))
