@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -276,65 +277,36 @@ def spread_of(y: Any) -> Numbers:
     return {"spread": np.nanstd(np.asarray(y), axis=0).min(keepdims=True)}
 
 
-@configuration
-def defaults() -> Numbers:
-    return fitted(with_defaults(), *table(60), inner_rows())
+# Models that are fitted on the plain table.
+ON_TABLE: dict[str, Callable[[], Any]] = {
+    "defaults": with_defaults,
+    "sigma": lambda: matched(0.9, "sigma"),
+    "iqr": lambda: matched(0.9, "iqr"),
+    "unmatched": lambda: matched(0.9, None),
+    "literal": lambda: matched(**LITERAL),
+    "literal_iqr_levels": lambda: matched([0.5, 0.9], "iqr", **LITERAL),
+    "paper_loss_with_folds": lambda: matched(**paper_loss(noise_weight=0.2, sharpness_weight=0.5, steepness=30.0)),
+    "two_networks": lambda: matched(interval_network=LINEAR_LAYERS, shape="interval", **quantile_loss(steepness=20.0)),
+    "no_calibration": lambda: matched(calibration=None),
+    "settles_early": lambda: matched(**RESTLESS),
+    "cv_plus_levels": lambda: matched([0.5, 0.8, 0.9], calibration="cv+"),
+    "split_without_folds": lambda: matched(0.8, folds=None, **split(0.3)),
+    "time_series_split": lambda: matched(folds=TimeSeriesSplit(3), repeats=1),
+    "module_network": lambda: matched(network=own_network),
+}
+LITERAL = {"network": LINEAR_LAYERS, "folds": None, "repeats": "auto", "calibration": None, **paper_loss()}
+RESTLESS = schedule(max_rounds=12, mean_epochs=4, interval_epochs=2, patience=1, batch_size=16, learning_rate=0.02)
 
 
-@configuration
-def sigma() -> Numbers:
-    return fitted(matched(0.9, "sigma"), *table(), inner_rows())
+def own_network(n_features: int, n_outputs: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(n_features, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, n_outputs))
 
 
-@configuration
-def iqr() -> Numbers:
-    return fitted(matched(0.9, "iqr"), *table(), inner_rows())
+def on_table(make: Callable[[], Any]) -> Numbers:
+    return fitted(make(), *table(), inner_rows())
 
 
-@configuration
-def unmatched() -> Numbers:
-    return fitted(matched(0.9, None), *table(), inner_rows())
-
-
-@configuration
-def literal() -> Numbers:
-    model = matched(network=LINEAR_LAYERS, folds=None, repeats="auto", calibration=None, **paper_loss())
-    return fitted(model, *table(), inner_rows())
-
-
-@configuration
-def literal_iqr_levels() -> Numbers:
-    model = matched([0.5, 0.9], "iqr", network=LINEAR_LAYERS, folds=None, calibration=None, **paper_loss())
-    return fitted(model, *table(), inner_rows())
-
-
-@configuration
-def paper_loss_with_folds() -> Numbers:
-    loss = paper_loss(noise_weight=0.2, sharpness_weight=0.5, steepness=30.0)
-    return fitted(matched(**loss), *table(), inner_rows())
-
-
-@configuration
-def two_networks_interval_shape() -> Numbers:
-    model = matched(interval_network=LINEAR_LAYERS, shape="interval", **quantile_loss(steepness=20.0))
-    return fitted(model, *table(), inner_rows())
-
-
-@configuration
-def no_calibration() -> Numbers:
-    return fitted(matched(calibration=None), *table(), inner_rows())
-
-
-@configuration
-def settles_early() -> Numbers:
-    """Patience of one round: the best round is restored."""
-    numbers = schedule(max_rounds=12, mean_epochs=4, interval_epochs=2, patience=1, batch_size=16, learning_rate=0.02)
-    return fitted(matched(**numbers), *table(), inner_rows())
-
-
-@configuration
-def cv_plus_levels() -> Numbers:
-    return fitted(matched([0.5, 0.8, 0.9], calibration="cv+"), *table(), inner_rows())
+CONFIGURATIONS |= {name: partial(on_table, make) for name, make in ON_TABLE.items()}
 
 
 @configuration
@@ -347,11 +319,6 @@ def cv_plus_groups_two_targets() -> Numbers:
 def split_groups() -> Numbers:
     groups = np.array([f"house {number % 25}" for number in range(160)])
     return fitted(matched(0.8, **split(0.3)), *table(160), inner_rows(), groups)
-
-
-@configuration
-def split_without_folds() -> Numbers:
-    return fitted(matched(0.8, folds=None, **split(0.3)), *table(), inner_rows())
 
 
 @configuration
@@ -405,11 +372,6 @@ def warm_start() -> Numbers:
 
 
 @configuration
-def time_series_split() -> Numbers:
-    return fitted(matched(folds=TimeSeriesSplit(3), repeats=1), *table(), inner_rows())
-
-
-@configuration
 def together() -> Numbers:
     """Two models as one stack, on tables of different lengths."""
     (X, y), (X_longer, y_longer) = table(100), table(120, seed=5)
@@ -419,14 +381,6 @@ def together() -> Numbers:
     for name, model in zip(("first.", "second."), models, strict=True):
         numbers |= predictions_of(model, inner_rows(), name) | out_of_fold_of(model, name) | rounds_of(model, name)
     return numbers
-
-
-@configuration
-def module_network() -> Numbers:
-    def network(n_features: int, n_outputs: int) -> nn.Module:
-        return nn.Sequential(nn.Linear(n_features, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, n_outputs))
-
-    return fitted(matched(network=network), *table(), inner_rows())
 
 
 # Baselines -----------------------------------------------------------------------------------------------------------
