@@ -576,7 +576,7 @@ def saved_forecaster() -> Numbers:
     return followed(load(FORECASTER_FILE), updates) | {"spread": np.array([3.5])}
 
 
-SAVED = ("saved_model", "saved_forecaster")  # nothing is trained: these hold on every machine
+SAVED = ("saved_model", "saved_forecaster")  # nothing is trained: not tied to one processor
 
 # The golden file -----------------------------------------------------------------------------------------------------
 
