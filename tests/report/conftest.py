@@ -1,6 +1,9 @@
-"""Outcomes of a few rows that can be worked out by hand, a small model of flats, and a small forecaster."""
+"""Outcomes of a few rows that can be worked out by hand, small models of flats and images, and a small forecaster."""
 
+import html
+import json
 import math
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +17,7 @@ from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor
 from coverwell.description import describe
 from coverwell.evaluation import Outcome, outcome_of
 from coverwell.networks.team import LoopTeam
+from coverwell.report.page import rendered
 
 N_TRAIN, SIDE = 120, 32
 
@@ -27,6 +31,34 @@ def outcome_by_hand(y, lower, upper, *, asked=0.8, name="rent", **more):
 @pytest.fixture(scope="session")
 def by_hand():
     return outcome_by_hand
+
+
+class Page:
+    """A page in parts: the text of each section, its paragraphs by tone, and the tables of its charts."""
+
+    def __init__(self, content):
+        self.html = content.replace("\u00a0", " ")
+        self.sections = dict(re.findall(r'<section id="(\w+)"(.*?)</section>', self.html, re.DOTALL))
+        self.tables = json.loads(re.search(r'id="report-data">(.*?)</script>', self.html, re.DOTALL)[1])["tables"]
+
+    def text(self, key):
+        return self._plain(self.sections[key])
+
+    def paragraphs(self, key, tone=r"\w+"):
+        return [self._plain(one) for one in re.findall(rf'<p class="{tone}">(.*?)</p>', self.sections[key], re.DOTALL)]
+
+    def _plain(self, content):
+        return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", content)).split())
+
+
+@pytest.fixture(scope="session")
+def page_of():
+    """Makes the page of an outcome and a description, or reads that of a file."""
+
+    def make(outcome, described=None):
+        return Page(outcome.read_text("utf-8") if described is None else rendered(outcome, described, title="A title"))
+
+    return make
 
 
 def flats_frame(n, *, odd_city=None, seed=0):

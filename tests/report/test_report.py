@@ -12,7 +12,7 @@ from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor
 from coverwell.report import write_report, write_series_report
 
 OF_ROWS = ["reached", "calibration", "widths", "worst", "slices", "misses", "residuals", "rounds", "data", "drift"]
-OF_SERIES = ["reached", "bands", "rolling", "calibration", "widths", "misses", "residuals", "rounds", "series"]
+OF_SERIES = ["reached", "bands", "rolling", "calibration", "widths", "misses", "residuals", "rounds", "data"]
 
 
 def written(path):

@@ -10,22 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from coverwell.description import ModelDescription, describe
-from coverwell.evaluation import Outcome, forecast_outcome, outcome_of, place_of_level
-from coverwell.plots.grammar import percent
-from coverwell.report.coverage import calibration, reached, slices, widths, worst
-from coverwell.report.data import Source, data, drift, provenance, rounds
-from coverwell.report.page import Choice, Page, check_library, write_page
-from coverwell.report.rows import images, misses, residuals
-from coverwell.report.series import bands, rolling, time_of
+from coverwell.description import describe
+from coverwell.evaluation import forecast_outcome, outcome_of, place_of_level
+from coverwell.report.facts import Source, time_of
+from coverwell.report.page import check_library, rendered, write_page
 from coverwell.report.words import counted
 
 __all__ = ["Source", "check_library", "write_report", "write_series_report"]
 
 FEWEST_ROWS = 10
 MOST_STEPS = 4  # ahead, that can be chosen
-# Each takes an outcome and the description of its model, and returns a section or nothing.
-SECTIONS = (reached, bands, rolling, calibration, widths, worst, slices, misses, images, residuals, rounds, data, drift)
 
 
 def write_report(
@@ -100,7 +94,9 @@ def write_report(
     source = source or Source()
     on = f" of {source.data_file.name}" if source.data_file else ""
     subtitle = f"{counted(len(outcome), 'row')}{on}; prediction of {', '.join(outcome.target_names)} with intervals"
-    return _write(outcome, description, Path(path), shown, title, subtitle, source)
+    title = title or f"Report on {source.model_file.name if source.model_file else description.name}"
+    html = rendered(outcome, description, title=title, subtitle=subtitle, level=shown, source=source)
+    return write_page(html, Path(path))
 
 
 def write_series_report(
@@ -157,21 +153,6 @@ def write_series_report(
     first, last = (time_of(outcome.views[0], place) for place in (0, -1))
     about = f"{counted(len(outcome), 'forecast')} of {next(iter(description.seen))}, {first} to {last}"
     subtitle = f"{about}, up to {counted(horizon, 'step')} ahead"
-    return _write(outcome, description, Path(path), shown, title, subtitle, source or Source())
-
-
-def _write(
-    outcome: Outcome,
-    model: ModelDescription,
-    path: Path,
-    shown: int,
-    title: str | None,
-    subtitle: str,
-    source: Source,
-) -> int:
-    sections = [*(section(outcome, model) for section in SECTIONS), provenance(source, model)]
-    name = source.model_file.name if source.model_file else model.name
-    levels = tuple(percent(level) for level in outcome.levels)
-    choices = Choice("target", "Target", outcome.target_names), Choice("level", "Level", levels, shown)
-    there = [section for section in sections if section is not None]
-    return write_page(Page(title or f"Report on {name}", subtitle, there, choices), path)
+    title = title or f"Report on {source.model_file.name if source and source.model_file else description.name}"
+    html = rendered(outcome, description, title=title, subtitle=subtitle, level=shown, source=source)
+    return write_page(html, Path(path))

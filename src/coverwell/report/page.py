@@ -1,4 +1,4 @@
-"""A page: sections of texts, tables and charts, some of them shown only for what the reader has chosen.
+"""A page about an outcome: sections that templates make, some of their blocks shown only while they are chosen.
 
 Charts are drawn by Vega-Lite, whose text the package vl-convert-python carries: below one megabyte inside the page.
 """
@@ -9,46 +9,51 @@ import functools
 import importlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from coverwell.description import ModelDescription
+from coverwell.evaluation import Outcome, View
 from coverwell.files import new_file
+from coverwell.plots.charts import slices_chart
 from coverwell.plots.grammar import Chart, percent
-from coverwell.report import words
+from coverwell.report import charts, facts, words
 from coverwell.report.vega import Spec, legend, specification
+from coverwell.slices import BY_CHANCE
 
-__all__ = [
-    "Block",
-    "Choice",
-    "Figures",
-    "Graph",
-    "Image",
-    "Legend",
-    "Page",
-    "Section",
-    "Table",
-    "Text",
-    "check_library",
-    "library_versions",
-    "prose",
-    "rendered",
-    "write_page",
-]
+__all__ = ["ChartStore", "Choice", "check_library", "rendered", "write_page"]
 
 MOST_BYTES = 5_000_000
 DIGITS, MOST_DIGITS = 6, 15  # of numbers in charts; a double has 15
+SECTIONS = {  # macros of sections.html.j2, which give a piece or nothing
+    "reached": "Asked and reached coverage",
+    "bands": "Forecasts and observed values",
+    "rolling": "Coverage over time",
+    "calibration": "Coverage at every level",
+    "widths": "Width against error",
+    "worst": "The worst slices",
+    "slices": "Coverage by feature and group",
+    "misses": "The largest misses",
+    "images": "Images",
+    "residuals": "Residuals",
+    "rounds": "Training",
+    "data": "The data",
+    "drift": "Test rows beside training rows",
+    "provenance": "How this was made",
+}
 LICENCE = (
     "Vega, Vega-Lite, Vega-Embed: Copyright (c) 2015-2026, University of Washington Interactive Data Lab, and their "
     "contributors. BSD-3-Clause licence: redistribution and use in source and binary forms, with or without "
     "modification, are permitted provided that this notice is kept; the software is provided as is, without warranty "
     "of any kind."
 )
-When = Mapping[str, int]  # the option of each choice that a block belongs to; empty for a block that is always shown
+STRETCHES = ("the worst stretch", "the beginning", "the end")
 
 
 @dataclass(frozen=True)
@@ -61,99 +66,9 @@ class Choice:
     chosen: int = 0
 
 
-@dataclass(frozen=True)
-class Text:
-    """A paragraph; its tone is "plain", "good", "bad" or "note"."""
-
-    text: str
-    tone: str = "plain"
-    when: When = field(default_factory=dict)
-    kind = "text"
-
-
-@dataclass(frozen=True)
-class Figures:
-    """A few numbers with their names, set large."""
-
-    entries: Sequence[tuple[str, str]]
-    when: When = field(default_factory=dict)
-    kind = "figures"
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table; columns named in `texts` are set to the left. Folded, it opens on demand."""
-
-    caption: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    texts: Sequence[str] = ()
-    when: When = field(default_factory=dict)
-    folded: bool = False
-    kind = "table"
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A chart, and its content in words; what its marks show can be opened as a table if `in_numbers`."""
-
-    chart: Chart
-    caption: str
-    when: When = field(default_factory=dict)
-    in_numbers: bool = True
-    has_legend: bool = True
-    kind = "chart"
-
-    @property
-    def legend(self) -> list[tuple[str, str, str]]:
-        return legend(self.chart) if self.has_legend else []
-
-
-@dataclass(frozen=True)
-class Legend:
-    """The legend of several charts: sign, colour and meaning of each mark."""
-
-    legend: Sequence[tuple[str, str, str]]
-    when: When = field(default_factory=dict)
-    kind = "signs"
-
-
-@dataclass(frozen=True)
-class Image:
-    """An image and boxes in it: name, left, top, width and height in fractions of its sides."""
-
-    uri: str
-    boxes: Sequence[tuple[str, float, float, float, float]]
-    caption: str
-    when: When = field(default_factory=dict)
-    kind = "image"
-
-
-Block = Text | Figures | Table | Graph | Legend | Image
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of a page: its heading and lead are the texts of its key, the lead with some values of its own."""
-
-    key: str
-    blocks: Sequence[Block]
-    choice: Choice | None = None
-    beside: bool = False  # whether charts stand side by side where there is room
-    lead: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Page:
-    title: str
-    subtitle: str
-    sections: Sequence[Section]
-    choices: Sequence[Choice] = ()  # for the whole page
-
-
-def write_page(page: Page, path: Path) -> int:
+def write_page(html: str, path: Path) -> int:
     """Write a page, whole or not at all; how many bytes it has."""
-    content = rendered(page).encode()
+    content = html.encode()
     if len(content) > MOST_BYTES:
         raise ValueError(
             f"a report must stay below {MOST_BYTES:,} bytes, got {len(content):,}; fit fewer targets or levels, or "
@@ -164,53 +79,84 @@ def write_page(page: Page, path: Path) -> int:
     return len(content)
 
 
-def rendered(page: Page) -> str:
-    """The whole page as HTML."""
-    store = _Store()
-    choices = [*page.choices, *(section.choice for section in page.sections if section.choice)]
-    chosen = {choice.key: choice.chosen for choice in choices}
+def rendered(
+    outcome: Outcome,
+    model: ModelDescription,
+    *,
+    title: str,
+    subtitle: str = "",
+    level: int = 0,
+    source: facts.Source | None = None,
+) -> str:
+    """The whole page as HTML; `level` is the place of the one that is shown first."""
+    store, choices = ChartStore(), _choices(outcome, level)
+    chosen = {key: choice.chosen for key, choice in choices.items()}
+    context = {
+        "choices": choices,
+        "noun": "row" if outcome.times is None else "value",
+        "place_of": store.place_of,
+        "shown": lambda when: all(chosen[key] == place for key, place in when.items()),
+        "source": source or facts.Source(),
+    }
+    environment = _environment()
+    macros = environment.get_template("sections.html.j2").make_module(context)
+    pieces = [(key, heading, getattr(macros, key)(outcome, model).strip()) for key, heading in SECTIONS.items()]
     assets = files("coverwell.report")
-    text: str = _template("page.html.j2", autoescape=True, trim_blocks=True, finalize=_unbroken).render(
-        page=page,
-        choices=choices,
-        shown=lambda block: all(chosen[key] == place for key, place in block.when.items()),
-        prose=prose,
-        place_of=store.place_of,
-        as_json=_as_json,
+    page: str = environment.get_template("page.html.j2").render(
+        **context,
+        title=title,
+        subtitle=subtitle,
+        sections=[piece for piece in pieces if piece[2]],
+        data=_as_json({"chosen": chosen, "specs": store.specs, "tables": store.tables}),
         style=(assets / "page.css").read_text("utf-8"),
         script=(assets / "page.js").read_text("utf-8"),
-        library=_chart_library,
-        data=lambda: _as_json({"chosen": chosen, "specs": store.specs, "tables": store.tables}),
+        library=_chart_library(),
     )
-    return text
+    return page
 
 
-def prose(name: str, /, **values: Any) -> str:
-    """One of the texts of a report, filled with values."""
-    text = getattr(_template("texts.j2").module, name)(**values)
-    return " ".join(str(text).split())
+def _choices(outcome: Outcome, level: int) -> dict[str, Choice]:
+    levels = [percent(one) for one in outcome.levels]
+    choices = [Choice("target", "Target", outcome.target_names), Choice("level", "Level", levels, level)]
+    if len((first := outcome.view(0, level)).slices):
+        choices.append(Choice("column", "Feature or group", *facts.slice_columns(outcome, first)))
+    if outcome.times is not None:
+        choices.append(Choice("stretch", "Period", STRETCHES))
+    return {choice.key: choice for choice in choices}
 
 
 @functools.cache
-def _template(name: str, **options: Any) -> Any:
+def _environment() -> Any:
     jinja2 = _needed("jinja2", "jinja2")
-    loader = jinja2.PackageLoader("coverwell.report", "")
-    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, **options)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("coverwell.report", ""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_unbroken,
+    )
     filters = (words.share, words.span, words.number, words.counted, words.chance_of, percent)
     environment.filters |= {format.__name__: format for format in filters}
-    return environment.get_template(name)
+    environment.filters["squeezed"] = lambda text: type(text)(re.sub(r"[ \n]+", " ", text).strip())
+    environment.globals |= {
+        **vars(facts),
+        **vars(charts),
+        "slices_chart": slices_chart,
+        "legend_of": legend,
+        "when": _when,
+    }
+    environment.globals |= {"as_json": _as_json, "BY_CHANCE": BY_CHANCE}
+    return environment
+
+
+def _when(view: View, **more: int) -> dict[str, int]:
+    """The choices that show a view."""
+    return {"target": view.target, "level": view.level, **more}
 
 
 def check_library() -> None:
     """Raise before any work unless pages can be made."""
     _needed("jinja2", "jinja2")
     _needed("vl_convert", "vl-convert-python")
-
-
-def library_versions() -> dict[str, str]:
-    """The versions of what draws."""
-    converter = _needed("vl_convert", "vl-convert-python")
-    return {"vega": converter.get_vega_version(), "vl-convert-python": converter.__version__}
 
 
 def _needed(module: str, package: str) -> Any:
@@ -236,13 +182,14 @@ def _unbroken(value: Any) -> Any:
     return value.replace(" %", "\u00a0%") if type(value) is str else value
 
 
-class _Store:
+class ChartStore:
     """What charts share is stored once: equal specifications, and tables that are the same object."""
 
     def __init__(self) -> None:
         self.specs: list[Spec] = []
         self.tables: list[dict[str, Any]] = []
         self._places: dict[Any, int] = {}
+        self._kept: list[Any] = []  # a table that is gone could lend its id to another
 
     def place_of(self, chart: Chart) -> str:
         """Where specification and table of a chart are stored."""
@@ -253,6 +200,7 @@ class _Store:
             self.specs.append(spec)
         if id(chart.table) not in self._places:
             self._places[id(chart.table)] = len(self.tables)
+            self._kept.append(chart.table)
             self.tables.append({name: _column(values) for name, values in chart.table.items()})
         return f"{self._places[key]} {self._places[id(chart.table)]}"
 

@@ -134,7 +134,7 @@ def _scale(axis: Axis) -> Spec:
         whole = sorted({round(first + place * (last - first) / 4) for place in range(5)})
         scale = {"domain": axis.domain, "nice": False}
         return {"scale": scale, "axis": {**ticks, "grid": False, "values": whole, "format": "d"}}
-    scale = {"zero": axis.zero} if axis.domain is None else {"domain": axis.domain}
+    scale = {"zero": axis.zero} if axis.domain is None else {"domain": [float(end) for end in axis.domain]}
     return {
         "scale": scale,
         "axis": {**ticks, **({"format": ".0%"} if axis.kind == "share" else {"labelExpr": SHORT_LABEL})},

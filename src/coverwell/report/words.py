@@ -1,4 +1,4 @@
-"""How a report writes numbers, shares, values and what it shows."""
+"""How a report writes numbers, shares and values."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from coverwell.evaluation import Outcome, View
-
-__all__ = ["as_text", "chance_of", "counted", "noun", "number", "room_for", "share", "span", "when"]
+__all__ = ["as_text", "chance_of", "counted", "number", "share", "span"]
 
 LEAST_CHANCE = 0.0001
-FEWEST_IN_A_TABLE, ROWS_OF_ALL_TABLES = 3, 500
 
 
 def number(value: float) -> str:
@@ -35,9 +32,9 @@ def share(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def span(low: float, high: float) -> str:
+def span(ends: tuple[float, float]) -> str:
     """A range of shares, such as "80.0 to 94.5 %"."""
-    return f"{100 * low:.1f} to {share(high)}"
+    return f"{100 * ends[0]:.1f} to {share(ends[1])}"
 
 
 def counted(count: int, what: str) -> str:
@@ -58,18 +55,3 @@ def as_text(value: Any) -> str:
         short = (value.astype(f"datetime64[{unit}]") for unit in ("D", "m", "s"))  # the first that says it all
         return str(next((moment for moment in short if moment == value), value)).replace("T", " ")
     return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
-
-
-def noun(outcome: Outcome) -> str:
-    """What an outcome is made of."""
-    return "row" if outcome.times is None else "value"
-
-
-def when(view: View) -> dict[str, int]:
-    """The choices that show a view."""
-    return {"target": view.target, "level": view.level}
-
-
-def room_for(outcome: Outcome, most: int) -> int:
-    """How many rows a table of each view may have, `most` at best: a page holds those of all views."""
-    return max(FEWEST_IN_A_TABLE, min(most, ROWS_OF_ALL_TABLES // len(outcome.views)))
