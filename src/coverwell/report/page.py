@@ -137,13 +137,9 @@ def _environment() -> Any:
     filters = (words.share, words.span, words.number, words.counted, words.chance_of, percent)
     environment.filters |= {format.__name__: format for format in filters}
     environment.filters["squeezed"] = lambda text: type(text)(re.sub(r"[ \n]+", " ", text).strip())
-    environment.globals |= {
-        **vars(facts),
-        **vars(charts),
-        "slices_chart": slices_chart,
-        "legend_of": legend,
-        "when": _when,
-    }
+    for module in (facts, charts):
+        environment.globals |= {name: value for name, value in vars(module).items() if callable(value)}
+    environment.globals |= {"slices_chart": slices_chart, "legend_of": legend, "when": _when}
     environment.globals |= {"as_json": _as_json, "BY_CHANCE": BY_CHANCE}
     return environment
 
