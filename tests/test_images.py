@@ -29,7 +29,7 @@ from coverwell.baselines import (
     NeuralQuantileRegressor,
 )
 from coverwell.datasets import weights as public_weights
-from coverwell.files import ModelFileError
+from coverwell.errors import ModelFileError
 from coverwell.networks.team import LoopTeam, PictureNetwork
 from coverwell.pictures import PictureError
 

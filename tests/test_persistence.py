@@ -29,9 +29,9 @@ from coverwell.baselines import (
     NeuralQuantileRegressor,
 )
 from coverwell.estimator import IntervalRegressor
-from coverwell.files import read_tensors, write_tensors
 from coverwell.matching import Unmatched
 from coverwell.scaling import ConstantDataWarning
+from coverwell.tensor_files import read_tensors, write_tensors
 
 SMALL = MLP(hidden=8, bins=4)
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from torch import nn
 
 from coverwell import LSTM, Forecaster, MatchedForecaster, ModelFileError, load, save
 from coverwell.baselines import MCDropoutRegressor
-from coverwell.files import read_tensors, write_tensors
+from coverwell.tensor_files import read_tensors, write_tensors
 
 N_FIT, N = 240, 260
 Y = 20 + np.sin(np.arange(N) / 3) + 0.2 * np.random.default_rng(0).normal(size=N)

@@ -37,9 +37,9 @@ from torch.nn.functional import softplus
 from coverwell import MLP, IQRFit, MatchedRegressor, PredictionInterval, SigmaFit, fit_together, load, save
 from coverwell.datasets import synthetic
 from coverwell.experiments import AS_PUBLISHED
-from coverwell.files import read_tensors, write_tensors
 from coverwell.matching import Unmatched
 from coverwell.metrics import coverage_rank
+from coverwell.tensor_files import read_tensors, write_tensors
 from coverwell.training import everywhere
 
 SMALL = MLP(hidden=16, layers=3, bins=4)

@@ -1,4 +1,4 @@
-"""Fitted estimators in one safetensors file each (see `coverwell.files`), without pickle.
+"""Fitted estimators in one safetensors file each (see `coverwell.tensor_files`), without pickle.
 
 The tensors are the networks' weights and every other array that `fit` learned. The header's entry `model` has the
 estimator's class, its parameters, and what `fit` learned. In it, an object with a `class` is one of ours, its other
@@ -34,8 +34,8 @@ from coverwell.baselines.mc_dropout import DropoutLSTM, DropoutMLP, DropoutResNe
 from coverwell.baselines.voices import Voices
 from coverwell.columns import Columns
 from coverwell.ensemble import Ensemble
+from coverwell.errors import ModelFileError
 from coverwell.estimator import IntervalRegressor
-from coverwell.files import TYPES, ModelFileError, malformed_means, read_tensors, write_tensors
 from coverwell.forecasting import Forecaster, LiveCalibrator, MatchedForecaster
 from coverwell.forecasting.clocks import Clock
 from coverwell.forecasting.forecaster import SeriesForecaster
@@ -53,6 +53,7 @@ from coverwell.preparation import levels_from
 from coverwell.regressor import MatchedRegressor, NetworkChoice
 from coverwell.rounds import Round
 from coverwell.scaling import InputScaler, TargetScaler, UnscaledInputs
+from coverwell.tensor_files import TYPES, malformed_means, read_tensors, write_tensors
 
 __all__ = ["ModelFileError", "load", "save"]
 

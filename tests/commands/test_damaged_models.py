@@ -9,7 +9,7 @@ import pytest
 
 import coverwell
 from coverwell import MLP, MatchedRegressor, ModelFileError
-from coverwell.files import read_tensors, write_tensors
+from coverwell.tensor_files import read_tensors, write_tensors
 
 N_DAMAGED = 1000
 

@@ -10,7 +10,7 @@ import click
 from coverwell.commands.messages import clear_messages, print_json
 from coverwell.commands.models import TableModel
 from coverwell.commands.options import JSON_OPTION, MODEL_ARGUMENT
-from coverwell.files import read_tensors
+from coverwell.tensor_files import read_tensors
 
 __all__ = ["info"]
 

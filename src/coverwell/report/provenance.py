@@ -14,9 +14,9 @@ import sklearn
 import torch
 
 from coverwell._version import __version__
-from coverwell.files import read_tensors
 from coverwell.report.library import library_versions
 from coverwell.report.page import Section, Table
+from coverwell.tensor_files import read_tensors
 from coverwell.training import device_from
 
 __all__ = ["Source", "provenance_section"]
