@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from torch import nn
 
 import coverwell
-from coverwell import MLP, IQRFit, MatchedRegressor, ModelFileError, SigmaFit
+from coverwell import MLP, IQRFit, MatchedRegressor, SigmaFit
 from coverwell.baselines import (
     BayesByBackpropRegressor,
     ConcreteDropoutRegressor,
@@ -28,6 +28,7 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
+from coverwell.errors import ModelFileError
 from coverwell.estimator import IntervalRegressor
 from coverwell.matching import Unmatched
 from coverwell.scaling import ConstantDataWarning

@@ -10,8 +10,9 @@ import pytest
 from numpy.testing import assert_array_equal
 from torch import nn
 
-from coverwell import LSTM, Forecaster, MatchedForecaster, ModelFileError, load, save
+from coverwell import LSTM, Forecaster, MatchedForecaster, load, save
 from coverwell.baselines import MCDropoutRegressor
+from coverwell.errors import ModelFileError
 from coverwell.tensor_files import read_tensors, write_tensors
 
 N_FIT, N = 240, 260

@@ -14,10 +14,10 @@ import torch
 
 from coverwell import MLP, MatchedRegressor
 from coverwell.baselines import NeuralQuantileRegressor
+from coverwell.errors import TableFileError
 from coverwell.scale import ClusterError, fit_on_ray
 from coverwell.scale.ray_fit import _check_cluster, _told, _Work
 from coverwell.streaming import TableFiles, fit_streamed
-from coverwell.table_files import TableFileError
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'coverwell[ray]'")
 

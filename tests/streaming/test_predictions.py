@@ -4,9 +4,9 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from coverwell import MLP, MatchedRegressor
+from coverwell.errors import TableFileError
 from coverwell.streaming import TableFiles, estimate_files, estimates_of_parts
 from coverwell.streaming.table_parts import Part
-from coverwell.table_files import TableFileError
 
 N_ROWS = 100
 

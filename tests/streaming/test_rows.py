@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from coverwell.columns import Columns
+from coverwell.errors import TableFileError
 from coverwell.folds import Problem
 from coverwell.scaling import InputScaler, TargetScaler
 from coverwell.streaming import rows as rows_module
 from coverwell.streaming.row_hash import N_LANES, RowHash, group_keys, row_keys
 from coverwell.streaming.rows import RowReader, TableLayout, buffers, survey
 from coverwell.streaming.table_parts import TableFiles
-from coverwell.table_files import TableFileError
 
 N_ROWS = 1200
 HASH = RowHash(seed=0, folds=3, repeats=1)

@@ -9,9 +9,9 @@ from sklearn.model_selection import KFold
 
 from coverwell import MLP, MatchedRegressor, ResNet18, load, metrics, save
 from coverwell.baselines import NeuralQuantileRegressor
+from coverwell.errors import TableFileError
 from coverwell.streaming import TableFiles, fit_streamed
 from coverwell.streaming.row_hash import RowHash, group_keys
-from coverwell.table_files import TableFileError
 
 N_ROWS, N_NEW = 4000, 20_000
 

@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from coverwell.errors import TableFileError
 from coverwell.streaming import table_parts
 from coverwell.streaming.table_parts import Part, TableFiles
-from coverwell.table_files import TableFileError
 
 
 def rows(first, n, **more):

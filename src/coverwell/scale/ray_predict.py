@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from coverwell.commands.models import ROWS_IN_A_PART, TableModel
-from coverwell.commands.targets import check_output_columns, prediction_columns
+from coverwell.cli.rows import ROWS_IN_A_PART, load_table_model
 from coverwell.estimator import IntervalRegressor
+from coverwell.fitted_models import feature_names, prediction_columns, say
 from coverwell.scale.ray_cluster import needed_ray
-from coverwell.table_files import needed_polars
+from coverwell.tables import needed_polars
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,11 +61,11 @@ def predict_dataset(
     ray = needed_ray()
     fitted = _table_model(model, device)
     names = _features(fitted, rows.columns(), keep)
-    check_output_columns([*keep, *prediction_columns(fitted.targets, fitted.levels)])
+    columns = prediction_columns(fitted.target_names_, fitted._fitted_levels, keep)
     most = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
     return rows.map_batches(
         _Predictor,
-        fn_constructor_args=(fitted, names, list(keep)),
+        fn_constructor_args=(fitted, names, list(keep), columns),
         batch_format="pyarrow",
         batch_size=ROWS_IN_A_PART,
         # Workers that come when they are needed leave CPUs to whatever reads the rows.
@@ -75,28 +75,28 @@ def predict_dataset(
     )
 
 
-def _table_model(model: object, device: str) -> TableModel:
+def _table_model(model: object, device: str) -> IntervalRegressor:
     if isinstance(model, str | os.PathLike):
-        return TableModel.load(Path(model), device=device)
+        return load_table_model(Path(model), device=device)
     if not isinstance(model, IntervalRegressor) or hasattr(model, "trunk_"):
         raise TypeError(
             f"the model must be a fitted regressor on tables or the path of one, got {type(model).__name__}"
         )
     here = copy.copy(model)  # so that the caller's own keeps its device
     here.set_params(device=device)
-    return TableModel(Path(type(model).__name__), here)
+    return here
 
 
-def _features(fitted: TableModel, there: Sequence[str], keep: Sequence[str]) -> list[str]:
-    names = fitted.feature_names
+def _features(fitted: IntervalRegressor, there: Sequence[str], keep: Sequence[str]) -> list[str]:
+    names = feature_names(fitted)
     for name in (*(names or ()), *keep):
         if name not in there:
             what = "to keep" if name in keep else "that the model was fitted on"
             raise ValueError(f"the dataset must have the column {name}, {what}; it has {', '.join(there)}")
     if names is not None:
         return names
-    others = [name for name in there if name not in (*fitted.targets, *keep)]
-    n_features: int = fitted.model.n_features_in_
+    others = [name for name in there if name not in (*fitted.target_names_, *keep)]
+    n_features: int = fitted.n_features_in_
     if len(others) != n_features:
         raise ValueError(
             f"the model was fitted without column names on {n_features} columns, but the dataset has {len(others)} "
@@ -108,18 +108,19 @@ def _features(fitted: TableModel, there: Sequence[str], keep: Sequence[str]) -> 
 class _Predictor:
     """What a worker holds: the model, and how a batch of rows is given to it."""
 
-    def __init__(self, fitted: TableModel, names: list[str], keep: list[str]) -> None:
+    def __init__(self, fitted: IntervalRegressor, names: list[str], keep: list[str], columns: list[str]) -> None:
         torch.set_num_threads(1)  # the other cores are for the other workers
         self.fitted = fitted
         self.names = names
         self.keep = keep
+        self.columns = columns
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         polars = needed_polars()
         part = polars.from_arrow(batch.select(list(dict.fromkeys([*self.names, *self.keep]))))
         features = part.select(self.names)
-        if self.fitted.feature_names is None:
+        if feature_names(self.fitted) is None:
             features = features.select(polars.all().cast(polars.Float64)).to_numpy()
-        said = self.fitted.say(features).columns
-        named = zip(prediction_columns(self.fitted.targets, self.fitted.levels), said, strict=True)
-        return part.select(self.keep).with_columns(polars.Series(name, values) for name, values in named).to_arrow()
+        predicted = say(self.fitted, features).columns
+        found = zip(self.columns, [*part.select(self.keep), *predicted], strict=True)
+        return polars.DataFrame(dict(found)).to_arrow()

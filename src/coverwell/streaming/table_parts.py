@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coverwell.errors import TableFileError
 from coverwell.frames import listed
-from coverwell.table_files import PARQUET, TableFile, TableFileError, needed_polars
+from coverwell.tables import PARQUET, TableFile, needed_polars
 
 if TYPE_CHECKING:
     import polars as pl

@@ -1,0 +1,254 @@
+"""`coverwell plot`: figures of a model, and of how it does on rows whose targets are known."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import coverwell
+from coverwell.cli import options
+from coverwell.cli.messages import check_output
+from coverwell.tables import TableFile
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from coverwell.judgements import JudgedRows
+    from coverwell.plots.figures import Outcome
+
+__all__ = ["plot"]
+
+OUT_OPTION = options.out("The figure to write: .png, .svg or .pdf.")
+TARGET_OPTION = click.option(
+    "--target", multiple=True, metavar="COLUMN", help="Only this target; may be given again.  [default: all]"
+)
+UNIT_OPTION = click.option("--unit", metavar="TEXT", help="The unit of the targets, for the axes.")
+
+
+# A figure of rows has these around its own options.
+_with_data = options.together(options.MODEL, options.DATA, OUT_OPTION, TARGET_OPTION)
+_reading = options.together(options.KNOWN_ROWS, options.FORCE)
+
+
+@click.group()
+def plot() -> None:
+    """Draw a model, or how it does on rows with known targets.
+
+    \b
+    Example:
+      coverwell plot intervals model.safetensors test.csv --out intervals.png
+    """
+
+
+@plot.command(short_help="Rows with their intervals and observed values.")
+@_with_data
+@options.LEVEL
+@UNIT_OPTION
+@click.option(
+    "--along",
+    metavar="COLUMN",
+    help="Place rows by this feature.  [default: from the lowest prediction to the highest]",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Draw at most so many rows, chosen at random; the title counts all.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of that choice.")
+@_reading
+def intervals(
+    out: Path, coverage: float | None, unit: str | None, along: str | None, rows: int, seed: int, **asked: Any
+) -> None:
+    """Draw rows of DATA with their predictions, intervals and observed values, those outside marked.
+
+    \b
+    Example:
+      coverwell plot intervals model.safetensors test.csv --along age --unit EUR --out intervals.png
+    """
+    outcome, known = _read(out, **asked)
+    from coverwell.plots.figures import intervals_figure
+
+    level, places = _level(outcome.levels, coverage), None if along is None else _along(known, along)
+    figure = intervals_figure(outcome, level, along=places, along_name=along or "", unit=unit, most=rows, seed=seed)
+    _write(figure, out)
+
+
+@plot.command(short_help="Coverage reached against coverage asked.")
+@_with_data
+@_reading
+def calibration(out: Path, **asked: Any) -> None:
+    """Draw the share of rows inside their intervals at every fitted level, beside the share to expect.
+
+    A model that was fitted with several levels (coverwell fit --coverage 0.5,0.9 ...) has a curve, others have a single
+    point.
+
+    \b
+    Example:
+      coverwell plot calibration model.safetensors test.csv --out calibration.png
+    """
+    outcome, _ = _read(out, **asked)
+    from coverwell.plots.figures import calibration_figure
+
+    _write(calibration_figure(outcome), out)
+
+
+@plot.command(short_help="Average width by asked coverage.")
+@_with_data
+@UNIT_OPTION
+@_reading
+def widths(out: Path, unit: str | None, **asked: Any) -> None:
+    """Draw the average width at every fitted level, beside the width that one size for all rows would need.
+
+    \b
+    Example:
+      coverwell plot widths model.safetensors test.csv --unit EUR --out widths.png
+    """
+    outcome, _ = _read(out, **asked)
+    from coverwell.plots.figures import widths_figure
+
+    _write(widths_figure(outcome, unit=unit), out)
+
+
+@plot.command(short_help="Coverage in slices of the rows, the worst on top.")
+@_with_data
+@options.LEVEL
+@options.GROUPS
+@options.QUANTILES
+@click.option("--worst", type=click.IntRange(min=1), default=20, show_default=True, help="How many slices are drawn.")
+@_reading
+def slices(out: Path, coverage: float | None, quantiles: int, worst: int, **asked: Any) -> None:
+    """Draw the coverage of the rows of each category and between the quantiles of each feature, with its uncertainty.
+
+    The worst are those with the lowest upper end of their confidence interval. Looking at many slices finds some that
+    fall short by chance: those that do so by more, however many were looked at, are marked.
+
+    \b
+    Example:
+      coverwell plot slices model.safetensors test.csv --group city --out slices.png
+    """
+    outcome, known = _read(out, **asked)
+    from coverwell.plots.figures import slices_figure
+    from coverwell.slices import slices_of
+
+    level, found = _level(outcome.levels, coverage), {}
+    for target, name in enumerate(outcome.target_names):
+        inside = outcome.interval(target, level).contains(outcome.y[:, target])
+        found[name] = slices_of(inside, known.features, asked=level, groups=known.groups, quantiles=quantiles)
+    _write(slices_figure(found, most=worst), out)
+
+
+@plot.command(short_help="Error, coverage and width by round of training.")
+@options.MODEL
+@OUT_OPTION
+@TARGET_OPTION
+@options.LEVEL
+@UNIT_OPTION
+@options.FORCE
+def rounds(
+    model: Path, out: Path, target: tuple[str, ...], coverage: float | None, unit: str | None, force: bool
+) -> None:
+    """Draw how error, coverage and width of MODEL changed from round to round of its training.
+
+    \b
+    Example:
+      coverwell plot rounds model.safetensors --out rounds.png
+    """
+    _check_figure(out, force=force, inputs=(model,))
+    from coverwell.plots.figures import rounds_figure
+
+    fitted: Any = coverwell.load(model)
+    fitted = getattr(fitted, "regressor_", fitted)  # of a forecaster
+    in_training = getattr(fitted, "folds", 0) is None  # no rows were left out
+    figure = rounds_figure(
+        fitted.rounds_,
+        level=_level(fitted._fitted_levels, coverage),
+        levels=fitted._fitted_levels,
+        target_names=fitted.target_names_,
+        shown=_places(fitted.target_names_, target),
+        unit=unit,
+        measured_on="the training rows" if in_training else "rows that the networks did not train on",
+    )
+    _write(figure, out)
+
+
+def _check_figure(out: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
+    """Raise before any work unless the figure can be drawn and written."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError('figures need matplotlib; install the extra `plots`: pip install "coverwell[plots]"')
+    from coverwell.plots.figures import check_figure_name
+
+    check_figure_name(out)
+    check_output(out, force=force, inputs=inputs)
+
+
+def _read(
+    out: Path,
+    *,
+    model: Path,
+    data: Path,
+    target: tuple[str, ...],
+    device: str,
+    skip_missing: bool,
+    force: bool,
+    group: tuple[str, ...] = (),
+    **text: Any,
+) -> tuple[Outcome, JudgedRows]:
+    """The predictions of these targets beside what came, and the rows that they are about."""
+    _check_figure(out, force=force, inputs=(model, data))
+    table = TableFile(data, **text)
+    from coverwell.cli.rows import Reader, load_table_model
+    from coverwell.fitted_models import n_ranked_rows
+    from coverwell.plots.figures import Outcome
+
+    fitted = load_table_model(model, device=device)
+    names = fitted.target_names_
+    places = _places(names, target)
+    known = Reader(fitted, model, table).judged(group, skip_missing=skip_missing)
+    outcome = Outcome(
+        known.y[:, places],
+        known.said.prediction[:, places],
+        known.said.lower[:, places],
+        known.said.upper[:, places],
+        levels=fitted._fitted_levels,
+        target_names=tuple(names[place] for place in places),
+        n_ranked=n_ranked_rows(fitted),
+    )
+    return outcome, known
+
+
+def _places(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:
+    """Where the wanted targets stand among all; all of them if none is named."""
+    if unknown := [name for name in wanted if name not in names]:
+        raise ValueError(f"the model has no target {', '.join(unknown)}; its targets are {', '.join(names)}")
+    return [place for place, name in enumerate(names) if not wanted or name in wanted]
+
+
+def _level(levels: tuple[float, ...], coverage: float | None) -> float:
+    if coverage is not None and coverage not in levels:
+        raise ValueError(f"--coverage {coverage:g} was not fitted; the fitted levels are {', '.join(map(str, levels))}")
+    return max(levels) if coverage is None else coverage
+
+
+def _along(known: JudgedRows, name: str) -> Any:
+    """The values of a feature, if rows can stand along them."""
+    if name not in known.features:
+        raise ValueError(f"--along {name} is no feature of the model; its features are {', '.join(known.features)}")
+    values = known.features[name]
+    if values.dtype.kind not in "iufM":
+        held = "true and false alone" if set(values) <= {"true", "false", None} else "text"
+        raise ValueError(
+            f"--along {name} holds {held}; rows can stand along numbers or dates, or see coverwell plot slices"
+        )
+    return values
+
+
+def _write(figure: Figure, out: Path) -> None:
+    from coverwell.plots.figures import save_figure
+
+    save_figure(figure, out)
+    click.echo(f"wrote {out}")

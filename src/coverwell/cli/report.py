@@ -1,0 +1,136 @@
+"""`coverwell report`: one HTML file that says how far a model can be trusted."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+import coverwell
+from coverwell.cli import options
+from coverwell.cli.messages import BadInput, check_output
+from coverwell.tables import TableFile
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["report"]
+
+
+@click.command(short_help="One HTML file that says how far a model can be trusted.")
+@options.MODEL
+@options.DATA
+@options.out("The report to write: .html.")
+@click.option("--title", metavar="TEXT", help="At the head of the report.")
+@options.LEVEL
+@options.GROUPS
+@click.option("--time", metavar="COLUMN", help="For a forecaster: the column of times.  [default: its name in the fit]")
+@click.option("--pictures", "--images", "images", metavar="COLUMN", help="For a model of images: the column of files.")
+@click.option(
+    "--boxes",
+    is_flag=True,
+    help="The four targets of images are boxes: left, top, width, height.  [default: as the model was fitted]",
+)
+@options.QUANTILES
+@options.KNOWN_ROWS
+@options.FORCE
+@click.pass_context
+def report(context: click.Context, /, model: Path, data: Path, out: Path, force: bool, **asked: Any) -> None:
+    """Write a report on MODEL, evaluated on the rows of DATA, which has the targets too and no rows of the training.
+
+    For a model of tables: coverage asked and reached, by level, by feature and by group with the worst slices named;
+    width against error; the largest misses; residuals; training; columns, and how far they lie from those of the
+    training. For a forecaster, DATA has the values that came later, in a column with the name of the series (and a
+    column of times, if it was fitted with times). The file needs no network and opens in any browser.
+
+    \b
+    Example:
+      coverwell report model.safetensors test.csv --group city --out report.html
+    """
+    from coverwell.report import Source
+    from coverwell.report.library import check_library
+
+    check_library()
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise BadInput(f"a report must go to a file that ends in .html; got {out.name!r}")
+    check_output(out, force=force, inputs=(model, data))
+    table = TableFile(data, **{name: asked.pop(name) for name in ("delimiter", "decimal", "encoding")})
+    fitted, source = coverwell.load(model), Source(model, data, _command(context))
+    write = _write_series if isinstance(fitted, coverwell.Forecaster | coverwell.MatchedForecaster) else _write_rows
+    n_bytes = write(fitted, table, path=out, source=source, **asked)
+    click.echo(f"wrote {out}: {n_bytes:,} bytes")
+
+
+def _write_series(model: Any, table: TableFile, *, device: str, time: str | None, quantiles: int, **asked: Any) -> int:
+    from coverwell.cli.series import later_values
+    from coverwell.report import write_series_report
+    from coverwell.report.rows_report import place_of_level
+
+    if any(asked.pop(name) for name in ("group", "images", "boxes", "skip_missing")):
+        raise BadInput(
+            "--group, --pictures, --boxes and --skip-missing are for models of rows; leave them out for a series"
+        )
+    place_of_level(model.regressor_._fitted_levels, asked["coverage"])  # before any work
+    model.regressor_.set_params(device=device)
+    return write_series_report(model, **later_values(model, table, time=time), **asked)
+
+
+def _write_rows(
+    model: Any,
+    table: TableFile,
+    *,
+    device: str,
+    time: str | None,
+    group: tuple[str, ...],
+    images: str | None,
+    boxes: bool,
+    skip_missing: bool,
+    **asked: Any,
+) -> int:
+    import numpy as np
+
+    from coverwell.cli.rows import Reader
+    from coverwell.report import write_report
+    from coverwell.report.rows_report import place_of_level
+
+    if time:
+        raise BadInput("--time is for forecasters, and this is a model of rows; leave it out")
+    model.set_params(device=device)
+    place_of_level(model._fitted_levels, asked["coverage"])  # before any work
+    path, has_images = asked["source"].model_file, hasattr(model, "trunk_")
+    if has_images and images is None:
+        raise BadInput(f"{path} holds a model of images; name the column of their files with --pictures")
+    if images is not None and not has_images:
+        raise BadInput(f"--pictures is for models of images, and {path} holds one of tables; leave it out")
+    reader = Reader(model, path, table, images)
+    rows = reader.known_rows(group, skip_missing=skip_missing)
+    return write_report(
+        model,
+        rows.features,
+        rows.y,
+        groups={name: values.to_list() for name, values in rows.groups.items()},
+        row_numbers=np.flatnonzero(rows.there) + 1,
+        n_skipped=int((~rows.there).sum()),
+        boxes=boxes or None,
+        **asked,
+    )
+
+
+def _command(context: click.Context) -> str:
+    """What was typed: the arguments, and the options that were given."""
+    words = context.command_path.split()
+    for parameter in context.command.params:
+        name, value = str(parameter.name), context.params.get(str(parameter.name))
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        if isinstance(parameter, click.Argument):
+            words.append(str(value))
+        elif isinstance(parameter, click.Option) and parameter.is_flag:
+            words.append(parameter.opts[0])
+        else:
+            for one in value if isinstance(value, tuple) else (value,):
+                words += [parameter.opts[0], "tab" if one == "\t" else str(one)]
+    return shlex.join(words)
