@@ -3,7 +3,6 @@
 import numpy as np
 import polars as pl
 import pytest
-from click import ClickException
 
 from coverwell import MLP, MatchedRegressor, save
 from coverwell.scale import predict_dataset
@@ -69,7 +68,7 @@ def test_a_column_that_is_not_there_is_told_before_any_row_is_read(dataset, pric
 
 
 def test_a_column_that_would_come_twice_is_refused(dataset, price):
-    with pytest.raises(ClickException, match="two columns named id"):
+    with pytest.raises(ValueError, match="two columns named id"):
         predict_dataset(price, dataset, keep=["id", "id"])
 
 
