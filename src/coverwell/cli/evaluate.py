@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,7 @@ SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
 @options.JSON
 def evaluate(
     model: Path,
-    data: Path,
+    table: TableFile,
     group: tuple[str, ...],
     quantiles: int,
     worst: int,
@@ -42,7 +41,6 @@ def evaluate(
     device: str,
     skip_missing: bool,
     as_json: bool,
-    **text: Any,
 ) -> None:
     """Evaluate MODEL on the rows of DATA, which has the targets too and should have no rows of the training.
 
@@ -57,8 +55,6 @@ def evaluate(
     Example:
       coverwell evaluate model.safetensors test.csv --group city
     """
-    table = TableFile(data, **text)
-
     from coverwell.cli.rows import Reader, load_table_model
     from coverwell.judgements import judgements
 
@@ -67,10 +63,10 @@ def evaluate(
     found = judgements(fitted, rows, quantiles=quantiles)
     if as_json:
         results = [_content(entry, worst) for entry in found]
-        print_json({"data": str(data), "rows": len(rows.y), "rows_skipped": rows.n_skipped, "results": results})
+        print_json({"data": str(table.path), "rows": len(rows.y), "rows_skipped": rows.n_skipped, "results": results})
         return
     skipped = f" ({rows.n_skipped:,} without a target left out)" if rows.n_skipped else ""
-    click.echo(f"{data}: {len(rows.y):,} rows{skipped}\n")
+    click.echo(f"{table.path}: {len(rows.y):,} rows{skipped}\n")
     _print_table(HEADS, [_line(entry) for entry in found])
     for entry in found:
         name = f"{entry.target} at {entry.asked:g}"
@@ -87,37 +83,23 @@ def evaluate(
 def _content(entry: Judgement, worst: int) -> dict[str, Any]:
     """All of it, as what JSON can hold."""
 
-    def described(part: Slice) -> dict[str, Any]:
-        chance = entry.slices.chance(part)
-        return {
-            **asdict(part),
-            "coverage": part.coverage,
-            "low": part.low,
-            "high": part.high,
-            "chance_of_any": chance,
-        }
+    def listed(parts: Iterable[Slice]) -> list[dict[str, Any]]:
+        names = ("column", "values", "n_rows", "n_inside", "coverage", "low", "high")
+        return [
+            {**{name: getattr(part, name) for name in names}, "chance_of_any": entry.slices.chance(part)}
+            for part in parts
+        ]
 
-    return {
-        **{name: value for name, value in vars(entry).items() if name != "slices"},
-        "slices": [described(part) for part in entry.slices],
-        "worst_slices": [described(part) for part in entry.slices.worst(worst)],
-        "n_slices": len(entry.slices),
-    }
+    scores = {name: value for name, value in vars(entry).items() if name != "slices"}
+    worst_slices = listed(entry.slices.worst(worst))
+    return {**scores, "slices": listed(entry.slices), "worst_slices": worst_slices, "n_slices": len(entry.slices)}
 
 
 def _line(entry: Judgement) -> tuple[str, ...]:
     low, high = entry.band
-    return (
-        entry.target,
-        f"{entry.asked:g}",
-        f"{entry.rmse:.4g}",
-        f"{entry.coverage:.3f}",
-        f"{low:.3f} to {high:.3f}",
-        f"{entry.calibration_error:.3f}",
-        f"{entry.expected_calibration_error:.3f}",
-        f"{entry.width:.4g}",
-        f"{entry.interval_score:.4g}",
-    )
+    shares = (f"{share:.3f}" for share in (entry.calibration_error, entry.expected_calibration_error))
+    coverage = (f"{entry.asked:g}", f"{entry.rmse:.4g}", f"{entry.coverage:.3f}", f"{low:.3f} to {high:.3f}")
+    return (entry.target, *coverage, *shares, f"{entry.width:.4g}", f"{entry.interval_score:.4g}")
 
 
 def _sentence(slices: Slices, part: Slice) -> str:

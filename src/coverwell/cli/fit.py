@@ -83,7 +83,7 @@ def _levels(context: click.Context, option: click.Parameter, values: tuple[str, 
 @options.JSON
 @options.FORCE
 def fit(
-    data: tuple[Path, ...],
+    tables: list[TableFile],
     target: tuple[str, ...],
     coverage: list[float],
     out: Path,
@@ -99,7 +99,6 @@ def fit(
     skip_missing: bool,
     as_json: bool,
     force: bool,
-    **text: Any,
 ) -> None:
     """Fit a model that gives every prediction an interval, to a table in DATA (.csv, .tsv or .parquet).
 
@@ -113,10 +112,10 @@ def fit(
       coverwell fit houses.csv --target price --coverage 0.9 --out model.safetensors
       coverwell fit sales-*.parquet --streamed --target price --out model.safetensors
     """
-    check_output(out, force=force, inputs=data)
-    if len(data) > 1 and not streamed:
+    check_output(out, force=force, inputs=[table.path for table in tables])
+    if len(tables) > 1 and not streamed:
         raise ValueError(
-            f"one file is read into memory, got {len(data)}; give --streamed to read Parquet files part by part"
+            f"one file is read into memory, got {len(tables)}; give --streamed to read Parquet files part by part"
         )
     if streamed and skip_missing:
         raise ValueError("--skip-missing is for a table that is read whole; leave such rows out of what is --streamed")
@@ -132,7 +131,7 @@ def fit(
     )
     work = _Work(target, coverage, group, ignore, skip_missing)
     start = time.perf_counter()
-    y, n_skipped = work.fit_streamed(model, data) if streamed else work.fit(model, TableFile(data[0], **text))
+    y, n_skipped = work.fit_streamed(model, tables) if streamed else work.fit(model, tables[0])
     seconds = time.perf_counter() - start
     coverwell.save(model.set_params(verbose=0), out)
     found = {"out": str(out), **_summary(model, y, n_skipped), "seconds": round(seconds, 3)}
@@ -170,10 +169,10 @@ class _Work:
         model.fit(features, y if len(self.targets) > 1 else y[self.targets[0]], self._groups(table, rows, there))
         return y.to_numpy(), len(rows) - len(y)
 
-    def fit_streamed(self, model: Any, data: tuple[Path, ...]) -> tuple[NDArray[Any], int]:
+    def fit_streamed(self, model: Any, tables: list[TableFile]) -> tuple[NDArray[Any], int]:
         """Fit on files that are read part by part; the targets of the sample that is evaluated."""
-        names = self._features_in(TableFile(coverwell.TableFiles(data).paths[0]))
-        files = coverwell.TableFiles(data, columns=self._with_features(names))
+        paths = coverwell.TableFiles([table.path for table in tables]).paths
+        files = coverwell.TableFiles(paths, columns=self._with_features(self._features_in(tables[0])))
         model.fit(files, self.targets if len(self.targets) > 1 else self.targets[0], self.group)
         return files.take(model.out_of_fold_rows_, self.targets).to_numpy(), 0
 

@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -136,7 +136,7 @@ def _warnings_in_one_line() -> Iterator[None]:
         click.echo(f"Warning: {count} more of the kind {category.__name__}, for other rows.", err=True)
 
 
-def check_output(path: Path, *, force: bool, inputs: tuple[Path, ...] = (), name: str = "--out") -> None:
+def check_output(path: Path, *, force: bool, inputs: Sequence[Path] = (), name: str = "--out") -> None:
     """Raise before any work unless a file can be written there; `name` is what users call the place."""
     try:
         place = pointed_to(path)

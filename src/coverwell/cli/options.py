@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from coverwell.tables import DECIMALS, UTF8
+from coverwell.tables import DECIMALS, UTF8, TableFile
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,11 +39,22 @@ def _device(context: click.Context, option: click.Parameter, value: str) -> str:
     return value
 
 
+def _with_table(command: Command) -> Command:
+    """The command with `table`, or `tables` if it takes several, for DATA and the options of text files."""
+
+    @functools.wraps(command)
+    def with_table(*context: Any, data: Any, delimiter: str | None, decimal: str, encoding: str, **asked: Any) -> Any:
+        if isinstance(data, Path):
+            return command(*context, table=TableFile(data, delimiter, decimal, encoding), **asked)
+        return command(*context, tables=[TableFile(path, delimiter, decimal, encoding) for path in data], **asked)
+
+    return with_table  # type: ignore[return-value]
+
+
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 MODEL = click.argument("model", type=_FILE)
 DATA = click.argument("data", type=_FILE)
 FILES = click.argument("data", nargs=-1, required=True, type=_FILE)
-# How a text file is read; they reach a command as the arguments of `TableFile`.
 TEXT = together(
     click.option(
         "--delimiter",
@@ -61,6 +72,7 @@ TEXT = together(
     click.option(
         "--encoding", default=UTF8, show_default=True, help="Of the text of DATA, such as cp1252, latin1 or utf-16."
     ),
+    _with_table,
 )
 DEVICE = click.option(
     "--device",

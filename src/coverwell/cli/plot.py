@@ -190,17 +190,15 @@ def _read(
     out: Path,
     *,
     model: Path,
-    data: Path,
+    table: TableFile,
     target: tuple[str, ...],
     device: str,
     skip_missing: bool,
     force: bool,
     group: tuple[str, ...] = (),
-    **text: Any,
 ) -> tuple[Outcome, JudgedRows]:
     """The predictions of these targets beside what came, and the rows that they are about."""
-    _check_figure(out, force=force, inputs=(model, data))
-    table = TableFile(data, **text)
+    _check_figure(out, force=force, inputs=(model, table.path))
     from coverwell.cli.rows import Reader, load_table_model
     from coverwell.fitted_models import n_ranked_rows
     from coverwell.plots.figures import Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -38,14 +38,13 @@ __all__ = ["predict"]
 @options.FORCE
 def predict(
     model: Path,
-    data: tuple[Path, ...],
+    tables: list[TableFile],
     out: Path,
     keep: tuple[str, ...],
     float32: bool,
     device: str,
     as_json: bool,
     force: bool,
-    **text: Any,
 ) -> None:
     """Write predictions and intervals for every row of DATA, files that may be larger than the memory.
 
@@ -59,8 +58,7 @@ def predict(
     """
     start = time.perf_counter()
     output_suffix(out)
-    check_output(out, force=force, inputs=(model, *data))
-    tables = [TableFile(path, **text) for path in data]
+    check_output(out, force=force, inputs=[model, *(table.path for table in tables)])
 
     from coverwell.cli.rows import Reader, load_table_model
     from coverwell.fitted_models import prediction_columns

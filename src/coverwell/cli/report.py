@@ -38,7 +38,7 @@ __all__ = ["report"]
 @options.KNOWN_ROWS
 @options.FORCE
 @click.pass_context
-def report(context: click.Context, /, model: Path, data: Path, out: Path, force: bool, **asked: Any) -> None:
+def report(context: click.Context, /, model: Path, table: TableFile, out: Path, force: bool, **asked: Any) -> None:
     """Write a report on MODEL, evaluated on the rows of DATA, which has the targets too and no rows of the training.
 
     For a model of tables: coverage asked and reached, by level, by feature and by group with the worst slices named;
@@ -56,9 +56,8 @@ def report(context: click.Context, /, model: Path, data: Path, out: Path, force:
     check_library()
     if out.suffix.lower() not in (".html", ".htm"):
         raise BadInput(f"a report must go to a file that ends in .html; got {out.name!r}")
-    check_output(out, force=force, inputs=(model, data))
-    table = TableFile(data, **{name: asked.pop(name) for name in ("delimiter", "decimal", "encoding")})
-    fitted, source = coverwell.load(model), Source(model, data, _command(context))
+    check_output(out, force=force, inputs=(model, table.path))
+    fitted, source = coverwell.load(model), Source(model, table.path, _command(context))
     write = _write_series if isinstance(fitted, coverwell.Forecaster | coverwell.MatchedForecaster) else _write_rows
     n_bytes = write(fitted, table, path=out, source=source, **asked)
     click.echo(f"wrote {out}: {n_bytes:,} bytes")
