@@ -29,9 +29,7 @@ from coverwell.errors import BlankLinesWarning, DecimalCommaWarning, TableFileEr
 from coverwell.files import new_file
 
 if TYPE_CHECKING:
-    import numpy as np
     import polars as pl
-    from numpy.typing import NDArray
 
 __all__ = ["DECIMALS", "PARQUET", "UTF8", "TableFile", "needed_polars", "output_suffix", "write_table"]
 
@@ -67,23 +65,12 @@ def needed_polars() -> Any:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table in a file whose name ends in .csv, .tsv, .tab or .parquet; text may be gzipped, as .csv.gz.
-
-    Parameters
-    ----------
-    path : Path
-    delimiter : str, optional
-        Between the columns of a text file; by default a comma, in .tsv and .tab files a tab.
-    decimal : "." or ",", default="."
-        The decimal mark of a text file. With the comma, a text with a point is no number.
-    encoding : str, default="utf-8"
-        Of a text file, as Python names it.
-    """
+    """A table in a file whose name ends in .csv, .tsv, .tab or .parquet; text may be gzipped, as .csv.gz."""
 
     path: Path
-    delimiter: str | None = None
-    decimal: str = POINT
-    encoding: str = UTF8
+    delimiter: str | None = None  # between the columns of a text file; a comma if None, in .tsv and .tab files a tab
+    decimal: str = POINT  # the mark in numbers of a text file; with the comma, a text with a point is no number
+    encoding: str = UTF8  # of a text file, as Python names it
 
     def __post_init__(self) -> None:
         _suffix(self.path)
@@ -227,21 +214,19 @@ class TableFile:
         if rest:
             yield f"{rest}\n", line
 
-    def _checked(self, text: str, line: int) -> tuple[str, int]:
+    def _checked(self, text: str, line: int, *, every_row: bool = False) -> tuple[str, int]:
         """The rows without blank lines, and how many these were; raises if a row has too few or too many fields.
 
         It is enough if all fields together are as many as they should be: a row with too few then needs another with
         too many, and that is an error of polars.
         """
-        n_between, unquoted = len(self.columns) - 1, "".join(text.split('"')[::2]) if '"' in text else text
-        if n_between and unquoted.count(self._separator) == n_between * unquoted.count("\n"):
+        n_fields, unquoted = len(self.columns), "".join(text.split('"')[::2]) if '"' in text else text
+        n_expected = (n_fields - 1) * unquoted.count("\n")
+        if n_expected and unquoted.count(self._separator) == n_expected and not every_row:
             return text, 0
-        return self._checked_row_by_row(text, line)
-
-    def _checked_row_by_row(self, text: str, line: int) -> tuple[str, int]:
-        lines, n_fields = [f"{content}\n" for content in text.split("\n")[:-1]], len(self.columns)
-        kept, n_blank, end = [], 0, 0
+        lines = [f"{content}\n" for content in text.split("\n")[:-1]]
         reader = csv.reader(lines, delimiter=self._separator)
+        kept, n_blank, end = [], 0, 0
         for fields in reader:
             start, end = end, reader.line_num
             row = "".join(lines[start:end])
@@ -259,7 +244,7 @@ class TableFile:
 
     def _explain(self, text: str, line: int) -> None:
         """Raise with the line that polars cannot read, if it is found."""
-        self._checked_row_by_row(text, line)
+        self._checked(text, line, every_row=True)
         for number, content in enumerate(text.split("\n"), line):
             if content.count('"') % 2:
                 raise self._fault(
@@ -331,21 +316,23 @@ class TableFile:
             raise self._fault(f"is damaged or not a Parquet file ({told}); write it again") from error
 
     def kinds(self, frame: pl.DataFrame) -> dict[str, str]:
-        """What each column of text holds, by all its rows; none for a Parquet file, whose columns have types."""
+        """What each column of text holds, by all its rows; none for a Parquet file, whose columns have types.
 
-        def kind_of(texts: pl.Series) -> str:
-            possible = (kind for kind in KINDS if _unreadable(texts, _as(kind, texts, self.decimal)) is None)
-            return next(possible, "text")
-
-        return {column.name: kind_of(column) for column in frame} if self.is_text else {}
+        Warns of text in which every value has, or could have, a decimal comma.
+        """
+        found = {column.name: _kind_of(column, self.decimal) for column in frame} if self.is_text else {}
+        commas = [name for name, kind in found.items() if kind == "text" and _has_decimal_commas(frame[name])]
+        if commas:
+            warnings.warn(
+                f"{', '.join(commas)} of {self.path} may hold numbers with a decimal comma, and is read as text; if "
+                "so, give --decimal ,",
+                DecimalCommaWarning,
+                stacklevel=2,
+            )
+        return found
 
     def typed(
-        self,
-        frame: pl.DataFrame,
-        kinds: Mapping[str, str],
-        *,
-        rows: Sequence[int] | NDArray[np.intp] | None = None,
-        what: str = "column",
+        self, frame: pl.DataFrame, kinds: Mapping[str, str], rows: Sequence[int] | None = None, what: str = "column"
     ) -> pl.DataFrame:
         """The frame with its columns of text turned into what they hold; a Parquet file's columns have types already.
 
@@ -360,33 +347,24 @@ class TableFile:
                 must, has = "finite numbers", "is infinite"
             else:
                 continue
-            row = 1 + int(place if rows is None else rows[place])
+            row = 1 + (place if rows is None else rows[place])
             is_comma = self.is_text and self.decimal == POINT and re.fullmatch(DECIMAL_COMMA, given[place].strip())
+            mend = "mend it, or leave it empty where the value is missing"
             raise TableFileError(
                 f"{what} {given.name} must hold {must}, but row {row} of {self.path} {has}; "
-                + (
-                    "if that is a decimal comma, give --decimal ,"
-                    if is_comma
-                    else "mend it, or leave it empty where the value is missing"
-                )
+                f"{'if that is a decimal comma, give --decimal ,' if is_comma else mend}"
             )
         return frame.with_columns(changed)
 
-    def warn_of_decimal_commas(self, frame: pl.DataFrame) -> None:
-        """Warn of columns of text in which every value has, or could have, a decimal comma."""
-        found = []
-        for column in frame.select(needed_polars().col(needed_polars().String)):
-            texts = column.drop_nulls().str.strip_chars()
-            could_be = texts.str.contains(f"^(?:{DECIMAL_COMMA}|[+-]?[0-9]+)$").all()
-            if could_be and texts.str.contains(COMMA, literal=True).any():
-                found.append(column.name)
-        if found and self.is_text:
-            warnings.warn(
-                f"{', '.join(found)} of {self.path} may hold numbers with a decimal comma, and is read as text; if so, "
-                "give --decimal ,",
-                DecimalCommaWarning,
-                stacklevel=2,
-            )
+
+def _kind_of(texts: pl.Series, decimal: str) -> str:
+    return next((kind for kind in KINDS if _unreadable(texts, _as(kind, texts, decimal)) is None), "text")
+
+
+def _has_decimal_commas(texts: pl.Series) -> bool:
+    texts = _as("text", texts, POINT).drop_nulls()
+    could_have = texts.str.contains(f"^(?:{DECIMAL_COMMA}|[+-]?[0-9]+)$").all()
+    return bool(could_have and texts.str.contains(COMMA, literal=True).any())
 
 
 def _as(kind: str, texts: pl.Series, decimal: str) -> pl.Series:
@@ -417,41 +395,30 @@ def _first(mask: pl.Series) -> int | None:
     return mask.fill_null(value=False).arg_max() if mask.any() else None
 
 
-def write_table(path: Path, parts: Iterator[pl.DataFrame]) -> int:
-    """Write parts one below the other, and return the number of rows.
-
-    The file appears when it is complete, and otherwise not at all.
-    """
-    suffix, first, n_rows = output_suffix(path), next(parts), 0
-
-    def counted() -> Iterator[pl.DataFrame]:
-        nonlocal n_rows
-        for part in chain([first], parts):
-            yield part
-            n_rows += len(part)
-
+def write_table(path: Path, parts: Iterator[pl.DataFrame]) -> None:
+    """Write parts one below the other into a file that appears when it is complete, and otherwise not at all."""
+    suffix, first = output_suffix(path), next(parts)
     with new_file(path) as file:
         if suffix == PARQUET:
-            _write_parquet(file, counted(), first.schema)
-        else:
-            for part in counted():
-                file.write(part.write_csv(separator=DELIMITERS[suffix], include_header=n_rows == 0).encode())
-    return n_rows
+            _write_parquet(file, first, parts)
+            return
+        for number, part in enumerate(chain([first], parts)):
+            file.write(part.write_csv(separator=DELIMITERS[suffix], include_header=number == 0).encode())
 
 
-def _write_parquet(file: IO[bytes], parts: Iterator[pl.DataFrame], schema: Any) -> None:
+def _write_parquet(file: IO[bytes], first: pl.DataFrame, parts: Iterator[pl.DataFrame]) -> None:
     from polars.io.plugins import register_io_source
 
     raised: list[BaseException] = []
 
     def source(*_: Any) -> Iterator[pl.DataFrame]:
         try:
-            yield from parts
+            yield from chain([first], parts)
         except (Exception, KeyboardInterrupt) as error:
             raised.append(error)
             raise
 
-    lazy: Any = register_io_source(source, schema=schema)
+    lazy: Any = register_io_source(source, schema=first.schema)
     try:
         lazy.sink_parquet(file)
     except needed_polars().exceptions.PolarsError as error:

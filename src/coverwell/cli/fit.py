@@ -164,8 +164,7 @@ class _Work:
                 "more rows"
             )
         features = rows.select(names).filter(there)
-        features = table.typed(features, table.kinds(features), rows=there.nonzero()[0])
-        table.warn_of_decimal_commas(features)
+        features = table.typed(features, table.kinds(features), there.nonzero()[0].tolist())
         model.fit(features, y if len(self.targets) > 1 else y[self.targets[0]], self._groups(table, rows, there))
         return y.to_numpy(), len(rows) - len(y)
 

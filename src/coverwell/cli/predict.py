@@ -67,8 +67,9 @@ def predict(
     names = prediction_columns(fitted.target_names_, fitted._fitted_levels, keep)
     for table in tables:
         _check_can_keep(keep, table, tables[0], out)
-    n_rows = write_table(out, _predicted([Reader(fitted, model, table) for table in tables], keep, names))
-    seconds = time.perf_counter() - start
+    parts: list[int] = []
+    write_table(out, _predicted([Reader(fitted, model, table) for table in tables], keep, names, parts))
+    n_rows, seconds = sum(parts), time.perf_counter() - start
     if as_json:
         print_json({"out": str(out), "rows": n_rows, "columns": names, "seconds": round(seconds, 3)})
     else:
@@ -92,8 +93,10 @@ def _check_can_keep(keep: tuple[str, ...], table: TableFile, first: TableFile, o
             )
 
 
-def _predicted(readers: list[Reader], keep: tuple[str, ...], names: list[str]) -> Iterator[pl.DataFrame]:
-    """The rows of all files, predicted part by part."""
+def _predicted(
+    readers: list[Reader], keep: tuple[str, ...], names: list[str], sizes: list[int]
+) -> Iterator[pl.DataFrame]:
+    """The rows of all files, predicted part by part; `sizes` gets the number of rows of each."""
     from tqdm import tqdm
 
     from coverwell.cli.rows import ROWS_IN_A_PART
@@ -112,4 +115,5 @@ def _predicted(readers: list[Reader], keep: tuple[str, ...], names: list[str]) -
                 found = zip(names, [*part.select(keep), *predicted], strict=True)
                 yield needed_polars().DataFrame(dict(found))
                 first = last
+                sizes.append(len(part))
                 bar.update(len(part))
