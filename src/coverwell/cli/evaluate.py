@@ -13,7 +13,7 @@ from coverwell.cli.messages import print_json
 from coverwell.tables import TableFile
 
 if TYPE_CHECKING:
-    from coverwell.judgements import Judgement
+    from coverwell.evaluation import View
     from coverwell.slices import Slice, Slices
 
 __all__ = ["evaluate"]
@@ -31,17 +31,7 @@ SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
 @click.option("--all-slices", is_flag=True, help="Print every slice, not the worst alone; --json always has all.")
 @options.KNOWN_ROWS
 @options.JSON
-def evaluate(
-    model: Path,
-    table: TableFile,
-    group: tuple[str, ...],
-    quantiles: int,
-    worst: int,
-    all_slices: bool,
-    device: str,
-    skip_missing: bool,
-    as_json: bool,
-) -> None:
+def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_json: bool, **reading: Any) -> None:
     """Evaluate MODEL on the rows of DATA, which has the targets too and should have no rows of the training.
 
     For each target and level: the error (RMSE); the coverage, beside the band in which nine of ten samples of so many
@@ -55,51 +45,48 @@ def evaluate(
     Example:
       coverwell evaluate model.safetensors test.csv --group city
     """
-    from coverwell.cli.rows import Reader, load_table_model
-    from coverwell.judgements import judgements
+    from coverwell.cli.rows import read_outcome
 
-    fitted = load_table_model(model, device=device)
-    rows = Reader(fitted, model, table).judged(group, skip_missing=skip_missing)
-    found = judgements(fitted, rows, quantiles=quantiles)
+    outcome = read_outcome(model, table, **reading)
     if as_json:
-        results = [_content(entry, worst) for entry in found]
-        print_json({"data": str(table.path), "rows": len(rows.y), "rows_skipped": rows.n_skipped, "results": results})
+        about = {"data": str(table.path), "rows": len(outcome), "rows_skipped": outcome.n_skipped}
+        print_json({**about, "results": [_content(view, worst) for view in outcome.views]})
         return
-    skipped = f" ({rows.n_skipped:,} without a target left out)" if rows.n_skipped else ""
-    click.echo(f"{table.path}: {len(rows.y):,} rows{skipped}\n")
-    _print_table(HEADS, [_line(entry) for entry in found])
-    for entry in found:
-        name = f"{entry.target} at {entry.asked:g}"
-        for column in rows.groups:
-            _print_slices(f"{name}, by {column}:", entry.slices.of(column))
+    skipped = f" ({outcome.n_skipped:,} without a target left out)" if outcome.n_skipped else ""
+    click.echo(f"{table.path}: {len(outcome):,} rows{skipped}\n")
+    _print_table(HEADS, [_line(view) for view in outcome.views])
+    for view in outcome.views:
+        name = f"{view.name} at {view.asked:g}"
+        for column in outcome.groups:
+            _print_slices(f"{name}, by {column}:", view.slices.of(column))
         if all_slices:
-            _print_slices(f"{name}, all slices:", entry.slices.slices)
+            _print_slices(f"{name}, all slices:", view.slices.slices)
         elif worst:
-            click.echo(f"\n{name}, the worst of {len(entry.slices)} slices:")
-            for part in entry.slices.worst(worst):
-                click.echo(f"  {_sentence(entry.slices, part)}")
+            click.echo(f"\n{name}, the worst of {len(view.slices)} slices:")
+            for part in view.slices.worst(worst):
+                click.echo(f"  {_sentence(view.slices, part)}")
 
 
-def _content(entry: Judgement, worst: int) -> dict[str, Any]:
-    """All of it, as what JSON can hold."""
+def _content(view: View, worst: int) -> dict[str, Any]:
+    """One target at one level, as what JSON can hold."""
 
     def listed(parts: Iterable[Slice]) -> list[dict[str, Any]]:
         names = ("column", "values", "n_rows", "n_inside", "coverage", "low", "high")
         return [
-            {**{name: getattr(part, name) for name in names}, "chance_of_any": entry.slices.chance(part)}
+            {**{name: getattr(part, name) for name in names}, "chance_of_any": view.slices.chance(part)}
             for part in parts
         ]
 
-    scores = {name: value for name, value in vars(entry).items() if name != "slices"}
-    worst_slices = listed(entry.slices.worst(worst))
-    return {**scores, "slices": listed(entry.slices), "worst_slices": worst_slices, "n_slices": len(entry.slices)}
+    slices = {"slices": listed(view.slices), "worst_slices": listed(view.slices.worst(worst))}
+    return {"target": view.name, "asked": view.asked, **view.scores, **slices, "n_slices": len(view.slices)}
 
 
-def _line(entry: Judgement) -> tuple[str, ...]:
-    low, high = entry.band
-    shares = (f"{share:.3f}" for share in (entry.calibration_error, entry.expected_calibration_error))
-    coverage = (f"{entry.asked:g}", f"{entry.rmse:.4g}", f"{entry.coverage:.3f}", f"{low:.3f} to {high:.3f}")
-    return (entry.target, *coverage, *shares, f"{entry.width:.4g}", f"{entry.interval_score:.4g}")
+def _line(view: View) -> tuple[str, ...]:
+    scores, (low, high) = view.scores, view.scores["band"]
+    coverage = (f"{scores['coverage']:.3f}", f"{low:.3f} to {high:.3f}")
+    errors = (f"{scores[name]:.3f}" for name in ("calibration_error", "expected_calibration_error"))
+    widths = (f"{scores[name]:.4g}" for name in ("width", "interval_score"))
+    return (view.name, f"{view.asked:g}", f"{scores['rmse']:.4g}", *coverage, *errors, *widths)
 
 
 def _sentence(slices: Slices, part: Slice) -> str:
@@ -114,7 +101,7 @@ def _sentence(slices: Slices, part: Slice) -> str:
     )
 
 
-def _print_slices(title: str, parts: tuple[Slice, ...]) -> None:
+def _print_slices(title: str, parts: Iterable[Slice]) -> None:
     click.echo(f"\n{title}")
     rows = [
         (f"{p.column} {p.values}", f"{p.n_rows:,}", f"{p.coverage:.3f}", f"{p.low:.3f} to {p.high:.3f}") for p in parts

@@ -212,8 +212,10 @@ class _Work:
 
 def _summary(model: Any, y: NDArray[Any], n_skipped: int) -> dict[str, Any]:
     """What was fitted, and how it does on training rows by members that did not train on them."""
+    from coverwell.description import describe
     from coverwell.fitted_models import feature_names
 
+    levels = describe(model).levels
     return {
         "rows": getattr(model, "n_rows_", len(y)),
         "rows_judged": len(y),
@@ -221,24 +223,21 @@ def _summary(model: Any, y: NDArray[Any], n_skipped: int) -> dict[str, Any]:
         "columns": list(model.columns_.report()) if hasattr(model, "columns_") else feature_names(model),
         "rounds": len(model.rounds_),
         "out_of_fold": [
-            _out_of_fold(model, y[:, target].astype(float), target, level)
-            for target in range(len(model.target_names_))
-            for level in range(len(model._fitted_levels))
+            {"target": name, "asked": asked, **_out_of_fold(model.out_of_fold_, y[:, target], target, level)}
+            for target, name in enumerate(model.target_names_)
+            for level, asked in enumerate(levels)
         ],
     }
 
 
-def _out_of_fold(model: Any, y: NDArray[Any], target: int, level: int) -> dict[str, Any]:
-    metrics, known = coverwell.metrics, model.out_of_fold_
-    prediction = known.prediction[:, target]
-    lower, upper = known.lower[:, target, level], known.upper[:, target, level]
-    there = prediction == prediction  # NaN where no member left the row out
+def _out_of_fold(known: Any, y: NDArray[Any], target: int, level: int) -> dict[str, float]:
+    there = known.prediction[:, target] == known.prediction[:, target]  # NaN where no member left the row out
+    y, prediction = y[there].astype(float), known.prediction[there, target]
+    lower, upper = known.lower[there, target, level], known.upper[there, target, level]
     return {
-        "target": model.target_names_[target],
-        "asked": model._fitted_levels[level],
-        "rmse": metrics.rmse(y[there], prediction[there]),
-        "coverage": metrics.coverage(y[there], lower[there], upper[there]),
-        "width": metrics.average_width(lower[there], upper[there]),
+        "rmse": coverwell.metrics.rmse(y, prediction),
+        "coverage": coverwell.metrics.coverage(y, lower, upper),
+        "width": coverwell.metrics.average_width(lower, upper),
     }
 
 

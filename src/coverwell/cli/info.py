@@ -49,10 +49,12 @@ def info(model: Path, as_json: bool) -> None:
 
 def _contents(path: Path) -> dict[str, Any]:
     from coverwell.cli.rows import load_table_model
-    from coverwell.fitted_models import feature_names, n_ranked_rows, n_trained_rows
+    from coverwell.description import describe
+    from coverwell.fitted_models import feature_names
     from coverwell.tensor_files import read_tensors
 
     model: Any = load_table_model(path, device="cpu")
+    about = describe(model)
     teams = [
         getattr(ensemble, name)
         for ensemble in model.ensembles_
@@ -63,16 +65,16 @@ def _contents(path: Path) -> dict[str, Any]:
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
-        "class": type(model).__name__,
-        "targets": list(model.target_names_),
-        "coverage": list(model._fitted_levels),
+        "class": about.name,
+        "targets": list(about.target_names),
+        "coverage": list(about.levels),
         "features": feature_names(model),
         "n_features": int(model.n_features_in_),
         "columns": None if columns is None else list(columns.report()),
         "calibration": model.calibration,
         "seed": model.random_state,
-        "training_rows": n_trained_rows(model),
-        "rows_ranked": n_ranked_rows(model),
+        "training_rows": about.n_trained,
+        "rows_ranked": about.n_ranked,
         "rounds": len(model.rounds_),
         "training_seconds": round(sum(entry.seconds for entry in model.rounds_), 3),
         "members": sum(team.n_members for team in teams),

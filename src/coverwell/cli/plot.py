@@ -16,8 +16,7 @@ from coverwell.tables import TableFile
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from coverwell.judgements import JudgedRows
-    from coverwell.plots.figures import Outcome
+    from coverwell.evaluation import Outcome
 
 __all__ = ["plot"]
 
@@ -70,11 +69,11 @@ def intervals(
     Example:
       coverwell plot intervals model.safetensors test.csv --along age --unit EUR --out intervals.png
     """
-    outcome, known = _read(out, **asked)
+    outcome, level = _read(out, coverage=coverage, **asked)
     from coverwell.plots.figures import intervals_figure
 
-    level, places = _level(outcome.levels, coverage), None if along is None else _along(known, along)
-    figure = intervals_figure(outcome, level, along=places, along_name=along or "", unit=unit, most=rows, seed=seed)
+    values = None if along is None else _along(outcome, along)
+    figure = intervals_figure(outcome, level, along=values, along_name=along or "", unit=unit, most=rows, seed=seed)
     _write(figure, out)
 
 
@@ -121,7 +120,7 @@ def widths(out: Path, unit: str | None, **asked: Any) -> None:
 @options.QUANTILES
 @click.option("--worst", type=click.IntRange(min=1), default=20, show_default=True, help="How many slices are drawn.")
 @_reading
-def slices(out: Path, coverage: float | None, quantiles: int, worst: int, **asked: Any) -> None:
+def slices(out: Path, coverage: float | None, worst: int, **asked: Any) -> None:
     """Draw the coverage of the rows of each category and between the quantiles of each feature, with its uncertainty.
 
     The worst are those with the lowest upper end of their confidence interval. Looking at many slices finds some that
@@ -131,15 +130,10 @@ def slices(out: Path, coverage: float | None, quantiles: int, worst: int, **aske
     Example:
       coverwell plot slices model.safetensors test.csv --group city --out slices.png
     """
-    outcome, known = _read(out, **asked)
+    outcome, level = _read(out, coverage=coverage, **asked)
     from coverwell.plots.figures import slices_figure
-    from coverwell.slices import slices_of
 
-    level, found = _level(outcome.levels, coverage), {}
-    for target, name in enumerate(outcome.target_names):
-        inside = outcome.interval(target, level).contains(outcome.y[:, target])
-        found[name] = slices_of(inside, known.features, asked=level, groups=known.groups, quantiles=quantiles)
-    _write(slices_figure(found, most=worst), out)
+    _write(slices_figure(outcome, level, most=worst), out)
 
 
 @plot.command(short_help="Error, coverage and width by round of training.")
@@ -159,21 +153,13 @@ def rounds(
       coverwell plot rounds model.safetensors --out rounds.png
     """
     _check_figure(out, force=force, inputs=(model,))
+    from coverwell.description import describe
+    from coverwell.evaluation import place_of_level
     from coverwell.plots.figures import rounds_figure
 
-    fitted: Any = coverwell.load(model)
-    fitted = getattr(fitted, "regressor_", fitted)  # of a forecaster
-    in_training = getattr(fitted, "folds", 0) is None  # no rows were left out
-    figure = rounds_figure(
-        fitted.rounds_,
-        level=_level(fitted._fitted_levels, coverage),
-        levels=fitted._fitted_levels,
-        target_names=fitted.target_names_,
-        shown=_places(fitted.target_names_, target),
-        unit=unit,
-        measured_on="the training rows" if in_training else "rows that the networks did not train on",
-    )
-    _write(figure, out)
+    fitted = describe(coverwell.load(model))
+    places, level = _places(fitted.target_names, target), place_of_level(fitted.levels, coverage)
+    _write(rounds_figure(fitted, level, targets=places, unit=unit), out)
 
 
 def _check_figure(out: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
@@ -192,31 +178,18 @@ def _read(
     model: Path,
     table: TableFile,
     target: tuple[str, ...],
-    device: str,
-    skip_missing: bool,
     force: bool,
-    group: tuple[str, ...] = (),
-) -> tuple[Outcome, JudgedRows]:
-    """The predictions of these targets beside what came, and the rows that they are about."""
+    coverage: float | None = None,
+    **reading: Any,
+) -> tuple[Outcome, int]:
+    """The outcome of the chosen targets, and the place of the chosen level."""
     _check_figure(out, force=force, inputs=(model, table.path))
-    from coverwell.cli.rows import Reader, load_table_model
-    from coverwell.fitted_models import n_ranked_rows
-    from coverwell.plots.figures import Outcome
+    from coverwell.cli.rows import read_outcome
+    from coverwell.evaluation import place_of_level
 
-    fitted = load_table_model(model, device=device)
-    names = fitted.target_names_
-    places = _places(names, target)
-    known = Reader(fitted, model, table).judged(group, skip_missing=skip_missing)
-    outcome = Outcome(
-        known.y[:, places],
-        known.said.prediction[:, places],
-        known.said.lower[:, places],
-        known.said.upper[:, places],
-        levels=fitted._fitted_levels,
-        target_names=tuple(names[place] for place in places),
-        n_ranked=n_ranked_rows(fitted),
-    )
-    return outcome, known
+    outcome = read_outcome(model, table, **reading)
+    places, level = _places(outcome.target_names, target), place_of_level(outcome.levels, coverage)
+    return outcome.of_targets(places), level
 
 
 def _places(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:
@@ -226,17 +199,11 @@ def _places(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:
     return [place for place, name in enumerate(names) if not wanted or name in wanted]
 
 
-def _level(levels: tuple[float, ...], coverage: float | None) -> float:
-    if coverage is not None and coverage not in levels:
-        raise ValueError(f"--coverage {coverage:g} was not fitted; the fitted levels are {', '.join(map(str, levels))}")
-    return max(levels) if coverage is None else coverage
-
-
-def _along(known: JudgedRows, name: str) -> Any:
+def _along(outcome: Outcome, name: str) -> Any:
     """The values of a feature, if rows can stand along them."""
-    if name not in known.features:
-        raise ValueError(f"--along {name} is no feature of the model; its features are {', '.join(known.features)}")
-    values = known.features[name]
+    if name not in outcome.features:
+        raise ValueError(f"--along {name} is no feature of the model; its features are {', '.join(outcome.features)}")
+    values = outcome.features[name]
     if values.dtype.kind not in "iufM":
         held = "true and false alone" if set(values) <= {"true", "false", None} else "text"
         raise ValueError(

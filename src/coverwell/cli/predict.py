@@ -61,10 +61,11 @@ def predict(
     check_output(out, force=force, inputs=[model, *(table.path for table in tables)])
 
     from coverwell.cli.rows import Reader, load_table_model
+    from coverwell.description import describe
     from coverwell.fitted_models import prediction_columns
 
     fitted = load_table_model(model, device=device, float32=float32)
-    names = prediction_columns(fitted.target_names_, fitted._fitted_levels, keep)
+    names = prediction_columns(fitted.target_names_, describe(fitted).levels, keep)
     for table in tables:
         _check_can_keep(keep, table, tables[0], out)
     parts: list[int] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -13,9 +13,6 @@ import coverwell
 from coverwell.cli import options
 from coverwell.cli.messages import BadInput, check_output
 from coverwell.tables import TableFile
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["report"]
 
@@ -50,29 +47,30 @@ def report(context: click.Context, /, model: Path, table: TableFile, out: Path, 
     Example:
       coverwell report model.safetensors test.csv --group city --out report.html
     """
-    from coverwell.report import Source
-    from coverwell.report.library import check_library
+    from coverwell.description import describe
+    from coverwell.evaluation import place_of_level
+    from coverwell.report import Source, check_library
 
     check_library()
     if out.suffix.lower() not in (".html", ".htm"):
         raise BadInput(f"a report must go to a file that ends in .html; got {out.name!r}")
     check_output(out, force=force, inputs=(model, table.path))
-    fitted, source = coverwell.load(model), Source(model, table.path, _command(context))
-    write = _write_series if isinstance(fitted, coverwell.Forecaster | coverwell.MatchedForecaster) else _write_rows
-    n_bytes = write(fitted, table, path=out, source=source, **asked)
+    fitted = coverwell.load(model)
+    description = describe(fitted)
+    place_of_level(description.levels, asked["coverage"])  # before any work
+    write = _write_series if description.takes == "series" else _write_rows
+    n_bytes = write(fitted, table, path=out, source=Source(model, table.path, _command(context)), **asked)
     click.echo(f"wrote {out}: {n_bytes:,} bytes")
 
 
 def _write_series(model: Any, table: TableFile, *, device: str, time: str | None, quantiles: int, **asked: Any) -> int:
     from coverwell.cli.series import later_values
     from coverwell.report import write_series_report
-    from coverwell.report.rows_report import place_of_level
 
     if any(asked.pop(name) for name in ("group", "images", "boxes", "skip_missing")):
         raise BadInput(
             "--group, --pictures, --boxes and --skip-missing are for models of rows; leave them out for a series"
         )
-    place_of_level(model.regressor_._fitted_levels, asked["coverage"])  # before any work
     model.regressor_.set_params(device=device)
     return write_series_report(model, **later_values(model, table, time=time), **asked)
 
@@ -89,33 +87,20 @@ def _write_rows(
     skip_missing: bool,
     **asked: Any,
 ) -> int:
-    import numpy as np
-
     from coverwell.cli.rows import Reader
+    from coverwell.description import describe
     from coverwell.report import write_report
-    from coverwell.report.rows_report import place_of_level
 
+    path, takes_images = asked["source"].model_file, describe(model).takes == "images"
     if time:
         raise BadInput("--time is for forecasters, and this is a model of rows; leave it out")
-    model.set_params(device=device)
-    place_of_level(model._fitted_levels, asked["coverage"])  # before any work
-    path, has_images = asked["source"].model_file, hasattr(model, "trunk_")
-    if has_images and images is None:
+    if takes_images and images is None:
         raise BadInput(f"{path} holds a model of images; name the column of their files with --pictures")
-    if images is not None and not has_images:
+    if images is not None and not takes_images:
         raise BadInput(f"--pictures is for models of images, and {path} holds one of tables; leave it out")
-    reader = Reader(model, path, table, images)
-    rows = reader.known_rows(group, skip_missing=skip_missing)
-    return write_report(
-        model,
-        rows.features,
-        rows.y,
-        groups={name: values.to_list() for name, values in rows.groups.items()},
-        row_numbers=np.flatnonzero(rows.there) + 1,
-        n_skipped=int((~rows.there).sum()),
-        boxes=boxes or None,
-        **asked,
-    )
+    model.set_params(device=device)
+    X, y, about = Reader(model, path, table, images).known_rows(group, skip_missing=skip_missing)
+    return write_report(model, X, y, boxes=boxes or None, **about, **asked)
 
 
 def _command(context: click.Context) -> str:

@@ -8,15 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import narwhals as nw
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coverwell.description import describe
 from coverwell.ensemble import ROWS_AT_A_TIME
 from coverwell.estimator import IntervalRegressor
-from coverwell.fitted_models import feature_names, say
-from coverwell.judgements import JudgedRows, column_of
+from coverwell.evaluation import Outcome, outcome_of
+from coverwell.fitted_models import feature_names
 from coverwell.networks.team import Team
 from coverwell.persistence import load
 from coverwell.preparation import LARGEST_NUMBER
@@ -25,7 +25,7 @@ from coverwell.tables import TableFile, needed_polars
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["ROWS_IN_A_PART", "KnownRows", "Reader", "check_targets", "groups_of", "load_table_model", "targets_of"]
+__all__ = ["ROWS_IN_A_PART", "Reader", "check_targets", "groups_of", "load_table_model", "read_outcome", "targets_of"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -37,8 +37,8 @@ ROWS_IN_A_PART = 4 * ROWS_AT_A_TIME
 def load_table_model(path: Path, *, device: str, float32: bool = False) -> IntervalRegressor:
     """The fitted regressor of a file; with `float32` its networks compute in single precision."""
     model = load(path)
-    if not isinstance(model, IntervalRegressor) or hasattr(model, "trunk_"):
-        what = "a model for images" if hasattr(model, "trunk_") else f"a {type(model).__name__}"
+    if not isinstance(model, IntervalRegressor) or describe(model).takes != "table":
+        what = "a model for images" if isinstance(model, IntervalRegressor) else f"a {type(model).__name__}"
         raise ValueError(f"{path} holds {what}, not one for tables; use it in Python: coverwell.load({str(path)!r})")
     if float32:
         for part in (part for ensemble in model.ensembles_ for part in vars(ensemble).values()):
@@ -49,27 +49,23 @@ def load_table_model(path: Path, *, device: str, float32: bool = False) -> Inter
     return model
 
 
-@dataclass(frozen=True, eq=False)
-class KnownRows:
-    """The rows of a file that have all targets."""
-
-    features: Any
-    y: Array  # (row, target)
-    groups: dict[str, pl.Series]
-    there: Mask  # which rows of the file they are
+def read_outcome(
+    path: Path, table: TableFile, *, device: str, skip_missing: bool, group: Sequence[str] = (), quantiles: int = 4
+) -> Outcome:
+    """The rows of a file with all targets, beside the predictions and intervals of the model in `path`."""
+    reader = Reader(load_table_model(path, device=device), path, table)
+    X, y, about = reader.known_rows(group, skip_missing=skip_missing)
+    return outcome_of(reader.model, X, y, quantiles=quantiles, feature_names=reader.names, **about)
 
 
 @dataclass(frozen=True)
 class Reader:
-    """How the rows of a file become what a model takes.
-
-    `path` is the model's own file, and `images` the column that names image files, of a model that takes them.
-    """
+    """How the rows of a file become what a model takes."""
 
     model: IntervalRegressor
-    path: Path
+    path: Path  # of the model
     table: TableFile
-    images: str | None = None
+    images: str | None = None  # the column that names image files
 
     @cached_property
     def names(self) -> list[str]:
@@ -90,15 +86,17 @@ class Reader:
         return others
 
     def features(self, part: pl.DataFrame, first_row: int = 0) -> Any:
-        """The features of rows as they come from the file."""
+        """The features of rows as they come from the file: a frame, or an array for a model without names."""
         polars, rows = needed_polars(), range(first_row, first_row + len(part))
-        frame = self.table.typed(part.select(self.names), self._kinds, rows=rows)
-        if feature_names(self.model) is not None:
+        frame = self.table.typed(part.select(self.names), self._kinds, rows)
+        if self.images is not None or feature_names(self.model) is not None:
             return frame
         return frame.select(polars.all().cast(polars.Float64)).to_numpy()
 
     @cached_property
     def _kinds(self) -> dict[str, str]:
+        if self.images is not None:
+            return {self.images: "text"}
         if hasattr(self.model, "columns_"):
             return dict(self.model.columns_.kinds)
         # Numbers alone, or booleans that count as 0 and 1: the first value decides.
@@ -107,50 +105,32 @@ class Reader:
         first = {name: self.table.kinds(texts.select(name).drop_nulls().head(1)).get(name) for name in self.names}
         return {name: "booleans" if kind == "booleans" else "numbers" for name, kind in first.items()}
 
-    def known_rows(self, groups: Sequence[str], *, skip_missing: bool) -> KnownRows:
-        """The rows with all targets."""
+    def known_rows(self, groups: Sequence[str], *, skip_missing: bool) -> tuple[Any, Array, dict[str, Any]]:
+        """Features and targets of the rows that have all targets; and their groups and numbers, for an `Outcome`."""
         names, targets = self.names, self.model.target_names_
         check_targets(self.table, targets)
         self.table.check_has(groups, "column for --group:")
         rows = self.table.read(list(dict.fromkeys([*names, *targets, *groups])))
         y, there = targets_of(self.table, rows, targets, skip_missing=skip_missing)
-        if self.images is None:
-            features = self.features(rows)
-            features = features[there] if isinstance(features, np.ndarray) else features.filter(there)
-        else:
-            features = self._image_files(rows[self.images], there)
-        return KnownRows(
-            features,
-            y.to_numpy(),
-            {name: groups_of(self.table, rows, name).filter(there) for name in groups},
-            there,
-        )
+        features: Any = self.features(rows)
+        features = features[there] if isinstance(features, np.ndarray) else features.filter(there)
+        if self.images is not None:
+            features = self._image_files(features[self.images], there)
+        about = {
+            "groups": {name: groups_of(self.table, rows, name).filter(there).to_list() for name in groups},
+            "row_numbers": np.flatnonzero(there) + 1,
+            "n_skipped": int((~there).sum()),
+        }
+        return features, y.to_numpy(), about
 
-    def _image_files(self, column: pl.Series, there: Mask) -> list[Path]:
+    def _image_files(self, names: pl.Series, there: Mask) -> list[Path]:
         """The files that a column names, beside the table."""
-        names = self.table.typed(column.to_frame(), {column.name: "text"})[column.name]
-        if (without := names.is_null().to_numpy() & there).any():
+        if names.null_count():
+            row = int(np.flatnonzero(there)[names.is_null().arg_true()[0]]) + 1
             raise ValueError(
-                f"column {column.name} of {self.table.path} must name a file in every row, but row "
-                f"{without.argmax() + 1} has none"
+                f"column {names.name} of {self.table.path} must name a file in every row, but row {row} has none"
             )
-        return [self.table.path.parent / str(name) for name in names.filter(there).to_list()]
-
-    def judged(self, groups: Sequence[str], *, skip_missing: bool) -> JudgedRows:
-        """The rows with all targets, and what the model predicts for them."""
-        rows = self.known_rows(groups, skip_missing=skip_missing)
-        return JudgedRows(
-            rows.y,
-            say(self.model, rows.features),
-            {name: self._column(rows.features, name) for name in self.names if name not in groups},
-            {name: _texts(values) for name, values in rows.groups.items()},
-            n_skipped=int((~rows.there).sum()),
-        )
-
-    def _column(self, features: Any, name: str) -> NDArray[Any]:
-        if isinstance(features, np.ndarray):
-            return features[:, self.names.index(name)]
-        return column_of(nw.from_native(features[name], series_only=True))
+        return [self.table.path.parent / str(name) for name in names.to_list()]
 
 
 def check_targets(table: TableFile, targets: Sequence[str]) -> None:
@@ -195,7 +175,3 @@ def groups_of(table: TableFile, rows: pl.DataFrame, name: str) -> pl.Series:
     """The group of each row; blanks and words for a missing value are none."""
     groups = table.typed(rows.select(name), {name: "text"})[name]
     return groups.fill_nan(None) if groups.dtype.is_float() else groups
-
-
-def _texts(column: pl.Series) -> NDArray[Any]:
-    return np.array([None if value is None else str(value) for value in column.to_list()], dtype=object)

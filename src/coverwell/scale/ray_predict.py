@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from coverwell.cli.rows import ROWS_IN_A_PART, load_table_model
+from coverwell.description import describe
 from coverwell.estimator import IntervalRegressor
 from coverwell.fitted_models import feature_names, prediction_columns, say
 from coverwell.scale.ray_cluster import needed_ray
@@ -61,7 +62,7 @@ def predict_dataset(
     ray = needed_ray()
     fitted = _table_model(model, device)
     names = _features(fitted, rows.columns(), keep)
-    columns = prediction_columns(fitted.target_names_, fitted._fitted_levels, keep)
+    columns = prediction_columns(fitted.target_names_, describe(fitted).levels, keep)
     most = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
     return rows.map_batches(
         _Predictor,

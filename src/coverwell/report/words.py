@@ -1,4 +1,4 @@
-"""How numbers, shares and values are written in a report."""
+"""How a report writes numbers, shares, values and what it shows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_text", "chance_of", "counted", "number", "precise", "share", "shortened_name", "span"]
+from coverwell.evaluation import Outcome, View
 
-LONGEST_NAME = 34  # characters; with a count of rows behind it, it fits into 360 pixels
+__all__ = ["as_text", "chance_of", "counted", "noun", "number", "room_for", "share", "span", "when"]
+
 LEAST_CHANCE = 0.0001
+FEWEST_IN_A_TABLE, ROWS_OF_ALL_TABLES = 3, 500
 
 
 def number(value: float) -> str:
@@ -28,17 +30,6 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def precise(value: float) -> str:
-    """A number to seven digits: a value stays apart from the bound that it lies beside.
-
-    Examples
-    --------
-    >>> precise(123456.7), precise(1e5), precise(0.1 + 0.2), precise(2.5e-9)
-    ('123,456.7', '100,000', '0.3', '2.5e-09')
-    """
-    return f"{value:,.7g}"
-
-
 def share(value: float) -> str:
     """A share to a tenth of a percent.
 
@@ -51,7 +42,7 @@ def share(value: float) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """From one share to another, where there is little room.
+    """A range of shares.
 
     Examples
     --------
@@ -73,7 +64,7 @@ def counted(count: int, what: str) -> str:
 
 
 def chance_of(probability: float) -> str:
-    """A bound of a probability, as far as its digits mean something.
+    """A bound on a probability, as far as its digits mean something.
 
     Examples
     --------
@@ -83,25 +74,26 @@ def chance_of(probability: float) -> str:
     return f"at most {probability:.1g}" if probability >= LEAST_CHANCE else f"less than {LEAST_CHANCE}"
 
 
-def shortened_name(name: str, most: int = LONGEST_NAME) -> str:
-    """A name that fits on a phone.
-
-    Examples
-    --------
-    >>> shortened_name("temperature", 6)
-    'tempe…'
-    """
-    return name if len(name) <= most else f"{name[: most - 1]}…"
-
-
 def as_text(value: Any) -> str:
-    """One value of a table as people read it; "missing" for none."""
+    """A value in as few characters as it needs; "missing" for none."""
     if value is None or value != value:
         return "missing"
     if isinstance(value, np.datetime64):
-        units = ("D", "m", "s")  # the first that says it all
-        short = (value.astype(f"datetime64[{unit}]") for unit in units)
+        short = (value.astype(f"datetime64[{unit}]") for unit in ("D", "m", "s"))  # the first that says it all
         return str(next((moment for moment in short if moment == value), value)).replace("T", " ")
-    if isinstance(value, float | np.floating):
-        return f"{value:.6g}"
-    return str(value)
+    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def noun(outcome: Outcome) -> str:
+    """What an outcome is made of."""
+    return "row" if outcome.times is None else "value"
+
+
+def when(view: View) -> dict[str, int]:
+    """The choices that show a view."""
+    return {"target": view.target, "level": view.level}
+
+
+def room_for(outcome: Outcome, most: int) -> int:
+    """How many rows a table of each view may have, `most` at best: a page holds those of all views."""
+    return max(FEWEST_IN_A_TABLE, min(most, ROWS_OF_ALL_TABLES // len(outcome.views)))
