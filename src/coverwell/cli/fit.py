@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from coverwell.cli.messages import at_a_terminal, check_output, print_json
 from coverwell.tables import TableFile, needed_polars
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 __all__ = ["fit"]
@@ -129,9 +128,14 @@ def fit(
         random_state=seed,
         verbose=int(at_a_terminal()),
     )
-    work = _Work(target, coverage, group, ignore, skip_missing)
     start = time.perf_counter()
-    y, n_skipped = work.fit_streamed(model, tables) if streamed else work.fit(model, tables[0])
+    names = _features_in(tables[0], target, coverage, group, ignore)
+    if streamed:
+        files = coverwell.TableFiles([table.path for table in tables], columns=_used(names, target, group))
+        model.fit(files, target if len(target) > 1 else target[0], group)
+        y, n_skipped = files.take(model.out_of_fold_rows_, target).to_numpy(), 0
+    else:
+        y, n_skipped = _fit_table(model, tables[0], names, target, group, skip_missing=skip_missing)
     seconds = time.perf_counter() - start
     coverwell.save(model.set_params(verbose=0), out)
     found = {"out": str(out), **_summary(model, y, n_skipped), "seconds": round(seconds, 3)}
@@ -141,73 +145,53 @@ def fit(
         _print(found)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What the columns of a table are for, and how a model learns from them."""
+def _features_in(
+    table: TableFile, targets: tuple[str, ...], levels: list[float], group: str | None, ignore: tuple[str, ...]
+) -> list[str]:
+    """The columns to learn from."""
+    from coverwell.cli.rows import check_targets
+    from coverwell.fitted_models import prediction_columns
 
-    targets: tuple[str, ...]
-    levels: list[float]
-    group: str | None
-    ignore: tuple[str, ...]
-    skip_missing: bool
+    check_targets(table, targets)
+    prediction_columns(targets, levels)
+    table.check_has([group] if group else [], "column for --group:")
+    table.check_has(ignore, "column for --ignore:")
+    if group in targets:
+        raise ValueError(f"--group {group} is a target; rows must be grouped by another column")
+    names = [name for name in table.columns if name not in (*targets, group, *ignore)]
+    if not names:
+        raise ValueError(f"{table.path} has no column to learn from beside the targets; add some")
+    return names
 
-    def fit(self, model: Any, table: TableFile) -> tuple[NDArray[Any], int]:
-        """Fit on a table that is read whole; the targets of its rows, and how many rows without one were left out."""
-        from coverwell.cli.rows import targets_of
 
-        names = self._features_in(table)
-        rows = table.read(self._with_features(names))
-        y, there = targets_of(table, rows, self.targets, skip_missing=self.skip_missing)
-        if len(y) == 1:
-            raise ValueError(
-                f"{table.path} has one row to learn from, but --folds {model.folds} needs at least {model.folds}; give "
-                "more rows"
-            )
-        features = rows.select(names).filter(there)
-        features = table.typed(features, table.kinds(features), there.nonzero()[0].tolist())
-        model.fit(features, y if len(self.targets) > 1 else y[self.targets[0]], self._groups(table, rows, there))
-        return y.to_numpy(), len(rows) - len(y)
+def _used(names: list[str], targets: tuple[str, ...], group: str | None) -> list[str]:
+    return [*names, *targets, *([group] if group else [])]
 
-    def fit_streamed(self, model: Any, tables: list[TableFile]) -> tuple[NDArray[Any], int]:
-        """Fit on files that are read part by part; the targets of the sample that is evaluated."""
-        paths = coverwell.TableFiles([table.path for table in tables]).paths
-        files = coverwell.TableFiles(paths, columns=self._with_features(self._features_in(tables[0])))
-        model.fit(files, self.targets if len(self.targets) > 1 else self.targets[0], self.group)
-        return files.take(model.out_of_fold_rows_, self.targets).to_numpy(), 0
 
-    def _features_in(self, table: TableFile) -> list[str]:
-        """The columns to learn from."""
-        from coverwell.cli.rows import check_targets
-        from coverwell.fitted_models import prediction_columns
+def _fit_table(
+    model: Any, table: TableFile, names: list[str], targets: tuple[str, ...], group: str | None, *, skip_missing: bool
+) -> tuple[NDArray[Any], int]:
+    """Fit on a table that is read whole; the targets of its rows, and how many rows without one were left out."""
+    from coverwell.cli.rows import groups_of, targets_of
 
-        check_targets(table, self.targets)
-        prediction_columns(self.targets, self.levels)
-        table.check_has([self.group] if self.group else [], "column for --group:")
-        table.check_has(self.ignore, "column for --ignore:")
-        if self.group in self.targets:
-            raise ValueError(f"--group {self.group} is a target; rows must be grouped by another column")
-        names = [name for name in table.columns if name not in (*self.targets, self.group, *self.ignore)]
-        if not names:
-            raise ValueError(f"{table.path} has no column to learn from beside the targets; add some")
-        return names
-
-    def _with_features(self, names: list[str]) -> list[str]:
-        return [*names, *self.targets, *([self.group] if self.group else [])]
-
-    def _groups(self, table: TableFile, rows: Any, there: NDArray[np.bool_]) -> NDArray[Any] | None:
-        """The groups of the rows that are there, each of which must have one."""
-        from coverwell.cli.rows import groups_of
-
-        if self.group is None:
-            return None
-        groups = groups_of(table, rows, self.group)
-        if (without := groups.is_null().to_numpy() & there).any():
-            raise ValueError(
-                f"--group {self.group} must have a value in every row, but has none in row {without.argmax() + 1}; "
-                "fill it in"
-            )
-        texts: NDArray[Any] = groups.cast(needed_polars().String).to_numpy()[there]
-        return texts
+    rows = table.read(_used(names, targets, group))
+    y, there = targets_of(table, rows, targets, skip_missing=skip_missing)
+    if len(y) == 1:
+        raise ValueError(
+            f"{table.path} has one row to learn from, but --folds {model.folds} needs at least {model.folds}; give "
+            "more rows"
+        )
+    features = rows.select(names).filter(there)
+    features = table.typed(features, table.kinds(features), there.nonzero()[0].tolist())
+    groups = None
+    if group is not None:
+        of_rows = groups_of(table, rows, group)
+        if (without := of_rows.is_null().to_numpy() & there).any():
+            row = without.argmax() + 1
+            raise ValueError(f"--group {group} must have a value in every row, but has none in row {row}; fill it in")
+        groups = of_rows.cast(needed_polars().String).to_numpy()[there]
+    model.fit(features, y if len(targets) > 1 else y[targets[0]], groups)
+    return y.to_numpy(), len(rows) - len(y)
 
 
 def _summary(model: Any, y: NDArray[Any], n_skipped: int) -> dict[str, Any]:
@@ -215,29 +199,27 @@ def _summary(model: Any, y: NDArray[Any], n_skipped: int) -> dict[str, Any]:
     from coverwell.description import describe
     from coverwell.fitted_models import feature_names
 
-    levels = describe(model).levels
+    metrics, known, found = coverwell.metrics, model.out_of_fold_, []
+    for (target, name), (level, asked) in product(enumerate(model.target_names_), enumerate(describe(model).levels)):
+        there = known.prediction[:, target] == known.prediction[:, target]  # NaN where no member left the row out
+        bounds = [bound[there, target, level] for bound in (known.lower, known.upper)]
+        truth = y[there, target].astype(float)
+        found.append(
+            {
+                "target": name,
+                "asked": asked,
+                "rmse": metrics.rmse(truth, known.prediction[there, target]),
+                "coverage": metrics.coverage(truth, *bounds),
+                "width": metrics.average_width(*bounds),
+            }
+        )
     return {
         "rows": getattr(model, "n_rows_", len(y)),
         "rows_judged": len(y),
         "rows_skipped": n_skipped,
         "columns": list(model.columns_.report()) if hasattr(model, "columns_") else feature_names(model),
         "rounds": len(model.rounds_),
-        "out_of_fold": [
-            {"target": name, "asked": asked, **_out_of_fold(model.out_of_fold_, y[:, target], target, level)}
-            for target, name in enumerate(model.target_names_)
-            for level, asked in enumerate(levels)
-        ],
-    }
-
-
-def _out_of_fold(known: Any, y: NDArray[Any], target: int, level: int) -> dict[str, float]:
-    there = known.prediction[:, target] == known.prediction[:, target]  # NaN where no member left the row out
-    y, prediction = y[there].astype(float), known.prediction[there, target]
-    lower, upper = known.lower[there, target, level], known.upper[there, target, level]
-    return {
-        "rmse": coverwell.metrics.rmse(y, prediction),
-        "coverage": coverwell.metrics.coverage(y, lower, upper),
-        "width": coverwell.metrics.average_width(lower, upper),
+        "out_of_fold": found,
     }
 
 
