@@ -40,9 +40,8 @@ def test_a_report_is_written_and_names_command_files_and_groups(run, folder, mod
     assert result.exit_code == 0, result.output
     assert result.stdout == f"wrote {out}: {out.stat().st_size:,} bytes\n"
     html = written(out)
-    assert f"coverwell report {model} {folder / 'test.csv'} --out {out} --title" in html
+    assert f"coverwell report {model} {folder / 'test.csv'} --out {out} --group id --title" in html
     assert "Houses of &lt;1990&gt;" in html
-    assert "--group id" in html
     assert "40 rows of test.csv; prediction of rent, price" in html
     assert '<option value="0" selected>id</option>' in html or '<option value="0">id</option>' in html
 

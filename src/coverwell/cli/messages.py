@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 import threading
@@ -19,9 +20,10 @@ import click
 from coverwell.errors import NonFiniteLossError
 from coverwell.files import pointed_to
 
-__all__ = ["BadInput", "OneLineGroup", "at_a_terminal", "check_output", "print_json"]
+__all__ = ["TYPED", "BadInput", "OneLineGroup", "at_a_terminal", "check_output", "print_json"]
 
 MOST_OF_A_KIND = 4  # warnings that are shown
+TYPED = "coverwell.typed"  # the key of the whole command in the meta of its context
 STOPPED_BY = 128  # plus the number of the signal, as shells count
 
 
@@ -44,8 +46,11 @@ class OneLineGroup(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        typed = shlex.join([info_name or "", *args])
         with _usage_in_one_line():
-            return super().make_context(info_name, args, parent, **extra)
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta.setdefault(TYPED, typed)
+        return context
 
     def invoke(self, ctx: click.Context) -> Any:
         with _usage_in_one_line(), _errors_in_one_line(), _warnings_in_one_line(), _sigterm_like_ctrl_c():

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 import coverwell
 from coverwell.cli import options
-from coverwell.cli.messages import BadInput, check_output
+from coverwell.cli.messages import TYPED, BadInput, check_output
 from coverwell.tables import TableFile
 
 __all__ = ["report"]
@@ -59,7 +57,7 @@ def report(context: click.Context, /, model: Path, table: TableFile, out: Path, 
     description = describe(fitted)
     place_of_level(description.levels, asked["coverage"])  # before any work
     write = _write_series if description.takes == "series" else _write_rows
-    n_bytes = write(fitted, table, path=out, source=Source(model, table.path, _command(context)), **asked)
+    n_bytes = write(fitted, table, path=out, source=Source(model, table.path, context.meta[TYPED]), **asked)
     click.echo(f"wrote {out}: {n_bytes:,} bytes")
 
 
@@ -101,20 +99,3 @@ def _write_rows(
     model.set_params(device=device)
     X, y, about = Reader(model, path, table, images).known_rows(group, skip_missing=skip_missing)
     return write_report(model, X, y, boxes=boxes or None, **about, **asked)
-
-
-def _command(context: click.Context) -> str:
-    """What was typed: the arguments, and the options that were given."""
-    words = context.command_path.split()
-    for parameter in context.command.params:
-        name, value = str(parameter.name), context.params.get(str(parameter.name))
-        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        if isinstance(parameter, click.Argument):
-            words.append(str(value))
-        elif isinstance(parameter, click.Option) and parameter.is_flag:
-            words.append(parameter.opts[0])
-        else:
-            for one in value if isinstance(value, tuple) else (value,):
-                words += [parameter.opts[0], "tab" if one == "\t" else str(one)]
-    return shlex.join(words)
