@@ -31,7 +31,7 @@ from coverwell.frames import (
     listed,
     read,
 )
-from coverwell.scaling import ConstantDataWarning
+from coverwell.errors import ConstantDataWarning
 
 __all__ = ["Column", "ColumnWarning", "Columns", "Dropped", "columns_for"]
 

@@ -35,7 +35,7 @@ from tqdm import tqdm
 from coverwell.errors import DamagedFeaturesWarning
 from coverwell.files import new_file
 from coverwell.pictures import Pictures, pictures_of
-from coverwell.training import device_from
+from coverwell.training.device import device_from
 
 __all__ = ["DamagedFeaturesWarning", "bytes_kept", "features_of", "forget"]
 

@@ -11,10 +11,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from coverwell.networks.embeddings import PiecewiseLinear
-from coverwell.networks.team import Network, Team
+from coverwell.networks.team import Team
 
-__all__ = ["MLP", "MLPTeam", "StackedLinear"]
+__all__ = ["MLP", "MLPTeam", "PiecewiseLinear", "StackedLinear"]
 
 
 class StackedLinear(nn.Module):
@@ -45,6 +44,60 @@ def _same_for_all(x: Tensor) -> bool:
     return len(x) > 1 and x.stride(0) == 0
 
 
+class PiecewiseLinear(nn.Module):
+    """Each column beside its piecewise-linear code: 1 for every bin it has passed, a fraction in the bin it is in.
+
+    The edges are quantiles of the training column (Gorishniy et al. 2022, "On Embeddings for Numerical Features in
+    Tabular Deep Learning"). Columns with few distinct values have fewer bins; the others stay zero.
+
+    Shape: input `(member, batch, feature)`, output `(member, batch, feature * (1 + bins))`.
+    """
+
+    start: Tensor
+    slope: Tensor
+
+    def __init__(self, n_members: int, n_features: int, bins: int) -> None:
+        super().__init__()
+        self.bins = bins
+        self.shared = False
+        self.n_outputs = n_features * (1 + bins)
+        self.register_buffer("start", torch.zeros(n_members, 1, n_features, bins))
+        self.register_buffer("slope", torch.zeros(n_members, 1, n_features, bins))
+
+    @torch.no_grad()
+    def adapt(self, inputs: Float[Tensor, "job row feature"], valid: Bool[Tensor, "job row"]) -> None:
+        """Take the edges from each job's training rows."""
+        shares = torch.linspace(0, 1, self.bins + 1, dtype=inputs.dtype, device=inputs.device)
+        members_per_job = self.start.shape[0] // inputs.shape[0]
+        for job, (rows, real) in enumerate(zip(inputs, valid, strict=True)):
+            edges = _column_quantiles(rows[real], shares)  # (edge, feature)
+            span = edges.diff(dim=0)
+            slope = torch.where(span > 0, 1 / span.clamp_min(torch.finfo(span.dtype).tiny), 0.0)
+            members = slice(job * members_per_job, (job + 1) * members_per_job)
+            self.start[members] = edges[:-1].T
+            self.slope[members] = slope.T
+
+    def share(self) -> None:
+        """Note whether all members have the same edges, as those of one job have: they are then coded at once."""
+        self.shared = all(bool((edges == edges[:1]).all()) for edges in (self.start, self.slope))
+
+    def forward(
+        self, x: Float[Tensor, "member batch feature"], members: slice = slice(None)
+    ) -> Float[Tensor, "member batch code"]:
+        code = ((x[..., None] - self.start[members]) * self.slope[members]).clamp_(
+            0, 1
+        )  # (member, batch, feature, bin)
+        return torch.cat([x, code.flatten(start_dim=2)], dim=-1)
+
+
+def _column_quantiles(
+    rows: Float[Tensor, "row feature"], shares: Float[Tensor, " edge"]
+) -> Float[Tensor, "edge feature"]:
+    """Observed values at the given shares of each column (torch.quantile refuses more than 16 million numbers)."""
+    ordered = rows.sort(dim=0).values
+    return ordered[(shares * (len(rows) - 1)).round().long()]
+
+
 class MLPTeam(Team):
     """Linear layers with ReLU and dropout between them, for all members at once.
 
@@ -58,7 +111,7 @@ class MLPTeam(Team):
         self.n_members = n_members
         self.n_features = n_features
         self.mlp = recipe
-        self.recipe: Network = recipe  # what a file names; a kind of team that is more than an MLP has its own
+        self.recipe = recipe
         self.rate = recipe.dropout
         self.code = PiecewiseLinear(n_members, n_features, recipe.bins) if recipe.bins else None
         n_inputs = self.code.n_outputs if self.code else n_features
@@ -74,14 +127,19 @@ class MLPTeam(Team):
         if self.code:
             self.code.adapt(inputs, valid)
 
+    def deployed(self) -> Team:
+        if self.code:
+            self.code.share()
+        return super().deployed()
+
     def for_members(self, x: Float[Tensor, "job row feature"]) -> Float[Tensor, "member row feature"]:
-        # Trained members of one job look at the same memory: their code, and the first layer, are computed at once.
+        # Deployed members of one job look at the same memory: their code and first layer are computed at once.
         if len(x) == 1 and not self.training and x.dtype == self.precision:
             return x.expand(self.n_members, *x.shape[1:])
         return super().for_members(x)
 
     def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
-        if self.code and _same_for_all(x) and self.code.is_shared:
+        if self.code and _same_for_all(x) and self.code.shared:
             x = self.code(x[:1], slice(1)).expand(len(x), -1, -1)
         elif self.code:
             x = self.code(x)
@@ -94,22 +152,22 @@ class MLPTeam(Team):
         return outputs
 
     def _activate(self, x: Tensor) -> Tensor:
-        """ReLU and dropout in place; outside training, `gain` stands for the units that would be silent."""
+        """ReLU and dropout in place; outside training, `gain` scales for the units that dropout would remove."""
         if self.training and self.rate:
             with torch.no_grad():  # ReLU passes no gradient where it gives zero: dropout needs no backward of its own
-                x.mul_(_speaking(x, self.rate))
+                x.mul_(_kept(x, self.rate))
         return x.relu_()
 
 
-def _speaking(x: Tensor, rate: float) -> Tensor:
+def _kept(x: Tensor, rate: float) -> Tensor:
     """A random 0 for this share of the units and 1 for the others; on the CPU from 16 random bits a unit."""
     if x.device.type != "cpu":
         return torch.rand_like(x).ge_(rate)
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)  # uniform on -32768 .. 32767
     # Written as floats at once: multiplying by them is vectorised, filling by a mask of booleans is not.
-    n_silent = min(round(rate * 2**16), 2**16 - 1)
-    return torch.ge(bits, n_silent - 2**15, out=torch.empty_like(x))
+    n_dropped = min(round(rate * 2**16), 2**16 - 1)
+    return torch.ge(bits, n_dropped - 2**15, out=torch.empty_like(x))
 
 
 @dataclass(frozen=True)
@@ -123,7 +181,7 @@ class MLP:
     layers : int
         Number of linear layers; the paper has 5.
     dropout : float
-        Share of hidden units silenced in training.
+        Share of hidden units dropped in training.
     bins : int
         Bins of the piecewise-linear code of each numeric column; 0 for the column alone.
 

@@ -27,8 +27,9 @@ class Team(nn.Module):
     """
 
     n_members: int
+    recipe: Network | None = None  # what a model file names; None for modules of the user's
     capturable = False  # whether a training step may be recorded and replayed on a GPU: no choices made on the CPU
-    precision = torch.float64  # in which a trained team speaks
+    precision = torch.float64  # in which a trained team predicts
 
     def adapt(self, inputs: Float[Tensor, "job row ..."], valid: Bool[Tensor, "job row"]) -> None:
         """Set what a network reads off its training inputs before it is trained; by default nothing.
@@ -37,12 +38,16 @@ class Team(nn.Module):
         """
 
     def weight_of_row(self, n_inputs: int) -> int:
-        """What one row asks of the memory while a network speaks, in input numbers of an MLP."""
+        """The memory that one row needs outside training, in input numbers of an MLP."""
         return n_inputs
 
     def for_members(self, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row *input"]:
         """Rows of each job, given to all of its members."""
         return x.repeat_interleave(self.n_members // len(x), dim=0)
+
+    def deployed(self) -> Team:
+        """This team, ready to predict: in its precision, without gradients."""
+        return self.to(self.precision).eval().requires_grad_(False)
 
     def move(self, device: torch.device) -> None:
         """To a device, at no cost for a team that is there."""

@@ -1,0 +1,541 @@
+"""Rows: what networks train on. Scaled tensors, who trains on what, and the asked levels.
+
+A *job* is one team's share of a fit: its rows, and which of its members train on which of them. Jobs of the same kind
+(the splits of a study, the teams of CV+) are stacked and train at once; nothing passes between them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coverwell.errors import ConstantDataWarning
+from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.inputs.scaling import InputScaling, TargetScaling, varies
+
+if TYPE_CHECKING:
+    from coverwell.calibration import Calibration
+
+__all__ = ["ALONE", "Alone", "Batches", "Rows", "Workers", "as_tensor", "check_enough_folds", "check_dealing", "check_folds", "left_out_by", "n_repeats", "split_rows"]
+
+Array = NDArray[np.float64]
+Places = NDArray[np.intp]
+Masks = tuple[NDArray[np.bool_], NDArray[np.bool_]]
+
+# Above this many rows a pass costs more than it teaches: an epoch is then this many random rows.
+MOST_ROWS_PER_EPOCH = 20_000
+# The largest key of a shuffle; whole numbers are sorted faster than floats.
+LAST = 2**31 - 1
+
+
+@runtime_checkable
+class Workers(Protocol):
+    """The processes that fit one model together, as one of them sees it."""
+
+    @property
+    def rank(self) -> int:
+        """This worker's place, from 0."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many there are: 1, 2, 4 or 8."""
+        ...
+
+    def together(self, own: Tensor) -> Tensor:
+        """Concatenate every worker's part along the second axis, by rank: (member, own batch, ...) -> (member, batch,
+        ...). Gradients flow back to a worker's own part only."""
+        ...
+
+    def summed(self, gradients: list[Tensor]) -> list[Tensor]:
+        """The sums over all workers, with the same bits on each."""
+        ...
+
+    def of_first(self, values: Tensor) -> Tensor:
+        """The values of the first worker, with the same bits on all."""
+        ...
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One process that does everything."""
+
+    rank: int = 0
+    size: int = 1
+
+    def together(self, own: Tensor) -> Tensor:
+        return own
+
+    def summed(self, gradients: list[Tensor]) -> list[Tensor]:
+        return gradients
+
+    def of_first(self, values: Tensor) -> Tensor:
+        return values
+
+
+ALONE = Alone()
+
+
+class Batches:
+    """Shuffled batches of row numbers, `(member, batch)`, each member from its own rows."""
+
+    def __init__(self, trains: Bool[Tensor, "member row"], batch_size: int) -> None:
+        self.trains = trains
+        self.counts = trains.sum(dim=1, keepdim=True)
+        rows_per_epoch = min(int(self.counts.max()), MOST_ROWS_PER_EPOCH)
+        self.n_steps = -(-rows_per_epoch // batch_size)
+        self.batch_size = -(-rows_per_epoch // self.n_steps)  # even batches: as few rows as possible come twice
+
+    def epoch(self) -> Iterator[Int[Tensor, "member batch"]]:
+        """Batches of equal size that pass once over the rows; a member with fewer rows starts over."""
+        keys = torch.randint(LAST, self.trains.shape, dtype=torch.int32, device=self.trains.device)
+        keys.masked_fill_(~self.trains, LAST)  # rows of others sort behind all of one's own
+        order = keys.argsort(dim=1)
+        places = torch.arange(self.n_steps * self.batch_size, device=order.device)
+        rows = order.gather(1, places % self.counts)
+        yield from rows.split(self.batch_size, dim=1)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Jobs stacked along a first axis; shorter ones are padded with rows that nobody trains on or leaves out.
+
+    Attributes
+    ----------
+    x : tensor (job, row, ...)
+        Inputs as the network sees them. Features of images keep the precision they are stored in. Jobs may share one x.
+    y : tensor (job, row, target)
+    trains : bool tensor (job, member, row)
+        Which members train on a row.
+    leaves_out : bool tensor (job, member, row)
+        Whose outputs count for a row: members that did not train on it, or all members for literal training.
+    coverage : tensor (job, level)
+    levels : one tuple of float for each job
+        The same as numbers, from the innermost to the outermost.
+    inputs, targets : one for each job
+        How x and y were scaled.
+    lengths : one int for each job
+        How many of its rows are no padding.
+    seeds : one int for each job
+        From which weights, batches and samples are drawn.
+    given : pair of arrays, optional
+        X (row, ...) and y (row, target) of the fit, in the user's units.
+    held_back : list of arrays
+        For each job, the numbers of the given rows that it never sees: they calibrate "split" and "cv+".
+    mirroring : Mirroring
+        An image and its mirror image are one row of `given` and two of x.
+    workers : Workers
+        The processes that each hold a part of these rows.
+    """
+
+    x: Float[Tensor, "job row ..."]
+    y: Float[Tensor, "job row target"]
+    trains: Bool[Tensor, "job member row"]
+    leaves_out: Bool[Tensor, "job member row"]
+    coverage: Float[Tensor, "job level"]
+    levels: Sequence[tuple[float, ...]] = ()
+    inputs: Sequence[InputScaling] = ()
+    targets: Sequence[TargetScaling] = ()
+    lengths: Sequence[int] = ()
+    seeds: Sequence[int] = ()
+    given: tuple[NDArray[Any], Array] | None = None
+    held_back: Sequence[Places] = ()
+    mirroring: Mirroring = NOT_MIRRORED
+    workers: Workers = field(default=ALONE)
+
+    # From arrays to rows.
+
+    @classmethod
+    def of(
+        cls,
+        X: NDArray[Any],
+        y: Array,
+        *,
+        levels: tuple[float, ...],
+        folds: Any,
+        repeats: int | str,
+        calibration: Calibration,
+        random_state: np.random.RandomState,
+        groups: NDArray[Any] | None = None,
+        scaled: bool = True,
+        bounded: bool = True,
+        unit_range: bool = False,
+        mirroring: Mirroring = NOT_MIRRORED,
+        start: Sequence[tuple[InputScaling, TargetScaling]] = (),
+    ) -> Rows:
+        """The rows of one fit: which of them each team may see, who trains on what, and everything scaled.
+
+        Parameters
+        ----------
+        X : array (row, feature), or features of images
+        y : array (row, target)
+        levels : tuple of float
+            From the innermost to the outermost.
+        folds, repeats : as in `MatchedRegressor`
+        calibration : Calibration
+            Decides which rows each team may see.
+        scaled, bounded : bool
+            Whether inputs are standardised, and held within the range of the training rows.
+        unit_range : bool
+            Whether targets are scaled to [0, 1], the unit of the published weights.
+        start : scalings of each job's networks, where they continue training
+        """
+        if scaled:
+            _check_magnitude(X, "X")
+            _warn_of_constant_columns(X)
+        _check_magnitude(y, "y")
+        _warn_of_constant_targets(y)
+        mirroring.check(y)
+        check_folds(folds, calibration)
+        seen = calibration.rows_of_jobs(X, groups, folds, levels, random_state)
+        if start and len(start) != len(seen):
+            raise ValueError(
+                f"warm_start goes on from as many teams as there were, {len(start)}, got {len(seen)}; keep "
+                "calibration and folds, or fit with warm_start=False"
+            )
+        jobs = []
+        for number, rows in enumerate(seen):
+            # Features of images may be too many for a copy per job: all jobs look at the same ones.
+            shared = not scaled and len(seen) > 1
+            own_groups = None if groups is None else groups[rows]
+            X_own = X if shared or (len(rows) == len(X) and not scaled) else X[rows]
+            masks = left_out_by(
+                rows if shared else X_own, folds, repeats, calibration, levels, random_state, groups=own_groups
+            )
+            if shared:
+                masks = _among_all(masks[0], rows, len(X)), _among_all(masks[1], rows, len(X))
+            flat = mirroring.flat(X_own)
+            inputs = InputScaling.of(flat, bounded=bounded) if scaled else InputScaling.identity(flat.shape[1:])
+            targets = TargetScaling.of(mirroring.rows(y[rows]), unit_range=unit_range)
+            if start:  # networks that continue training keep their units, over the range of all rows seen
+                inputs, targets = start[number][0].widened(inputs), start[number][1]
+            x, y_own = inputs(as_tensor(flat)), targets(torch.from_numpy(mirroring.rows(y if shared else y[rows])))
+            jobs.append(
+                cls(
+                    x[None].float() if scaled else x[None],
+                    y_own[None].float(),
+                    *(torch.from_numpy(mirroring.repeated(mask, axis=1))[None] for mask in masks),
+                    torch.tensor(levels)[None],
+                    levels=[levels],
+                    inputs=[inputs],
+                    targets=[targets],
+                    lengths=[len(x)],
+                    held_back=[np.setdiff1d(np.arange(len(X)), rows)],
+                )
+            )
+        seeds = [random_state.randint(2**31 - 1)] * len(jobs)
+        return replace(cls.stack(jobs), given=(X, y), mirroring=mirroring, seeds=seeds)
+
+    @classmethod
+    def stack(cls, parts: Sequence[Rows]) -> Rows:
+        """Jobs side by side, padded to the longest; what they share is not copied."""
+        if len(parts) == 1:
+            return parts[0]
+        joined = {name: [item for part in parts for item in getattr(part, name)] for name in PER_JOB}
+        x, y, trains, leaves_out, coverage = (
+            _joined([getattr(part, f.name) for part in parts], row_axis)
+            for f, row_axis in zip(fields(cls), (1, 1, 2, 2, None), strict=False)
+        )
+        return cls(x, y, trains, leaves_out, coverage, **joined, mirroring=parts[0].mirroring)
+
+    def to(self, device: torch.device) -> Rows:
+        """The same rows on a device."""
+        return replace(self, **{name: _moved(getattr(self, name), device) for name in TENSORS})
+
+    def few(self, n_jobs: int, n_members: int) -> Rows:
+        """The first jobs, with some of their members."""
+        masks = {name: getattr(self, name)[:n_jobs, :n_members] for name in ("trains", "leaves_out")}
+        others = {name: getattr(self, name)[:n_jobs] for name in ("x", "y", "coverage", *PER_JOB)}
+        return replace(self, **masks, **others)
+
+    # Sizes.
+
+    @property
+    def n_jobs(self) -> int:
+        return self.y.shape[0]
+
+    @property
+    def members_per_job(self) -> int:
+        return self.trains.shape[1]
+
+    @property
+    def valid(self) -> Bool[Tensor, "job row"]:
+        """Which rows are no padding."""
+        return (self.trains | self.leaves_out).any(dim=1)
+
+    @cached_property
+    def has_out_of_fold(self) -> Bool[Tensor, "job row"]:
+        """Which rows at least one member leaves out."""
+        return self.leaves_out.any(dim=1)
+
+    # Members and jobs.
+
+    def by_job(self, members: Tensor) -> Tensor:
+        """Values per member, seen by job: (job * member, ...) -> (job, member, ...)."""
+        return members.reshape(self.n_jobs, self.members_per_job, *members.shape[1:])
+
+    def to_members(self, jobs: Tensor) -> Tensor:
+        """Values per job, given to each of its members: (job, ...) -> (job * member, ...)."""
+        return jobs.repeat_interleave(self.members_per_job, dim=0)
+
+    # Batches.
+
+    def batches(self, batch_size: int, epochs: int, *, honest: bool) -> Batches:
+        """Batches of the rows that each member trains on; if `honest`, of those with an out-of-fold residual."""
+        trains = self.trains
+        if honest:
+            trains = trains & self.has_out_of_fold[:, None, :]
+            # A member that has none, such as the first of TimeSeriesSplit, learns the spread of its own targets.
+            trains = torch.where(trains.any(dim=-1, keepdim=True), trains, self.trains)
+        return Batches(trains.flatten(end_dim=1), batch_size)
+
+    def at(self, table: Tensor, batch: Tensor) -> Tensor:
+        """One batch per member: table (job, row, ...) at row numbers (member, batch) -> (member, batch, ...)."""
+        if table.stride(0) == 0:  # all jobs look at the same rows; below one another they would be copied
+            values = table[0].index_select(0, batch.flatten())
+        else:
+            values = table.flatten(0, 1).index_select(0, (batch + self._first_rows).flatten())
+        return values.reshape(*batch.shape, *table.shape[2:])
+
+    def batch_of(self, table: Tensor, batch: Tensor) -> Tensor:
+        """The same for the whole batch, the rows of other workers included."""
+        return self.workers.together(self.at(table, batch))
+
+    @cached_property
+    def _first_rows(self) -> Int[Tensor, "member 1"]:
+        """Where each member's job begins when the jobs stand one below the other."""
+        return self.to_members(torch.arange(self.n_jobs, device=self.y.device) * self.y.shape[1])[:, None]
+
+    # The out-of-fold view.
+
+    @cached_property
+    def all_left_out(self) -> bool:
+        """Whether every member's output counts for every row, as in literal training."""
+        return bool(self.leaves_out.all())
+
+    @cached_property
+    def left_out(self) -> Int[Tensor, "member place"]:
+        """The rows that each member leaves out, in order; a member with fewer than others gets row 0 for the rest."""
+        leaves_out = self.leaves_out.flatten(end_dim=1)
+        n_places = max(int(leaves_out.sum(dim=1).max()), 1)
+        # A stable sort puts the rows of each member in front.
+        rows = (~leaves_out).to(torch.uint8).argsort(dim=1, stable=True)[:, :n_places]
+        return torch.where(leaves_out.gather(1, rows), rows, 0)
+
+    def out_of_fold(self, outputs: Float[Tensor, "member place *rest"]) -> Float[Tensor, "job row *rest"]:
+        """Average over the members that leave a row out, from each member's outputs for the rows of `left_out`.
+
+        Rows that no member leaves out get zero.
+        """
+        places, weight = self._places_and_weights
+        chosen = outputs.flatten(0, 1).index_select(0, places.flatten()).reshape(*places.shape, *outputs.shape[2:])
+        return (chosen * weight.reshape(*weight.shape, *[1] * (outputs.dim() - 2))).sum(dim=2)
+
+    @cached_property
+    def _places_and_weights(self) -> tuple[Int[Tensor, "job row repeat"], Float[Tensor, "job row repeat"]]:
+        """Where in `left_out` each row stands, once for every member that leaves it out, and its weight."""
+        count = self.leaves_out.sum(dim=1)  # (job, row)
+        most = max(int(count.max()), 1)
+        members = (~self.leaves_out).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]  # (job, repeat, row)
+        place_of_row = self.leaves_out.cumsum(dim=2) - 1  # (job, member, row)
+        first = torch.arange(self.n_jobs, device=count.device) * self.members_per_job
+        places = (first[:, None, None] + members) * self.left_out.shape[1] + place_of_row.gather(1, members)
+        counted = torch.arange(most, device=count.device)[:, None] < count[:, None, :]
+        weight = counted / count[:, None, :].clamp_min(1)
+        return torch.where(counted, places, 0).transpose(1, 2).contiguous(), weight.transpose(1, 2).contiguous()
+
+    def mean_out_of_fold(self, values: Float[Tensor, "job row *rest"]) -> Float[Tensor, "job *rest"]:
+        """Average over the rows that some member leaves out."""
+        weight = self.has_out_of_fold / self.has_out_of_fold.sum(dim=1, keepdim=True)
+        return (values * weight.reshape(*weight.shape, *[1] * (values.dim() - 2))).sum(dim=1)
+
+
+TENSORS = ("x", "y", "trains", "leaves_out", "coverage")
+PER_JOB = ("levels", "inputs", "targets", "lengths", "seeds", "held_back")
+
+
+def _joined(parts: list[Tensor], row_axis: int | None) -> Tensor:
+    """Jobs of several stacks below one another; jobs on the same memory stay there."""
+    if all(_same_memory(part, parts[0]) for part in parts) and all(len(part) == 1 for part in parts):
+        return parts[0].expand(len(parts), *parts[0].shape[1:])
+    if row_axis is None:
+        return torch.cat(parts)
+    longest = max(part.shape[row_axis] for part in parts)
+    return torch.cat([_padded(part, longest, row_axis) for part in parts])
+
+
+def _moved(values: Tensor, device: torch.device) -> Tensor:
+    """Values on a device; jobs that share one memory share it there too."""
+    return values[:1].to(device).expand(values.shape) if values.stride(0) == 0 else values.to(device)
+
+
+def _same_memory(one: Tensor, other: Tensor) -> bool:
+    return (one.data_ptr(), one.shape, one.stride()) == (other.data_ptr(), other.shape, other.stride())
+
+
+def _padded(part: Tensor, length: int, axis: int) -> Tensor:
+    missing = length - part.shape[axis]
+    if missing == 0:
+        return part
+    shape = list(part.shape)
+    shape[axis] = missing
+    return torch.cat([part, part.new_zeros(shape)], dim=axis)
+
+
+def as_tensor(rows: NDArray[Any]) -> Tensor:
+    """A tensor on the same memory, which nobody writes into: so it may be a read-only map of a file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(rows)
+
+
+# Who trains on what.
+
+REPEATED_ROWS = 6000  # with "auto", tables of up to this many rows have more than the fewest repeats
+FEWEST_REPEATS, MOST_REPEATS = 2, 5
+LARGEST_NUMBER = 1e150  # the square of a number beyond this is no longer finite
+
+
+def n_repeats(repeats: int | str, n_rows: int, *, once: bool) -> int:
+    """How many members leave each row out; "auto" takes more on small tables, and one where `once` is enough."""
+    if repeats != "auto":
+        return int(repeats)
+    return 1 if once else int(np.clip(round(REPEATED_ROWS / n_rows), FEWEST_REPEATS, MOST_REPEATS))
+
+
+def left_out_by(
+    X: NDArray[Any],
+    folds: Any,
+    repeats: int | str,
+    calibration: Calibration,
+    levels: tuple[float, ...],
+    random_state: np.random.RandomState,
+    *,
+    groups: NDArray[Any] | None,
+) -> Masks:
+    """Which members train on a row, and which leave it out: two masks (member, row), checked.
+
+    With `folds=None`, the paper's literal training, every member trains on every row and counts for it.
+    """
+    count = n_repeats(repeats, len(X), once=folds is None or calibration.one_team_per_fold)
+    if folds is None:
+        trains = leaves_out = np.ones((count, len(X)), dtype=bool)
+    else:
+        check_enough_folds(folds, len(X), groups)
+        trains, leaves_out = split_rows(X, folds, count, groups, random_state)
+    if not leaves_out.any():
+        raise ValueError("folds must leave rows out, the given splitter leaves none out")
+    calibration.check_out_of_fold(int(leaves_out.any(axis=0).sum()), len(X), levels)
+    if not trains.any(axis=1).all():
+        raise ValueError("folds must give every member rows to train on, the given splitter has a fold without any")
+    return trains, leaves_out
+
+
+def check_dealing(
+    n_rows: int,
+    *,
+    levels: tuple[float, ...],
+    groups: NDArray[Any] | None,
+    folds: Any,
+    repeats: int | str,
+    calibration: Calibration,
+    unit_range: bool,
+) -> None:
+    """Raise what `Rows.of` would raise about folds and numbers of rows, before inputs that take long to compute."""
+    check_folds(folds, calibration)
+    if folds is not None and not isinstance(folds, Integral):
+        return  # splits of the user's own may be good for one pass only
+    X, random_state = np.empty((n_rows, 0)), np.random.RandomState(0)
+    for own in calibration.rows_of_jobs(X, groups, folds, levels, random_state):
+        own_groups = None if groups is None else groups[own]
+        left_out_by(X[own], folds, repeats, calibration, levels, random_state, groups=own_groups)
+
+
+def split_rows(
+    X: NDArray[Any], folds: Any, repeats: int, groups: NDArray[Any] | None, random_state: np.random.RandomState
+) -> Masks:
+    """Which members train on a row, and which leave it out, one member per fold and repeat.
+
+    `folds` is a number of folds (whole groups stay in one fold) or a scikit-learn splitter. Rows that a splitter gives
+    to neither side, such as an embargo, are neither trained on nor left out.
+    """
+    from sklearn.model_selection import GroupKFold, KFold, check_cv
+
+    trains, leaves_out = [], []
+    given = None if isinstance(folds, Integral) else check_cv(folds)
+    for _ in range(repeats):
+        if given is None:
+            kind = KFold if groups is None else GroupKFold
+            splitter = kind(n_splits=int(folds), shuffle=True, random_state=random_state.randint(2**31 - 1))
+        else:
+            splitter = given
+        for train, left_out in splitter.split(X, groups=groups):
+            trains.append(np.isin(np.arange(len(X)), train))
+            leaves_out.append(np.isin(np.arange(len(X)), left_out) & ~trains[-1])
+    return np.stack(trains), np.stack(leaves_out)
+
+
+def check_folds(folds: Any, calibration: Calibration) -> None:
+    """Raise unless folds is something that can split rows, and goes with the calibration."""
+    if isinstance(folds, type):
+        raise ValueError(f"folds must be a splitter, not its class; write {folds.__name__}(...)")
+    splits = hasattr(folds, "split") and not isinstance(folds, str)
+    listed = isinstance(folds, Iterable) and not isinstance(folds, str) and not splits
+    if not (folds is None or isinstance(folds, Integral) or splits or listed):
+        raise ValueError(f"folds must be a whole number, a scikit-learn splitter or None, got {folds!r}")
+    fixed = listed or type(folds).__name__ == "PredefinedSplit"
+    if fixed and calibration.holds_back:
+        raise ValueError(
+            f"calibration={calibration.name!r} splits part of the rows, but the given folds are fixed for all of them; "
+            "give a number of folds or another splitter, or calibration='cross'"
+        )
+
+
+def check_enough_folds(folds: Any, n_rows: int, groups: NDArray[Any] | None) -> None:
+    """Raise unless a number of folds is at least 2 and at most the number of rows, or of groups."""
+    if not isinstance(folds, Integral):
+        return
+    if isinstance(folds, bool) or int(folds) < 2:
+        raise ValueError(f"folds must be at least 2, a splitter, or None, got {folds!r}")
+    n, what = (n_rows, "rows") if groups is None else (len(np.unique(groups)), "groups")
+    if n < int(folds):
+        raise ValueError(f"folds={folds} needs at least as many {what}, got {n}; give fewer folds or more {what}")
+
+
+def _among_all(mask: NDArray[np.bool_], rows: Places, n_rows: int) -> NDArray[np.bool_]:
+    """A mask (member, own row) as one over all rows."""
+    among_all = np.zeros((len(mask), n_rows), dtype=bool)
+    among_all[:, rows] = mask
+    return among_all
+
+
+def _warn_of_constant_columns(X: Array) -> None:
+    constant = np.flatnonzero(~varies(X))
+    if len(constant):
+        warnings.warn(
+            f"{len(constant)} of {X.shape[1]} columns of X are constant and carry no information (the first: column "
+            f"{constant[0]})",
+            ConstantDataWarning,
+            stacklevel=2,
+        )
+
+
+def _warn_of_constant_targets(y: Array) -> None:
+    if not varies(y).all():
+        warnings.warn("y is constant: its intervals will be close to empty", ConstantDataWarning, stacklevel=2)
+
+
+def _check_magnitude(values: Array, name: str) -> None:
+    largest = np.abs(values).max()
+    if largest > LARGEST_NUMBER:
+        raise ValueError(f"{name} must lie within {LARGEST_NUMBER:g} of zero, got {largest:g}; give it in larger units")
