@@ -1,0 +1,300 @@
+"""How X becomes rows: a table or data frame, or images seen through frozen layers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_array, check_X_y, validate_data
+from torch import Tensor, nn
+
+from coverwell.columns import Columns, columns_for
+from coverwell.features import features_of
+from coverwell.frames import check_numbers, columns_of, is_frame, is_named
+from coverwell.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.networks.resnet import ResNet18, ResNet18Trunk
+from coverwell.networks.team import PictureNetwork
+from coverwell.pictures import Pictures, pictures_of
+from coverwell.training import seeded
+
+__all__ = ["ImageSource", "InputSource", "TableSource", "is_image_network", "without_cache"]
+
+Array = NDArray[np.float64]
+Read = Callable[[np.random.RandomState], NDArray[Any]]
+
+TARGETS: dict[str, Any] = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
+
+
+class Estimator(Protocol):
+    """What a source needs to know of the estimator that it serves."""
+
+    device: str
+    verbose: int
+    network: Any
+
+
+class InputSource(ABC):
+    """How X becomes rows: fitted once, kept by the model as `source_`, written into model files.
+
+    Attributes
+    ----------
+    names : tuple of str, or None
+        The names of the numbers of a row, if they have any.
+    row_shape : tuple of int
+        Of one row, without the axis of views; empty until it is known.
+    mirroring : Mirroring
+        What mirror images do to the targets; tables have none.
+    columns : Columns or None
+        How columns of a data frame with named columns become numbers.
+    scaled : bool
+        Whether rows are standardised, as those of tables, or used as they are.
+    """
+
+    names: tuple[str, ...] | None
+    row_shape: tuple[int, ...]
+    mirroring: Mirroring
+    columns: Columns | None
+    scaled: ClassVar[bool]
+
+    @staticmethod
+    def of(
+        X: Any, network: Any, interval_network: Any = None, before: InputSource | None = None
+    ) -> TableSource | ImageSource:
+        """The source for X and these networks, not yet fitted.
+
+        Parameters
+        ----------
+        X : table or images
+        network, interval_network : recipe or None
+            A recipe with a `trunk` takes images, any other a table; both must take the same.
+        before : InputSource, optional
+            Where training goes on, the source to go on with: its columns or its trunk are used again.
+        """
+        _check_same_inputs(network, interval_network)
+        if not is_image_network(network):
+            _check_no_images(X)
+            return replace(before) if isinstance(before, TableSource) else TableSource()
+        _check_no_table(X)
+        trunk = before.trunk if isinstance(before, ImageSource) else None
+        return ImageSource(int(network.size), Mirroring(network.mirror), trunk)
+
+    @abstractmethod
+    def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
+        """Check X and y, and learn how X is read.
+
+        Returns
+        -------
+        read : function of a RandomState
+            Gives the rows, as `rows` does. A table is read already. Images are only counted: cheaper checks can come
+            before their features, which take long, and before the random numbers that a trunk without weights needs.
+        targets : array (n,) or (n, target)
+            y as finite numbers.
+        """
+
+    @abstractmethod
+    def rows(self, X: Any, estimator: Estimator) -> NDArray[Any]:
+        """The numbers that networks are given: (row, feature), or (image, [view,] channel, height, width) on disk."""
+
+    @abstractmethod
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """All that was learned: what JSON can hold, and tensors."""
+
+    @staticmethod
+    def from_state(
+        entries: dict[str, Any], tensors: dict[str, Tensor], own_trunk: Callable[[], nn.Module]
+    ) -> InputSource:
+        """The source whose state this is; `own_trunk` makes the trunk of a user's own recipe."""
+        entries = dict(entries)
+        kind = {"table": TableSource, "images": ImageSource}[entries.pop("kind")]
+        return kind._from_state(entries, tensors, own_trunk)  # type: ignore[attr-defined, no-any-return]
+
+
+@dataclass(eq=False)
+class TableSource(InputSource):
+    """Rows of a table: data frames are read by columns, arrays as they are."""
+
+    columns: Columns | None = None
+    names: tuple[str, ...] | None = None
+    row_shape: tuple[int, ...] = ()
+
+    scaled: ClassVar[bool] = True
+    mirroring: ClassVar[Mirroring] = NOT_MIRRORED  # type: ignore[misc]
+
+    def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
+        if not self.row_shape:
+            self.columns = columns_for(X)
+        columns = self._columns_for(X)
+        if columns is None:
+            _check_holds_numbers(X)
+            table, targets = validate_data(estimator, X, y, ensure_all_finite=False, **TARGETS)
+            rows = _finite(table, X)
+        else:
+            validate_data(estimator, X, y, skip_check_array=True)  # notes the names of the columns
+            rows, targets = check_X_y(columns.transform(X), y, **TARGETS)
+        names = getattr(estimator, "feature_names_in_", None) if self.columns is None else self.columns.feature_names
+        self.names, self.row_shape = None if names is None else tuple(map(str, names)), rows.shape[1:]
+        return lambda random_state: rows, _as_numbers(targets)
+
+    def rows(self, X: Any, estimator: Estimator) -> Array:
+        _check_no_images(X)
+        columns = self._columns_for(X)
+        if columns is None:
+            _check_holds_numbers(X)
+            return _finite(validate_data(estimator, X, reset=False, ensure_all_finite=False), X)
+        if columns.plain:  # scikit-learn's rule for names: all of them, no others, in their order
+            validate_data(estimator, X, reset=False, skip_check_array=True)
+        rows: Array = check_array(columns.transform(X))
+        return rows
+
+    def _columns_for(self, X: Any) -> Columns | None:
+        """How X is read; a model of numbers alone takes arrays, and frames like them, as well."""
+        return None if self.columns is None or (self.columns.plain and not is_named(X)) else self.columns
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        columns = None if self.columns is None else self.columns.to_json()
+        names = None if self.names is None else list(self.names)
+        return {"kind": "table", "columns": columns, "names": names, "n_features": self.row_shape[0]}, {}
+
+    @classmethod
+    def _from_state(cls, entries: dict[str, Any], tensors: dict[str, Tensor], own_trunk: Any) -> TableSource:
+        columns = None if entries["columns"] is None else Columns.from_json(entries["columns"])
+        names = None if entries["names"] is None else tuple(entries["names"])
+        return cls(columns, names, (int(entries["n_features"]),))
+
+
+@dataclass(eq=False)
+class ImageSource(InputSource):
+    """Features that frozen layers, the trunk, make of images."""
+
+    size: int  # of the square that images are squeezed to
+    mirroring: Mirroring = NOT_MIRRORED
+    trunk: nn.Module | None = None
+    row_shape: tuple[int, ...] = ()
+
+    scaled: ClassVar[bool] = False
+    names: ClassVar[None] = None  # type: ignore[misc]
+    columns: ClassVar[None] = None  # type: ignore[misc]
+
+    def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
+        images = pictures_of(X)
+        targets = _as_numbers(validate_data(estimator, y=y, multi_output=True, y_numeric=True))
+        if len(images) != len(targets):
+            raise ValueError(f"y must have one entry per picture, got {len(targets)} for {len(images)} pictures")
+        if len(images) < 2:
+            raise ValueError(f"at least 2 pictures are needed to learn from, got {len(images)}")
+        self.mirroring.check(targets.reshape(len(targets), -1))
+
+        def read(random_state: np.random.RandomState) -> NDArray[Any]:
+            if self.trunk is None:
+                with seeded(random_state.randint(2**31 - 1), torch.device("cpu")):  # without weights it is random
+                    self.trunk = estimator.network.trunk()
+            features = self.rows(images, estimator)
+            self.row_shape = self.mirroring.shape_of_row(features)
+            return features
+
+        return read, targets
+
+    def rows(self, X: Any, estimator: Estimator) -> NDArray[Any]:
+        _check_no_table(X)
+        assert self.trunk is not None  # it is fitted
+        return features_of(
+            X,
+            self.trunk,
+            size=self.size,
+            mirrored=self.mirroring.n_views > 1,
+            device=estimator.device,
+            cache=getattr(estimator.network, "cache", None),
+            verbose=estimator.verbose,
+        )
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        assert self.trunk is not None  # it is fitted
+        entries = {"size": self.size, "mirror": self.mirroring.targets, "row_shape": list(self.row_shape)}
+        return {"kind": "images", **entries, "ours": isinstance(self.trunk, ResNet18Trunk)}, self.trunk.state_dict()
+
+    @classmethod
+    def _from_state(
+        cls, entries: dict[str, Any], tensors: dict[str, Tensor], own_trunk: Callable[[], nn.Module]
+    ) -> ImageSource:
+        with torch.random.fork_rng(devices=[]):
+            trunk = ResNet18Trunk() if entries["ours"] else own_trunk()
+        trunk.load_state_dict(tensors)  # checks names and shapes
+        trunk.eval().requires_grad_(False)
+        return cls(int(entries["size"]), Mirroring(entries["mirror"]), trunk, tuple(entries["row_shape"]))
+
+
+def is_image_network(network: Any) -> bool:
+    """Whether what a user gave as a network is a recipe for images."""
+    return isinstance(network, PictureNetwork) and not isinstance(network, type)
+
+
+def without_cache(network: Any) -> Any:
+    """The network without the folder of its features: a model may be opened on another machine."""
+    return replace(network, cache=None) if isinstance(network, ResNet18) else network
+
+
+def _check_same_inputs(network: Any, interval_network: Any) -> None:
+    """Raise unless both networks take tables, or the same features of images."""
+    if interval_network is None:
+        return
+    if is_image_network(interval_network) != is_image_network(network):
+        raise ValueError(
+            "network and interval_network must both take pictures or both take tables, got "
+            f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
+        )
+    for name in ("size", "mirror", "weights") if is_image_network(network) else ():
+        mine, yours = getattr(network, name, None), getattr(interval_network, name, None)
+        if mine != yours:
+            raise ValueError(
+                f"network and interval_network must have the same {name}, since they see the same features, got "
+                f"{mine!r} and {yours!r}"
+            )
+
+
+def _check_no_table(X: Any) -> None:
+    if isinstance(X, np.ndarray) and X.ndim == 2:
+        raise ValueError(
+            f"the network takes pictures, but X is a table of the shape {X.shape}; give an array (picture, channel, "
+            "height, width) or file paths, or a network for tables such as MLP()"
+        )
+
+
+def _check_no_images(X: Any) -> None:
+    if getattr(X, "ndim", None) == 4:
+        raise ValueError(
+            f"the network takes tables, but X has the shape {tuple(X.shape)}, as pictures have; give "
+            "network=ResNet18(...) for pictures, or a table (row, feature)"
+        )
+
+
+def _check_holds_numbers(X: Any) -> None:
+    """Raise for a frame, or an array, of anything else: as numbers, dates would be a count of some unit of time."""
+    if is_frame(X):
+        check_numbers(X)
+    elif isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+        raise ValueError(f"X must hold numbers, got {X.dtype}; convert it, or give a data frame")
+
+
+def _as_numbers(targets: NDArray[Any]) -> Array:
+    if targets.dtype.kind not in "biuf":
+        raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
+    return targets.astype(np.float64)
+
+
+def _finite(table: NDArray[Any], X: Any) -> Array:
+    rows: Array = table.astype(np.float64)
+    odd = ~np.isfinite(rows)
+    if odd.any():
+        row, column = np.argwhere(odd)[0].tolist()
+        what = "NaN" if np.isnan(rows[row, column]) else "infinity"
+        name = f" ({list(columns_of(X))[column]!r})" if is_frame(X) else ""
+        raise ValueError(
+            f"Input X contains {what} in row {row}, column {column}{name}, both counted from 0; every number must be "
+            "finite: leave such rows out, or fit on a data frame with named columns, in which gaps are filled"
+        )
+    return rows
