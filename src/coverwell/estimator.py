@@ -18,7 +18,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import nn
 from tqdm import tqdm
 
@@ -26,20 +26,16 @@ from coverwell.algorithm import Measures, Record
 from coverwell.calibration import Estimate
 from coverwell.columns import Columns
 from coverwell.device_memory import OfJobs, run_within_memory
-from coverwell.features import features_of
 from coverwell.folds import Job
 from coverwell.held_out import Speaker, Stretch, stretch_of
+from coverwell.inputs.source import ImageSource, InputSource, without_cache
 from coverwell.intervals import PredictionInterval
-from coverwell.mirroring import Mirroring
 from coverwell.networks.mlp import MLP
-from coverwell.networks.team import Network, PictureNetwork
-from coverwell.picture_inputs import checked_pictures, picture_recipe, with_file, without_cache
-from coverwell.pictures import Pictures
+from coverwell.networks.team import Network
 from coverwell.preparation import Plan, Prepared, check_plan, levels_from, prepare, target_names_of
 from coverwell.rounds import Round, rounds_of
 from coverwell.scaling import InputScaler
 from coverwell.streaming import TableFiles, estimate_files, fit_streamed
-from coverwell.table_inputs import checked_table, checked_table_and_targets, input_names
 from coverwell.training import device_from, few_threads, seeded
 
 __all__ = [
@@ -96,9 +92,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     factor_: Array | None
     joint_factor_: Array | None
     scores_: list[Array] | None
-    trunk_: nn.Module
-    picture_size_: int
-    columns_: Columns
+    source_: InputSource
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Any:
         """Train the networks and calibrate their intervals.
@@ -143,6 +137,20 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         wanted = self._wanted(coverage)
         return self._interval(X, wanted, self._stretch, self._estimates(X), joint=joint)
 
+    @property
+    def columns_(self) -> Columns:
+        """How columns of a data frame with named columns become numbers; not for other inputs."""
+        if self.source_.columns is None:
+            raise AttributeError("the model was fitted on rows without named columns, and has no columns_")
+        return self.source_.columns
+
+    @property
+    def trunk_(self) -> nn.Module:
+        """The frozen layers that images are seen through; not for tables."""
+        if not isinstance(self.source_, ImageSource) or self.source_.trunk is None:
+            raise AttributeError("the model was fitted on a table, and has no trunk_")
+        return self.source_.trunk
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "ensembles_")
 
@@ -150,7 +158,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         for ensemble in getattr(self, "ensembles_", ()):
             ensemble.to(torch.device("cpu"))  # a pickle from a GPU opens where there is none
         state: dict[str, Any] = super().__getstate__()
-        if hasattr(self, "trunk_"):  # the folder of features is this machine's; an unfitted model takes it to workers
+        if "source_" in state:  # the folder of features is this machine's; an unfitted model takes it to workers
             networks = {name: state[name] for name in ("network", "interval_network") if name in state}
             state = {**state, **{name: without_cache(network) for name, network in networks.items()}}
         return state
@@ -194,12 +202,10 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         if isinstance(X, TableFiles):
             return estimate_files(self, X, **reading)
-        if hasattr(self, "trunk_"):
-            rows = self._features(X, n_views=self.ensembles_[0].mirroring.n_views)
-        else:
-            rows = checked_table(self, X)
+        rows = self.source_.rows(X, self)
+        if self.source_.scaled:
             seen = InputScaler.around([ensemble.inputs for ensemble in self.ensembles_])
-            seen.warn_if_far_outside(rows, input_names(self))
+            seen.warn_if_far_outside(rows, self.source_.names)
         device = device_from(self.device)
         return [ensemble.estimate(rows, device, **reading) for ensemble in self.ensembles_]
 
@@ -271,64 +277,23 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _prepare(self, X: Any, y: ArrayLike, groups: ArrayLike | None, start: Sequence[Speaker]) -> Prepared:
         self._check_choices()
         self._fitted_levels = tuple(sorted(levels_from(self.coverage)))
-        network = self._picture_network()
-        given: Array | Pictures
-        if network is None:
-            given, targets = checked_table_and_targets(self, X, y, goes_on=bool(start))
-        else:
-            given, targets = self._pictures_and_targets(X, y)
-        if targets.dtype.kind not in "biuf":
-            raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
+        before = getattr(self, "source_", None)  # of networks that go on training
+        source = InputSource.of(X, self.network, getattr(self, "interval_network", None), before)
+        read, targets = source.fit(X, y, self)
         self.target_names_ = target_names_of(y, targets)
         self._one_dimensional = targets.ndim == 1
-        group_of_row = None if groups is None else _checked_groups(groups, len(given))
-        targets = targets.astype(np.float64).reshape(len(given), -1)
+        group_of_row = None if groups is None else _checked_groups(groups, len(targets))
+        targets = targets.reshape(len(targets), -1)
         random_state = check_random_state(self.random_state)
         scalers = tuple((speaker.inputs, speaker.targets) for speaker in start)
         plan = replace(self._plan(group_of_row, random_state), scalers=scalers, bounded=self._bounded)
-        if network is not None:
-            plan = replace(plan, scaled=False, mirroring=Mirroring(network.mirror))
-            check_plan(len(given), group_of_row, plan)  # before the features, which may take long
-            plan.mirroring.check(targets)
-            self._look_through(network, random_state)
-        rows = given if isinstance(given, np.ndarray) else self._features(given, n_views=plan.mirroring.n_views)
-        _check_goes_on(start, plan.mirroring.shape_of_row(rows))
+        plan = replace(plan, scaled=source.scaled, mirroring=source.mirroring)
+        if not source.scaled:
+            check_plan(len(targets), group_of_row, plan)  # before the features, which may take long
+        rows = read(random_state)
+        self.source_ = source
+        _check_goes_on(start, source.row_shape)
         return prepare(rows, targets, group_of_row, plan, random_state)
-
-    # Pictures.
-
-    def _picture_network(self) -> PictureNetwork | None:
-        """The recipe, if it is one for pictures."""
-        return picture_recipe(self.network)
-
-    def _pictures_and_targets(self, X: Any, y: ArrayLike) -> tuple[Pictures, NDArray[Any]]:
-        """Pictures to learn from, not yet read, and their targets, checked."""
-        pictures = checked_pictures(X)
-        targets: NDArray[Any] = validate_data(self, y=y, multi_output=True, y_numeric=True)
-        if len(pictures) != len(targets):
-            raise ValueError(f"y must have one entry per picture, got {len(targets)} for {len(pictures)} pictures")
-        if len(pictures) < 2:
-            raise ValueError(f"at least 2 pictures are needed to learn from, got {len(pictures)}")
-        return pictures, targets
-
-    def _look_through(self, network: PictureNetwork, random_state: np.random.RandomState) -> None:
-        """Take the trunk that pictures are seen through from now on: a new one, unless training goes on."""
-        self.picture_size_ = int(network.size)
-        if not hasattr(self, "trunk_"):
-            with seeded(random_state.randint(2**31 - 1), torch.device("cpu")):  # a trunk without weights is random
-                self.trunk_ = with_file(network).trunk()
-
-    def _features(self, X: Any, *, n_views: int) -> NDArray[Any]:
-        """What the trunk says about pictures: (picture, channel, height, width), or (picture, 2, ...) with a mirror."""
-        return features_of(
-            checked_pictures(X),
-            self.trunk_,
-            size=self.picture_size_,
-            mirrored=n_views > 1,
-            device=self.device,
-            cache=getattr(self.network, "cache", None),
-            verbose=self.verbose,
-        )
 
     def _forget(self) -> None:
         """Drop everything that a fit has set."""
@@ -362,7 +327,7 @@ def fit_together(
     for model, was in zip(models, before, strict=True):
         model._forget()
         if _start_of(was):  # members that go on see through the same eyes
-            model.__dict__.update({name: was[name] for name in ("trunk_", "columns_") if name in was})
+            model.source_ = was["source_"]
     try:
         _fit_together(models, tables, [_start_of(was) for was in before], on_round)
     except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to go on stays what it was
@@ -387,7 +352,7 @@ def _fit_together(
     prepared = [model._prepare(*table, start) for model, table, start in zip(models, tables, starts, strict=True)]
     jobs = [job for p in prepared for job in p.jobs]
     _check_stackable(jobs)
-    training = models[0]._training(max(len(job.y) for job in jobs)).with_networks(with_file)
+    training = models[0]._training(max(len(job.y) for job in jobs))
     if any(starts):
         _check_can_go_on(jobs, starts)
         training = replace(training, start=tuple(chain.from_iterable(starts)))  # type: ignore[type-var]

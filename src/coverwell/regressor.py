@@ -18,8 +18,7 @@ from coverwell.held_out import OutOfFold, out_of_fold_of
 from coverwell.losses import interval_loss, quantile_interval_loss
 from coverwell.matching import Matching, matching_from
 from coverwell.networks.mlp import MLP
-from coverwell.networks.team import Network, PictureNetwork, network_from
-from coverwell.picture_inputs import picture_recipe
+from coverwell.networks.team import Network, network_from
 from coverwell.preparation import Plan, Prepared
 from coverwell.rounds import Round
 from coverwell.training import device_from
@@ -203,25 +202,6 @@ class MatchedRegressor(IntervalRegressor):
     def _usual(self, name: str) -> Any:
         value = super()._usual(name)
         return USUAL.get(name, value) if isinstance(value, str) and value == "auto" else value
-
-    def _picture_network(self) -> PictureNetwork | None:
-        """The recipe, if it is one for pictures; that of the intervals must then see the same ones."""
-        network, other = super()._picture_network(), self.interval_network
-        if other is None:
-            return network
-        if (picture_recipe(other) is None) != (network is None):
-            raise ValueError(
-                "network and interval_network must both take pictures or both take tables, got "
-                f"{self.network!r} and {other!r}; leave interval_network out to have the same twice"
-            )
-        for name in ("size", "mirror", "weights") if network is not None else ():
-            mine, yours = getattr(network, name, None), getattr(other, name, None)
-            if mine != yours:
-                raise ValueError(
-                    f"network and interval_network must have the same {name}, since they see the same features, got "
-                    f"{mine!r} and {yours!r}"
-                )
-        return network
 
     @property
     def _both(self) -> bool:

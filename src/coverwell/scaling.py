@@ -78,13 +78,13 @@ class InputScaler:
         far: NDArray[np.bool_] = (self.low - margin > X) | (self.high + margin < X)
         return far
 
-    def warn_if_far_outside(self, X: Table, names: NDArray[np.object_] | None) -> None:
+    def warn_if_far_outside(self, X: Table, names: Sequence[str] | None) -> None:
         """Warn where a value lies far outside the training range."""
         far = self.far_outside(X)
         if not far.any():
             return
         columns = np.flatnonzero(far.any(axis=0))[:5]
-        named = [str(names[c]) if names is not None else f"column {c}" for c in columns]
+        named = [names[c] if names is not None else f"column {c}" for c in columns]
         warnings.warn(
             f"{int(far.any(axis=1).sum())} of {len(X)} rows lie far outside the range of the training inputs "
             f"(in {', '.join(named)}); they are treated as lying on its border, and no interval is to be trusted there",

@@ -19,7 +19,7 @@ from coverwell.frames import check_numbers, columns_of, is_frame, is_named
 from coverwell.mirroring import NOT_MIRRORED, Mirroring
 from coverwell.networks.resnet import ResNet18, ResNet18Trunk
 from coverwell.networks.team import PictureNetwork
-from coverwell.pictures import Pictures, pictures_of
+from coverwell.pictures import pictures_of
 from coverwell.training import seeded
 
 __all__ = ["ImageSource", "InputSource", "TableSource", "is_image_network", "without_cache"]
@@ -156,15 +156,17 @@ class TableSource(InputSource):
         return None if self.columns is None or (self.columns.plain and not is_named(X)) else self.columns
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        columns = None if self.columns is None else self.columns.to_json()
+        if self.columns is not None:
+            return {"kind": "table", "columns": self.columns.to_json()}, {}
         names = None if self.names is None else list(self.names)
-        return {"kind": "table", "columns": columns, "names": names, "n_features": self.row_shape[0]}, {}
+        return {"kind": "table", "names": names, "n_features": self.row_shape[0]}, {}
 
     @classmethod
     def _from_state(cls, entries: dict[str, Any], tensors: dict[str, Tensor], own_trunk: Any) -> TableSource:
-        columns = None if entries["columns"] is None else Columns.from_json(entries["columns"])
-        names = None if entries["names"] is None else tuple(entries["names"])
-        return cls(columns, names, (int(entries["n_features"]),))
+        if "columns" in entries:
+            columns = Columns.from_json(entries["columns"])
+            return cls(columns, columns.feature_names, (len(columns.feature_names),))
+        return cls(None, None if entries["names"] is None else tuple(entries["names"]), (int(entries["n_features"]),))
 
 
 @dataclass(eq=False)
