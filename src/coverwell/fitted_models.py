@@ -61,6 +61,6 @@ def n_trained_rows(model: Any) -> int | None:
         return int(of_stream)
     if (known := getattr(model, "out_of_fold_", None)) is not None:
         return len(known.prediction)
-    if hasattr(model, "columns_") and model.columns_.n_rows:
-        return int(model.columns_.n_rows)
+    if model.source_.columns is not None and model.source_.columns.n_rows:
+        return int(model.source_.columns.n_rows)
     return None if model.scores_ is None else n_ranked_rows(model)  # of "cv+", which ranks every row

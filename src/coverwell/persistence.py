@@ -3,9 +3,8 @@
 The tensors are the networks' weights and every other array that `fit` learned. The header's entry `model` has the
 estimator's class, its parameters, and what `fit` learned. In it, an object with a `class` is one of ours, its other
 entries the constructor's arguments; `array` is the name of a tensor; `own` is an object of the user's, whose code is
-not stored; `estimator` is one inside another, as a forecaster's regressor; `trunk` is the place of the frozen layers
-that pictures are seen through; `columns` is how the columns of a data frame become numbers. Only classes of the lists
-at the end of this module are made.
+not stored; `estimator` is one inside another, as a forecaster's regressor; `source` is how X becomes rows, and
+`place` where the tensors lie that belong to it. Only classes of the lists at the end of this module are made.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
 from coverwell import baselines
 from coverwell.algorithm import n_interval_outputs
@@ -32,7 +31,6 @@ from coverwell.baselines.concrete_dropout import ConcreteLSTM, ConcreteMLP
 from coverwell.baselines.laws import NormalLaw, QuantileLaw
 from coverwell.baselines.mc_dropout import DropoutLSTM, DropoutMLP, DropoutResNet18
 from coverwell.baselines.voices import Voices
-from coverwell.columns import Columns
 from coverwell.ensemble import Ensemble
 from coverwell.estimator import IntervalRegressor
 from coverwell.files import TYPES, ModelFileError, malformed_means, read_tensors, write_tensors
@@ -42,13 +40,13 @@ from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import History
 from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.held_out import OutOfFold
+from coverwell.inputs.source import ImageSource, InputSource, without_cache
 from coverwell.matching import IQRFit, Matching, SigmaFit, Unmatched
 from coverwell.mirroring import Mirroring
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
-from coverwell.networks.resnet import ResNet18, ResNet18Trunk
+from coverwell.networks.resnet import ResNet18
 from coverwell.networks.team import Network, Team, network_from
-from coverwell.picture_inputs import without_cache
 from coverwell.preparation import levels_from
 from coverwell.regressor import MatchedRegressor, NetworkChoice
 from coverwell.rounds import Round
@@ -177,11 +175,10 @@ class _Writer:
             return self.array(value, place)
         if isinstance(value, Team):
             return self.team(value, place)
-        if isinstance(value, nn.Module):
-            self.state(value, place)
-            return {"trunk": place, "ours": isinstance(value, ResNet18Trunk)}
-        if isinstance(value, Columns):
-            return {"columns": value.to_json()}
+        if isinstance(value, InputSource):
+            entries, tensors = value.state()
+            self.tensors(tensors, place)
+            return {"source": entries, "place": place}
         if isinstance(value, Clock):
             return {"clock": value.to_dict()}
         if isinstance(value, LiveCalibrator):
@@ -198,14 +195,14 @@ class _Writer:
         self.arrays[place] = value
         return {"array": place}
 
-    def state(self, module: nn.Module, place: str) -> None:
-        for name, tensor in module.state_dict().items():
+    def tensors(self, tensors: dict[str, Tensor], place: str) -> None:
+        for name, tensor in tensors.items():
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"{place}.{name} cannot be saved: it must be a tensor, got {type(tensor).__name__}")
             self.array(_as_trained(tensor.cpu().numpy()), f"{place}.{name}")
 
     def team(self, team: Team, place: str) -> dict[str, Any]:
-        self.state(team, place)
+        self.tensors(team.state_dict(), place)
         own = self.interval_own if place.endswith("interval_team") else "network"
         return {"team": place, "members": team.n_members, "network": self.part(_recipe_of(team), place, own=own)}
 
@@ -232,11 +229,14 @@ class _Reader:
     def estimator(self, stored: dict[str, Any], *, may_be_unfitted: bool = False) -> Any:
         cls = ESTIMATORS[stored["class"]]
         model = cls(**{name: self.value(value) for name, value in stored["parameters"].items()})
-        for name, value in stored["learned"].items():
+        learned = stored["learned"]
+        if learned and isinstance(model, IntervalRegressor) and "source_" not in learned:
+            learned = _with_source(learned)
+        for name, value in learned.items():
             if not LEARNED.fullmatch(name):
                 raise ValueError(f"{name!r} is nothing that fit learns")
             setattr(model, name, self.value(value))
-        if stored["learned"] or not may_be_unfitted:
+        if learned or not may_be_unfitted:
             check = _check_forecaster if isinstance(model, SeriesForecaster) else _check_learned
             check(model)
         return model
@@ -255,10 +255,8 @@ class _Reader:
                 return self.arrays[name].copy()
             case {"own": name}:
                 return self.own(name)
-            case {"trunk": place, "ours": ours}:
-                return self.trunk(place, ours=ours)
-            case {"columns": content}:
-                return Columns.from_json(content)
+            case {"source": entries, "place": place}:
+                return InputSource.from_state(entries, self.state(f"{place}."), lambda: self.own("network").trunk())
             case {"clock": content}:
                 return Clock.from_dict(content)
             case {"calibrator": state}:
@@ -312,13 +310,6 @@ class _Reader:
         team.load_state_dict(state, assign=not own)  # checks the shapes
         return team.eval().requires_grad_(False)
 
-    def trunk(self, place: str, *, ours: bool) -> nn.Module:
-        """The frozen layers that pictures are seen through; those of a user's own recipe are made by it again."""
-        with torch.random.fork_rng(devices=[]):
-            trunk: nn.Module = ResNet18Trunk() if ours else self.own("network").trunk()
-        trunk.load_state_dict(self.state(f"{place}."))  # checks names and shapes
-        return trunk.eval().requires_grad_(False)
-
     def state(self, prefix: str) -> dict[str, Tensor]:
         return {n.removeprefix(prefix): torch.tensor(a) for n, a in self.arrays.items() if n.startswith(prefix)}
 
@@ -328,6 +319,19 @@ def _as_trained(array: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(over="ignore"):
         short = array.astype(np.float32) if array.dtype == np.float64 else array
     return short if np.array_equal(short, array) else array
+
+
+def _with_source(learned: dict[str, Any]) -> dict[str, Any]:
+    """What version 0.1.0 stored of a regressor, with how its X becomes rows in one place."""
+    learned, speaker = dict(learned), learned["ensembles_"][0]
+    columns, trunk, size = (learned.pop(name, None) for name in ("columns_", "trunk_", "picture_size_"))
+    if trunk is not None:
+        shape, mirror = speaker["inputs"]["shape"]["tuple"], speaker["mirroring"]["targets"]
+        source = {"kind": "images", "size": size, "mirror": mirror, "row_shape": shape, "ours": trunk["ours"]}
+        return {**learned, "source_": {"source": source, "place": trunk["trunk"]}}
+    names = learned.get("feature_names_in_", {}).get("strings")
+    read = {"names": names, "n_features": learned["n_features_in_"]} if columns is None else columns
+    return {**learned, "source_": {"source": {"kind": "table", **read}, "place": "source_"}}
 
 
 def _recipe_of(team: Team) -> Network | None:
@@ -342,10 +346,9 @@ def _check_learned(model: IntervalRegressor) -> None:
     target, level = len(model.target_names_), len(levels)
     _check_stretch(model, target, level)
     arrays: list[tuple[Any, tuple[int, ...]]] = []
-    n_inputs = _n_inputs(model)
     for ensemble in model.ensembles_:
         if isinstance(ensemble.inputs, InputScaler):
-            arrays += [(array, (n_inputs,)) for array in vars(ensemble.inputs).values()]
+            arrays += [(array, model.source_.row_shape) for array in vars(ensemble.inputs).values()]
         arrays += [(array, (target,)) for array in vars(ensemble.targets).values()]
         if isinstance(ensemble, Ensemble):
             arrays.append((ensemble.scale, (target,)))
@@ -354,8 +357,8 @@ def _check_learned(model: IntervalRegressor) -> None:
         _check_array(array, shape)
     if not all(isinstance(name, str) for name in (model.device, *model.target_names_)):
         raise ValueError(f"device and targets must be names, got {model.device!r} and {model.target_names_!r}")
-    if hasattr(model, "trunk_") != isinstance(model.ensembles_[0].inputs, UnscaledInputs):
-        raise ValueError("networks for pictures, and no others, must have a trunk")
+    if isinstance(model.source_, ImageSource) != isinstance(model.ensembles_[0].inputs, UnscaledInputs):
+        raise ValueError("networks for images, and no others, must have a trunk")
     n_names = len(getattr(model, "feature_names_in_", range(getattr(model, "n_features_in_", 0))))
     if n_names != getattr(model, "n_features_in_", 0) or (model._one_dimensional and target > 1):
         raise ValueError(f"there must be names for all features and {target} targets")
@@ -387,15 +390,6 @@ def _check_mirroring(ensemble: Ensemble) -> None:
     known = (None, "same", "boxes") if isinstance(ensemble.inputs, UnscaledInputs) else (None,)
     if not isinstance(ensemble.mirroring, Mirroring) or ensemble.mirroring.targets not in known:
         raise ValueError(f"mirroring must be one of {known}, got {ensemble.mirroring!r}")
-
-
-def _n_inputs(model: IntervalRegressor) -> int:
-    """How many numbers a network is given per row of a table; 0 of pictures."""
-    if not hasattr(model, "columns_"):
-        return int(getattr(model, "n_features_in_", 0))
-    if not isinstance(model.columns_, Columns):
-        raise ValueError(f"columns_ must tell how columns are read, got {type(model.columns_).__name__}")
-    return len(model.columns_.feature_names)
 
 
 def _check_forecaster(model: SeriesForecaster) -> None:

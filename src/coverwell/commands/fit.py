@@ -235,7 +235,7 @@ def _summary(fitted: TableModel, y: Array, seconds: float, *, n_skipped: int) ->
         "rows": getattr(model, "n_rows_", len(y)),
         "rows_judged": len(y),
         "rows_skipped": n_skipped,
-        "columns": list(model.columns_.report()) if hasattr(model, "columns_") else fitted.feature_names,
+        "columns": fitted.feature_names if model.source_.columns is None else list(model.source_.columns.report()),
         "rounds": len(model.rounds_),
         "seconds": round(seconds, 3),
         "out_of_fold": [entry for t in range(len(fitted.targets)) for entry in _out_of_fold(fitted, y, t)],

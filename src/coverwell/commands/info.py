@@ -37,7 +37,7 @@ def _found(path: Path) -> dict[str, Any]:
     fitted = TableModel.load(path, device="cpu")
     model: Any = fitted.model
     teams = [team for ensemble in model.ensembles_ for team in _teams(ensemble)]
-    columns = getattr(model, "columns_", None)
+    columns = model.source_.columns
     return {
         "file": str(path),
         "bytes": path.stat().st_size,

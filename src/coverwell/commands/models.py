@@ -15,6 +15,7 @@ from coverwell.commands.messages import BadInput
 from coverwell.ensemble import ROWS_AT_A_TIME
 from coverwell.estimator import IntervalRegressor
 from coverwell.fitted_models import Said, n_ranked_rows, n_trained_rows, say
+from coverwell.inputs.source import ImageSource
 from coverwell.networks.team import Team
 from coverwell.persistence import load
 from coverwell.table_files import TableFile, needed_polars
@@ -43,8 +44,8 @@ class TableModel:
     def load(cls, path: Path, *, device: str = "auto", float32: bool = False) -> TableModel:
         """The model of a file; with `float32` its networks speak in that precision, faster and less exactly."""
         model = load(path)
-        if not isinstance(model, IntervalRegressor) or hasattr(model, "trunk_"):
-            what = "a model for pictures" if hasattr(model, "trunk_") else f"a {type(model).__name__}"
+        if not isinstance(model, IntervalRegressor) or isinstance(model.source_, ImageSource):
+            what = "a model for images" if isinstance(model, IntervalRegressor) else f"a {type(model).__name__}"
             raise BadInput(f"{path} holds {what}, not one for tables; use it in Python: coverwell.load({str(path)!r})")
         model.set_params(device=device)
         if float32:
@@ -72,8 +73,8 @@ class TableModel:
     @property
     def feature_names(self) -> list[str] | None:
         """The columns that are needed, in order; None of a model that was fitted on an array without names."""
-        if hasattr(self.model, "columns_"):
-            return list(self.model.columns_.kinds)
+        if self.model.source_.columns is not None:
+            return list(self.model.source_.columns.kinds)
         names = getattr(self.model, "feature_names_in_", None)
         return None if names is None else [str(name) for name in names]
 
@@ -118,8 +119,8 @@ class FeatureReader:
 
     @cached_property
     def _kinds(self) -> dict[str, Kind]:
-        if hasattr(self.model.model, "columns_"):
-            return {name: KINDS[kind] for name, kind in self.model.model.columns_.kinds.items()}
+        if (columns := self.model.model.source_.columns) is not None:
+            return {name: KINDS[kind] for name, kind in columns.kinds.items()}
         # Numbers alone, or truths that count as 0 and 1: the first value tells which.
         rows = next(self.table.parts(self.names, ROWS_IN_A_PART))
         texts = typed(rows, dict.fromkeys(self.names, Kind.TEXT), path=self.table.path)

@@ -25,6 +25,7 @@ from coverwell.commands.options import (
 from coverwell.commands.series_files import later_values
 from coverwell.commands.targets import check_targets, groups_of, targets_of
 from coverwell.forecasting.forecaster import SeriesForecaster
+from coverwell.inputs.source import ImageSource
 from coverwell.persistence import load
 from coverwell.report import Source, write_report, write_series_report
 from coverwell.report.library import check_library
@@ -107,7 +108,7 @@ def _write(
         raise BadInput("--time is for forecasters, and this is a model of rows; leave it out")
     model.set_params(device=device)
     place_of_level(model._fitted_levels, coverage)
-    is_seen = hasattr(model, "trunk_")
+    is_seen = isinstance(model.source_, ImageSource)
     if is_seen != (pictures is not None):
         raise BadInput(
             f"{_name(source)} holds a model of pictures; name the column of their files with --pictures"

@@ -22,6 +22,7 @@ from coverwell.export.series import draft_of_series
 from coverwell.export.tables import draft_of_table
 from coverwell.files import new_file
 from coverwell.forecasting.forecaster import SeriesForecaster
+from coverwell.inputs.source import ImageSource
 
 __all__ = ["KEY", "LARGEST_DIFFERENCE", "to_onnx"]
 
@@ -100,7 +101,7 @@ def _draft(model: Any, precision: Any) -> Draft:
         raise NotFittedError(f"this {type(model).__name__} is not fitted yet; call fit before it is exported") from None
     if isinstance(model, SeriesForecaster):
         return draft_of_series(model, precision)
-    return (draft_of_pictures if hasattr(model, "trunk_") else draft_of_table)(model, precision)
+    return (draft_of_pictures if isinstance(model.source_, ImageSource) else draft_of_table)(model, precision)
 
 
 def _metadata(model: Any, draft: Draft, precision: str, model_file: str | os.PathLike[str] | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from coverwell.export.graph import LAST, Graph, Input, Value
 from coverwell.export.networks import trunk_features
 from coverwell.export.speakers import spoken_by
 from coverwell.features import features_of
+from coverwell.inputs.source import ImageSource
 from coverwell.pictures import ROUNDING
 
 __all__ = ["draft_of_pictures"]
@@ -24,12 +25,13 @@ WIDTH = 3  # the axis of (row, channel, height, width)
 
 
 def draft_of_pictures(model: IntervalRegressor, precision: Any) -> Draft:
-    graph, size, n_views = Graph(), model.picture_size_, model.ensembles_[0].mirroring.n_views
+    graph, source = Graph(), _source(model)
+    size, n_views, trunk = source.size, source.mirroring.n_views, model.trunk_
     about = f"RGB in [0, 1], squeezed to {size} x {size} (bilinear, with antialiasing), whatever the sides were"
     x = graph.input(Input("X", np.float32, (3, size, size), about))
     pixels = graph.op("Clip", x, np.float32(0), np.float32(1))
     views = [pixels, graph.sliced(pixels, -1, -LAST, axis=WIDTH, step=-1)][:n_views]
-    seen = [trunk_features(graph, model.trunk_, view, size) for view in views]
+    seen = [trunk_features(graph, trunk, view, size) for view in views]
     features = [graph.cast(graph.cast(view, np.float16), np.float32) for view in seen]  # as estimators keep them
     spoken = [spoken_by(graph, speaker, features, precision) for speaker in model.ensembles_]
     outputs = spoiled(graph, outputs_of_regressor(graph, model, spoken), _nan_unless_in_range(graph, x, pixels))
@@ -46,6 +48,11 @@ def draft_of_pictures(model: IntervalRegressor, precision: Any) -> Draft:
     )
 
 
+def _source(model: IntervalRegressor) -> ImageSource:
+    assert isinstance(model.source_, ImageSource)
+    return model.source_
+
+
 def _nan_unless_in_range(graph: Graph, x: Value, pixels: Value) -> Value:
     """0 for a picture that the model takes, else NaN, (row, 1): one in 0 to 255 would have bounds like any other."""
     beyond = graph.op("Greater", graph.op("Abs", graph.op("Sub", x, pixels)), np.float32(ROUNDING))
@@ -58,7 +65,7 @@ def _expected(model: IntervalRegressor, examples: NDArray[Any], between: dict[st
     Features are kept in float16. One that lies between two such numbers is rounded up by one way to compute it and down
     by the other, which would hide an error of the layers behind it. So they are compared before that.
     """
-    n_views, size = len(between), model.picture_size_
+    n_views, size = len(between), _source(model).size
     own = features_of(examples, model.trunk_, size=size, mirrored=n_views > 1, device="cpu", dtype="float32")
     own = own.astype(np.float64)
     features = np.stack([between[f"view_{n}"] for n in range(n_views)], axis=1).reshape(own.shape)

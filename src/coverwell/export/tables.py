@@ -22,7 +22,7 @@ N_EXAMPLES, SEED = 64, 0
 
 
 def draft_of_table(model: IntervalRegressor, precision: Any) -> Draft:
-    graph, columns = Graph(), getattr(model, "columns_", None)
+    graph, columns = Graph(), model.source_.columns
     n_columns = int(model.n_features_in_) if columns is None else len(columns.columns)
     x = graph.input(Input("X", np.float64, (n_columns,), "one column per raw column, in the order of `columns`"))
     features = x if columns is None else features_in_graph(graph, columns, x)
@@ -41,8 +41,8 @@ def draft_of_table(model: IntervalRegressor, precision: Any) -> Draft:
 
 
 def _columns_told(model: IntervalRegressor) -> list[dict[str, Any]]:
-    if hasattr(model, "columns_"):
-        return [told(column) for column in model.columns_.columns]
+    if model.source_.columns is not None:
+        return [told(column) for column in model.source_.columns.columns]
     names = getattr(model, "feature_names_in_", [f"column {number}" for number in range(model.n_features_in_)])
     return [{"name": str(name), "kind": "numbers"} for name in names]
 
@@ -51,7 +51,7 @@ def _examples(model: IntervalRegressor) -> Array:
     """Rows near those of the training."""
     rng, inputs = np.random.default_rng(SEED), model.ensembles_[0].inputs
     assert isinstance(inputs, InputScaler)  # tables are scaled
-    if hasattr(model, "columns_"):
-        return example_rows(model.columns_, inputs.centre, inputs.spread, rng, N_EXAMPLES)
+    if model.source_.columns is not None:
+        return example_rows(model.source_.columns, inputs.centre, inputs.spread, rng, N_EXAMPLES)
     rows: Array = inputs.centre + inputs.spread * rng.normal(size=(N_EXAMPLES, len(inputs.centre)))
     return rows

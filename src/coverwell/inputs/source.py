@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from coverwell.columns import Columns, columns_for
 from coverwell.features import features_of
 from coverwell.frames import check_numbers, columns_of, is_frame, is_named
-from coverwell.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
 from coverwell.networks.resnet import ResNet18, ResNet18Trunk
 from coverwell.networks.team import PictureNetwork
 from coverwell.pictures import pictures_of
-from coverwell.training import seeded
+from coverwell.training.device import seeded
 
 __all__ = ["ImageSource", "InputSource", "TableSource", "is_image_network", "without_cache"]
 

@@ -16,12 +16,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from coverwell.networks.team import LoopTeam, Network, State, Team
+from coverwell.networks.weights import imagenet_weights
 
 __all__ = ["IMAGENET", "BasicBlock", "ResNet18", "ResNet18Tail", "ResNet18Team", "ResNet18Trunk", "read_weights"]
 
 FilePath = str | PathLike[str]
 
-# The name of torchvision's public weights, whose file an estimator finds.
+# The name of torchvision's public weights.
 IMAGENET = "imagenet"
 # Of red, green and blue over ImageNet's training images, in [0, 1].
 IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -210,8 +211,8 @@ class ResNet18:
         gives to layer 4.
     weights : path, "imagenet" or None
         A file of torchvision's ResNet-18. If it has layer 4, all members start from it; if it is the trunk alone, layer
-        4 starts from random weights, as the head always does. "imagenet" is torchvision's public file, which an
-        estimator looks for in the user's cache, or else fetches. With None the trunk is random too: for tests.
+        4 starts from random weights, as the head always does. "imagenet" is torchvision's public file, found or fetched
+        by `coverwell.networks.imagenet_weights`. With None the trunk is random too: for tests.
     size : int
         Side of the square to which pictures are squeezed.
     mirror : "same", "boxes" or None
@@ -269,7 +270,7 @@ class ResNet18:
         """The frozen layers, with the weights of the file; random without one."""
         trunk = ResNet18Trunk()
         if self.weights is not None:
-            trunk.load_weights(self._file(self.weights))
+            trunk.load_weights(self._file)
         return trunk
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
@@ -283,19 +284,15 @@ class ResNet18:
             for _ in range(n_members)
         ]
         if self.weights is not None:
-            layer4 = _parts_of(read_weights(self._file(self.weights)), ("layer4",))
+            layer4 = _parts_of(read_weights(self._file), ("layer4",))
             for tail in tails if layer4 else ():  # a file of the trunk alone has none
                 tail.load_state_dict(layer4, strict=False)  # all but the head
         return ResNet18Team(self, tails, n_outputs)
 
-    @staticmethod
-    def _file(weights: FilePath) -> FilePath:
-        if weights == IMAGENET:
-            raise ValueError(
-                f"weights={IMAGENET!r} is a name that estimators find the file of; outside of them, give "
-                "weights=coverwell.datasets.weights.imagenet_weights(), or another path, or None"
-            )
-        return weights
+    @property
+    def _file(self) -> FilePath:
+        assert self.weights is not None  # whoever asks for the file
+        return imagenet_weights() if self.weights == IMAGENET else self.weights
 
     def operations_per_row(self, n_inputs: int) -> float:
         """Roughly the multiplications of one pass."""

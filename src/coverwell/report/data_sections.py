@@ -26,8 +26,9 @@ COLUMN_HEADS = ("column", "read as", "missing", "missing in training", "differen
 
 def data_section(judged: Judged) -> Section:
     """Every column: its kind, its gaps and its values."""
-    learned = {column.name: column for column in judged.model.columns_.columns} if _has_columns(judged) else {}
-    n_trained = judged.model.columns_.n_rows if learned else 0
+    known = judged.model.source_.columns
+    learned = {} if known is None else {column.name: column for column in known.columns}
+    n_trained = 0 if known is None else known.n_rows
     columns = {**judged.rows.groups, **judged.rows.features}
     rows = []
     for name, values in list(columns.items())[:MOST_COLUMNS]:
@@ -41,17 +42,12 @@ def data_section(judged: Judged) -> Section:
     ]
     if len(columns) > MOST_COLUMNS:
         blocks.append(Text(f"{MOST_COLUMNS} of {len(columns)} columns are listed.", "note"))
-    dropped = [f"{column.name} ({column.reason})" for column in judged.model.columns_.dropped] if learned else []
-    if dropped:
+    if dropped := [] if known is None else [f"{column.name} ({column.reason})" for column in known.dropped]:
         blocks.append(Text(f"Left out in training: {', '.join(dropped)}.", "note"))
     if judged.rows.n_skipped:
         blocks.append(Text(f"{counted(judged.rows.n_skipped, 'row')} without a target left out.", "note"))
     lead = f"{counted(judged.n_rows, 'row')} with known targets, which the model should not have seen in training."
     return Section("data", "The data", lead, blocks)
-
-
-def _has_columns(judged: Judged) -> bool:
-    return hasattr(judged.model, "columns_")
 
 
 def column_row(name: str, values: NDArray[Any], kind: str, in_training: str) -> tuple[str, ...]:
@@ -151,8 +147,8 @@ def _records(shifts: list[Shift]) -> list[dict[str, Any]]:
 
 def _dates(judged: Judged) -> set[str]:
     """The inputs that count days since 1970."""
-    kinds = judged.model.columns_.kinds if _has_columns(judged) else {}
-    return {name for name, kind in kinds.items() if kind == "times"}
+    known = judged.model.source_.columns
+    return set() if known is None else {name for name, kind in known.kinds.items() if kind == "times"}
 
 
 def _table(caption: str, shifts: list[Shift], dates: set[str], *, folded: bool = False) -> Table:

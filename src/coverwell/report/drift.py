@@ -18,7 +18,6 @@ from scipy.stats import norm
 from coverwell.estimator import IntervalRegressor
 from coverwell.fitted_models import n_trained_rows
 from coverwell.scaling import InputScaler
-from coverwell.table_inputs import checked_table, input_names
 
 __all__ = ["Shift", "shifts_between"]
 
@@ -64,8 +63,8 @@ def shifts_between(model: IntervalRegressor, X: Any) -> list[Shift]:
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the predictions have warned of the same
-        rows = checked_table(model, X)
-    names = input_names(model)
+        rows = model.source_.rows(X, model)
+    names = model.source_.names
     named = (
         [str(name) for name in names] if names is not None else [f"column {place}" for place in range(rows.shape[1])]
     )

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from coverwell.estimator import IntervalRegressor
 from coverwell.fitted_models import say
 from coverwell.frames import columns_of, is_frame
+from coverwell.inputs.source import ImageSource
 from coverwell.judgements import JudgedRows, Judgement, column_of, judgements
 from coverwell.report.bounds import Bounds
 from coverwell.report.heard import heard_warnings
@@ -72,7 +73,7 @@ class Judged:
     @property
     def is_seen(self) -> bool:
         """Whether the rows are pictures."""
-        return hasattr(self.model, "trunk_")
+        return isinstance(self.model.source_, ImageSource)
 
     def room_for(self, most: int) -> int:
         """How many rows a table of each view may have, `most` at best: a page holds those of all views."""
@@ -102,7 +103,7 @@ def judged_rows(
     if len(said.prediction) != len(targets):
         raise ValueError(f"X and y must have the same rows, got {len(said.prediction)} and {len(targets)}")
     grouped = {str(name): _group(str(name), values, len(targets)) for name, values in (groups or {}).items()}
-    columns = {} if hasattr(model, "trunk_") else feature_columns(model, X)
+    columns = {} if isinstance(model.source_, ImageSource) else feature_columns(model, X)
     features = {name: column for name, column in columns.items() if name not in grouped}
     rows = JudgedRows(targets, said, features, grouped, n_skipped)
     numbers = np.arange(len(targets)) if row_numbers is None else np.asarray(row_numbers)
@@ -123,7 +124,7 @@ def feature_columns(model: IntervalRegressor, X: Any) -> dict[str, Column]:
     """Every feature as numbers, times or texts, NaN, NaT or None where it is missing."""
     if is_frame(X):
         given = columns_of(X)
-        used = model.columns_.kinds if hasattr(model, "columns_") else given
+        used = given if model.source_.columns is None else model.source_.columns.kinds
         return {name: column_of(given[name]) for name in used}
     names = getattr(model, "feature_names_in_", [f"column {place}" for place in range(model.n_features_in_)])
     return {str(name): column for name, column in zip(names, np.asarray(X, dtype=np.float64).T, strict=True)}

@@ -23,7 +23,6 @@ from sklearn.utils import check_random_state
 
 from coverwell._version import __version__
 from coverwell.persistence import LEARNED, OWN, PARTS, load, save
-from coverwell.picture_inputs import without_cache
 from coverwell.scale.ray_cluster import ClusterError, connect, needed_ray, problems_of_nodes
 from coverwell.scale.torch_workers import TorchWorkers
 from coverwell.streaming import TableFiles, fit_streamed
@@ -263,4 +262,4 @@ def _read(content: bytes, like: Any) -> Any:
 
 
 def _is_own(value: Any) -> bool:
-    return not (value is None or isinstance(value, str) or type(without_cache(value)) in PARTS.values())
+    return not (value is None or isinstance(value, str) or type(value) in PARTS.values())

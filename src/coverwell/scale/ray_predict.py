@@ -13,6 +13,7 @@ import torch
 from coverwell.commands.models import ROWS_IN_A_PART, TableModel
 from coverwell.commands.targets import check_output_columns, prediction_columns
 from coverwell.estimator import IntervalRegressor
+from coverwell.inputs.source import TableSource
 from coverwell.scale.ray_cluster import needed_ray
 from coverwell.table_files import needed_polars
 
@@ -78,7 +79,7 @@ def predict_dataset(
 def _table_model(model: object, device: str) -> TableModel:
     if isinstance(model, str | os.PathLike):
         return TableModel.load(Path(model), device=device)
-    if not isinstance(model, IntervalRegressor) or hasattr(model, "trunk_"):
+    if not isinstance(model, IntervalRegressor) or not isinstance(getattr(model, "source_", None), TableSource):
         raise TypeError(
             f"the model must be a fitted regressor on tables or the path of one, got {type(model).__name__}"
         )

@@ -29,10 +29,10 @@ from coverwell.algorithm import Measures, Record
 from coverwell.ensemble import Ensemble, PairTraining, TrainedJob
 from coverwell.folds import Problem, stack_jobs
 from coverwell.held_out import Stretch, out_of_fold_of, stretch_of
+from coverwell.inputs.source import TableSource, is_image_network
 from coverwell.metrics import coverage_rank
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network
-from coverwell.picture_inputs import picture_recipe
 from coverwell.preparation import Plan, Prepared, levels_from, prepare
 from coverwell.rounds import rounds_of
 from coverwell.streaming.ranks import Voices, cross_stretch, split_stretch
@@ -50,7 +50,6 @@ from coverwell.streaming.rows import (
 )
 from coverwell.streaming.table_parts import TableFiles
 from coverwell.streaming.workers import ALONE, SharedLearner, Workers, lanes_of
-from coverwell.table_inputs import checked_table_and_targets
 from coverwell.training import few_threads, seeded
 
 __all__ = ["check_fit", "fit_streamed"]
@@ -195,7 +194,7 @@ def _check_can_stream(model: Any) -> None:
         )
     if model.warm_start:
         raise ValueError("a streamed fit starts anew, got warm_start=True; set it to False")
-    if picture_recipe(model.network) is not None:
+    if is_image_network(model.network):
         raise ValueError("files of tables are read for networks on tables, got one that takes pictures")
 
 
@@ -222,11 +221,12 @@ def _prepared(
 ) -> Prepared:
     """The sample as a job whose folds are the hash's."""
     y = sample.targets[:, 0] if model._one_dimensional else sample.targets
-    rows, _ = checked_table_and_targets(model, sample.frame, y, goes_on=False)
+    model.source_ = TableSource()
+    read, _ = model.source_.fit(sample.frame, y, model)
     splits = [(np.flatnonzero(~left_out), np.flatnonzero(left_out)) for left_out in row_hash.left_out_by(sample.keys)]
     calibration = "cross" if plan.calibration == "cross" else None  # rows that "split" keeps are not in the sample
     own = replace(plan, folds=splits, repeats=1, calibration=calibration)
-    return prepare(rows, sample.targets, None, own, random_state)
+    return prepare(read(random_state), sample.targets, None, own, random_state)
 
 
 @dataclass(frozen=True)
