@@ -5,12 +5,12 @@ from coverwell.device_memory import NotEnoughMemoryError
 from coverwell.estimator import fit_together
 from coverwell.export import to_onnx
 from coverwell.forecasting import Backtest, FactorBoundWarning, Forecaster, LiveCalibrator, MatchedForecaster
+from coverwell.inputs.scaling import ConstantDataWarning, ExtrapolationWarning
 from coverwell.intervals import PredictionInterval
 from coverwell.matching import IQRFit, Matching, SigmaFit
 from coverwell.networks import LSTM, MLP, ResNet18
 from coverwell.persistence import ModelFileError, load, save
 from coverwell.regressor import MatchedRegressor
-from coverwell.scaling import ConstantDataWarning, ExtrapolationWarning
 from coverwell.streaming import TableFiles
 from coverwell.training import NonFiniteLossError
 

@@ -15,10 +15,10 @@ from torch import Tensor
 from coverwell.algorithm import Measures, Recipe, Record, alternate, n_interval_outputs, reach_of
 from coverwell.calibration import Estimate
 from coverwell.folds import Job, Problem, as_tensor, stack_jobs
+from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.inputs.scaling import Inputs, TargetScaler
 from coverwell.matching import Matching
-from coverwell.mirroring import NOT_MIRRORED, Mirroring
 from coverwell.networks.team import Network, Team
-from coverwell.scaling import Inputs, TargetScaler
 from coverwell.training import Learner, Minibatches, spoken
 
 __all__ = ["Ensemble", "PairTraining", "TrainedJob", "estimate_in_parts", "learner_of", "members_of", "shaped_by_both"]

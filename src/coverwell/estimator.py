@@ -24,17 +24,17 @@ from tqdm import tqdm
 
 from coverwell.algorithm import Measures, Record
 from coverwell.calibration import Estimate
-from coverwell.columns import Columns
 from coverwell.device_memory import OfJobs, run_within_memory
 from coverwell.folds import Job
 from coverwell.held_out import Speaker, Stretch, stretch_of
+from coverwell.inputs.columns import Columns
+from coverwell.inputs.scaling import InputScaler
 from coverwell.inputs.source import ImageSource, InputSource, without_cache
 from coverwell.intervals import PredictionInterval
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network
 from coverwell.preparation import Plan, Prepared, check_plan, levels_from, prepare, target_names_of
 from coverwell.rounds import Round, rounds_of
-from coverwell.scaling import InputScaler
 from coverwell.streaming import TableFiles, estimate_files, fit_streamed
 from coverwell.training import device_from, few_threads, seeded
 
@@ -50,7 +50,7 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Groups = NDArray[Any] | None
-# X is a table, or for a network that takes pictures whatever `coverwell.pictures.pictures_of` takes.
+# X is a table, or for a network that takes pictures whatever `coverwell.inputs.images.images_of` takes.
 Table = tuple[Any, ArrayLike, ArrayLike | None]
 
 # Parameters in which models of one stack may differ.
@@ -99,11 +99,11 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like or data frame (n, feature); pictures for a network that takes them
-            A data frame may have columns of text, booleans and dates, and missing values (see `coverwell.columns`).
-            Pictures are an array (n, channel, height, width), a `torch.utils.data.Dataset`, a list or a data frame of
-            file paths: whatever `coverwell.pictures.pictures_of` takes. `TableFiles` are read part by part, for tables
-            that are larger than memory (`MatchedRegressor` alone, see `coverwell.streaming`).
+        X : array-like or data frame (n, feature); images for a network that takes them
+            A data frame may have columns of text, booleans and dates, and missing values (`coverwell.inputs.columns`).
+            Images are an array (n, channel, height, width), a `torch.utils.data.Dataset`, a list or a data frame of
+            file paths: whatever `coverwell.inputs.images.images_of` takes. `TableFiles` are read part by part, for
+            tables that are larger than memory (`MatchedRegressor` alone, see `coverwell.streaming`).
         y : array-like (n,) or (n, target)
             Of `TableFiles`, the name or names of the columns to predict.
         groups : array-like (n,), optional

@@ -19,9 +19,9 @@ from coverwell.calibration import (
     rank_factor,
     stretch_scores,
 )
+from coverwell.inputs.scaling import Inputs, TargetScaler
 from coverwell.intervals import widen_outwards
 from coverwell.preparation import Prepared
-from coverwell.scaling import Inputs, TargetScaler
 
 __all__ = ["OutOfFold", "Speaker", "Stretch", "out_of_fold_of", "stretch_of"]
 

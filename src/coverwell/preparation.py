@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupShuffleSplit, PredefinedSplit, ShuffleSplit
 
 from coverwell.folds import Job, as_tensor, who_trains_and_speaks
+from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.inputs.scaling import ConstantDataWarning, Inputs, InputScaler, TargetScaler, UnscaledInputs, varies
 from coverwell.metrics import coverage_rank
-from coverwell.mirroring import NOT_MIRRORED, Mirroring
-from coverwell.scaling import ConstantDataWarning, Inputs, InputScaler, TargetScaler, UnscaledInputs, varies
 
 __all__ = ["Plan", "Prepared", "check_plan", "levels_from", "prepare", "target_names_of"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.algorithm import Record
-from coverwell.scaling import TargetScaler
+from coverwell.inputs.scaling import TargetScaler
 
 __all__ = ["Round", "rounds_of"]
 

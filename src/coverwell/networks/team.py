@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-__all__ = ["FactoryNetwork", "LoopTeam", "Network", "PictureNetwork", "Team", "network_from"]
+__all__ = ["FactoryNetwork", "ImageNetwork", "LoopTeam", "Network", "Team", "network_from"]
 
 State = dict[str, Tensor]
 
@@ -115,7 +115,7 @@ class Network(Protocol):
 
 
 @runtime_checkable
-class PictureNetwork(Network, Protocol):
+class ImageNetwork(Network, Protocol):
     """A recipe whose teams are built on what frozen layers, its trunk, say about pictures.
 
     It may have `usual`: a mapping from names of parameters to the numbers that "auto" stands for.

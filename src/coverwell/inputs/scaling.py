@@ -95,7 +95,7 @@ class InputScaler:
 
 @dataclass(frozen=True)
 class UnscaledInputs:
-    """Rows as they are: what frozen layers say about pictures is of order one, and too much to be copied."""
+    """Rows as they are: what frozen layers say about images is of order one, and too much to be copied."""
 
     shape: tuple[int, ...]
 

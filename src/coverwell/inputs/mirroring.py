@@ -1,6 +1,6 @@
-"""A picture and its mirror image: two rows to train on, one picture to speak about.
+"""An image and its mirror image: two rows to train on, one image to speak about.
 
-Rows stand in pairs: a picture, then its mirror image. Where nothing is mirrored every row stands alone, and all verbs
+Rows stand in pairs: an image, then its mirror image. Where nothing is mirrored every row stands alone, and all verbs
 here leave what they are given as it is.
 """
 
@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.calibration import Estimate
-from coverwell.scaling import TargetScaler
+from coverwell.inputs.scaling import TargetScaler
 
 __all__ = ["NOT_MIRRORED", "Mirroring"]
 
 Array = NDArray[np.float64]
 
-# How far a box may lie outside its picture, in sides of the picture, before it is taken for one in pixels.
+# How far a box may lie outside its image, in sides of the image, before it is taken for one in pixels.
 MARGIN = 0.5
 # A few boxes of any collection run past the edge. Where more than this share does so, each by more than this part of
 # the side, the numbers are no widths and heights.
@@ -28,12 +28,12 @@ SHARE_PAST_EDGE, PAST_EDGE = 0.1, 0.1
 
 @dataclass(frozen=True)
 class Mirroring:
-    """What a mirror does to the targets of a picture.
+    """What a mirror does to the targets of an image.
 
     Parameters
     ----------
     targets : "same", "boxes" or None
-        "same" leaves the targets as they are. "boxes" are (x, y, width, height) in fractions of the picture's sides,
+        "same" leaves the targets as they are. "boxes" are (x, y, width, height) in fractions of the image's sides,
         (x, y) the upper left corner: x becomes 1 - x - width. With None there are no mirror images.
 
     Examples
@@ -48,11 +48,11 @@ class Mirroring:
 
     @property
     def n_views(self) -> int:
-        """How many rows a picture has."""
+        """How many rows an image has."""
         return 1 if self.targets is None else 2
 
     def check(self, y: Array) -> None:
-        """Raise unless these targets, (picture, target), can be mirrored."""
+        """Raise unless these targets, (image, target), can be mirrored."""
         if self.targets != "boxes":
             return
         if y.shape[1] != 4:
@@ -67,23 +67,23 @@ class Mirroring:
         _check_fractions(y.min(), ends.max())  # not one may end so far outside
 
     def flat(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Inputs (picture, view, ...) as rows, without a copy where the numbers lie in order."""
+        """Inputs (image, view, ...) as rows, without a copy where the numbers lie in order."""
         return X if self.targets is None else X.reshape(-1, *X.shape[2:])
 
     def shape_of_row(self, X: NDArray[Any]) -> tuple[int, ...]:
-        """The shape of one row of inputs (picture, view, ...)."""
+        """The shape of one row of inputs (image, view, ...)."""
         return X.shape[1:] if self.targets is None else X.shape[2:]
 
     def rows(self, y: Array) -> Array:
-        """Targets (picture, target) as those of all rows."""
+        """Targets (image, target) as those of all rows."""
         return y if self.targets is None else np.stack([y, self.mirrored(y)], axis=1).reshape(-1, y.shape[1])
 
     def repeated(self, values: NDArray[Any], axis: int) -> NDArray[Any]:
-        """What is said of a picture, given to each of its rows."""
+        """What is said of an image, given to each of its rows."""
         return values if self.targets is None else values.repeat(self.n_views, axis=axis)
 
     def own(self, values: Any, axis: int) -> Any:
-        """Of values for all rows, an array or a tensor, those of the pictures themselves."""
+        """Of values for all rows, an array or a tensor, those of the images themselves."""
         return values[(slice(None),) * axis + (slice(None, None, self.n_views),)]
 
     def mirrored(self, y: Array) -> Array:
@@ -94,14 +94,14 @@ class Mirroring:
         return np.stack([1 - x - width, top, width, height], axis=-1)
 
     def together(self, mean: Array, reach: Array) -> Estimate:
-        """One estimate per picture, in the user's units, from means of all rows and reaches of the pictures themselves.
+        """One estimate per image, in the user's units, from means of all rows and reaches of the images themselves.
 
-        The mean is the average of what is said about the picture and about its mirror image, mirrored back. The reach
-        is that of the picture itself. For x there is no other: a mirrored x depends on x and width, and how far their
+        The mean is the average of what is said about the image and about its mirror image, mirrored back. The reach
+        is that of the image itself. For x there is no other: a mirrored x depends on x and width, and how far their
         sum reaches is not known. Other reaches (of y, width and height, and all under "same") could be averaged too;
         they are not, so that one rule holds for all targets and no interval network has to look at mirror images.
 
-        Shape: mean `(..., row, target)`, reach `(..., picture, target, side, level)`.
+        Shape: mean `(..., row, target)`, reach `(..., image, target, side, level)`.
         """
         if self.targets is None:
             return Estimate(mean, reach)
@@ -120,8 +120,8 @@ class Mirroring:
 def _check_fractions(lowest: float, highest: float) -> None:
     if lowest < -MARGIN or highest > 1 + MARGIN:
         raise ValueError(
-            f"mirror='boxes' needs boxes in fractions of the pictures' sides, got boxes from {lowest:.6g} to "
-            f"{highest:.6g}; divide pixels by the width or height of their picture"
+            f"mirror='boxes' needs boxes in fractions of the images' sides, got boxes from {lowest:.6g} to "
+            f"{highest:.6g}; divide pixels by the width or height of their image"
         )
 
 
@@ -131,19 +131,19 @@ def _check_areas(boxes: Array) -> None:
         width, height = boxes[without[0], 2:]
         raise ValueError(
             f"mirror='boxes' needs boxes wider and higher than 0, got {len(without)} of {len(boxes)} that are not, "
-            f"first picture {without[0]} with width {width:.6g} and height {height:.6g}; mend them or leave them out, "
+            f"first image {without[0]} with width {width:.6g} and height {height:.6g}; mend them or leave them out, "
             "or give mirror=None where the targets are no boxes"
         )
 
 
 def _check_ends(ends: Array) -> None:
-    """Raise if many boxes end outside of their picture, as corners do where they are taken for widths and heights."""
+    """Raise if many boxes end outside of their image, as corners do where they are taken for widths and heights."""
     past = np.flatnonzero((ends > 1 + PAST_EDGE).any(axis=1))
     if len(past) > SHARE_PAST_EDGE * len(ends):
         x_end, y_end = ends[past[0]]
         raise ValueError(
-            f"mirror='boxes' needs boxes (x, y, width, height) inside their pictures, got {len(past)} of {len(ends)} "
-            f"far past the right or lower edge, first picture {past[0]} with x + width = {x_end:.6g} and y + height = "
+            f"mirror='boxes' needs boxes (x, y, width, height) inside their images, got {len(past)} of {len(ends)} "
+            f"far past the right or lower edge, first image {past[0]} with x + width = {x_end:.6g} and y + height = "
             f"{y_end:.6g}; if these are corners (x1, y1, x2, y2), give x2 - x1 as the width and y2 - y1 as the height, "
             "and if (x, y) is the centre, take off half the width and height"
         )
