@@ -198,7 +198,7 @@ def test_every_round_is_measured_as_worked_out_by_hand():
 
 def test_f_and_i_are_each_left_at_their_own_best_round():
     # Errors 3, 2, 1.9, 2.5, ...: F is best in round 3. Score 0.1 width = 0.2 x 1.2533 e x half-width: round 2, with
-    # an output of -0.3 and a half-width of 1.0742, has 0.5385; round 3 with 1.9 and 1.2816 has 0.6103: I is best in round 2.
+    # an output of -0.3 and a half-width of 1.0742, has 0.5385; round 3 with 1.9 and 1.2816 has 0.6103: I is best in 2.
     rows = zero_rows()
     mean, interval = scripted_pair(rows, [[9.0, 3.0, 2.0, 1.9, 2.5]], [[0.0, 0.0, -0.3, 0.0, 0.0]])
     record = run((mean, interval), rows, recipe_of(Unmatched(), max_rounds=20, patience=2, **one_step))

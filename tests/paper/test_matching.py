@@ -111,9 +111,7 @@ def test_sigma_fit_by_hand():
 def test_sigma_fit_takes_gamma_from_the_empirical_and_not_the_asked_coverage():
     outputs, y = double([[[0.0, 1.0]]]), double([[[0.0]]])
     losses = [
-        SigmaFit().loss(
-            outputs, y, target(width=[[[[2.0]]]], empirical_coverage=[[[0.8]]], coverage=[[p]], scale=[[1]])
-        )
+        SigmaFit().loss(outputs, y, target(width=[[[[2]]]], empirical_coverage=[[[0.8]]], coverage=[[p]], scale=[[1]]))
         for p in (0.5, 0.99)
     ]
     assert losses[0] == losses[1]
@@ -123,9 +121,7 @@ def test_sigma_fit_takes_gamma_from_the_empirical_and_not_the_asked_coverage():
 def test_gamma_stays_finite_where_no_row_or_every_row_is_inside(reached, kept):
     outputs, y = double([[[0.0, 1.0]]]), double([[[0.5]]])
     clipped, plain = (
-        SigmaFit().loss(
-            outputs, y, target(width=[[[[3.0]]]], empirical_coverage=[[[r]]], coverage=[[0.9]], scale=[[1]])
-        )
+        SigmaFit().loss(outputs, y, target(width=[[[[3]]]], empirical_coverage=[[[r]]], coverage=[[0.9]], scale=[[1]]))
         for r in (reached, kept)
     )
     assert torch.isfinite(clipped).all()
