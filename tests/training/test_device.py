@@ -3,14 +3,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 
-from coverwell import MLP, MatchedRegressor, fit_together
+from coverwell import MLP, MatchedRegressor, Schedule, fit_together
 from coverwell.baselines import DeepEnsembleRegressor
-from coverwell.device_memory import NotEnoughMemoryError
-from coverwell.experiments import study
-from coverwell.experiments.methods import Method
+from coverwell.errors import NotEnoughMemoryError
 from coverwell.networks.mlp import MLPTeam
+from coverwell.training.device import SMALL_STEP, device_from, few_threads, seeded
 
+CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = X[:, 0] + 0.1 * np.random.default_rng(1).normal(size=40)
 
@@ -37,9 +38,9 @@ class Cramped(MLP):
         return CrampedTeam(self, n_members, input_shape[0], n_outputs)
 
 
-def model(most, **told):
-    told = {"folds": 4, "repeats": 2, "max_rounds": 2, "random_state": 0, "device": "cpu", **told}
-    return MatchedRegressor(network=Cramped(most=most), **told)
+def model(most, **options):
+    options = {"folds": 4, "repeats": 2, "random_state": 0, "device": "cpu", **options}
+    return MatchedRegressor(network=Cramped(most=most), schedule=Schedule(max_rounds=2), **options)
 
 
 def test_too_little_memory_is_told_with_the_number_of_networks_that_fit():
@@ -49,7 +50,7 @@ def test_too_little_memory_is_told_with_the_number_of_networks_that_fit():
     ) as told:
         regressor.fit(X, Y)
     assert (told.value.n_members, told.value.members_that_fit) == (8, 2)  # 8, 4, 2
-    assert not hasattr(regressor, "ensembles_")
+    assert not hasattr(regressor, "predictor_")
 
 
 def test_if_not_even_one_network_fits_fewer_are_not_advised():
@@ -70,21 +71,12 @@ def test_baselines_say_it_too():
         DeepEnsembleRegressor(network=Cramped(most=2), members=5, max_epochs=2, random_state=0).fit(X, Y)
 
 
-def test_a_stack_of_trials_that_is_too_large_is_fitted_as_two(shared_data, monkeypatch):
-    monkeypatch.setenv("COVERWELL_DATA", str(shared_data))
-    told = {"network": Cramped(most=2), "folds": 2, "repeats": 1, "max_rounds": 1, "mean_epochs": 1}
-    method = Method(slug="cramped", title="Cramped", kind="extra", regressor=MatchedRegressor, settings=told)
-    with pytest.warns(RuntimeWarning, match="The stack of 2 trials is fitted as two"):
-        lines = study.lines_of(method, "boston", [0, 1], levels=(0.9,), device="cpu")
-    assert [(line["trial"], line["stack"]) for line in lines] == [(0, 1), (1, 1)]
-
-
 def test_another_error_of_the_network_stays_what_it_is():
     def broken(n_features, n_outputs):
         raise RuntimeError("no such layer")
 
     with pytest.raises(RuntimeError, match=r"^no such layer$"):
-        MatchedRegressor(network=broken, max_rounds=1).fit(X, Y)
+        MatchedRegressor(network=broken, schedule=Schedule(max_rounds=1)).fit(X, Y)
 
 
 def test_what_was_fitted_before_is_the_same_after_a_failed_fit_that_was_to_go_on():
@@ -94,3 +86,90 @@ def test_what_was_fitted_before_is_the_same_after_a_failed_fit_that_was_to_go_on
     with pytest.raises(NotEnoughMemoryError):
         regressor.fit(X, Y)
     np.testing.assert_array_equal(regressor.predict(X), said)
+
+
+# Device, seed, threads -----------------------------------------------------------------------------------------------
+
+
+def test_the_device_is_the_one_that_is_asked_for():
+    assert device_from("cpu") == CPU
+    assert device_from(CPU) == CPU
+
+
+def test_auto_is_cuda_where_there_is_one():
+    assert device_from("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+@pytest.mark.parametrize("choice", ["cuda", "cuda:1", torch.device("cuda")], ids=str)
+def test_cuda_where_there_is_none_is_refused_with_a_way_out(choice):
+    with pytest.raises(ValueError, match=rf"device '{choice}' is not available here; use device='cpu' or 'auto'"):
+        device_from(choice)
+
+
+def test_a_device_that_does_not_exist_is_refused_as_a_wrong_value():
+    with pytest.raises(ValueError, match="abacus"):
+        device_from("abacus")
+
+
+def test_the_same_seed_gives_the_same_draws():
+    draws = []
+    for seed in (3, 3, 4):
+        with seeded(seed, CPU):
+            draws.append(torch.rand(5))
+    assert_array_equal(draws[0], draws[1])
+    assert (draws[0] != draws[2]).any()
+
+
+def test_the_callers_random_state_is_left_as_it_was():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    with seeded(1, CPU):
+        torch.rand(100)
+    assert_array_equal(torch.rand(3), expected)
+
+
+def draw_and_fail():
+    torch.rand(100)
+    raise KeyboardInterrupt
+
+
+def test_the_callers_random_state_is_left_as_it_was_after_an_exception():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    with pytest.raises(KeyboardInterrupt), seeded(1, CPU):
+        draw_and_fail()
+    assert_array_equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_callers_random_state_on_cuda_is_left_as_it_was(device):
+    before = torch.cuda.get_rng_state()
+    with seeded(1, torch.device(device)):
+        torch.rand(3, device=device)
+    assert_array_equal(torch.cuda.get_rng_state(), before)
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(("operations", "n_threads"), [(0.0, 1), (SMALL_STEP / 2, 1), (SMALL_STEP * 2, 2)])
+def test_small_steps_take_one_thread_and_large_ones_the_callers(operations, n_threads):
+    with few_threads(operations):
+        assert torch.get_num_threads() == n_threads
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_callers_number_of_threads_comes_back_after_an_exception():
+    with pytest.raises(KeyboardInterrupt), few_threads(0.0):
+        draw_and_fail()
+    assert torch.get_num_threads() == 2
