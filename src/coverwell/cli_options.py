@@ -19,7 +19,7 @@ from coverwell.experiments.series_methods import SERIES_METHODS
 from coverwell.experiments.work import Engine, Here, Processes
 from coverwell.scale import RayTasks
 from coverwell.scale.ray_cluster import needed_ray
-from coverwell.training import device_from
+from coverwell.training.device import device_from
 
 __all__ = [
     "DEVICE_OPTION",

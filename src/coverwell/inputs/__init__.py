@@ -1,1 +1,1 @@
-"""How what users hold becomes rows of numbers: tables and data frames, images, their scaling."""
+"""How X becomes rows: tables, columns of data frames, images."""

@@ -32,7 +32,7 @@ from tqdm import tqdm
 from coverwell.errors import DamagedFeaturesWarning
 from coverwell.files import new_file
 from coverwell.inputs.images import images_of
-from coverwell.training import device_from
+from coverwell.training.device import device_from
 
 __all__ = ["bytes_kept", "features_of", "forget"]
 

@@ -1,7 +1,6 @@
-"""An image and its mirror image: two rows to train on, one image to speak about.
+"""An image and its mirror image: two rows to train on, one image to predict for.
 
-Rows stand in pairs: an image, then its mirror image. Where nothing is mirrored every row stands alone, and all verbs
-here leave what they are given as it is.
+Rows stand in pairs: an image, then its mirror image.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from coverwell.calibration import Estimate
-from coverwell.inputs.scaling import TargetScaler
-
-__all__ = ["NOT_MIRRORED", "Mirroring"]
+__all__ = ["Mirroring"]
 
 Array = NDArray[np.float64]
 
@@ -32,9 +30,9 @@ class Mirroring:
 
     Parameters
     ----------
-    targets : "same", "boxes" or None
+    targets : "same" or "boxes"
         "same" leaves the targets as they are. "boxes" are (x, y, width, height) in fractions of the image's sides,
-        (x, y) the upper left corner: x becomes 1 - x - width. With None there are no mirror images.
+        (x, y) the upper left corner: x becomes 1 - x - width.
 
     Examples
     --------
@@ -44,12 +42,7 @@ class Mirroring:
            [0.4, 0.2, 0.5, 0.3]])
     """
 
-    targets: str | None = None
-
-    @property
-    def n_views(self) -> int:
-        """How many rows an image has."""
-        return 1 if self.targets is None else 2
+    targets: str
 
     def check(self, y: Array) -> None:
         """Raise unless these targets, (image, target), can be mirrored."""
@@ -66,55 +59,42 @@ class Mirroring:
         _check_ends(ends)
         _check_fractions(y.min(), ends.max())  # not one may end so far outside
 
-    def flat(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Inputs (image, view, ...) as rows, without a copy where the numbers lie in order."""
-        return X if self.targets is None else X.reshape(-1, *X.shape[2:])
-
-    def shape_of_row(self, X: NDArray[Any]) -> tuple[int, ...]:
-        """The shape of one row of inputs (image, view, ...)."""
-        return X.shape[1:] if self.targets is None else X.shape[2:]
+    def flat(self, X: Any) -> Any:
+        """Inputs (image, view, ...), an array or a tensor, as rows; contiguous ones are not copied."""
+        return X.reshape(-1, *X.shape[2:])
 
     def rows(self, y: Array) -> Array:
         """Targets (image, target) as those of all rows."""
-        return y if self.targets is None else np.stack([y, self.mirrored(y)], axis=1).reshape(-1, y.shape[1])
+        return np.stack([y, self.mirrored(y)], axis=1).reshape(-1, y.shape[1])
 
     def repeated(self, values: NDArray[Any], axis: int) -> NDArray[Any]:
-        """What is said of an image, given to each of its rows."""
-        return values if self.targets is None else values.repeat(self.n_views, axis=axis)
+        """Values per image, given to each of its rows."""
+        return values.repeat(2, axis=axis)
 
     def own(self, values: Any, axis: int) -> Any:
-        """Of values for all rows, an array or a tensor, those of the images themselves."""
-        return values[(slice(None),) * axis + (slice(None, None, self.n_views),)]
+        """The values of the images themselves, from an array or a tensor of values for all rows."""
+        return values[(slice(None),) * axis + (slice(None, None, 2),)]
 
     def mirrored(self, y: Array) -> Array:
         """Targets (..., target) of the mirror images; mirrored twice they are what they were."""
+        return self._mirrored(torch.from_numpy(y)).numpy()
+
+    def _mirrored(self, y: Tensor) -> Tensor:
         if self.targets != "boxes":
             return y
-        x, top, width, height = np.moveaxis(y, -1, 0)
-        return np.stack([1 - x - width, top, width, height], axis=-1)
+        x, top, width, height = y.unbind(dim=-1)
+        return torch.stack([1 - x - width, top, width, height], dim=-1)
 
-    def together(self, mean: Array, reach: Array) -> Estimate:
-        """One estimate per image, in the user's units, from means of all rows and reaches of the images themselves.
+    def merged(self, mean: Tensor) -> Tensor:
+        """One mean per image, in the user's units, from the means of all rows.
 
-        The mean is the average of what is said about the image and about its mirror image, mirrored back. The reach
-        is that of the image itself. For x there is no other: a mirrored x depends on x and width, and how far their
-        sum reaches is not known. Other reaches (of y, width and height, and all under "same") could be averaged too;
-        they are not, so that one rule holds for all targets and no interval network has to look at mirror images.
+        It averages the prediction for the image and that for its mirror image, mirrored back. There is no such average
+        for half-widths: a mirrored x depends on x and width, and how far their sum errs is unknown. So the half-widths
+        of the image itself stand for all targets, and no interval network has to look at mirror images.
 
-        Shape: mean `(..., row, target)`, reach `(..., image, target, side, level)`.
+        Shape: `(..., row, target)` -> `(..., image, target)`.
         """
-        if self.targets is None:
-            return Estimate(mean, reach)
-        row_axis = mean.ndim - 2
-        of_mirror_images = mean[..., 1 :: self.n_views, :]
-        return Estimate((self.own(mean, row_axis) + self.mirrored(of_mirror_images)) / 2, reach)
-
-    def together_scaled(self, said: Estimate, scaler: TargetScaler) -> Estimate:
-        """The same for estimates of all rows, (member, row, ...), in scaled units."""
-        if self.targets is None:
-            return said
-        both = self.together(scaler.inverse(said.mean), self.own(said.reach, 1))
-        return Estimate(scaler.transform(both.mean), both.reach)
+        return (mean[..., ::2, :] + self._mirrored(mean[..., 1::2, :])) / 2
 
 
 def _check_fractions(lowest: float, highest: float) -> None:
@@ -147,6 +127,3 @@ def _check_ends(ends: Array) -> None:
             f"{y_end:.6g}; if these are corners (x1, y1, x2, y2), give x2 - x1 as the width and y2 - y1 as the height, "
             "and if (x, y) is the centre, take off half the width and height"
         )
-
-
-NOT_MIRRORED = Mirroring()

@@ -3,127 +3,97 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
+from coverwell.errors import ExtrapolationWarning
 
-__all__ = [
-    "ConstantDataWarning",
-    "ExtrapolationWarning",
-    "InputScaler",
-    "Inputs",
-    "TargetScaler",
-    "UnscaledInputs",
-    "varies",
-]
+__all__ = ["Scaling", "varies"]
 
-Table = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 
-@runtime_checkable
-class Inputs(Protocol):
-    """How rows are brought to what a network sees."""
+class Scaling(nn.Module):
+    """Each number minus a centre, over a spread; inputs are also held within the range seen in training.
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one row."""
-        ...
+    A network can output anything outside that range, so it is never asked there. Values further outside than the range
+    is wide bring a warning as well. Features of images are used as they are: `Scaling(shape)`.
 
-    def transform(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Rows as the network sees them."""
-        ...
-
-
-@dataclass(frozen=True)
-class InputScaler:
-    """Each input minus its mean, over its standard deviation, bounded to the range seen in training.
-
-    A network is free to say anything outside that range, so it is not asked there. Values beyond it by more than its
-    width bring a warning as well.
+    Shape: input and output `(..., *shape)`.
     """
 
-    centre: Table
-    spread: Table
-    low: Table
-    high: Table
+    centre: Tensor | None
+    spread: Tensor | None
+    low: Tensor | None
+    high: Tensor | None
+
+    def __init__(self, shape: Iterable[int], *buffers: Array) -> None:
+        super().__init__()
+        self.shape = tuple(shape)
+        for name, values in zip_longest(("centre", "spread", "low", "high"), buffers):
+            self.register_buffer(name, None if values is None else torch.tensor(values, dtype=torch.float64))
 
     @classmethod
-    def of(cls, X: Table, *, bounded: bool = True) -> InputScaler:
-        """The scaler of these training rows, shape `(row, ...)`; one that is not bounded has an endless range."""
-        spread = X.std(axis=0)
-        low, high = (X.min(axis=0), X.max(axis=0)) if bounded else (np.full_like(spread, b) for b in (-np.inf, np.inf))
-        return cls(X.mean(axis=0), np.where(varies(X), spread, 1.0), low, high)
+    def of(cls, values: Array, *, bounded: bool | None = None, unit_range: bool = False) -> Scaling:
+        """The scaling of training rows `(row, *shape)`, by standard deviation, or to [0, 1] as in the paper.
 
-    @classmethod
-    def around(cls, scalers: Sequence[InputScaler]) -> InputScaler:
-        """The first scaler with the range of all: what teams that saw different rows have seen together."""
-        low, high = np.min([s.low for s in scalers], axis=0), np.max([s.high for s in scalers], axis=0)
-        return replace(scalers[0], low=low, high=high)
+        Inputs are `bounded` by their range or, if False, by infinity; targets (None) have no bounds.
+        """
+        low, high = values.min(axis=0), values.max(axis=0)
+        centre, spread = (low, high - low) if unit_range else (values.mean(axis=0), values.std(axis=0))
+        if bounded is False:
+            low, high = np.full_like(spread, -np.inf), np.full_like(spread, np.inf)
+        bounds = () if bounded is None else (low, high)
+        return cls(spread.shape, centre, np.where(varies(values), spread, 1.0), *bounds)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.centre.shape
+    def forward(self, x: Tensor) -> Tensor:
+        if self.centre is None:
+            return x
+        x = x if self.low is None else x.clamp(self.low, self.high)
+        return (x - self.centre) / self.spread
 
-    def transform(self, X: Table) -> Table:
-        return (np.clip(X, self.low, self.high) - self.centre) / self.spread
+    def inverse(self, x: Tensor) -> Tensor:
+        """Scaled values in the user's units."""
+        return x if self.centre is None else x * self.spread + self.centre
 
-    def far_outside(self, X: Table) -> NDArray[np.bool_]:
+    def widened(self, other: Scaling) -> Scaling:
+        """This scaling with the range of both: what teams that trained on different rows have seen together."""
+        if self.low is None or self.high is None or other.low is None or other.high is None:
+            return self
+        low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
+        buffers = [buffer.cpu().numpy() for buffer in (self.centre, self.spread, low, high) if buffer is not None]
+        return Scaling(self.shape, *buffers)
+
+    def far_outside(self, X: Array) -> NDArray[np.bool_]:
         """Where a value lies outside the training range by more than that range."""
-        margin = self.high - self.low
-        far: NDArray[np.bool_] = (self.low - margin > X) | (self.high + margin < X)
+        if self.low is None or self.high is None:
+            return np.zeros(X.shape, dtype=bool)
+        low, high = self.low.cpu().numpy(), self.high.cpu().numpy()
+        margin = high - low
+        far: NDArray[np.bool_] = (low - margin > X) | (high + margin < X)
         return far
 
-    def warn_if_far_outside(self, X: Table, names: Sequence[str] | None) -> None:
+    def warn_if_far_outside(self, X: Array, names: Sequence[str] | None) -> None:
         """Warn where a value lies far outside the training range."""
         far = self.far_outside(X)
         if not far.any():
             return
         columns = np.flatnonzero(far.any(axis=0))[:5]
-        named = [names[c] if names is not None else f"column {c}" for c in columns]
+        shown = [str(names[c]) if names is not None else f"column {c}" for c in columns]
         warnings.warn(
             f"{int(far.any(axis=1).sum())} of {len(X)} rows lie far outside the range of the training inputs "
-            f"(in {', '.join(named)}); they are treated as lying on its border, and no interval is to be trusted there",
+            f"(in {', '.join(shown)}); they are treated as lying on its border, and no interval is to be trusted there",
             ExtrapolationWarning,
             stacklevel=4,
         )
 
 
-@dataclass(frozen=True)
-class UnscaledInputs:
-    """Rows as they are: what frozen layers say about images is of order one, and too much to be copied."""
-
-    shape: tuple[int, ...]
-
-    def transform(self, X: NDArray[Any]) -> NDArray[Any]:
-        return X
-
-
-@dataclass(frozen=True)
-class TargetScaler:
-    """Each target minus a centre, over a spread: by standard deviation, or to [0, 1] as in the paper."""
-
-    centre: Table
-    spread: Table
-
-    @classmethod
-    def of(cls, y: Table, *, unit_range: bool) -> TargetScaler:
-        """The scaler of these training targets, shape `(row, target)`."""
-        centre, spread = (y.min(axis=0), np.ptp(y, axis=0)) if unit_range else (y.mean(axis=0), y.std(axis=0))
-        return cls(centre, np.where(varies(y), spread, 1.0))
-
-    def transform(self, y: Table) -> Table:
-        return (y - self.centre) / self.spread
-
-    def inverse(self, y: Table) -> Table:
-        return y * self.spread + self.centre
-
-
-def varies(values: Table) -> NDArray[np.bool_]:
+def varies(values: Array) -> NDArray[np.bool_]:
     """Which columns have more than one value; their standard deviation may round to zero or be rounding alone."""
     varies: NDArray[np.bool_] = (np.ptp(values, axis=0) > 0) & (values.std(axis=0) > 0)
     return varies

@@ -17,10 +17,10 @@ from coverwell.inputs.columns import Columns, columns_for
 from coverwell.inputs.features import features_of
 from coverwell.inputs.frames import check_numbers, columns_of, is_frame, is_named
 from coverwell.inputs.images import images_of
-from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.inputs.mirroring import Mirroring
 from coverwell.networks.resnet import ResNet18, ResNet18Trunk
 from coverwell.networks.team import ImageNetwork
-from coverwell.training import seeded
+from coverwell.training.device import seeded
 
 __all__ = ["ImageSource", "InputSource", "TableSource", "is_image_network", "without_cache"]
 
@@ -51,8 +51,8 @@ class InputSource(ABC):
         Of one row, without the axis of views; empty until it is known.
     columns : Columns or None
         How columns of a data frame with named columns become numbers.
-    mirroring : Mirroring
-        What mirror images do to the targets; tables have none.
+    mirroring : Mirroring or None
+        What a mirror does to the targets, if mirror images are rows as well.
     scaled : bool
         Whether rows are standardised, as those of tables, or used as they are.
     """
@@ -60,7 +60,7 @@ class InputSource(ABC):
     names: tuple[str, ...] | None
     row_shape: tuple[int, ...]
     columns: Columns | None
-    mirroring: Mirroring
+    mirroring: Mirroring | None
     scaled: ClassVar[bool]
 
     @staticmethod
@@ -83,7 +83,7 @@ class InputSource(ABC):
             return replace(before) if isinstance(before, TableSource) else TableSource()
         _check_no_table(X)
         trunk = before.trunk if isinstance(before, ImageSource) else None
-        return ImageSource(int(network.size), Mirroring(network.mirror), trunk)
+        return ImageSource(int(network.size), _mirroring(network.mirror), trunk)
 
     @abstractmethod
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
@@ -116,7 +116,7 @@ class InputSource(ABC):
                 trunk = ResNet18Trunk() if entries["ours"] else own_trunk()
             trunk.load_state_dict(tensors)  # checks names and shapes
             trunk.eval().requires_grad_(False)
-            return ImageSource(int(entries["size"]), Mirroring(entries["mirror"]), trunk, tuple(entries["row_shape"]))
+            return ImageSource(int(entries["size"]), _mirroring(entries["mirror"]), trunk, tuple(entries["row_shape"]))
         if "columns" in entries:
             columns = Columns.from_json(entries["columns"])
             return TableSource(columns, columns.feature_names, (len(columns.feature_names),))
@@ -133,7 +133,7 @@ class TableSource(InputSource):
     row_shape: tuple[int, ...] = ()
 
     scaled: ClassVar[bool] = True
-    mirroring: ClassVar[Mirroring] = NOT_MIRRORED  # type: ignore[misc]
+    mirroring: ClassVar[None] = None  # type: ignore[misc]
 
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
         rows: Array | None = None
@@ -179,7 +179,7 @@ class ImageSource(InputSource):
     """Features that frozen layers, the trunk, make of images."""
 
     size: int  # of the square that images are squeezed to
-    mirroring: Mirroring = NOT_MIRRORED
+    mirroring: Mirroring | None = None
     trunk: nn.Module | None = None
     row_shape: tuple[int, ...] = ()
 
@@ -194,14 +194,15 @@ class ImageSource(InputSource):
             raise ValueError(f"y must have one entry per image, got {len(targets)} for {len(images)} images")
         if len(images) < 2:
             raise ValueError(f"at least 2 images are needed to learn from, got {len(images)}")
-        self.mirroring.check(targets.reshape(len(targets), -1))
+        if self.mirroring is not None:
+            self.mirroring.check(targets.reshape(len(targets), -1))
 
         def read(random_state: np.random.RandomState) -> NDArray[Any]:
             if self.trunk is None:
                 with seeded(random_state.randint(2**31 - 1), torch.device("cpu")):  # without weights it is random
                     self.trunk = estimator.network.trunk()
             features = self.rows(images, estimator)
-            self.row_shape = self.mirroring.shape_of_row(features)
+            self.row_shape = features.shape[1 if self.mirroring is None else 2 :]
             return features
 
         return read, targets
@@ -213,7 +214,7 @@ class ImageSource(InputSource):
             X,
             self.trunk,
             size=self.size,
-            mirrored=self.mirroring.n_views > 1,
+            mirrored=self.mirroring is not None,
             device=estimator.device,
             cache=getattr(estimator.network, "cache", None),
             verbose=estimator.verbose,
@@ -221,8 +222,13 @@ class ImageSource(InputSource):
 
     def state(self) -> State:
         assert self.trunk is not None  # it is fitted
-        entries = {"size": self.size, "mirror": self.mirroring.targets, "row_shape": list(self.row_shape)}
+        mirror = None if self.mirroring is None else self.mirroring.targets
+        entries = {"size": self.size, "mirror": mirror, "row_shape": list(self.row_shape)}
         return {"kind": "images", **entries, "ours": isinstance(self.trunk, ResNet18Trunk)}, self.trunk.state_dict()
+
+
+def _mirroring(mirror: str | None) -> Mirroring | None:
+    return None if mirror is None else Mirroring(mirror)
 
 
 def is_image_network(network: Any) -> bool:

@@ -7,33 +7,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from coverwell.intervals import Interval, z_score
-from coverwell.losses import (
+from coverwell.options import check_number, named
+from coverwell.paper.losses import (
+    Coverage,
+    Interval,
     Levels,
     PerLevel,
     PerMember,
     Scale,
     Values,
+    gaussian_half_width,
     iqr_fit_loss,
     sigma_fit_loss,
     squared_error_loss,
+    z_score,
 )
 
-__all__ = ["IQRFit", "MatchTarget", "Matching", "SigmaFit", "Unmatched", "matching_from"]
+__all__ = ["IQRFit", "MatchTarget", "Matching", "SigmaFit", "Unmatched"]
 
 Outputs = Float[Tensor, "member batch output"]
-Reach = Float[Tensor, "member batch target side level"]
+HalfWidth = Float[Tensor, "member batch target side level"]
 
-# gamma = 1 / z(reached) is infinite at 0 and zero at 1: keep the reached coverage away from both.
-LOWEST_REACHED, HIGHEST_REACHED = 0.05, 0.999
+# gamma = 1 / z(empirical coverage) is infinite at 0 and zero at 1: keep the coverage away from both.
+LOWEST_COVERAGE, HIGHEST_COVERAGE = 0.05, 0.999
 # A sigma of zero makes Eq. 7 infinite; targets are of order one when they reach a network.
 SMALLEST_SIGMA = 1e-4
 
@@ -46,8 +48,8 @@ class MatchTarget:
     ----------
     width : tensor (member, batch, target, level)
         Width of I's interval, from members that did not train on the row.
-    reached : tensor (member, target, level)
-        Coverage that I reached, alpha_v in the paper.
+    empirical_coverage : tensor (member, target, level)
+        Coverage of I's intervals, alpha_v in the paper.
     coverage : tensor (1 or member, level)
         Coverage that was asked for.
     scale : tensor (1 or member, target)
@@ -55,8 +57,8 @@ class MatchTarget:
     """
 
     width: PerLevel
-    reached: Float[Tensor, "member target level"]
-    coverage: Levels
+    empirical_coverage: Float[Tensor, "member target level"]
+    coverage: Coverage
     scale: Scale
 
 
@@ -64,8 +66,8 @@ class MatchTarget:
 class Matching(Protocol):
     """What a strategy must offer; see `SigmaFit` for an example to copy.
 
-    A strategy may also have `reach(outputs, n_targets, coverage)`: how far F's own interval reaches below and above its
-    mean, `(member, batch, target, side, level)`. With it, F has a say in the shape of the deployed interval.
+    A strategy may also have `half_width(outputs, n_targets, levels)`: the half-widths of F's own interval below and
+    above its mean, `(member, batch, target, side, level)`. With it, F helps to shape the deployed interval.
     """
 
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
@@ -81,6 +83,7 @@ class Matching(Protocol):
         ...
 
 
+@named("matching", "sigma")
 @dataclass(frozen=True)
 class SigmaFit:
     """F emits a mean and a standard deviation; sigma is held near gamma w / 2 (Eq. 7).
@@ -102,7 +105,7 @@ class SigmaFit:
     match_weight: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_weights(self)
+        check_number("match_weight", self.match_weight, least=0.0, below=math.inf)
 
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
         return 2 * n_targets
@@ -114,10 +117,9 @@ class SigmaFit:
         """The standard deviation among F's outputs."""
         return softplus(outputs[..., n_targets:]) + SMALLEST_SIGMA
 
-    def reach(self, outputs: Outputs, n_targets: int, coverage: Levels) -> Reach:
-        """The reach of F's own interval: that of the normal law (Eq. 6), the same on both sides."""
-        one_side = self.sigma(outputs, n_targets)[..., None] * z_score(coverage)[:, None, None, :]
-        return torch.stack([one_side, one_side], dim=-2)
+    def half_width(self, outputs: Outputs, n_targets: int, levels: Levels) -> HalfWidth:
+        """Half-widths of F's own interval (Eq. 6), the same on both sides."""
+        return gaussian_half_width(self.sigma(outputs, n_targets), levels.z)
 
     def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
         unit = target.scale[:, None, :]
@@ -126,16 +128,17 @@ class SigmaFit:
             self.mean(outputs, y.shape[-1]) / unit,
             self.sigma(outputs, y.shape[-1]) / unit,
             width=target.width / unit[..., None],
-            gamma=1 / z_score(target.reached.clamp(LOWEST_REACHED, HIGHEST_REACHED)),
+            gamma=1 / z_score(target.empirical_coverage.clamp(LOWEST_COVERAGE, HIGHEST_COVERAGE)),
             match_weight=self.match_weight,
         )
 
 
+@named("matching", "iqr")
 @dataclass(frozen=True)
 class IQRFit:
     """F emits a mean and one pair of quantiles per level; their range is held near w (Eq. 10).
 
-    F's quantiles have no say in the shape of the deployed interval: they follow the training rows too closely.
+    F's quantiles do not shape the deployed interval: they follow the training rows too closely.
 
     Paper: computed in units of the residual scale, so that the weights mean the same on every data set.
 
@@ -157,7 +160,8 @@ class IQRFit:
     lower_weight: float = 0.3
 
     def __post_init__(self) -> None:
-        _check_weights(self)
+        for name, value in vars(self).items():
+            check_number(name, value, least=0.0, below=math.inf)
 
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
         return n_targets * (1 + 2 * n_levels)
@@ -186,9 +190,10 @@ class IQRFit:
         )
 
 
+@named("matching", None)
 @dataclass(frozen=True)
 class Unmatched:
-    """F emits a mean alone and is trained on the squared error: what matching is compared with."""
+    """F emits a mean alone and is trained on the squared error: the control for matching."""
 
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
         return n_targets
@@ -198,26 +203,3 @@ class Unmatched:
 
     def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
         return squared_error_loss(y, self.mean(outputs, y.shape[-1]))
-
-
-def _check_weights(strategy: SigmaFit | IQRFit) -> None:
-    for name, value in vars(strategy).items():
-        if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
-            raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
-
-
-def matching_from(choice: str | Matching | None) -> Matching:
-    """The strategy that a name stands for, or the user's own; None is `Unmatched`."""
-    named: dict[str | None, Matching] = {"sigma": SigmaFit(), "iqr": IQRFit(), None: Unmatched()}
-    if choice is None or isinstance(choice, str):
-        if choice not in named:
-            raise ValueError(
-                f"matching must be 'sigma', 'iqr', None or an object with Matching's methods, got {choice!r}"
-            )
-        return named[choice]
-    if not isinstance(choice, Matching) or isinstance(choice, type):
-        raise TypeError(
-            "matching must have the methods n_outputs, mean and loss (see coverwell.matching.Matching), "
-            f"got {choice!r}; pass an instance, not a class"
-        )
-    return choice

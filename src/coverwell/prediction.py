@@ -1,65 +1,17 @@
-"""Intervals: `Interval` for tensors in training, `PredictionInterval` for what users get."""
+"""What users get: lower and upper bounds for every row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Interval", "PredictionInterval", "quantile_levels", "widen_outwards", "z_score"]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Lower and upper bounds as tensors; unpacks into the two.
-
-    Shape: both bounds `(member, batch, target, level)`, levels from the innermost to the outermost.
-    """
-
-    lower: Float[Tensor, "member batch target level"]
-    upper: Float[Tensor, "member batch target level"]
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter((self.lower, self.upper))
-
-    @property
-    def width(self) -> Float[Tensor, "member batch target level"]:
-        """Distance between the bounds, w = delta_u + delta_l in the paper."""
-        return self.upper - self.lower
-
-
-def z_score(coverage: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Half-width, in standard deviations, of the central normal interval that covers this share.
-
-    Examples
-    --------
-    >>> import torch
-    >>> round(z_score(torch.tensor([0.95])).item(), 2)
-    1.96
-    """
-    score: Tensor = torch.special.ndtri((1 + coverage) / 2)
-    return score
-
-
-def quantile_levels(
-    coverage: Float[Tensor, "*shape"],
-) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
-    """The quantile levels (tau_l, tau_u) at the two ends of a central interval (below Eq. 9)."""
-    return (1 - coverage) / 2, (1 + coverage) / 2
-
-
-def widen_outwards(lower: NDArray[Any], upper: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Bounds in which each level contains the one inside it; levels on the last axis, innermost first."""
-    return np.minimum.accumulate(lower, axis=-1), np.maximum.accumulate(upper, axis=-1)
+__all__ = ["PredictionInterval"]
 
 
 class PredictionInterval:
