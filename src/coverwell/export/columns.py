@@ -15,8 +15,19 @@ from numpy.typing import NDArray
 
 from coverwell.export.calendar import SECONDS_OF_DAY, Moments, seconds_by_the_clock
 from coverwell.export.graph import Graph, Value
-from coverwell.inputs.column_kinds import ITSELF, MISSING, OTHER, WEEKDAYS, Booleans, Categories, Kind, Numbers, Times
-from coverwell.inputs.columns import Column, Columns
+from coverwell.inputs.columns import (
+    ITSELF,
+    MISSING,
+    OTHER,
+    WEEKDAYS,
+    Booleans,
+    Categories,
+    Column,
+    Columns,
+    Kind,
+    Numbers,
+    Times,
+)
 from coverwell.inputs.frames import Values
 
 __all__ = ["features_from_codes", "features_in_graph", "told"]

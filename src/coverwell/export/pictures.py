@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from coverwell.estimator import IntervalRegressor
@@ -13,7 +14,6 @@ from coverwell.export.drafts import Draft, expected_of, outputs_of_regressor, sp
 from coverwell.export.graph import LAST, Graph, Input, Value
 from coverwell.export.networks import trunk_features
 from coverwell.export.speakers import spoken_by
-from coverwell.inputs.features import features_of
 from coverwell.inputs.images import ROUNDING
 from coverwell.inputs.source import ImageSource
 
@@ -65,9 +65,10 @@ def _expected(model: IntervalRegressor, examples: NDArray[Any], between: dict[st
     Features are kept in float16. One that lies between two such numbers is rounded up by one way to compute it and down
     by the other, which would hide an error of the layers behind it. So they are compared before that.
     """
-    n_views, size = len(between), _source(model).size
-    own = features_of(examples, model.trunk_, size=size, mirrored=n_views > 1, device="cpu", dtype="float32")
-    own = own.astype(np.float64)
+    n_views, seen = len(between), torch.from_numpy(examples)
+    with torch.no_grad():
+        own = torch.stack([model.trunk_(view) for view in (seen, seen.flip(-1))[:n_views]], dim=1).double().numpy()
+    own = own if n_views > 1 else own[:, 0]
     features = np.stack([between[f"view_{n}"] for n in range(n_views)], axis=1).reshape(own.shape)
     largest = float(np.max(np.abs(features - own) / (np.abs(own) + np.sqrt(np.mean(own**2)))))
     if not largest <= LARGEST_FEATURE_DIFFERENCE:
