@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from itertools import repeat
 from types import MappingProxyType
@@ -274,6 +274,23 @@ class MatchedRegressor(IntervalRegressor):
         check_number("repeats", self.repeats, least=1, whole=True, or_auto=True)
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise TypeError(f"schedule must be a Schedule(...) or None, got {self.schedule!r}")
+
+    def set_params(self, **params: Any) -> MatchedRegressor:
+        """Set parameters, also single fields of options that are objects: `schedule__max_rounds=5`, `network__hidden=64`.
+
+        So `GridSearchCV` can search over them.
+        """
+        for name in [name for name in params if "__" in name]:
+            option, _, field = name.partition("__")
+            part = params.get(option, getattr(self, option, None))
+            if option == "schedule":
+                part = part or Schedule()
+            elif option in ("matching", "interval_loss", "calibration"):
+                part = part_from(option, part, object)
+            if is_dataclass(part) and not isinstance(part, type) and field in vars(part):
+                params[option] = replace(part, **{field: params.pop(name)})
+        super().set_params(**params)
+        return self
 
     def resolved_params(self) -> dict[str, Any]:
         schedule = (self.schedule or Schedule()).resolved(getattr(self.network, "defaults", {}), DEFAULTS)
