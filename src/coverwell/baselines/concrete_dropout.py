@@ -10,25 +10,18 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from coverwell.baselines.baseline import SampledRegressor
-from coverwell.baselines.random_lstm import Draws, SilencedLSTMTeam, silenced_places
-from coverwell.baselines.random_team import fixed_team, repeated, speaking
+from coverwell.baselines.random_weights import Draws, MaskedWeights, RandomNetwork, inputs_of
 from coverwell.estimator import check_number
-from coverwell.losses import PerMember
-from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP, MLPTeam
+from coverwell.networks.team import Team
+from coverwell.paper.losses import PerMember
+from coverwell.registry import stored
 
-__all__ = [
-    "ConcreteDropoutRegressor",
-    "ConcreteLSTM",
-    "ConcreteLSTMTeam",
-    "ConcreteMLP",
-    "ConcreteTeam",
-    "entropy",
-    "silence",
-]
+__all__ = ["ConcreteDropoutRegressor", "ConcreteNetwork", "ConcreteTeam", "entropy", "relaxed_toss"]
 
 # Of the relaxation; the published value. Near zero it is a coin toss, whose gradient is lost.
 TEMPERATURE = 0.1
@@ -36,7 +29,7 @@ TEMPERATURE = 0.1
 MARGIN = 1e-6
 
 
-def silence(logit: Tensor, uniform: Tensor, temperature: float) -> Tensor:
+def relaxed_toss(logit: Tensor, uniform: Tensor, temperature: float) -> Tensor:
     """The concrete relaxation of a coin toss: near 1 with about the probability sigmoid(logit), else near 0."""
     uniform = uniform.clamp(MARGIN, 1 - MARGIN)
     return torch.sigmoid((logit + uniform.logit()) / temperature)
@@ -47,109 +40,63 @@ def entropy(rate: Tensor) -> Tensor:
     return -rate * rate.log() - (1 - rate) * torch.log1p(-rate)
 
 
-class ConcreteTeam(MLPTeam):
-    """An MLP team that silences the inputs of every layer, each layer with a rate of its own that is learned.
-
-    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
-    """
-
-    def __init__(self, network: ConcreteMLP, n_members: int, n_features: int, n_outputs: int) -> None:
-        super().__init__(network.mlp, n_members, n_features, n_outputs)
-        self.recipe = self.network = network
-        self.rate_logit = nn.Parameter(torch.full((n_members, len(self.layers)), _logit(network.mlp.dropout)))
-
-    @property
-    def rates(self) -> Float[Tensor, "member layer"]:
-        """The learned share of silenced inputs of each layer."""
-        return self.rate_logit.sigmoid()
-
-    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
-        x = self.code(x) if self.code else x
-        for place, linear in enumerate(self.layers):
-            x = x if place == 0 else x.relu()
-            x = linear(self._drop(x, place) if self.training else x)
-        return x
-
-    def _drop(self, x: Tensor, place: int) -> Tensor:
-        logit = self.rate_logit[:, place, None, None]
-        kept = 1 - silence(logit, torch.rand_like(x), TEMPERATURE)
-        return x * kept / (1 - logit.sigmoid())
-
-    def penalty(self) -> PerMember:
-        """The regulariser: weights near a normal prior, and rates that are not surer than they must be."""
-        total = torch.zeros_like(self.rate_logit[:, 0])
-        rates = self.rates
-        for place, linear in enumerate(self.layers):
-            rate, n_inputs = rates[:, place], linear.weight.shape[1]
-            squares = linear.weight.square().sum(dim=(1, 2)) / (1 - rate) + linear.bias.square().sum(dim=(1, 2))
-            total = total + 0.5 * self.network.length_scale**2 * squares - n_inputs * entropy(rate)
-        return total
-
-    @torch.no_grad()
-    def sample(self, n_samples: int, generator: torch.Generator) -> MLPTeam:
-        """Networks with inputs of layers silenced by coin tosses, the limit of the relaxation."""
-        layers = []
-        for place, linear in enumerate(self.layers):
-            rate = repeated(self.rates[:, place, None, None], n_samples)
-            kept = speaking(linear, rate, n_samples, generator) / (1 - rate)
-            layers.append((repeated(linear.weight, n_samples) * kept, repeated(linear.bias, n_samples)))
-        return fixed_team(self, layers)
-
-
-def _logit(share: float) -> float:
-    return math.log(share / (1 - share))
-
-
+@stored
 @dataclass(frozen=True)
-class ConcreteMLP:
-    """Recipe of an MLP with learned dropout rates, which start at the MLP's own."""
+class ConcreteNetwork(RandomNetwork):
+    """Recipe of a network with learned dropout rates, which start at its own."""
 
-    mlp: MLP
     length_scale: float
 
-    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> ConcreteTeam:
-        return ConcreteTeam(self, n_members, input_shape[0], n_outputs)
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
+        return ConcreteTeam(self, n_members, input_shape, n_outputs)
 
 
-class ConcreteLSTMTeam(SilencedLSTMTeam):
-    """An LSTM team that silences hidden units, with a rate of its own for each weight that they enter.
+class ConcreteTeam(MaskedWeights):
+    """MLPs or LSTMs that drop inputs of their layers, with a learned rate for each weight that they enter.
+
+    An MLP drops the inputs of its first layer too.
 
     Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
     """
 
-    def __init__(self, network: ConcreteLSTM, n_members: int, n_features: int, n_outputs: int) -> None:
-        super().__init__(network, network.lstm, n_members, n_features, n_outputs)
-        self.network = network
-        n_places = len(silenced_places(network.lstm))
-        self.rate_logit = nn.Parameter(torch.full((n_members, n_places), _logit(network.lstm.dropout)))
+    def __init__(self, recipe: ConcreteNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
+        super().__init__(recipe, n_members, input_shape, n_outputs)
+        self.length_scale, start = recipe.length_scale, recipe.plain.dropout
+        self.rate_logit = nn.Parameter(torch.full((n_members, len(self.places)), math.log(start / (1 - start))))
+
+    @property
+    def places(self) -> list[str]:
+        return ["linears.0.weight", *super().places] if isinstance(self.plain, MLP) else super().places
 
     @property
     def rates(self) -> Float[Tensor, "member place"]:
         return self.rate_logit.sigmoid()
 
-    def silence(self, rate: Tensor, draws: Draws, inputs: Tensor) -> Tensor:
-        """In training the relaxation, through which rates learn; in samples the coin toss that is its limit."""
-        if not draws.in_training:
-            return super().silence(rate, draws, inputs)
-        return silence(rate.logit(), draws.uniform(inputs), TEMPERATURE)
+    def dropped(self, rate: Tensor, draws: Draws, inputs: Tensor) -> Tensor:
+        """In training the relaxation, through which rates learn; in samples the coin toss, which is its limit."""
+        if draws.generator is not None:
+            return super().dropped(rate, draws, inputs)
+        return relaxed_toss(rate.logit(), draws.random(torch.rand, inputs), TEMPERATURE)
+
+    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
+        if not (self.training and isinstance(self.means, MLPTeam)):
+            return super().forward(x)
+        x = self.means.code(x) if self.means.code else x
+        for place, linear in enumerate(self.means.layers):
+            x = x if place == 0 else x.relu()
+            logit = self.rate_logit[:, place, None, None]
+            kept = 1 - relaxed_toss(logit, torch.rand_like(x), TEMPERATURE)
+            x = linear(x * kept / (1 - logit.sigmoid()))
+        return x
 
     def penalty(self) -> PerMember:
-        """The regulariser, as for an MLP; the numbers of the row are never silenced and have no rate."""
-        n_inputs = self.lstm.hidden  # at every place
-        return 0.5 * self.network.length_scale**2 * self.squared_weights() - n_inputs * entropy(self.rates).sum(dim=1)
+        """Weights near a normal prior, and rates that are not surer than they must be."""
+        n_inputs = [inputs_of(name, self.weights[name])[0].numel() for name in self.places]
+        tosses = (entropy(self.rates) * self.rates.new_tensor(n_inputs)).sum(dim=1)
+        return 0.5 * self.length_scale**2 * self.squared_weights() - tosses
 
 
-@dataclass(frozen=True)
-class ConcreteLSTM:
-    """Recipe of an LSTM with learned dropout rates, which start at the LSTM's own."""
-
-    lstm: LSTM
-    length_scale: float
-
-    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> ConcreteLSTMTeam:
-        return ConcreteLSTMTeam(self, n_members, input_shape[0], n_outputs)
-
-
+@stored
 @dataclass(eq=False, repr=False, kw_only=True)
 class ConcreteDropoutRegressor(SampledRegressor):
     """Concrete Dropout with a noise that depends on the row (Gal, Hron and Kendall 2017).
@@ -158,13 +105,12 @@ class ConcreteDropoutRegressor(SampledRegressor):
     ----------
     coverage : float or sequence of float, default=0.9
     network : MLP or LSTM, optional
-        Its `dropout` is where the rates start; an `LSTM(...)` must be told one.
+        Its `dropout` is where the rates start; an `LSTM(...)` needs one.
     n_samples : int, default=50
         How many networks are sampled for a prediction.
     length_scale : float, default=0.01
         Of the prior over the weights: larger holds them nearer to zero.
-    members, validation_size, calibration, calibration_size, max_epochs, patience, batch_size, learning_rate, device, \
-random_state, verbose
+    members, validation_size, calibration, max_epochs, patience, batch_size, learning_rate, device, random_state, verbose
         As in `coverwell.baselines.baseline.BaselineRegressor`.
 
     Examples
@@ -185,23 +131,20 @@ random_state, verbose
     def rates_(self) -> NDArray[np.float64]:
         """The learned dropout rates: (member, layer) of an MLP, (member, place) of an LSTM.
 
-        Places of an LSTM are, layer by layer, what enters from the layer below (the first layer has none such) and what
-        returns from the step before; the last one is what enters the head.
+        The places of an LSTM are, layer by layer, what enters from the layer below (from the second layer on) and what
+        returns from the step before; the last is what enters the head.
         """
-        team = self._team()
-        assert isinstance(team, ConcreteTeam | ConcreteLSTMTeam)  # `_network` builds no other
+        check_is_fitted(self)
+        team = self.predictor_.fitted_teams[0].team
+        assert isinstance(team, ConcreteTeam)  # `trained_network` builds no other
         rates: NDArray[np.float64] = team.rates.double().cpu().numpy()
         return rates
 
-    def _check_choices(self) -> None:
-        super()._check_choices()
+    def check_params(self) -> None:
+        super().check_params()
         check_number("length_scale", self.length_scale, least=0.0)
-        if not self._chosen().dropout > 0:
+        if not self.plain_network.dropout > 0:
             raise ValueError(f"network must have a dropout above 0 for its rates to start at, got {self.network!r}")
 
-    def _network(self) -> ConcreteMLP | ConcreteLSTM:
-        network = self._chosen()
-        if isinstance(network, LSTM):
-            return ConcreteLSTM(network, self.length_scale)
-        assert isinstance(network, MLP)  # of the kinds that pass
-        return ConcreteMLP(network, self.length_scale)
+    def trained_network(self) -> ConcreteNetwork:
+        return ConcreteNetwork(self.plain_network, self.length_scale)

@@ -7,13 +7,15 @@ from typing import ClassVar
 
 from coverwell.baselines.baseline import MixtureRegressor
 from coverwell.networks.mlp import MLP
+from coverwell.registry import stored
 
 __all__ = ["DeepEnsembleRegressor"]
 
 
+@stored
 @dataclass(eq=False, repr=False, kw_only=True)
 class DeepEnsembleRegressor(MixtureRegressor):
-    """Several networks, each with a mean and a noise for every row, read as one normal law.
+    """Several networks, each with a mean and a noise for every row, combined into one normal distribution.
 
     Each holds out rows of its own; all stop together. There is no adversarial training.
     Parameters are those of `coverwell.baselines.baseline.BaselineRegressor`.

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coverwell.baselines.baseline import BaselineRegressor
-from coverwell.baselines.laws import Law, NormalLaw
+from coverwell.baselines.heads import NormalHead, OutputHead
 from coverwell.networks.mlp import MLP
+from coverwell.registry import stored
 
 __all__ = ["HeteroscedasticRegressor"]
 
 
+@stored
 @dataclass(eq=False, repr=False, kw_only=True)
 class HeteroscedasticRegressor(BaselineRegressor):
-    """A network that emits the mean and the standard deviation of a normal law, and no doubt about itself.
+    """A network that emits the mean and the standard deviation of a normal distribution, without doubt about itself.
 
     Parameters are those of `coverwell.baselines.baseline.BaselineRegressor`.
 
@@ -28,5 +30,5 @@ class HeteroscedasticRegressor(BaselineRegressor):
     True
     """
 
-    LAW: ClassVar[Law] = NormalLaw()
+    HEAD: ClassVar[OutputHead] = NormalHead()
     NETWORK: ClassVar[MLP] = MLP(hidden=128, dropout=0.1)

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coverwell.baselines.baseline import BaselineRegressor
-from coverwell.baselines.laws import Law, QuantileLaw
+from coverwell.baselines.heads import OutputHead, QuantileHead
 from coverwell.networks.mlp import MLP
+from coverwell.registry import stored
 
 __all__ = ["NeuralQuantileRegressor"]
 
 
+@stored
 @dataclass(eq=False, repr=False, kw_only=True)
 class NeuralQuantileRegressor(BaselineRegressor):
     """A network that emits the median, which is the prediction, and both ends of every level, which never cross.
@@ -29,6 +31,6 @@ class NeuralQuantileRegressor(BaselineRegressor):
     True
     """
 
-    LAW: ClassVar[Law] = QuantileLaw()
+    HEAD: ClassVar[OutputHead] = QuantileHead()
     NETWORK: ClassVar[MLP] = MLP(hidden=128, dropout=0.1)
     LEARNING_RATE: ClassVar[float] = 2e-3

@@ -1,190 +1,196 @@
-"""A baseline's team in training, and what it leaves behind: voices that are read as one."""
+"""How a baseline's networks are trained, and the fitted team that this leaves."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from coverwell.algorithm import Measures, Record, measure
-from coverwell.baselines.laws import Law
-from coverwell.baselines.random_team import RandomTeam, repeated
-from coverwell.calibration import Estimate
-from coverwell.ensemble import Progress, estimate_in_parts, learner_of, members_of
-from coverwell.folds import Job, as_tensor, stack_jobs
-from coverwell.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.baselines.heads import OutputHead
+from coverwell.baselines.random_weights import RandomTeam, repeated
+from coverwell.estimator import OnRound, Trained
+from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.inputs.scaling import InputScaling, TargetScaling
 from coverwell.networks.team import Network, Team
-from coverwell.scaling import Inputs, TargetScaler
-from coverwell.training import BestRound, Learner, everywhere, spoken
+from coverwell.paper.algorithm import History, Measures, measure
+from coverwell.paper.losses import Levels
+from coverwell.predictor import FittedTeam
+from coverwell.training.learner import Learner, Objective, Settings, outputs_of
+from coverwell.training.rows import Rows
 
-__all__ = ["EPOCHS_PER_ROUND", "TrainedVoices", "VoiceTraining", "Voices", "voices_of"]
+__all__ = ["EPOCHS_PER_ROUND", "BaselineTeam", "BaselineTraining"]
 
 EPOCHS_PER_ROUND = 10
-# How many networks of a random team judge a round; always the same, so that rounds differ by their weights alone.
-JUDGES, JUDGES_SEED = 5, 0
-# How many weights of sampled networks are held at a time.
+# How many networks of a random team are evaluated after a round. They are always the same draws, so that rounds differ
+# by their weights alone.
+N_EVALUATED, EVALUATION_SEED = 5, 0
+# How many weights of sampled networks are held at a time, and how many an exported model may have: half a gigabyte in
+# float32, where a file may have two.
 NUMBERS_AT_A_TIME = 2**24
+MOST_NUMBERS = 2**27
 
 
-def voices_of(team: Team, n_samples: int, generator: torch.Generator) -> Team:
-    """The networks that speak for a team, ordered by member: samples of a random one, or its members themselves."""
-    return team.sample(n_samples, generator) if isinstance(team, RandomTeam) else team
+class BaselineTeam(FittedTeam):
+    """A trained team and its head. Random networks are sampled for every prediction, always the same ones."""
 
+    def __init__(
+        self,
+        team: Team,
+        head: OutputHead,
+        levels: tuple[float, ...],
+        inputs: InputScaling,
+        targets: TargetScaling,
+        mirroring: Mirroring = NOT_MIRRORED,
+        *,
+        n_samples: int = 1,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(levels, inputs, targets, mirroring)
+        self.team, self.head, self.n_samples, self.seed = team, head, n_samples, seed
 
-@dataclass(frozen=True)
-class TrainedVoices:
-    """The team of one job."""
+    @property
+    def n_members(self) -> int:
+        return self.team.n_members
 
-    team: Team
-    said: None = None  # no word about rows that were left out is kept
+    def scaled_estimate(self, x: Tensor, *, noise: bool) -> tuple[Tensor, Tensor]:
+        outputs = torch.cat([self.run(team, x) for team in self.networks()])  # (network, row, output)
+        mean, half_width = self.head.combined(outputs[None], self.levels, noise=noise)
+        return mean[0], self.mirroring.own(half_width[0], axis=0)
 
-
-@dataclass(frozen=True)
-class Voices:
-    """A trained team and how it is read, in the user's units."""
-
-    team: Team
-    law: Law
-    coverage: tuple[float, ...]
-    inputs: Inputs
-    targets: TargetScaler
-    n_samples: int
-    seed: int
-    mirroring: Mirroring = NOT_MIRRORED
-
-    def to(self, device: torch.device) -> None:
-        """Move the team to a device."""
-        self.team.move(device)
-
-    def estimate(self, X: NDArray[Any], device: torch.device, *, noise: bool = True) -> Estimate:
-        """Mean and reach for these rows in float64; without `noise`, the doubt about the mean alone."""
-        self.to(device)
-        return estimate_in_parts(X, partial(self._estimate_part, device=device, noise=noise))
-
-    @torch.no_grad()
-    def _estimate_part(self, X: NDArray[Any], device: torch.device, *, noise: bool) -> Estimate:
-        x = as_tensor(self.inputs.transform(self.mirroring.flat(X))).to(device)[None]
-        outputs = torch.cat([spoken(team, x) for team in self._speaking()])  # (voice, row, output)
-        coverage = torch.tensor([self.coverage], dtype=torch.float64, device=device)
-        said = self.law.read(outputs[None], coverage, noise=noise)  # one team of all voices
-        return self.mirroring.together(
-            self.targets.inverse(said.mean[0].cpu().numpy()),
-            self.mirroring.own(said.reach[0], axis=0).cpu().numpy() * self.targets.spread[:, None, None],
-        )
-
-    def _speaking(self) -> Iterator[Team]:
-        """All voices, a part of them at a time; always the same ones."""
+    def networks(self) -> Iterator[Team]:
+        """The team itself, or samples of a random one, as many at a time as memory allows."""
         if not isinstance(self.team, RandomTeam):
             yield self.team
             return
-        all_numbers = sum(weight.numel() for weight in self.team.parameters())
-        n_numbers = getattr(self.team, "numbers_per_sample", all_numbers)  # samples may share most of their weights
-        at_a_time = max(1, NUMBERS_AT_A_TIME // n_numbers)
+        at_a_time = max(1, NUMBERS_AT_A_TIME // self.team.numbers_per_sample)
         generator = torch.Generator().manual_seed(self.seed)
         for first in range(0, self.n_samples, at_a_time):
             yield self.team.sample(min(at_a_time, self.n_samples - first), generator)
 
+    def for_export(self) -> FittedTeam:
+        """The same with the sampled networks in place, because no graph can draw them."""
+        if not isinstance(self.team, RandomTeam):
+            return self
+        parts, n_numbers = [], 0
+        for team in self.networks():
+            parts.append(team)
+            n_numbers += sum(values.numel() for values in team.state_dict().values())
+            if n_numbers > MOST_NUMBERS:
+                raise ValueError(
+                    f"a model may be exported with up to {MOST_NUMBERS:,} weights, got more in the {self.n_samples} "
+                    "samples of its networks; fit with a smaller n_samples, or a smaller network"
+                )
+        levels = tuple(self.coverage[0].tolist())
+        return BaselineTeam(_Joined(parts), self.head, levels, self.inputs, self.targets, self.mirroring)
+
+
+class _Joined(Team):
+    """Several deployed teams as one, all of which are given the same rows.
+
+    Shape: input `(1, batch, ...)`, output `(member, batch, output)`.
+    """
+
+    def __init__(self, teams: list[Team]) -> None:
+        super().__init__()
+        self.n_members, self.precision = sum(team.n_members for team in teams), teams[0].precision
+        self.teams = nn.ModuleList(teams)
+
+    def for_members(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([team(team.for_members(x)) for team in self.teams if isinstance(team, Team)])
+
 
 @dataclass(frozen=True)
-class VoiceTraining:
-    """How a baseline's jobs are trained: rounds of some epochs, until the loss on held-out rows no longer falls."""
+class BaselineTraining:
+    """Rounds of some epochs, until the loss on held-out rows no longer falls."""
 
     network: Network
-    law: Law
+    head: OutputHead
+    settings: Settings
     max_rounds: int
     patience: int  # rounds
-    batch_size: int
-    learning_rate: float
-    memory: float
-    device: torch.device
+    n_samples: int = 1
 
     @property
-    def networks(self) -> tuple[Network]:
-        return (self.network,)
+    def device(self) -> torch.device:
+        return self.settings.device
 
-    def with_networks(self, change: Callable[[Network], Network]) -> VoiceTraining:
-        """The same with the network changed."""
-        return replace(self, network=change(self.network))
+    @property
+    def batch_size(self) -> int:
+        return self.settings.batch_size
 
-    def shortened(self) -> VoiceTraining:
+    def shortened(self) -> BaselineTraining:
         """One round: enough to see whether memory suffices."""
         return replace(self, max_rounds=1)
 
-    def run(self, jobs: Sequence[Job], progress: Progress) -> tuple[list[TrainedVoices], Record]:
-        """Train all jobs at once and leave each at the round whose held-out loss was the lowest."""
-        problem = stack_jobs(jobs, self.device)
-        n_outputs = self.law.n_outputs(problem.y.shape[-1], problem.coverage.shape[-1])
-        learner = learner_of(
-            self.network,
-            problem,
-            problem.trains,
-            n_outputs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            memory=self.memory,
-        )
-
-        def present() -> list[TrainedVoices]:
-            return [TrainedVoices(members_of(job, learner, self.network, n_outputs)) for job in range(problem.n_jobs)]
-
-        record = self._descend(learner, lambda measures: progress(measures, present))
-        return present(), record
-
-    def _descend(self, learner: Learner, progress: Callable[[Measures], None]) -> Record:
-        problem = learner.problem
-        unit = problem.y.new_ones(problem.n_jobs, problem.y.shape[-1])
-        best = BestRound(learner, unit)
-        rounds, losses, seconds = [], [], []
-        going = torch.ones(problem.n_jobs, dtype=torch.bool, device=unit.device)
-        last_better, n_rounds = torch.zeros_like(going, dtype=torch.long), torch.zeros_like(going, dtype=torch.long)
-        for number in range(1, self.max_rounds + 1):
-            started = time.perf_counter()
-            loss = learner.descend(EPOCHS_PER_ROUND, self._loss(learner))
-            held_out, measures = self._judge(learner)
-            n_rounds += going
-            better = best.offer(held_out, unit, going)
-            last_better = torch.where(better, number, last_better)
-            going = going & (number - last_better < self.patience)
-            rounds.append(measures)
-            losses.append(problem.of_job(loss).mean(dim=1, keepdim=True))
-            seconds.append(time.perf_counter() - started)
-            progress(measures)
-            if not going.any():
+    def run(self, rows: Rows, on_round: OnRound) -> tuple[Trained, History]:
+        """Train all jobs at once; each ends at the round with the lowest loss on its held-out rows."""
+        rows = rows.to(self.device)
+        learner = Learner.of(self.network, rows, self._n_outputs(rows), self.settings)
+        history = History(rows, (learner,), patience=self.patience)
+        for _ in range(self.max_rounds):
+            loss = learner.descend(rows, EPOCHS_PER_ROUND, self.objective(rows, learner.team))
+            held_out_loss, measures = self.evaluated(rows, learner.average)
+            history.add(measures, (loss,), (held_out_loss,))
+            on_round(history, lambda: self._trained(rows, learner))
+            if history.settled:
                 break
-        best.restore()
-        return Record(rounds, losses, seconds, n_rounds.tolist(), unit)
+        history.restore()
+        return self._trained(rows, learner), history
 
-    def _loss(self, learner: Learner) -> Callable[[Tensor, Tensor], Tensor]:
-        problem, team = learner.problem, learner.team
-        coverage = problem.to_members(problem.coverage)
-        n_values = learner.batches.counts[:, 0] * problem.y.shape[-1]
+    def objective(self, rows: Rows, team: Team) -> Objective:
+        """The head's loss on a batch; for random networks, the evidence lower bound with its sign changed.
 
-        def loss(outputs: Tensor, rows: Tensor) -> Tensor:
-            per_member = self.law.losses(outputs, problem.rows_of(problem.y, rows), coverage).mean(dim=1)
-            # The evidence's bound is a sum over rows and targets less the penalty; the loss is an average over both.
+        The bound is a sum over rows and targets less the penalty, and the loss an average over both.
+        """
+        levels = Levels.of(rows.to_members(rows.coverage))
+        n_values = rows.trains.flatten(end_dim=1).sum(dim=1) * rows.y.shape[-1]
+
+        def objective(outputs: Tensor, batch: Tensor) -> Tensor:
+            per_member = self.head.losses(outputs, rows.batch_of(rows.y, batch), levels).mean(dim=1)
             return per_member + team.penalty() / n_values if isinstance(team, RandomTeam) else per_member
 
-        return loss
+        return objective
 
     @torch.no_grad()
-    def _judge(self, learner: Learner) -> tuple[Float[Tensor, " job"], Measures]:
-        """The loss of each job's held-out rows, and what is measured on them."""
-        problem = learner.problem
-        speaking = voices_of(learner.average, JUDGES, torch.Generator().manual_seed(JUDGES_SEED))
-        outputs = everywhere(speaking, problem.x, problem.y.dtype)  # (member * voice, row, output)
-        n_voices = speaking.n_members // learner.average.n_members
-        coverage = problem.to_members(problem.coverage)
-        y = repeated(problem.to_members(problem.y), n_voices)
-        each = self.law.losses(outputs, y, repeated(coverage, n_voices)).unflatten(0, (-1, n_voices)).mean(dim=1)
-        by_job = problem.of_job(each)  # (job, member, row)
-        held_out = (by_job * problem.speaks).sum(dim=(1, 2)) / problem.speaks.sum(dim=(1, 2))
-        said = self.law.read(outputs.unflatten(0, (-1, n_voices)), coverage, noise=True)
-        mean, reach = (problem.out_of_fold(problem.of_job(part)) for part in (said.mean, said.reach))
-        return held_out, measure(problem, mean, reach)
+    def evaluated(self, rows: Rows, team: Team) -> tuple[Float[Tensor, " job"], Measures]:
+        """The loss of each job on its held-out rows, and the measures of its intervals there."""
+        if isinstance(team, RandomTeam):
+            n, networks = N_EVALUATED, team.sample(N_EVALUATED, torch.Generator().manual_seed(EVALUATION_SEED))
+        else:
+            n, networks = 1, team
+        outputs = outputs_of(networks, rows.x, rows.y.dtype)  # (member and network, row, output)
+        levels = Levels.of(rows.to_members(rows.coverage))
+        of_networks = Levels(repeated(levels.coverage, n), repeated(levels.z, n))
+        losses = self.head.losses(outputs, repeated(rows.to_members(rows.y), n), of_networks)
+        by_job = rows.by_job(losses.unflatten(0, (-1, n)).mean(dim=1))  # (job, member, row)
+        held_out_loss = (by_job * rows.leaves_out).sum(dim=(1, 2)) / rows.leaves_out.sum(dim=(1, 2))
+        estimate = self.head.combined(outputs.unflatten(0, (-1, n)), levels, noise=True)
+        members = torch.arange(len(rows.left_out), device=outputs.device)[:, None]
+        return held_out_loss, measure(rows, *(rows.out_of_fold(part[members, rows.left_out]) for part in estimate))
+
+    def _n_outputs(self, rows: Rows) -> int:
+        return self.head.n_outputs(rows.y.shape[-1], rows.coverage.shape[-1])
+
+    def _trained(self, rows: Rows, learner: Learner) -> Trained:
+        teams: list[FittedTeam] = []
+        for job in range(rows.n_jobs):
+            members = slice(job * rows.members_per_job, (job + 1) * rows.members_per_job)
+            teams.append(
+                BaselineTeam(
+                    learner.members_of(members, self.network, tuple(rows.x.shape[2:]), self._n_outputs(rows)),
+                    self.head,
+                    rows.levels[job],
+                    rows.inputs[job],
+                    rows.targets[job],
+                    rows.mirroring,
+                    n_samples=self.n_samples,
+                    seed=rows.seeds[job],
+                )
+            )
+        return Trained(teams, [None] * rows.n_jobs)
