@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from coverwell.columns import Columns, columns_for
 from coverwell.features import features_of
 from coverwell.frames import check_numbers, columns_of, is_frame, is_named
-from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.inputs.mirroring import Mirroring
 from coverwell.networks.resnet import ResNet18, ResNet18Trunk
 from coverwell.networks.team import PictureNetwork
 from coverwell.pictures import pictures_of
@@ -57,7 +57,7 @@ class InputSource(ABC):
 
     names: tuple[str, ...] | None
     row_shape: tuple[int, ...]
-    mirroring: Mirroring
+    mirroring: Mirroring | None
     columns: Columns | None
     scaled: ClassVar[bool]
 
@@ -81,7 +81,7 @@ class InputSource(ABC):
             return replace(before) if isinstance(before, TableSource) else TableSource()
         _check_no_table(X)
         trunk = before.trunk if isinstance(before, ImageSource) else None
-        return ImageSource(int(network.size), Mirroring(network.mirror), trunk)
+        return ImageSource(int(network.size), None if network.mirror is None else Mirroring(network.mirror), trunk)
 
     @abstractmethod
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
@@ -123,7 +123,7 @@ class TableSource(InputSource):
     row_shape: tuple[int, ...] = ()
 
     scaled: ClassVar[bool] = True
-    mirroring: ClassVar[Mirroring] = NOT_MIRRORED  # type: ignore[misc]
+    mirroring: ClassVar[None] = None  # type: ignore[misc]
 
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
         if not self.row_shape:
@@ -174,7 +174,7 @@ class ImageSource(InputSource):
     """Features that frozen layers, the trunk, make of images."""
 
     size: int  # of the square that images are squeezed to
-    mirroring: Mirroring = NOT_MIRRORED
+    mirroring: Mirroring | None = None
     trunk: nn.Module | None = None
     row_shape: tuple[int, ...] = ()
 
@@ -189,14 +189,15 @@ class ImageSource(InputSource):
             raise ValueError(f"y must have one entry per picture, got {len(targets)} for {len(images)} pictures")
         if len(images) < 2:
             raise ValueError(f"at least 2 pictures are needed to learn from, got {len(images)}")
-        self.mirroring.check(targets.reshape(len(targets), -1))
+        if self.mirroring is not None:
+            self.mirroring.check(targets.reshape(len(targets), -1))
 
         def read(random_state: np.random.RandomState) -> NDArray[Any]:
             if self.trunk is None:
                 with seeded(random_state.randint(2**31 - 1), torch.device("cpu")):  # without weights it is random
                     self.trunk = estimator.network.trunk()
             features = self.rows(images, estimator)
-            self.row_shape = self.mirroring.shape_of_row(features)
+            self.row_shape = features.shape[1 if self.mirroring is None else 2 :]
             return features
 
         return read, targets
@@ -208,7 +209,7 @@ class ImageSource(InputSource):
             X,
             self.trunk,
             size=self.size,
-            mirrored=self.mirroring.n_views > 1,
+            mirrored=self.mirroring is not None,
             device=estimator.device,
             cache=getattr(estimator.network, "cache", None),
             verbose=estimator.verbose,
@@ -216,7 +217,7 @@ class ImageSource(InputSource):
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         assert self.trunk is not None  # it is fitted
-        entries = {"size": self.size, "mirror": self.mirroring.targets, "row_shape": list(self.row_shape)}
+        entries = {"size": self.size, "mirror": None if self.mirroring is None else self.mirroring.targets, "row_shape": list(self.row_shape)}
         return {"kind": "images", **entries, "ours": isinstance(self.trunk, ResNet18Trunk)}, self.trunk.state_dict()
 
     @classmethod
@@ -227,7 +228,8 @@ class ImageSource(InputSource):
             trunk = ResNet18Trunk() if entries["ours"] else own_trunk()
         trunk.load_state_dict(tensors)  # checks names and shapes
         trunk.eval().requires_grad_(False)
-        return cls(int(entries["size"]), Mirroring(entries["mirror"]), trunk, tuple(entries["row_shape"]))
+        mirroring = None if entries["mirror"] is None else Mirroring(entries["mirror"])
+        return cls(int(entries["size"]), mirroring, trunk, tuple(entries["row_shape"]))
 
 
 def is_image_network(network: Any) -> bool:
