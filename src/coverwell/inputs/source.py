@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,13 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_array, check_X_y, validate_data
 from torch import Tensor, nn
 
-from coverwell.columns import Columns, columns_for
-from coverwell.features import features_of
-from coverwell.frames import check_numbers, columns_of, is_frame, is_named
+from coverwell.inputs.columns import Columns, columns_for
+from coverwell.inputs.features import features_of
+from coverwell.inputs.frames import check_numbers, columns_of, is_frame, is_named
+from coverwell.inputs.images import images_of
 from coverwell.inputs.mirroring import Mirroring
 from coverwell.networks.resnet import ResNet18, ResNet18Trunk
-from coverwell.networks.team import PictureNetwork
-from coverwell.pictures import pictures_of
+from coverwell.networks.team import ImageNetwork
 from coverwell.training.device import seeded
 
 __all__ = ["ImageSource", "InputSource", "TableSource", "is_image_network", "without_cache"]
@@ -30,6 +30,7 @@ Read = Callable[[np.random.RandomState], NDArray[Any]]
 TARGETS: dict[str, Any] = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
 
 
+@runtime_checkable
 class Estimator(Protocol):
     """What a source needs to know of the estimator that it serves."""
 
@@ -183,12 +184,12 @@ class ImageSource(InputSource):
     columns: ClassVar[None] = None  # type: ignore[misc]
 
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
-        images = pictures_of(X)
+        images = images_of(X)
         targets = _as_numbers(validate_data(estimator, y=y, multi_output=True, y_numeric=True))
         if len(images) != len(targets):
-            raise ValueError(f"y must have one entry per picture, got {len(targets)} for {len(images)} pictures")
+            raise ValueError(f"y must have one entry per image, got {len(targets)} for {len(images)} images")
         if len(images) < 2:
-            raise ValueError(f"at least 2 pictures are needed to learn from, got {len(images)}")
+            raise ValueError(f"at least 2 images are needed to learn from, got {len(images)}")
         if self.mirroring is not None:
             self.mirroring.check(targets.reshape(len(targets), -1))
 
@@ -217,7 +218,11 @@ class ImageSource(InputSource):
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         assert self.trunk is not None  # it is fitted
-        entries = {"size": self.size, "mirror": None if self.mirroring is None else self.mirroring.targets, "row_shape": list(self.row_shape)}
+        entries = {
+            "size": self.size,
+            "mirror": None if self.mirroring is None else self.mirroring.targets,
+            "row_shape": list(self.row_shape),
+        }
         return {"kind": "images", **entries, "ours": isinstance(self.trunk, ResNet18Trunk)}, self.trunk.state_dict()
 
     @classmethod
@@ -234,7 +239,7 @@ class ImageSource(InputSource):
 
 def is_image_network(network: Any) -> bool:
     """Whether what a user gave as a network is a recipe for images."""
-    return isinstance(network, PictureNetwork) and not isinstance(network, type)
+    return isinstance(network, ImageNetwork) and not isinstance(network, type)
 
 
 def without_cache(network: Any) -> Any:
@@ -248,7 +253,7 @@ def _check_same_inputs(network: Any, interval_network: Any) -> None:
         return
     if is_image_network(interval_network) != is_image_network(network):
         raise ValueError(
-            "network and interval_network must both take pictures or both take tables, got "
+            "network and interval_network must both take images or both take tables, got "
             f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
         )
     for name in ("size", "mirror", "weights") if is_image_network(network) else ():
@@ -263,7 +268,7 @@ def _check_same_inputs(network: Any, interval_network: Any) -> None:
 def _check_no_table(X: Any) -> None:
     if isinstance(X, np.ndarray) and X.ndim == 2:
         raise ValueError(
-            f"the network takes pictures, but X is a table of the shape {X.shape}; give an array (picture, channel, "
+            f"the network takes images, but X is a table of the shape {X.shape}; give an array (image, channel, "
             "height, width) or file paths, or a network for tables such as MLP()"
         )
 
@@ -271,8 +276,8 @@ def _check_no_table(X: Any) -> None:
 def _check_no_images(X: Any) -> None:
     if getattr(X, "ndim", None) == 4:
         raise ValueError(
-            f"the network takes tables, but X has the shape {tuple(X.shape)}, as pictures have; give "
-            "network=ResNet18(...) for pictures, or a table (row, feature)"
+            f"the network takes tables, but X has the shape {tuple(X.shape)}, as images have; give "
+            "network=ResNet18(...) for images, or a table (row, feature)"
         )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 State = dict[str, Tensor]
 
-__all__ = ["FactoryNetwork", "LoopTeam", "Network", "PictureNetwork", "Team", "network_from"]
+__all__ = ["FactoryNetwork", "ImageNetwork", "LoopTeam", "Network", "Team", "network_from"]
 
 
 class Team(nn.Module):
@@ -118,7 +118,7 @@ class Network(Protocol):
 
 
 @runtime_checkable
-class PictureNetwork(Network, Protocol):
+class ImageNetwork(Network, Protocol):
     """A recipe whose teams are built on what frozen layers, its trunk, say about pictures.
 
     It may have `usual`: a mapping from names of parameters to the numbers that "auto" stands for.
