@@ -16,22 +16,16 @@ from sklearn.utils.validation import check_is_fitted
 from coverwell.baselines.heads import NormalHead, OutputHead
 from coverwell.baselines.training import EPOCHS_PER_ROUND, BaselineTraining
 from coverwell.calibration import Correction, Split, Uncalibrated
-from coverwell.estimator import (
-    Coverage,
-    IntervalRegressor,
-    auto_batch_size,
-    check_count,
-    check_number,
-    check_share,
-)
+from coverwell.estimator import Coverage, IntervalRegressor
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.resnet import ResNet18
 from coverwell.networks.team import Network, network_from
+from coverwell.options import check_count, check_number, check_share
 from coverwell.prediction import PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
 from coverwell.training.device import device_from
-from coverwell.training.learner import Settings
+from coverwell.training.learner import Settings, auto_batch_size
 
 __all__ = ["BaselineRegressor", "MixtureRegressor", "SampledRegressor"]
 
@@ -45,8 +39,6 @@ class BaselineRegressor(IntervalRegressor):
 
     Parameters
     ----------
-    coverage : float or sequence of float, default=0.9
-        The share of new rows that the interval is to contain; several levels give nested intervals from one fit.
     network : recipe such as `MLP(...)`, or a function (n_features, n_outputs) -> nn.Module
         None is an `MLP` with piecewise-linear inputs. With a `ResNet18(...)`, X are images.
     members : int
@@ -62,25 +54,13 @@ class BaselineRegressor(IntervalRegressor):
     batch_size : int or "auto", default="auto"
     learning_rate : float or "auto", default="auto"
         "auto" is the rate that was chosen for the method; with a `ResNet18`, that of its `defaults`.
-    device : str, default="auto"
-        "auto" takes CUDA where there is one.
-    random_state : int, RandomState or None
-        Same seed, device, thread count and versions: same bits.
-    verbose : int, default=0
-        1 shows a progress bar.
-
-    Attributes
-    ----------
-    rounds_ : list of Round
-        One record per ten epochs, measured on the held-out rows.
-    predictor_, source_, factor_, columns_, n_features_in_, feature_names_in_, target_names_
-        As in `MatchedRegressor`.
+    coverage, device, random_state, verbose
+        As in `MatchedRegressor`, and so are the attributes; `rounds_` has one record per ten epochs.
     """
 
     HEAD: ClassVar[OutputHead]
     # Chosen for each method by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection-baselines.md).
-    # Paper: five linear layers without a code of the inputs for every method; some methods need other sizes to be at
-    # their best.
+    # Paper: five linear layers without a code of the inputs for every method; some need other sizes to do their best.
     NETWORK: ClassVar[MLP]
     LEARNING_RATE: ClassVar[float] = 1e-3
 
@@ -118,16 +98,17 @@ class BaselineRegressor(IntervalRegressor):
         return network_from(self.NETWORK if self.network is None else self.network)
 
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> BaselineTraining:
-        batch_size = self.default_of("batch_size", self.batch_size)
-        learning_rate = self.default_of("learning_rate", self.learning_rate)
+        params = self.resolved_params()
+        batch_size, learning_rate = params["batch_size"], params["learning_rate"]
         settings = Settings(
+            max_rounds=math.ceil(self.max_epochs / EPOCHS_PER_ROUND),
             batch_size=auto_batch_size(n_rows) if batch_size == "auto" else int(batch_size),
             learning_rate=self.LEARNING_RATE if learning_rate == "auto" else float(learning_rate),
             ema_decay=EMA_DECAY,
             device=device_from(self.device),
         )
-        max_rounds, patience = (math.ceil(epochs / EPOCHS_PER_ROUND) for epochs in (self.max_epochs, self.patience))
-        return BaselineTraining(self.trained_network(), self.HEAD, settings, max_rounds, patience)
+        patience = math.ceil(self.patience / EPOCHS_PER_ROUND)
+        return BaselineTraining(self.trained_network(), self.HEAD, settings, patience)
 
 
 @dataclass(frozen=True)
@@ -138,9 +119,7 @@ class _HeldOut:
     size: float
     seed: int
 
-    def split(
-        self, X: NDArray[Any], y: None = None, groups: NDArray[Any] | None = None
-    ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def split(self, X: Any, y: None = None, groups: Any = None) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         n, what = (len(X), "rows") if groups is None else (len(np.unique(groups)), "groups")
         if math.ceil(self.size * n) >= n:
             raise ValueError(
@@ -153,9 +132,9 @@ class _HeldOut:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class MixtureRegressor(BaselineRegressor):
-    """A baseline of several networks with normal heads: their noise and their disagreement can be told apart."""
+    """A baseline of several networks with normal heads, whose noise and disagreement can be told apart."""
 
-    HEAD: ClassVar[OutputHead] = NormalHead()
+    HEAD = NormalHead()
 
     def predict_interval(
         self, X: Any, coverage: Coverage | None = None, *, joint: bool = False, noise: bool = True
@@ -199,7 +178,7 @@ class SampledRegressor(MixtureRegressor):
     def check_params(self) -> None:
         super().check_params()
         check_count("n_samples", self.n_samples)
-        _ = self.plain_network
+        self.trained_network()
 
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> BaselineTraining:
         return replace(super().training_for(n_rows, start), n_samples=self.n_samples)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -14,11 +13,10 @@ from torch.nn.functional import softplus
 
 from coverwell.baselines.baseline import SampledRegressor
 from coverwell.baselines.random_weights import Draws, RandomNetwork, RandomWeights, inputs_of
-from coverwell.estimator import check_number
 from coverwell.networks.mlp import MLP, MLPTeam
 from coverwell.networks.team import State, Team
+from coverwell.options import check_number, stored
 from coverwell.paper.losses import PerMember
-from coverwell.registry import stored
 
 __all__ = ["BayesByBackpropRegressor", "BayesNetwork", "BayesTeam", "normal_kl"]
 
@@ -65,11 +63,14 @@ class BayesTeam(RandomWeights):
         n_inputs = 1 if name.endswith("bias") else inputs_of(name, weight)[0].numel()
         return self.prior_scale / math.sqrt(n_inputs)
 
+    @property
+    def normals(self) -> list[tuple[str, Tensor, Tensor]]:
+        """The name, mean and standard deviation of all weights and biases."""
+        pairs = zip(self.weights.items(), self.spreads.parameters(), strict=True)
+        return [(name, mean, softplus(spread)) for (name, mean), spread in pairs]
+
     def drawn(self, draws: Draws) -> State:
-        normals = zip(self.weights.items(), self.spreads.parameters(), strict=True)
-        return {
-            name: draws.of(mean) + draws.of(softplus(spread)) * draws.random(torch.randn, mean) for (name, mean), spread in normals
-        }
+        return {n: draws.of(mean) + draws.of(sd) * draws.random(torch.randn, mean) for n, mean, sd in self.normals}
 
     def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
         """In training, every row of an MLP has weights of its own, and all rows of an LSTM's batch share one draw.
@@ -77,26 +78,24 @@ class BayesTeam(RandomWeights):
         For an MLP, the outputs of a layer are drawn instead of its weights: the same distribution, and a less noisy
         gradient (Kingma, Salimans and Welling 2015).
         """
-        if not self.training:
-            return super().forward(x)
         if not (isinstance(self.means, MLPTeam) and isinstance(self.spreads, MLPTeam)):
-            outputs: Tensor = functional_call(self.means, self.drawn(Draws()), (x,))
+            outputs: Tensor = functional_call(self.means, self.drawn(Draws()) if self.training else {}, (x,))
             return outputs
         x = self.means.code(x) if self.means.code else x
         for place, (linear, spread) in enumerate(zip(self.means.layers, self.spreads.layers, strict=True)):
             x = x if place == 0 else x.relu()
-            variances = [softplus(part).square() for part in (spread.bias, spread.weight)]
-            variance = torch.baddbmm(variances[0], x.square(), variances[1]).clamp_min(SMALLEST_VARIANCE)
             mean = linear(x)
-            x = mean + variance.sqrt() * torch.randn_like(mean)
+            if self.training:
+                of_bias, of_weight = softplus(spread.bias).square(), softplus(spread.weight).square()
+                variance = torch.baddbmm(of_bias, x.square(), of_weight).clamp_min(SMALLEST_VARIANCE)
+                mean = mean + variance.sqrt() * torch.randn_like(mean)
+            x = mean
         return x
 
     def penalty(self) -> PerMember:
         """The KL divergence from the prior, times its weight."""
-        normals = zip(self.weights.items(), self.spreads.parameters(), strict=True)
         divergences = [
-            normal_kl(mean, softplus(spread), self.prior_sd(name, mean)).sum(dim=(1, 2))
-            for (name, mean), spread in normals
+            normal_kl(mean, sd, self.prior_sd(name, mean)).sum(dim=(1, 2)) for name, mean, sd in self.normals
         ]
         return self.kl_weight * torch.stack(divergences).sum(dim=0)
 
@@ -108,7 +107,6 @@ class BayesByBackpropRegressor(SampledRegressor):
 
     Parameters
     ----------
-    coverage : float or sequence of float, default=0.9
     network : MLP or LSTM, optional
         Its `dropout` is not used.
     n_samples : int, default=50
@@ -118,7 +116,7 @@ class BayesByBackpropRegressor(SampledRegressor):
     kl_weight : float, default=0.03
         Weight of the divergence from the prior. 1 is Bayes' rule, under which networks of this size learn little from
         some hundred rows; less is a colder posterior, and 0.03 had the best out-of-fold scores.
-    members, validation_size, calibration, max_epochs, patience, batch_size, learning_rate, device, random_state, verbose
+    others
         As in `coverwell.baselines.baseline.BaselineRegressor`.
 
     Examples
@@ -131,8 +129,8 @@ class BayesByBackpropRegressor(SampledRegressor):
     True
     """
 
-    NETWORK: ClassVar[MLP] = MLP(hidden=128, dropout=0.0)
-    LEARNING_RATE: ClassVar[float] = 2e-3
+    NETWORK = MLP(hidden=128, dropout=0.0)
+    LEARNING_RATE = 2e-3
 
     prior_scale: float = 1.0
     kl_weight: float = 0.03

@@ -1,13 +1,10 @@
 """Deep ensembles: several heteroscedastic networks from different starts (Lakshminarayanan et al. 2017)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 from coverwell.baselines.baseline import MixtureRegressor
 from coverwell.networks.mlp import MLP
-from coverwell.registry import stored
+from coverwell.options import stored
 
 __all__ = ["DeepEnsembleRegressor"]
 
@@ -30,6 +27,6 @@ class DeepEnsembleRegressor(MixtureRegressor):
     True
     """
 
-    NETWORK: ClassVar[MLP] = MLP(hidden=128, dropout=0.1)
+    NETWORK = MLP(hidden=128, dropout=0.1)
 
     members: int = 5

@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from coverwell.options import stored
 from coverwell.paper.algorithm import half_widths
 from coverwell.paper.losses import Levels, Values, gaussian_half_width, gaussian_nll, pinball, quantile_levels
-from coverwell.registry import stored
 
 __all__ = ["NormalHead", "OutputHead", "QuantileHead"]
 
@@ -27,7 +27,7 @@ SMALLEST_SIGMA = 1e-3
 
 @runtime_checkable
 class OutputHead(Protocol):
-    """How outputs are trained, and how those of several networks become one estimate."""
+    """How outputs are trained, and how those of several networks are combined."""
 
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
         """How many numbers a network emits per row."""
@@ -60,9 +60,9 @@ class NormalHead:
         return mean, softplus(raw) + SMALLEST_SIGMA
 
     def combined(self, outputs: OfNetworks, levels: Levels, *, noise: bool) -> Combined:
-        """The normal distribution with the mean and variance of the networks' mixture (Lakshminarayanan et al. 2017).
+        """The normal distribution with the moments of the networks' mixture (Lakshminarayanan et al. 2017).
 
-        The variance is the average noise plus the variance of the means; without noise, the latter alone.
+        Its variance is the average noise plus the variance of the means; without noise, the latter alone.
         """
         means, sigmas = self.moments(outputs)
         variance = means.var(dim=1, correction=0)

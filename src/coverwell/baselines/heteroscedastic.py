@@ -1,14 +1,11 @@
 """Heteroscedastic networks: a mean and a noise for every row, by maximum likelihood (Nix and Weigend 1994)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 from coverwell.baselines.baseline import BaselineRegressor
-from coverwell.baselines.heads import NormalHead, OutputHead
+from coverwell.baselines.heads import NormalHead
 from coverwell.networks.mlp import MLP
-from coverwell.registry import stored
+from coverwell.options import stored
 
 __all__ = ["HeteroscedasticRegressor"]
 
@@ -30,5 +27,5 @@ class HeteroscedasticRegressor(BaselineRegressor):
     True
     """
 
-    HEAD: ClassVar[OutputHead] = NormalHead()
-    NETWORK: ClassVar[MLP] = MLP(hidden=128, dropout=0.1)
+    HEAD = NormalHead()
+    NETWORK = MLP(hidden=128, dropout=0.1)

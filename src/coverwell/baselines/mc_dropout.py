@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import linear
 
 from coverwell.baselines.baseline import SampledRegressor
-from coverwell.baselines.random_weights import Draws, MaskedWeights, RandomNetwork, repeated, squares
-from coverwell.estimator import check_number
-from coverwell.networks.lstm import LSTM
+from coverwell.baselines.random_weights import Draws, RandomNetwork, RandomWeights, inputs_of, repeated, squares
+from coverwell.networks.lstm import LSTM, LSTMTeam, StackedLSTM
 from coverwell.networks.mlp import MLP, MLPTeam
 from coverwell.networks.resnet import ResNet18, ResNet18Tail, ResNet18Team
-from coverwell.networks.team import Team
+from coverwell.networks.team import State, Team
+from coverwell.options import check_number, stored
 from coverwell.paper.losses import PerMember
-from coverwell.registry import stored
 
 __all__ = ["DropoutNetwork", "DropoutResNet18Team", "DropoutTeam", "MCDropoutRegressor", "SampledTails"]
-
-Weights = Float[Tensor, "head output channel"]
-Biases = Float[Tensor, "head output"]
 
 
 @stored
@@ -41,8 +38,11 @@ class DropoutNetwork(RandomNetwork):
         return DropoutResNet18Team(self, tails_of(team), n_outputs)
 
 
-class DropoutTeam(MaskedWeights):
-    """MLPs or LSTMs that are sampled by dropping hidden units at one fixed rate.
+class DropoutTeam(RandomWeights):
+    """MLPs or LSTMs that drop hidden units at one fixed rate.
+
+    An LSTM's units are dropped at all steps alike (Gal and Ghahramani 2016, for recurrent networks): those that return
+    to their own layer apart from those that are passed on.
 
     Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
     """
@@ -50,20 +50,64 @@ class DropoutTeam(MaskedWeights):
     def __init__(self, recipe: DropoutNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
         super().__init__(recipe, n_members, input_shape, n_outputs)
         self.rate, self.length_scale = recipe.plain.dropout, recipe.length_scale
-        if isinstance(self.means, MLPTeam):  # it drops its hidden units by itself, and does not rescale the others
-            self.means.rate, self.rescaled = self.rate, False
+        # Whether units that are kept are divided by their share. In training an MLP drops units by itself, without.
+        self.rescaled = not isinstance(self.means, MLPTeam)
+        if isinstance(self.means, MLPTeam):
+            self.means.rate = self.rate
+
+    @property
+    def places(self) -> list[str]:
+        """The weights that hidden units enter; for an LSTM by layer, where they return and where they are passed on."""
+        numbers = range(len(self.means.layers))
+        if isinstance(self.means, MLPTeam):
+            return [f"linears.{n}.weight" for n in numbers[1:]]
+        _, *places = [f"layers.{n}.{kind}" for n in numbers for kind in ("weight", "recurrent")]
+        return [*places, "head.weight"]
 
     @property
     def rates(self) -> Float[Tensor, "member place"]:
+        """The share of inputs that are dropped at each of the places."""
         return next(self.parameters()).new_full((self.n_members, len(self.places)), self.rate)
 
+    def dropped(self, rate: Tensor, draws: Draws, inputs: Tensor) -> Tensor:
+        """1 for an input that is dropped and 0 for others."""
+        return (draws.random(torch.rand, inputs) < draws.of(rate)).to(inputs)
+
+    def kept(self, place: int, draws: Draws, inputs: Float[Tensor, "member ..."]) -> Float[Tensor, "draw ..."]:
+        """What the inputs of a place are multiplied by: 0 where they are dropped."""
+        rate = self.rates[:, place].view(-1, *[1] * (inputs.ndim - 1))
+        kept = 1 - self.dropped(rate, draws, inputs)
+        return kept / (1 - draws.of(rate)) if self.rescaled else kept
+
+    def drawn(self, draws: Draws) -> State:
+        drawn = {name: draws.of(weight) for name, weight in self.weights.items()}
+        for place, name in enumerate(self.places):
+            drawn[name] = drawn[name] * self.kept(place, draws, inputs_of(name, self.weights[name]))
+        return drawn
+
+    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
+        """In training, what an LSTM's unit passes on is dropped row by row, and what it returns for a whole batch."""
+        if not (self.training and isinstance(self.means, LSTMTeam)):
+            return super().forward(x)
+        states = self.means.sequence_of(x)
+        for n, layer in enumerate(self.means.layers):
+            assert isinstance(layer, StackedLSTM)
+            returned = self.kept(2 * n, Draws(), layer.recurrent[:, :1])  # (member, 1, unit)
+            states = functional_call(layer, {"recurrent": layer.recurrent * returned}, (states,))
+            states = states * self.kept(2 * n + 1, Draws(), states[:, :1])  # (member, 1, batch, unit)
+        return self.means.outputs_from(states, x)
+
     def penalty(self) -> PerMember:
-        """The distance from a normal prior of this length scale."""
-        return 0.5 * self.length_scale**2 * self.squared_weights()
+        """The distance from a normal prior of this length scale, expected over the draws."""
+        rates, terms = dict(zip(self.places, self.rates.unbind(dim=1), strict=True)), []
+        for name, weight in self.weights.items():
+            share = 1 - rates[name] if name in rates else 1.0  # a unit that is kept counts as 1 / share, or as 1
+            terms.append(squares(weight) / share if self.rescaled else squares(weight) * share)
+        return 0.5 * self.length_scale**2 * torch.stack(terms).sum(dim=0)
 
 
 class DropoutResNet18Team(ResNet18Team):
-    """Tails of a ResNet-18 that are sampled by dropping pooled channels before the head.
+    """Tails of a ResNet-18 that drop pooled channels before their head.
 
     Shape: input `(member, batch, 256, height, width)`, output `(member, batch, output)`.
     """
@@ -76,82 +120,67 @@ class DropoutResNet18Team(ResNet18Team):
         self.rate, self.length_scale = recipe.plain.dropout, recipe.length_scale
 
     @property
+    def heads(self) -> tuple[Float[Tensor, "member output channel"], Float[Tensor, "member output"]]:
+        """The weights and biases of all heads."""
+        fcs = [tail.fc for tail in tails_of(self)]
+        return torch.stack([fc.weight for fc in fcs]), torch.stack([fc.bias for fc in fcs])
+
+    @property
     def numbers_per_sample(self) -> int:
-        return sum(values.numel() for values in heads_of(self))
+        return sum(values.numel() for values in self.heads)
 
     def penalty(self) -> PerMember:
         """The distance of the head from a normal prior of this length scale.
 
         Layer 4 is not random, and batch norms behind its weights make their size of no account.
         """
-        weights, biases = heads_of(self)
+        weights, biases = self.heads
         return 0.5 * self.length_scale**2 * (squares(weights) / (1 - self.rate) + squares(biases))
 
     @torch.no_grad()
     def sample(self, n_samples: int, generator: torch.Generator) -> SampledTails:
-        weights, biases = heads_of(self)
+        weights, biases = self.heads
         drawn = Draws(n_samples, generator).random(torch.rand, weights[:, :1])  # (member and sample, 1, channel)
         kept = (drawn >= self.rate) / (1 - self.rate)
         return SampledTails(self, repeated(weights, n_samples) * kept, repeated(biases, n_samples))
 
 
 class SampledTails(Team):
-    """Fixed tails, several for each member of a team, whose layer 4 runs once for all of them.
+    """Fixed heads, several for each member of a team in eval mode, whose layer 4 runs once for all of them.
 
-    Shape: input `(member, batch, 256, height, width)`, with the members of the team; output `(sample, batch, output)`,
-    where samples are ordered by member.
+    The layers 4 are those of the team, not copies: samples are of use until it trains on.
 
-    Parameters
-    ----------
-    team : ResNet18Team
-        Its layers 4 are shared, not copied: samples are of use until it trains on.
-    weights, biases : Tensor
-        The heads, as many of each member, ordered by member.
+    Shape: input `(member, batch, 256, height, width)`, output `(member and head, batch, output)`.
     """
 
     precision = ResNet18Team.precision
+    weights: Tensor
+    biases: Tensor
 
-    def __init__(self, team: ResNet18Team, weights: Weights, biases: Biases) -> None:
+    def __init__(
+        self, team: ResNet18Team, weights: Float[Tensor, "head output channel"], biases: Float[Tensor, "head output"]
+    ) -> None:
         super().__init__()
-        self.n_members, n_outputs = biases.shape
-        self.n_samples = self.n_members // team.n_members
-        # One wide head for all samples of a member: their tails are then tails like any others.
-        wide = (heads.unflatten(0, (team.n_members, -1)).flatten(1, 2) for heads in (weights, biases))
-        tails = [_with_head(*parts) for parts in zip(tails_of(team), *wide, strict=True)]
-        self.tails = ResNet18Team(ResNet18(dropout=0.0, weights=None), tails, self.n_samples * n_outputs)
-        self.eval().requires_grad_(False)
+        self.team, self.n_members, self.n_samples = team, len(weights), len(weights) // team.n_members
+        for name, heads in (("weights", weights), ("biases", biases)):  # one wide head for each member
+            self.register_buffer(name, heads.unflatten(0, (team.n_members, -1)).flatten(1, 2))
 
     def weight_of_row(self, n_inputs: int) -> int:
-        return max(1, self.tails.weight_of_row(n_inputs) // self.n_samples)
+        return max(1, self.team.weight_of_row(n_inputs) // self.n_samples)
 
     def for_members(self, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row *input"]:
-        return self.tails.for_members(x)
+        return self.team.for_members(x)
 
-    def forward(self, x: Float[Tensor, "member batch 256 height width"]) -> Float[Tensor, "sample batch output"]:
-        outputs: Tensor = self.tails(x)  # (member, batch, sample of the member and output)
-        by_sample: Tensor = outputs.unflatten(-1, (self.n_samples, -1)).movedim(2, 1)
+    def forward(self, x: Float[Tensor, "member batch 256 height width"]) -> Float[Tensor, "head batch output"]:
+        pooled = [tail.layer4(rows).mean(dim=(2, 3)) for tail, rows in zip(tails_of(self.team), x, strict=True)]
+        wide = torch.stack(list(map(linear, pooled, self.weights, self.biases)))  # (member, batch, sample and output)
+        by_sample: Tensor = wide.unflatten(-1, (self.n_samples, -1)).movedim(2, 1)
         return by_sample.flatten(0, 1)
-
-
-def heads_of(team: ResNet18Team) -> tuple[Weights, Biases]:
-    """The heads of all members."""
-    tails = tails_of(team)
-    return torch.stack([tail.fc.weight for tail in tails]), torch.stack([tail.fc.bias for tail in tails])
 
 
 def tails_of(team: ResNet18Team) -> list[ResNet18Tail]:
     """The members of a team, with their own type."""
     return [tail for tail in team.members if isinstance(tail, ResNet18Tail)]
-
-
-def _with_head(
-    tail: ResNet18Tail, weight: Float[Tensor, "output channel"], bias: Float[Tensor, " output"]
-) -> ResNet18Tail:
-    """A tail on the same numbers, but with another head and without dropout."""
-    with torch.device("meta"):  # the weights are given: nothing is drawn, or even allocated
-        other = ResNet18Tail(len(bias))
-    other.load_state_dict({**tail.state_dict(), "fc.weight": weight, "fc.bias": bias}, assign=True)
-    return other
 
 
 @stored
@@ -161,7 +190,6 @@ class MCDropoutRegressor(SampledRegressor):
 
     Parameters
     ----------
-    coverage : float or sequence of float, default=0.9
     network : MLP, LSTM or ResNet18, optional
         Its `dropout` is the share of units that are dropped, in training and in every sample. None is an MLP with 0.5.
         An `MLP(...)` has 0.1 and a `ResNet18(...)` 0.3 unless you set it; an `LSTM(...)` needs one. A ResNet-18 drops
@@ -170,7 +198,7 @@ class MCDropoutRegressor(SampledRegressor):
         How many networks are sampled for a prediction.
     length_scale : float, default=0.01
         Of the prior over the weights: larger holds them nearer to zero.
-    members, validation_size, calibration, max_epochs, patience, batch_size, learning_rate, device, random_state, verbose
+    others
         As in `coverwell.baselines.baseline.BaselineRegressor`.
 
     Examples
@@ -183,8 +211,8 @@ class MCDropoutRegressor(SampledRegressor):
     True
     """
 
-    NETWORK: ClassVar[MLP] = MLP(hidden=1024, layers=3, dropout=0.5)
-    KINDS: ClassVar[tuple[type[MLP | LSTM | ResNet18], ...]] = (MLP, LSTM, ResNet18)
+    NETWORK = MLP(hidden=1024, layers=3, dropout=0.5)
+    KINDS = (MLP, LSTM, ResNet18)
 
     length_scale: float = 0.01
 

@@ -1,14 +1,11 @@
 """Conditional quantiles by the pinball loss (Koenker and Bassett 1978; Tagasovska and Lopez-Paz 2019)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 from coverwell.baselines.baseline import BaselineRegressor
-from coverwell.baselines.heads import OutputHead, QuantileHead
+from coverwell.baselines.heads import QuantileHead
 from coverwell.networks.mlp import MLP
-from coverwell.registry import stored
+from coverwell.options import stored
 
 __all__ = ["NeuralQuantileRegressor"]
 
@@ -31,6 +28,6 @@ class NeuralQuantileRegressor(BaselineRegressor):
     True
     """
 
-    HEAD: ClassVar[OutputHead] = QuantileHead()
-    NETWORK: ClassVar[MLP] = MLP(hidden=128, dropout=0.1)
-    LEARNING_RATE: ClassVar[float] = 2e-3
+    HEAD = QuantileHead()
+    NETWORK = MLP(hidden=128, dropout=0.1)
+    LEARNING_RATE = 2e-3
