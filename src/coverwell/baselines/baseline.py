@@ -1,4 +1,4 @@
-"""What the baselines share: one network, or several, trained until the loss on held-out rows no longer falls."""
+"""What the baselines share, and those that need nothing else: heteroscedastic and quantile networks, deep ensembles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from sklearn.utils.validation import check_is_fitted
 
-from coverwell.baselines.heads import NormalHead, OutputHead
+from coverwell.baselines.heads import NormalHead, OutputHead, QuantileHead
 from coverwell.baselines.training import EPOCHS_PER_ROUND, BaselineTraining
 from coverwell.calibration import Correction, Split, Uncalibrated
 from coverwell.estimator import Coverage, IntervalRegressor
@@ -21,13 +21,20 @@ from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.resnet import ResNet18
 from coverwell.networks.team import Network, network_from
-from coverwell.options import check_count, check_number, check_share
+from coverwell.options import check_count, check_number, check_share, stored
 from coverwell.prediction import PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
 from coverwell.training.device import device_from
 from coverwell.training.learner import Settings, auto_batch_size
 
-__all__ = ["BaselineRegressor", "MixtureRegressor", "SampledRegressor"]
+__all__ = [
+    "BaselineRegressor",
+    "DeepEnsembleRegressor",
+    "HeteroscedasticRegressor",
+    "MixtureRegressor",
+    "NeuralQuantileRegressor",
+    "SampledRegressor",
+]
 
 EMA_DECAY = 0.8  # of the running average of the weights, as in MatchedRegressor
 
@@ -130,6 +137,52 @@ class _HeldOut:
         yield from kind(self.members, test_size=self.size, random_state=self.seed).split(X, groups=groups)
 
 
+@stored
+@dataclass(eq=False, repr=False, kw_only=True)
+class HeteroscedasticRegressor(BaselineRegressor):
+    """A network that emits the mean and the standard deviation of a normal distribution (Nix and Weigend 1994).
+
+    It is trained by maximum likelihood, and has no doubt about itself. Parameters are those of
+    `coverwell.baselines.baseline.BaselineRegressor`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> model = HeteroscedasticRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
+    >>> lower, upper = model.predict_interval(X[:5])
+    >>> bool((lower < upper).all())
+    True
+    """
+
+    HEAD = NormalHead()
+    NETWORK = MLP(hidden=128, dropout=0.1)
+
+
+@stored
+@dataclass(eq=False, repr=False, kw_only=True)
+class NeuralQuantileRegressor(BaselineRegressor):
+    """A network that emits the median, which is the prediction, and both ends of every level, which never cross.
+
+    It is trained by the pinball loss (Koenker and Bassett 1978; Tagasovska and Lopez-Paz 2019). With
+    `calibration="split"` this is conformalized quantile regression (Romano et al. 2019), in its scaled form.
+    Parameters are those of `coverwell.baselines.baseline.BaselineRegressor`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> model = NeuralQuantileRegressor(coverage=[0.5, 0.8], max_epochs=20, random_state=0).fit(X, y)
+    >>> inner, outer = model.predict_interval(X[:5]).width.T
+    >>> bool((inner < outer).all())
+    True
+    """
+
+    HEAD = QuantileHead()
+    NETWORK = MLP(hidden=128, dropout=0.1)
+    LEARNING_RATE = 2e-3
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class MixtureRegressor(BaselineRegressor):
     """A baseline of several networks with normal heads, whose noise and disagreement can be told apart."""
@@ -156,6 +209,29 @@ class MixtureRegressor(BaselineRegressor):
         wanted, levels = self.fitted_coverage(coverage), self.predictor_.levels
         as_they_are = Predictor(levels, [], Correction(np.ones((len(self.target_names_), len(levels)))))
         return self.interval(X, wanted, *as_they_are.bounds(self.estimates(X, noise=False)))
+
+
+@stored
+@dataclass(eq=False, repr=False, kw_only=True)
+class DeepEnsembleRegressor(MixtureRegressor):
+    """Several heteroscedastic networks, combined into one normal distribution (Lakshminarayanan et al. 2017).
+
+    Each holds out rows of its own; all stop together. There is no adversarial training. Parameters are those of
+    `coverwell.baselines.baseline.BaselineRegressor`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> model = DeepEnsembleRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
+    >>> total, doubt = model.predict_interval(X[:5]), model.predict_interval(X[:5], noise=False)
+    >>> bool((doubt.width < total.width).all())
+    True
+    """
+
+    NETWORK = MLP(hidden=128, dropout=0.1)
+
+    members: int = 5
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

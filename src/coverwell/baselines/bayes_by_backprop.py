@@ -94,16 +94,16 @@ class BayesTeam(RandomWeights):
 
     def penalty(self) -> PerMember:
         """The KL divergence from the prior, times its weight."""
-        divergences = [
-            normal_kl(mean, sd, self.prior_sd(name, mean)).sum(dim=(1, 2)) for name, mean, sd in self.normals
-        ]
-        return self.kl_weight * torch.stack(divergences).sum(dim=0)
+        parts = [normal_kl(mean, sd, self.prior_sd(name, mean)).sum(dim=(1, 2)) for name, mean, sd in self.normals]
+        return self.kl_weight * torch.stack(parts).sum(dim=0)
 
 
 @stored
 @dataclass(eq=False, repr=False, kw_only=True)
 class BayesByBackpropRegressor(SampledRegressor):
     """A Bayesian neural network with a normal distribution over every weight, and a noise that depends on the row.
+
+    Other parameters are those of `coverwell.baselines.baseline.BaselineRegressor`.
 
     Parameters
     ----------
@@ -116,8 +116,6 @@ class BayesByBackpropRegressor(SampledRegressor):
     kl_weight : float, default=0.03
         Weight of the divergence from the prior. 1 is Bayes' rule, under which networks of this size learn little from
         some hundred rows; less is a colder posterior, and 0.03 had the best out-of-fold scores.
-    others
-        As in `coverwell.baselines.baseline.BaselineRegressor`.
 
     Examples
     --------

@@ -31,15 +31,12 @@ class OutputHead(Protocol):
 
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
         """How many numbers a network emits per row."""
-        ...
 
     def losses(self, outputs: Outputs, y: Values, levels: Levels) -> PerRow:
         """The loss of each row."""
-        ...
 
     def combined(self, outputs: OfNetworks, levels: Levels, *, noise: bool) -> Combined:
         """Mean and half-widths from all networks of a team; without `noise`, from their disagreement alone."""
-        ...
 
 
 @stored

@@ -61,8 +61,9 @@ class BaselineTeam(FittedTeam):
 
     def networks(self) -> Iterator[Team]:
         """The team itself, or samples of a random one, as many at a time as memory allows."""
-        if self.fixed or not isinstance(self.team, RandomTeam):
-            yield from (team for team in self.fixed or [self.team] if isinstance(team, Team))
+        fixed = [team for team in self.fixed if isinstance(team, Team)]
+        if fixed or not isinstance(self.team, RandomTeam):
+            yield from fixed or [self.team]
             return
         at_a_time = max(1, NUMBERS_AT_A_TIME // self.team.numbers_per_sample)
         generator = torch.Generator().manual_seed(self.seed)

@@ -1,18 +1,27 @@
-"""MC Dropout: units are dropped in training and at prediction alike (Gal and Ghahramani 2016)."""
+"""MC Dropout and Concrete Dropout: units are dropped in training and at prediction alike.
+
+Gal and Ghahramani (2016) drop them at a fixed rate; Gal, Hron and Kendall (2017) learn the rates with the weights.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import linear
 
 from coverwell.baselines.baseline import SampledRegressor
 from coverwell.baselines.random_weights import Draws, RandomNetwork, RandomWeights, inputs_of, repeated, squares
+from coverwell.baselines.training import BaselineTeam
 from coverwell.networks.lstm import LSTM, LSTMTeam, StackedLSTM
 from coverwell.networks.mlp import MLP, MLPTeam
 from coverwell.networks.resnet import ResNet18, ResNet18Tail, ResNet18Team
@@ -20,19 +29,25 @@ from coverwell.networks.team import State, Team
 from coverwell.options import check_number, stored
 from coverwell.paper.losses import PerMember
 
-__all__ = ["DropoutNetwork", "DropoutResNet18Team", "DropoutTeam", "MCDropoutRegressor", "SampledTails"]
+__all__ = ["ConcreteDropoutRegressor", "ConcreteTeam", "DropoutResNet18Team", "DropoutTeam", "MCDropoutRegressor"]
+
+# Of the concrete relaxation; the published value. Near zero it is a coin toss, whose gradient is lost.
+TEMPERATURE = 0.1
+# A uniform number of exactly 0 or 1 has no logit.
+MARGIN = 1e-6
 
 
 @stored
 @dataclass(frozen=True)
 class DropoutNetwork(RandomNetwork):
-    """Recipe of a network that is sampled by its own dropout."""
+    """Recipe of a network that is sampled by its own dropout; rates that are learned start there."""
 
     length_scale: float
+    learned: bool = False
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         if not isinstance(self.plain, ResNet18):
-            return DropoutTeam(self, n_members, input_shape, n_outputs)
+            return (ConcreteTeam if self.learned else DropoutTeam)(self, n_members, input_shape, n_outputs)
         team = self.plain.build(n_members, input_shape, n_outputs)
         assert isinstance(team, ResNet18Team)  # `ResNet18` builds no other
         return DropoutResNet18Team(self, tails_of(team), n_outputs)
@@ -188,6 +203,8 @@ def tails_of(team: ResNet18Team) -> list[ResNet18Tail]:
 class MCDropoutRegressor(SampledRegressor):
     """MC Dropout with a noise that depends on the row (Gal and Ghahramani 2016; Kendall and Gal 2017).
 
+    Other parameters are those of `coverwell.baselines.baseline.BaselineRegressor`.
+
     Parameters
     ----------
     network : MLP, LSTM or ResNet18, optional
@@ -198,8 +215,6 @@ class MCDropoutRegressor(SampledRegressor):
         How many networks are sampled for a prediction.
     length_scale : float, default=0.01
         Of the prior over the weights: larger holds them nearer to zero.
-    others
-        As in `coverwell.baselines.baseline.BaselineRegressor`.
 
     Examples
     --------
@@ -212,7 +227,7 @@ class MCDropoutRegressor(SampledRegressor):
     """
 
     NETWORK = MLP(hidden=1024, layers=3, dropout=0.5)
-    KINDS = (MLP, LSTM, ResNet18)
+    KINDS: ClassVar[tuple[type[MLP | LSTM | ResNet18], ...]] = (MLP, LSTM, ResNet18)
 
     length_scale: float = 0.01
 
@@ -224,3 +239,101 @@ class MCDropoutRegressor(SampledRegressor):
 
     def trained_network(self) -> DropoutNetwork:
         return DropoutNetwork(self.plain_network, self.length_scale)
+
+
+def relaxed_toss(logit: Tensor, uniform: Tensor, temperature: float) -> Tensor:
+    """The concrete relaxation of a coin toss: near 1 with about the probability sigmoid(logit), else near 0."""
+    uniform = uniform.clamp(MARGIN, 1 - MARGIN)
+    return torch.sigmoid((logit + uniform.logit()) / temperature)
+
+
+def entropy(rate: Tensor) -> Tensor:
+    """The uncertainty of a coin toss, in nats."""
+    return -rate * rate.log() - (1 - rate) * torch.log1p(-rate)
+
+
+class ConcreteTeam(DropoutTeam):
+    """MLPs or LSTMs with a learned rate for each weight that units enter; an MLP drops its inputs as well.
+
+    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
+    """
+
+    def __init__(self, recipe: DropoutNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
+        super().__init__(recipe, n_members, input_shape, n_outputs)
+        self.rescaled, start = True, math.log(self.rate / (1 - self.rate))
+        self.rate_logit = nn.Parameter(torch.full((n_members, len(self.places)), start))
+
+    @property
+    def places(self) -> list[str]:
+        return ["linears.0.weight", *super().places] if isinstance(self.means, MLPTeam) else super().places
+
+    @property
+    def rates(self) -> Float[Tensor, "member place"]:
+        return self.rate_logit.sigmoid()
+
+    def dropped(self, rate: Tensor, draws: Draws, inputs: Tensor) -> Tensor:
+        """In training the relaxation, through which rates learn; in samples the coin toss, which is its limit."""
+        if draws.generator is not None:
+            return super().dropped(rate, draws, inputs)
+        return relaxed_toss(rate.logit(), draws.random(torch.rand, inputs), TEMPERATURE)
+
+    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
+        if not isinstance(self.means, MLPTeam):
+            return super().forward(x)
+        x = self.means.code(x) if self.means.code else x
+        for place, layer in enumerate(self.means.layers):
+            x = x if place == 0 else x.relu()
+            if self.training:
+                logit = self.rate_logit[:, place, None, None]
+                x = x * (1 - relaxed_toss(logit, torch.rand_like(x), TEMPERATURE)) / (1 - logit.sigmoid())
+            x = layer(x)
+        return x
+
+    def penalty(self) -> PerMember:
+        """Weights near a normal prior, and rates that are not surer than they must be."""
+        n_inputs = [inputs_of(name, self.weights[name])[0].numel() for name in self.places]
+        tosses = [n * entropy(rate) for n, rate in zip(n_inputs, self.rates.unbind(dim=1), strict=True)]
+        return super().penalty() - torch.stack(tosses).sum(dim=0)
+
+
+@stored
+@dataclass(eq=False, repr=False, kw_only=True)
+class ConcreteDropoutRegressor(MCDropoutRegressor):
+    """Concrete Dropout with a noise that depends on the row (Gal, Hron and Kendall 2017).
+
+    Other parameters are those of `MCDropoutRegressor`.
+
+    Parameters
+    ----------
+    network : MLP or LSTM, optional
+        Its `dropout` is where the rates start; an `LSTM(...)` needs one.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> model = ConcreteDropoutRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
+    >>> model.rates_.shape  # (member, layer)
+    (1, 5)
+    """
+
+    NETWORK = MLP(hidden=128, dropout=0.1)
+    LEARNING_RATE = 2e-3
+    KINDS = (MLP, LSTM)
+
+    @property
+    def rates_(self) -> NDArray[np.float64]:
+        """The learned dropout rates: (member, layer) of an MLP, (member, place) of an LSTM.
+
+        The places of an LSTM are, layer by layer, what enters from the layer below (from the second layer on) and what
+        returns from the step before; the last is what enters the head.
+        """
+        check_is_fitted(self)
+        (fitted,) = self.predictor_.fitted_teams
+        assert isinstance(fitted, BaselineTeam)
+        assert isinstance(fitted.team, ConcreteTeam)
+        rates: NDArray[np.float64] = fitted.team.rates.double().cpu().numpy()
+        return rates
+
+    def trained_network(self) -> DropoutNetwork:
+        return DropoutNetwork(self.plain_network, self.length_scale, learned=True)
