@@ -95,6 +95,10 @@ class FittedTeam(nn.Module):
         outputs: Tensor = team(team.for_members(x[None].to(team.precision)))
         return outputs.double()
 
+    def for_export(self) -> FittedTeam:
+        """This team, or one that predicts the same and draws no random numbers, which no graph can."""
+        return self
+
     def scaled(self, y: Array) -> Array:
         """Targets in scaled units."""
         scaled: Array = self.targets(torch.from_numpy(y).to(self.coverage.device)).cpu().numpy()
