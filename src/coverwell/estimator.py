@@ -234,12 +234,17 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """How jobs of this many rows are trained; with a start, how its teams continue."""
         raise NotImplementedError
 
-    def set_fitted(self, rows: Rows, trained: Trained, history: History, jobs: slice) -> None:
-        """Calibrate, and keep what was learned; a model that has a `predictor_` is fitted."""
+    def set_fitted(
+        self, rows: Rows, trained: Trained, history: History, jobs: slice, calibration: Calibration | None = None
+    ) -> None:
+        """Calibrate, by the model's own calibration or a given one, and keep what was learned.
+
+        A model that has a `predictor_` is fitted.
+        """
         one_target, one_level = self.one_dimensional_, isinstance(self.coverage, Real)
         self.rounds_ = history.described(jobs, rows, one_target=one_target, one_level=one_level)
         predictor = Predictor(rows.levels[0], trained.teams, Correction()).moved(device_from(self.device))
-        self.predictor_ = predictor.calibrated(self.chosen_calibration, rows, trained.members[0])
+        self.predictor_ = predictor.calibrated(calibration or self.chosen_calibration, rows, trained.members[0])
 
     @property
     def chosen_calibration(self) -> Calibration:
@@ -330,7 +335,7 @@ def _fit(
     if start:
         _check_continues(rows, start)
     training = models[0].training_for(rows.y.shape[1], start)
-    with seeded(rows.seeds[0], training.device), few_threads(_operations_per_step(rows, training)):
+    with seeded(rows.seeds[0], training.device), few_threads(operations_per_step(rows, training)):
         with progress_bar(training.max_rounds, shown=bool(models[0].verbose)) as show:
 
             def after_round(history: History, present: Callable[[], Trained]) -> None:
@@ -475,7 +480,7 @@ def progress_bar(max_rounds: int, *, shown: bool) -> Iterator[Callable[[History]
         yield show
 
 
-def _operations_per_step(rows: Rows, training: Training) -> float:
+def operations_per_step(rows: Rows, training: Training) -> float:
     """Roughly the floating-point operations of one training step of our own networks."""
     members = rows.n_jobs * rows.members_per_job
     network = training.network

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coverwell.calibration import Estimate, average_out_of_fold, out_of_fold_members, widen_outwards
+from coverwell.calibration import Calibration, Estimate, average_out_of_fold, out_of_fold_members, widen_outwards
 from coverwell.estimator import (
     Coverage,
     IntervalRegressor,
@@ -209,15 +209,21 @@ class MatchedTraining:
             units.append(team.unit)
         return torch.stack(units).to(rows.y)
 
+    def members(
+        self, of_mean: torch.Tensor, of_interval: torch.Tensor, rows: Rows, unit: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Each member's means and half-widths, from the outputs of both networks, (member, row, ...)."""
+        levels = Levels.of(rows.to_members(rows.coverage))
+        half_width = half_widths(of_interval, levels, rows.to_members(unit))
+        if self.both:
+            half_width = combined(self.recipe.matching, of_mean, half_width, levels)
+        return self.recipe.matching.mean(of_mean, rows.y.shape[-1]), half_width
+
     def taken_apart(self, F: Learner, I: Learner, rows: Rows, unit: torch.Tensor) -> Trained:  # noqa: E741
         """The teams of each job, and their members' outputs for its rows."""
-        matching, n_targets = self.recipe.matching, rows.y.shape[-1]
-        of_mean, levels = F.outputs(rows), Levels.of(rows.to_members(rows.coverage))
-        half_width = half_widths(I.outputs(rows), levels, rows.to_members(unit))
-        if self.both:
-            half_width = combined(matching, of_mean, half_width, levels)
         means, half_width = (
-            rows.by_job(values).double().cpu().numpy() for values in (matching.mean(of_mean, n_targets), half_width)
+            rows.by_job(values).double().cpu().numpy()
+            for values in self.members(F.outputs(rows), I.outputs(rows), rows, unit)
         )
         members: list[Estimate | None] = [
             Estimate(m[:, :n], h[:, :n]) for m, h, n in zip(means, half_width, rows.lengths, strict=True)
@@ -398,8 +404,10 @@ class MatchedRegressor(IntervalRegressor):
             start=start,
         )
 
-    def set_fitted(self, rows: Rows, trained: Trained, history: History, jobs: slice) -> None:
-        super().set_fitted(rows, trained, history, jobs)
+    def set_fitted(
+        self, rows: Rows, trained: Trained, history: History, jobs: slice, calibration: Calibration | None = None
+    ) -> None:
+        super().set_fitted(rows, trained, history, jobs, calibration)
         self.out_of_fold_: OutOfFold | None = None
         if self.folds is not None and trained.members[0] is not None:
             self.out_of_fold_ = OutOfFold.of(rows, trained.members[0], self.predictor_)

@@ -30,6 +30,7 @@ from coverwell import (
     MatchedForecaster,
     MatchedRegressor,
     ResNet18,
+    Schedule,
     TableFiles,
     fit_together,
     load,
@@ -43,6 +44,8 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
+from coverwell.calibration import Split
+from coverwell.paper.losses import PaperLoss, QuantileLoss
 from coverwell.streaming import fit_streamed
 
 Array = NDArray[Any]
@@ -64,22 +67,22 @@ SMALL_LSTM = LSTM(hidden=4, layers=1)
 
 def schedule(**numbers: Any) -> dict[str, Any]:
     """Epochs, rounds, patience, batch size and learning rate, as a constructor takes them."""
-    return numbers
+    return {"schedule": Schedule(**numbers)}
 
 
 def paper_loss(**weights: float) -> dict[str, Any]:
     """The paper's interval loss with these weights (Eq. 5)."""
-    return {"interval_loss": "paper", **weights}
+    return {"interval_loss": PaperLoss(**weights)}
 
 
 def quantile_loss(**weights: float) -> dict[str, Any]:
     """The pinball loss with this steepness."""
-    return {"interval_loss": "quantile", **weights}
+    return {"interval_loss": QuantileLoss(**weights)}
 
 
 def split(size: float) -> dict[str, Any]:
     """Split calibration on this share of the rows."""
-    return {"calibration": "split", "calibration_size": size}
+    return {"calibration": Split(size)}
 
 
 QUICK = schedule(max_rounds=3, mean_epochs=3, interval_epochs=3)

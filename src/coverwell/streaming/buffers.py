@@ -1,31 +1,32 @@
-"""The rows of a streamed table: the first pass, which checks them and draws a sample, and the buffers of the rounds."""
+"""A table in files as rows: the first pass, which checks them and draws a sample, and the buffers of the rounds."""
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coverwell.columns import Columns, ColumnWarning
-from coverwell.folds import Problem
-from coverwell.scaling import Inputs, TargetScaler
-from coverwell.streaming.row_hash import N_LANES, RowHash, group_keys, row_keys, seed_of
-from coverwell.streaming.table_parts import Part, TableFiles
-from coverwell.table_files import TableFileError, needed_polars
+from coverwell.columns import Columns
+from coverwell.errors import ColumnWarning, TableFileError
+from coverwell.inputs.parquet import Part, TableFiles
+from coverwell.streaming.row_hash import N_LANES, Keys, RowHash, group_keys, row_keys, seed_of
+from coverwell.table_files import needed_polars
+from coverwell.training.rows import LAST, MOST_ROWS_PER_EPOCH, Batches, Rows, Workers
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["BUFFER_ROWS", "SAMPLE_ROWS", "Buffer", "RowReader", "Sample", "TableLayout", "buffers", "survey"]
+__all__ = ["BUFFER_ROWS", "Buffer", "LaneBatches", "RowStream", "Sample", "StreamedTable", "lanes_of"]
 
 Array = NDArray[np.float64]
-Keys = NDArray[np.uint64]
 
 # About so many rows are sampled, and so many are learned from in a round; of wide tables fewer, with so many numbers.
 SAMPLE_ROWS, SAMPLE_NUMBERS = 100_000, 2**24
@@ -36,15 +37,27 @@ FEWEST_IN_LANE = 16
 
 
 @dataclass(frozen=True)
-class TableLayout:
-    """Which columns are what."""
+class Sample:
+    """A uniform sample of the rows that may train, and what the first pass has counted."""
 
+    frame: pl.DataFrame  # the features
+    targets: Array
+    keys: Keys
+    numbers: Keys  # of the rows in the table
+    n_kept: int  # rows of the table that are kept for the ranks
+
+
+@dataclass(frozen=True)
+class StreamedTable:
+    """A table in files, and which of its columns are what."""
+
+    files: TableFiles
     features: tuple[str, ...]
     targets: tuple[str, ...]
     group: str | None
 
     @classmethod
-    def of(cls, files: TableFiles, targets: Sequence[str], group: str | None) -> TableLayout:
+    def of(cls, files: TableFiles, targets: Sequence[str], group: str | None) -> StreamedTable:
         """All columns but the targets and the group are features."""
         files.check_has(targets, "target")
         if group is not None:
@@ -57,7 +70,24 @@ class TableLayout:
         features = tuple(name for name in files.columns if name not in (*targets, group))
         if not features:
             raise ValueError("there must be a column to learn from beside targets and groups, got none")
-        return cls(features, tuple(targets), group)
+        return cls(files, features, tuple(targets), group)
+
+    def survey(self, row_hash: RowHash) -> Sample:
+        """Read all rows once: raise for a missing target or group, and draw the sample."""
+        share = min(SAMPLE_ROWS, SAMPLE_NUMBERS // len(self.features)) / len(self.files)
+        frames, targets, keys, numbers, n_kept = [], [], [], [], 0
+        for part in self.files.parts():
+            frame = self.files.read(part)
+            of_part, own_keys = self.targets_of(frame, part), self.keys_of(frame, part)
+            own_numbers, kept = row_keys(part.number, len(frame)), row_hash.kept(own_keys)
+            drawn = row_hash.sampled(own_numbers, share) & ~kept
+            n_kept += int(kept.sum())
+            frames.append(frame.select(self.features).filter(drawn))
+            targets.append(of_part[drawn])
+            keys.append(own_keys[drawn])
+            numbers.append(own_numbers[drawn])
+        drawn_rows = needed_polars().concat(frames, rechunk=True)
+        return Sample(drawn_rows, np.concatenate(targets), np.concatenate(keys), np.concatenate(numbers), n_kept)
 
     def targets_of(self, frame: pl.DataFrame, part: Part) -> Array:
         """The targets, (row, target), all finite."""
@@ -73,7 +103,7 @@ class TableLayout:
         return np.ascontiguousarray(targets)
 
     def keys_of(self, frame: pl.DataFrame, part: Part) -> Keys:
-        """What decides about a row's fold: its group, or its number."""
+        """What decides the fold of a row: its group, or its number."""
         if self.group is None:
             return row_keys(part.number, len(frame))
         groups = frame[self.group]
@@ -87,166 +117,206 @@ class TableLayout:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A uniform sample of the rows that may train, and what the first pass has counted."""
+class PartRows:
+    """The rows of a part, in the user's units."""
 
-    frame: pl.DataFrame  # the features
-    targets: Array
-    keys: Keys
-    numbers: Keys  # of the rows in the table
-    n_kept: int  # rows of the table that are kept for the ranks
-
-
-def survey(files: TableFiles, layout: TableLayout, row_hash: RowHash) -> Sample:
-    """Read all rows once: raise for a target or a group that is not there, and draw the sample."""
-    polars = needed_polars()
-    wanted = min(SAMPLE_ROWS, SAMPLE_NUMBERS // len(layout.features))
-    share = wanted / len(files)
-    frames, targets, keys, numbers, n_kept = [], [], [], [], 0
-    for part in files.parts():
-        frame = files.read(part)
-        of_part, own_keys = layout.targets_of(frame, part), layout.keys_of(frame, part)
-        own_numbers, kept = row_keys(part.number, len(frame)), row_hash.kept(own_keys)
-        drawn = row_hash.sampled(own_numbers, share) & ~kept
-        n_kept += int(kept.sum())
-        frames.append(frame.select(layout.features).filter(drawn))
-        targets.append(of_part[drawn])
-        keys.append(own_keys[drawn])
-        numbers.append(own_numbers[drawn])
-    return Sample(
-        polars.concat(frames, rechunk=True),
-        np.concatenate(targets),
-        np.concatenate(keys),
-        np.concatenate(numbers),
-        n_kept,
-    )
-
-
-@dataclass(frozen=True)
-class ReadRows:
-    """Rows as the networks see them."""
-
-    x: Array  # (row, input)
+    X: Array  # (row, input)
     y: Array  # (row, target)
     keys: Keys
     numbers: Keys
 
 
-@dataclass(frozen=True)
-class RowReader:
-    """How parts of a table become scaled rows; all that it knows was learned from the sample.
+def lanes_of(workers: Workers) -> range:
+    """The lanes of a batch that this worker owns."""
+    if workers.size < 1 or N_LANES % workers.size:
+        raise ValueError(f"the number of workers must divide {N_LANES}, got {workers.size}; take 1, 2, 4 or 8")
+    n_own = N_LANES // workers.size
+    return range(workers.rank * n_own, (workers.rank + 1) * n_own)
 
-    What the sample does not have, such as a rare level of a column of text, is read as it would be in a prediction.
+
+@dataclass(frozen=True, kw_only=True)
+class Buffer(Rows):
+    """The rows of one round that belong to this worker.
+
+    Attributes
+    ----------
+    lanes : tensor (row,)
+    longest : int
+        The most rows that a member trains on in one lane, those of other workers included.
+    number : int
+        Counted from 1 over all rounds; every round shuffles anew.
     """
 
-    files: TableFiles
-    layout: TableLayout
+    lanes: Int[Tensor, " row"]
+    longest: int
+    number: int = 1
+
+    def batches(self, batch_size: int, epochs: int, *, honest: bool) -> LaneBatches:
+        """Batches with equal shares of all lanes; a hash leaves every row out, so all residuals are honest."""
+        return LaneBatches(self, batch_size, epochs, seed_of(self.seeds[0], self.number, int(honest)))
+
+
+class LaneBatches(Batches):
+    """Shuffled batches of a buffer's row numbers, `(member, own batch)`, with equal shares of all lanes.
+
+    A round of some epochs passes over the rows once; where they are few, each epoch does, as without a stream.
+    """
+
+    def __init__(self, buffer: Buffer, batch_size: int, epochs: int, seed: int) -> None:
+        own = lanes_of(buffer.workers)
+        self.rows = [(buffer.lanes == lane).nonzero()[:, 0] for lane in own]
+        self.trains_in_lane = [buffer.trains[0][:, rows] for rows in self.rows]
+        self.counts_in_lane = [trains.sum(dim=1, keepdim=True) for trains in self.trains_in_lane]
+        if any(int(count.min()) == 0 for count in self.counts_in_lane):
+            raise ValueError(
+                "every member needs rows to train on in every buffer, but one has none; the folds are too uneven: "
+                "give fewer folds, or smaller groups"
+            )
+        self.generators = [torch.Generator().manual_seed(seed_of(seed, lane)) for lane in own]
+        self.longest = buffer.longest
+        most = MOST_ROWS_PER_EPOCH // N_LANES
+        per_epoch = self.longest if self.longest <= most else max(most, -(-self.longest // epochs))
+        self.n_steps = -(-per_epoch // max(1, batch_size // N_LANES))
+        self.share = -(-per_epoch // self.n_steps)  # even batches: as few rows as possible come twice
+        self.place = self.longest
+        self.order: list[Tensor] = []
+
+    def epoch(self) -> Iterator[Int[Tensor, "member batch"]]:
+        """The next batches; all rows are shuffled anew when they have been given."""
+        if self.place >= self.longest:
+            self.order, self.place = [self._shuffled(lane) for lane in range(len(self.rows))], 0
+        places = torch.arange(self.place, self.place + self.n_steps * self.share, device=self.rows[0].device)
+        self.place += self.n_steps * self.share
+        shares = [
+            order.gather(1, places % count).unflatten(1, (self.n_steps, self.share))
+            for order, count in zip(self.order, self.counts_in_lane, strict=True)
+        ]
+        yield from torch.cat(shares, dim=2).transpose(0, 1).contiguous()  # (step, member, batch)
+
+    def _shuffled(self, lane: int) -> Int[Tensor, "member place"]:
+        trains, rows = self.trains_in_lane[lane], self.rows[lane]
+        keys = torch.randint(LAST, trains.shape, dtype=torch.int32, generator=self.generators[lane]).to(trains.device)
+        keys.masked_fill_(~trains, LAST)  # rows of others sort behind all of one's own
+        return rows[keys.argsort(dim=1)]
+
+
+@dataclass(frozen=True)
+class RowStream:
+    """The parts of a table as scaled rows, as one worker reads them; all that it knows was learned from the sample.
+
+    What the sample lacks, such as a rare level of a column of text, is read as it would be in a prediction.
+
+    Attributes
+    ----------
+    table : StreamedTable
+    row_hash : RowHash
+    columns : Columns
+    sample : Rows
+        With the scalings, the levels, the seed, the workers, and on the device of the networks.
+    numbers : array (row,)
+        Of the sample's rows in the table.
+    """
+
+    table: StreamedTable
+    row_hash: RowHash
     columns: Columns
-    inputs: Inputs
-    targets: TargetScaler
+    sample: Rows
+    numbers: Keys
 
-    def rows(self, part: Part) -> ReadRows:
-        """The rows of a part, scaled."""
-        frame = self.files.read(part)
-        return ReadRows(
-            self.inputs.transform(self.features(frame, part)),
-            self.targets.transform(self.layout.targets_of(frame, part)),
-            self.layout.keys_of(frame, part),
-            row_keys(part.number, len(frame)),
-        )
+    def own_parts(self) -> Iterator[PartRows]:
+        """The table once, shared among the workers."""
+        workers = self.sample.workers
+        return map(self.read, self.table.files.parts()[workers.rank :: workers.size])
 
-    def features(self, frame: pl.DataFrame, part: Part) -> Array:
-        """The features of each row, as they are."""
+    def read(self, part: Part) -> PartRows:
+        """The rows of a part."""
+        frame = self.table.files.read(part)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ColumnWarning)
             try:
-                return self.columns.transform(frame.select(self.layout.features))
+                X = self.columns.transform(frame.select(self.table.features))
             except (ValueError, TypeError) as error:
                 last = part.first + part.n_rows
                 raise TableFileError(f"in rows {part.first + 1} to {last} of {part.path}, {error}") from None
+        numbers = row_keys(part.number, len(frame))
+        return PartRows(X, self.table.targets_of(frame, part), self.table.keys_of(frame, part), numbers)
 
+    def scaled(self, X: Array, y: Array) -> tuple[Tensor, Tensor]:
+        """Inputs and targets in scaled units, in double precision."""
+        return self.sample.inputs[0](torch.from_numpy(X)), self.sample.targets[0](torch.from_numpy(y))
 
-@dataclass(frozen=True)
-class Buffer:
-    """The rows of one round that belong to this worker."""
+    def rows(self, part: PartRows) -> Rows:
+        """The rows of a part, with the folds of the hash."""
+        x, y = self.scaled(part.X, part.y)
+        left_out = torch.from_numpy(self.row_hash.left_out_by(part.keys))[None]
+        return Rows(x[None].float(), y[None].float(), ~left_out, left_out, self.sample.coverage).to(self.device)
 
-    problem: Problem
-    lanes: Tensor  # (row,)
-    longest: int  # most rows of a member in one lane, over all lanes
+    @property
+    def device(self) -> torch.device:
+        return self.sample.y.device
 
+    def buffers(self, n_rows: int) -> Iterator[Buffer]:
+        """Buffers of about so many rows without end, each of parts from all over the table in a new random order.
 
-def buffers(
-    reader: RowReader, row_hash: RowHash, sample: Problem, sample_numbers: Keys, *, lanes: Sequence[int], rows: int
-) -> Iterator[Buffer]:
-    """Buffers of about so many rows without end, each of parts from all over the table in a new random order.
+        Rows that are kept for the ranks are left out. A table that fits into one buffer is read once.
+        """
+        files = self.table.files
+        n_rows = max(1, min(n_rows, BUFFER_NUMBERS // self.sample.x.shape[-1]))
+        parts = files.parts(min(files.part_rows, max(1, n_rows // PARTS_OF_A_BUFFER)))
+        n_buffers, number = -(-len(files) // n_rows), itertools.count(1)
+        for sweep in itertools.count():
+            order = np.random.default_rng(seed_of(self.row_hash.seed, sweep)).permutation(len(parts))
+            for chosen in np.array_split(order, n_buffers):
+                buffer = self._buffer([parts[place] for place in chosen])
+                yield replace(buffer, number=next(number))
+                while n_buffers == 1:
+                    yield replace(buffer, number=next(number))
+                del buffer  # before the next one is read
 
-    Rows that are kept for the ranks are left out. A table that fits into one buffer is read once.
-    """
-    maker = _BufferMaker(reader, row_hash, sample, sample_numbers, lanes)
-    parts = reader.files.parts(min(reader.files.part_rows, max(1, rows // PARTS_OF_A_BUFFER)))
-    n_buffers = -(-len(reader.files) // rows)
-    sweep = 0
-    while True:
-        order = np.random.default_rng(seed_of(row_hash.seed, sweep)).permutation(len(parts))
-        for chosen in np.array_split(order, n_buffers):
-            buffer = maker.made_of([parts[place] for place in chosen])
-            yield buffer
-            while n_buffers == 1:
-                yield buffer
-            del buffer  # before the next one is read
-        sweep += 1
-
-
-@dataclass(frozen=True)
-class _BufferMaker:
-    reader: RowReader
-    row_hash: RowHash
-    sample: Problem
-    sample_numbers: Keys
-    lanes: Sequence[int]
-
-    def made_of(self, parts: Sequence[Part]) -> Buffer:
+    def _buffer(self, parts: Sequence[Part]) -> Buffer:
+        sample, row_hash, own_lanes = self.sample, self.row_hash, lanes_of(self.sample.workers)
         n_most = sum(part.n_rows for part in parts)
-        x = torch.empty(n_most, self.sample.x.shape[-1])
-        y = torch.empty(n_most, self.sample.y.shape[-1])
-        left_out, lanes, n_rows = [], [], 0
-        counts = np.zeros((self.row_hash.n_members, N_LANES), dtype=np.int64)
+        # Filled part by part, so that no row is held twice.
+        x, y = (torch.empty(1, n_most, values.shape[-1]) for values in (sample.x, sample.y))
+        left_out, lanes, end = [], [], 0
+        counts = np.zeros((row_hash.n_members, N_LANES), dtype=np.int64)
         for part in parts:
-            read = self.reader.rows(part)
-            may_train = ~self.row_hash.kept(read.keys)
-            lane, out = self.row_hash.lanes(read.numbers), self.row_hash.left_out_by(read.keys)
+            read = self.read(part)
+            may_train = ~row_hash.kept(read.keys)
+            lane, out = row_hash.lanes(read.numbers), row_hash.left_out_by(read.keys)
             counts += _counts(~out[:, may_train], lane[may_train])
-            own = may_train & np.isin(lane, self.lanes)
-            end = n_rows + int(own.sum())
-            x[n_rows:end], y[n_rows:end] = torch.from_numpy(read.x[own]), torch.from_numpy(read.y[own])
+            own = may_train & np.isin(lane, own_lanes)
+            first, end = end, end + int(own.sum())
+            x[0, first:end], y[0, first:end] = self.scaled(read.X[own], read.y[own])
             left_out.append(torch.from_numpy(out[:, own]))
             lanes.append(torch.from_numpy(lane[own]))
-            n_rows = end
-        return self._with_enough(
-            self._problem(x[:n_rows], y[:n_rows], torch.cat(left_out, 1)), torch.cat(lanes), counts
-        )
+        leaves_out = torch.cat(left_out, dim=1)[None]
+        buffer = Buffer(
+            x[:, :end],
+            y[:, :end],
+            ~leaves_out,
+            leaves_out,
+            sample.coverage,
+            seeds=sample.seeds,
+            workers=sample.workers,
+            lanes=torch.cat(lanes).to(self.device),
+            longest=int(counts.max()),
+        ).to(self.device)
+        return buffer if counts.min() >= FEWEST_IN_LANE else self._with_sample(buffer, counts)
 
-    def _problem(self, x: Tensor, y: Tensor, left_out: Tensor) -> Problem:
-        device = self.sample.y.device
-        speaks = left_out[None].to(device)
-        return Problem(x[None].to(device), y[None].to(device), ~speaks, speaks, self.sample.coverage)
-
-    def _with_enough(self, problem: Problem, lanes: Tensor, counts: NDArray[Any]) -> Buffer:
-        """The buffer; with the sample behind it where a member finds too few rows."""
-        if counts.min() >= FEWEST_IN_LANE:
-            return Buffer(problem, lanes.to(problem.y.device), int(counts.max()))
-        sample, lane = self.sample, self.row_hash.lanes(self.sample_numbers)
-        counts = counts + _counts(sample.trains[0].cpu().numpy(), lane)
-        own = torch.from_numpy(np.isin(lane, self.lanes)).to(sample.y.device)
-        joined = replace(
-            problem,
-            x=torch.cat([problem.x, sample.x[:, own]], dim=1),
-            y=torch.cat([problem.y, sample.y[:, own]], dim=1),
-            trains=torch.cat([problem.trains, sample.trains[..., own]], dim=2),
-            speaks=torch.cat([problem.speaks, sample.speaks[..., own]], dim=2),
+    def _with_sample(self, buffer: Buffer, counts: NDArray[np.int64]) -> Buffer:
+        """A buffer in which a member finds too few rows, with the sample behind it."""
+        sample, lane = self.sample, self.row_hash.lanes(self.numbers)
+        own = torch.from_numpy(np.isin(lane, lanes_of(sample.workers))).to(self.device)
+        return replace(
+            buffer,
+            x=torch.cat([buffer.x, sample.x[:, own]], dim=1),
+            y=torch.cat([buffer.y, sample.y[:, own]], dim=1),
+            trains=torch.cat([buffer.trains, sample.trains[..., own]], dim=2),
+            leaves_out=torch.cat([buffer.leaves_out, sample.leaves_out[..., own]], dim=2),
+            lanes=torch.cat([buffer.lanes, torch.from_numpy(lane).to(self.device)[own]]),
+            longest=int((counts + _counts(sample.trains[0].cpu().numpy(), lane)).max()),
         )
-        lanes = torch.cat([lanes, torch.from_numpy(lane)[own.cpu()]])
-        return Buffer(joined, lanes.to(problem.y.device), int(counts.max()))
 
 
 def _counts(trains: NDArray[np.bool_], lanes: NDArray[np.int64]) -> NDArray[np.int64]:
