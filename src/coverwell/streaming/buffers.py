@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,12 +19,12 @@ from coverwell.errors import ColumnWarning, TableFileError
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.streaming.row_hash import N_LANES, Keys, RowHash, group_keys, row_keys, seed_of
 from coverwell.table_files import needed_polars
-from coverwell.training.rows import LAST, MOST_ROWS_PER_EPOCH, Batches, Rows, Workers
+from coverwell.training.rows import LAST, MOST_ROWS_PER_EPOCH, Batches, Rows, Workers, as_tensor
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["BUFFER_ROWS", "Buffer", "LaneBatches", "RowStream", "Sample", "StreamedTable", "lanes_of"]
+__all__ = ["BUFFER_ROWS", "Buffer", "LaneBatches", "RowStream", "StreamedTable", "TableRows", "lanes_of"]
 
 Array = NDArray[np.float64]
 
@@ -36,15 +36,13 @@ PARTS_OF_A_BUFFER = 16  # at least, from all over the table: files may be sorted
 FEWEST_IN_LANE = 16
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A uniform sample of the rows that may train, and what the first pass has counted."""
+class TableRows(NamedTuple):
+    """Some rows of a table, in the user's units."""
 
-    frame: pl.DataFrame  # the features
-    targets: Array
-    keys: Keys
-    numbers: Keys  # of the rows in the table
-    n_kept: int  # rows of the table that are kept for the ranks
+    X: Any  # the features: a data frame, or numbers (row, input)
+    y: Array  # (row, target)
+    keys: Keys  # what decides the fold of a row: its group, or its number
+    numbers: Keys  # in the table
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,7 @@ class StreamedTable:
     def of(cls, files: TableFiles, targets: Sequence[str], group: str | None) -> StreamedTable:
         """All columns but the targets and the group are features."""
         files.check_has(targets, "target")
-        if group is not None:
-            files.check_has([group], "column of groups")
+        files.check_has([] if group is None else [group], "column of groups")
         if not targets or len(set(targets)) < len(targets) or group in targets:
             raise ValueError(f"targets must be columns, each once and none of them groups, got {list(targets)}")
         for name in targets:
@@ -72,25 +69,27 @@ class StreamedTable:
             raise ValueError("there must be a column to learn from beside targets and groups, got none")
         return cls(files, features, tuple(targets), group)
 
-    def survey(self, row_hash: RowHash) -> Sample:
-        """Read all rows once: raise for a missing target or group, and draw the sample."""
+    def survey(self, row_hash: RowHash) -> tuple[TableRows, int]:
+        """Read all rows once: a uniform sample of those that may train, and how many are kept for the ranks."""
         share = min(SAMPLE_ROWS, SAMPLE_NUMBERS // len(self.features)) / len(self.files)
-        frames, targets, keys, numbers, n_kept = [], [], [], [], 0
+        sample, n_kept = [], 0
         for part in self.files.parts():
-            frame = self.files.read(part)
-            of_part, own_keys = self.targets_of(frame, part), self.keys_of(frame, part)
-            own_numbers, kept = row_keys(part.number, len(frame)), row_hash.kept(own_keys)
-            drawn = row_hash.sampled(own_numbers, share) & ~kept
+            X, *arrays = rows = self.read(part)
+            kept = row_hash.kept(rows.keys)
+            drawn = row_hash.sampled(rows.numbers, share) & ~kept
+            sample.append((X.filter(drawn), *(array[drawn] for array in arrays)))
             n_kept += int(kept.sum())
-            frames.append(frame.select(self.features).filter(drawn))
-            targets.append(of_part[drawn])
-            keys.append(own_keys[drawn])
-            numbers.append(own_numbers[drawn])
-        drawn_rows = needed_polars().concat(frames, rechunk=True)
-        return Sample(drawn_rows, np.concatenate(targets), np.concatenate(keys), np.concatenate(numbers), n_kept)
+        frames, *columns = zip(*sample, strict=True)
+        return TableRows(needed_polars().concat(frames, rechunk=True), *map(np.concatenate, columns)), n_kept
 
-    def targets_of(self, frame: pl.DataFrame, part: Part) -> Array:
-        """The targets, (row, target), all finite."""
+    def read(self, part: Part) -> TableRows:
+        """The rows of a part; raises for a missing target or group."""
+        frame = self.files.read(part)
+        numbers = row_keys(part.number, part.n_rows)
+        keys = numbers if self.group is None else self._keys_of(frame[self.group], part)
+        return TableRows(frame.select(self.features), self._targets_of(frame, part), keys, numbers)
+
+    def _targets_of(self, frame: pl.DataFrame, part: Part) -> Array:
         targets = frame.select(self.targets).cast(needed_polars().Float64).to_numpy()
         odd = ~np.isfinite(targets)
         if odd.any():
@@ -102,11 +101,7 @@ class StreamedTable:
             )
         return np.ascontiguousarray(targets)
 
-    def keys_of(self, frame: pl.DataFrame, part: Part) -> Keys:
-        """What decides the fold of a row: its group, or its number."""
-        if self.group is None:
-            return row_keys(part.number, len(frame))
-        groups = frame[self.group]
+    def _keys_of(self, groups: pl.Series, part: Part) -> Keys:
         missing = groups.is_null() | (groups.is_nan() if groups.dtype.is_float() else False)
         if missing.any():
             raise TableFileError(
@@ -114,16 +109,6 @@ class StreamedTable:
                 f"{part.first + int(missing.arg_true()[0]) + 1} of {part.path}; fill it in"
             )
         return group_keys(groups.cast(needed_polars().String).to_list())
-
-
-@dataclass(frozen=True)
-class PartRows:
-    """The rows of a part, in the user's units."""
-
-    X: Array  # (row, input)
-    y: Array  # (row, target)
-    keys: Keys
-    numbers: Keys
 
 
 def lanes_of(workers: Workers) -> range:
@@ -136,23 +121,14 @@ def lanes_of(workers: Workers) -> range:
 
 @dataclass(frozen=True, kw_only=True)
 class Buffer(Rows):
-    """The rows of one round that belong to this worker.
-
-    Attributes
-    ----------
-    lanes : tensor (row,)
-    longest : int
-        The most rows that a member trains on in one lane, those of other workers included.
-    number : int
-        Counted from 1 over all rounds; every round shuffles anew.
-    """
+    """The rows of one round that belong to this worker."""
 
     lanes: Int[Tensor, " row"]
-    longest: int
-    number: int = 1
+    longest: int  # the most rows that a member trains on in one lane, those of other workers included
+    number: int = 1  # over all rounds: each of them shuffles anew
 
     def batches(self, batch_size: int, epochs: int, *, honest: bool) -> LaneBatches:
-        """Batches with equal shares of all lanes; a hash leaves every row out, so all residuals are honest."""
+        """Batches with equal shares of all lanes. The hash leaves every row out, so every residual is out-of-fold."""
         return LaneBatches(self, batch_size, epochs, seed_of(self.seeds[0], self.number, int(honest)))
 
 
@@ -165,105 +141,89 @@ class LaneBatches(Batches):
     def __init__(self, buffer: Buffer, batch_size: int, epochs: int, seed: int) -> None:
         own = lanes_of(buffer.workers)
         self.rows = [(buffer.lanes == lane).nonzero()[:, 0] for lane in own]
-        self.trains_in_lane = [buffer.trains[0][:, rows] for rows in self.rows]
-        self.counts_in_lane = [trains.sum(dim=1, keepdim=True) for trains in self.trains_in_lane]
-        if any(int(count.min()) == 0 for count in self.counts_in_lane):
+        self.trains_by_lane = [buffer.trains[0][:, rows] for rows in self.rows]
+        self.counts_by_lane = [trains.sum(dim=1, keepdim=True) for trains in self.trains_by_lane]
+        if any(int(count.min()) == 0 for count in self.counts_by_lane):
             raise ValueError(
                 "every member needs rows to train on in every buffer, but one has none; the folds are too uneven: "
                 "give fewer folds, or smaller groups"
             )
         self.generators = [torch.Generator().manual_seed(seed_of(seed, lane)) for lane in own]
-        self.longest = buffer.longest
+        self.longest = self.place = buffer.longest
         most = MOST_ROWS_PER_EPOCH // N_LANES
         per_epoch = self.longest if self.longest <= most else max(most, -(-self.longest // epochs))
         self.n_steps = -(-per_epoch // max(1, batch_size // N_LANES))
         self.share = -(-per_epoch // self.n_steps)  # even batches: as few rows as possible come twice
-        self.place = self.longest
         self.order: list[Tensor] = []
 
     def epoch(self) -> Iterator[Int[Tensor, "member batch"]]:
         """The next batches; all rows are shuffled anew when they have been given."""
         if self.place >= self.longest:
-            self.order, self.place = [self._shuffled(lane) for lane in range(len(self.rows))], 0
+            self.order, self.place = list(map(self._shuffled, range(len(self.rows)))), 0
         places = torch.arange(self.place, self.place + self.n_steps * self.share, device=self.rows[0].device)
         self.place += self.n_steps * self.share
         shares = [
             order.gather(1, places % count).unflatten(1, (self.n_steps, self.share))
-            for order, count in zip(self.order, self.counts_in_lane, strict=True)
+            for order, count in zip(self.order, self.counts_by_lane, strict=True)
         ]
         yield from torch.cat(shares, dim=2).transpose(0, 1).contiguous()  # (step, member, batch)
 
     def _shuffled(self, lane: int) -> Int[Tensor, "member place"]:
-        trains, rows = self.trains_in_lane[lane], self.rows[lane]
+        trains = self.trains_by_lane[lane]
         keys = torch.randint(LAST, trains.shape, dtype=torch.int32, generator=self.generators[lane]).to(trains.device)
         keys.masked_fill_(~trains, LAST)  # rows of others sort behind all of one's own
-        return rows[keys.argsort(dim=1)]
+        return self.rows[lane][keys.argsort(dim=1)]
 
 
 @dataclass(frozen=True)
 class RowStream:
-    """The parts of a table as scaled rows, as one worker reads them; all that it knows was learned from the sample.
+    """The parts of a table as rows, as one worker reads them. All that it knows was learned from the sample.
 
     What the sample lacks, such as a rare level of a column of text, is read as it would be in a prediction.
-
-    Attributes
-    ----------
-    table : StreamedTable
-    row_hash : RowHash
-    columns : Columns
-    sample : Rows
-        With the scalings, the levels, the seed, the workers, and on the device of the networks.
-    numbers : array (row,)
-        Of the sample's rows in the table.
     """
 
     table: StreamedTable
     row_hash: RowHash
     columns: Columns
-    sample: Rows
-    numbers: Keys
+    sample: Rows  # with scalings, levels, seed and workers, on the device of the networks
+    numbers: Keys  # of the sample's rows in the table
 
-    def own_parts(self) -> Iterator[PartRows]:
+    def own_parts(self) -> Iterator[TableRows]:
         """The table once, shared among the workers."""
         workers = self.sample.workers
         return map(self.read, self.table.files.parts()[workers.rank :: workers.size])
 
-    def read(self, part: Part) -> PartRows:
-        """The rows of a part."""
-        frame = self.table.files.read(part)
+    def read(self, part: Part) -> TableRows:
+        """The rows of a part, with their features as numbers."""
+        rows = self.table.read(part)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ColumnWarning)
             try:
-                X = self.columns.transform(frame.select(self.table.features))
+                return rows._replace(X=self.columns.transform(rows.X))
             except (ValueError, TypeError) as error:
                 last = part.first + part.n_rows
                 raise TableFileError(f"in rows {part.first + 1} to {last} of {part.path}, {error}") from None
-        numbers = row_keys(part.number, len(frame))
-        return PartRows(X, self.table.targets_of(frame, part), self.table.keys_of(frame, part), numbers)
 
     def scaled(self, X: Array, y: Array) -> tuple[Tensor, Tensor]:
         """Inputs and targets in scaled units, in double precision."""
-        return self.sample.inputs[0](torch.from_numpy(X)), self.sample.targets[0](torch.from_numpy(y))
+        return self.sample.inputs[0](as_tensor(X)), self.sample.targets[0](as_tensor(y))
 
-    def rows(self, part: PartRows) -> Rows:
-        """The rows of a part, with the folds of the hash."""
+    def rows(self, part: TableRows) -> Rows:
+        """Rows to train on or to leave out, with the folds of the hash."""
         x, y = self.scaled(part.X, part.y)
         left_out = torch.from_numpy(self.row_hash.left_out_by(part.keys))[None]
-        return Rows(x[None].float(), y[None].float(), ~left_out, left_out, self.sample.coverage).to(self.device)
-
-    @property
-    def device(self) -> torch.device:
-        return self.sample.y.device
+        rows = Rows(x[None].float(), y[None].float(), ~left_out, left_out, self.sample.coverage)
+        return rows.to(self.sample.y.device)
 
     def buffers(self, n_rows: int) -> Iterator[Buffer]:
         """Buffers of about so many rows without end, each of parts from all over the table in a new random order.
 
         Rows that are kept for the ranks are left out. A table that fits into one buffer is read once.
         """
-        files = self.table.files
+        files, number = self.table.files, itertools.count(1)
         n_rows = max(1, min(n_rows, BUFFER_NUMBERS // self.sample.x.shape[-1]))
         parts = files.parts(min(files.part_rows, max(1, n_rows // PARTS_OF_A_BUFFER)))
-        n_buffers, number = -(-len(files) // n_rows), itertools.count(1)
+        n_buffers = -(-len(files) // n_rows)
         for sweep in itertools.count():
             order = np.random.default_rng(seed_of(self.row_hash.seed, sweep)).permutation(len(parts))
             for chosen in np.array_split(order, n_buffers):
@@ -274,7 +234,7 @@ class RowStream:
                 del buffer  # before the next one is read
 
     def _buffer(self, parts: Sequence[Part]) -> Buffer:
-        sample, row_hash, own_lanes = self.sample, self.row_hash, lanes_of(self.sample.workers)
+        sample, row_hash, device = self.sample, self.row_hash, self.sample.y.device
         n_most = sum(part.n_rows for part in parts)
         # Filled part by part, so that no row is held twice.
         x, y = (torch.empty(1, n_most, values.shape[-1]) for values in (sample.x, sample.y))
@@ -285,36 +245,36 @@ class RowStream:
             may_train = ~row_hash.kept(read.keys)
             lane, out = row_hash.lanes(read.numbers), row_hash.left_out_by(read.keys)
             counts += _counts(~out[:, may_train], lane[may_train])
-            own = may_train & np.isin(lane, own_lanes)
+            own = may_train & np.isin(lane, lanes_of(sample.workers))
             first, end = end, end + int(own.sum())
             x[0, first:end], y[0, first:end] = self.scaled(read.X[own], read.y[own])
             left_out.append(torch.from_numpy(out[:, own]))
             lanes.append(torch.from_numpy(lane[own]))
-        leaves_out = torch.cat(left_out, dim=1)[None]
+        leaves_out = torch.cat(left_out, dim=1)[None].to(device)
         buffer = Buffer(
-            x[:, :end],
-            y[:, :end],
+            x[:, :end].to(device),
+            y[:, :end].to(device),
             ~leaves_out,
             leaves_out,
             sample.coverage,
             seeds=sample.seeds,
             workers=sample.workers,
-            lanes=torch.cat(lanes).to(self.device),
+            lanes=torch.cat(lanes).to(device),
             longest=int(counts.max()),
-        ).to(self.device)
+        )
         return buffer if counts.min() >= FEWEST_IN_LANE else self._with_sample(buffer, counts)
 
     def _with_sample(self, buffer: Buffer, counts: NDArray[np.int64]) -> Buffer:
         """A buffer in which a member finds too few rows, with the sample behind it."""
-        sample, lane = self.sample, self.row_hash.lanes(self.numbers)
-        own = torch.from_numpy(np.isin(lane, lanes_of(sample.workers))).to(self.device)
+        sample, lane, device = self.sample, self.row_hash.lanes(self.numbers), self.sample.y.device
+        own = torch.from_numpy(np.isin(lane, lanes_of(sample.workers))).to(device)
         return replace(
             buffer,
             x=torch.cat([buffer.x, sample.x[:, own]], dim=1),
             y=torch.cat([buffer.y, sample.y[:, own]], dim=1),
             trains=torch.cat([buffer.trains, sample.trains[..., own]], dim=2),
             leaves_out=torch.cat([buffer.leaves_out, sample.leaves_out[..., own]], dim=2),
-            lanes=torch.cat([buffer.lanes, torch.from_numpy(lane).to(self.device)[own]]),
+            lanes=torch.cat([buffer.lanes, torch.from_numpy(lane).to(device)[own]]),
             longest=int((counts + _counts(sample.trains[0].cpu().numpy(), lane)).max()),
         )
 

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coverwell.calibration import Correction, Cross, CrossScores, Estimate, Split, deployed_factor, scores_by, scores_of
+from coverwell.calibration import Correction, Cross, Estimate, Split, deployed_factor, scores_by, scores_of
 from coverwell.metrics import coverage_rank
 from coverwell.predictor import Predictor
-from coverwell.streaming.buffers import PartRows, RowStream
+from coverwell.streaming.buffers import RowStream, TableRows
 from coverwell.training.rows import Rows, Workers
 
 __all__ = ["RELATIVE_ERROR", "ScoreSketch", "StreamedCross", "StreamedSplit"]
@@ -35,16 +35,7 @@ N_BINS = math.ceil(math.log(LARGEST / SMALLEST) / LOG_STEP)
 
 
 class ScoreSketch:
-    """Counts of non-negative scores in logarithmic bins: 0.2 MB a target and level for any number of scores.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> sketch = ScoreSketch(n_targets=1, n_levels=1)
-    >>> sketch.add(np.arange(1.0, 101.0).reshape(100, 1, 1))
-    >>> bool(90 <= sketch.ranked(90) <= 90 * 1.001)
-    True
-    """
+    """Counts of non-negative scores in logarithmic bins: 0.2 MB a target and level for any number of scores."""
 
     def __init__(self, n_targets: int, n_levels: int) -> None:
         self.n_scores = 0
@@ -53,18 +44,14 @@ class ScoreSketch:
 
     def add(self, scores: Array) -> None:
         """Count scores (row, target, level)."""
-        if scores.shape[1:] != self.largest.shape:
-            raise ValueError(f"scores must be (row, *{self.largest.shape}), got the shape {scores.shape}")
         if not (np.isfinite(scores).all() and (scores >= 0).all()):
             raise ValueError("scores must be finite and not negative; look for extreme values in the targets")
-        if not len(scores):
-            return
         with np.errstate(divide="ignore"):  # a score of zero belongs to the first bin
             place = np.ceil(np.log(scores / SMALLEST) / LOG_STEP)
         bins = np.clip(place, 0, N_BINS + 1).astype(np.int64)
         for target, level in np.ndindex(self.largest.shape):
             self.counts[target, level] += np.bincount(bins[:, target, level], minlength=N_BINS + 2)
-        self.largest = np.maximum(self.largest, scores.max(axis=0))
+        self.largest = np.maximum(self.largest, scores.max(axis=0, initial=0.0))
         self.n_scores += len(scores)
 
     def gather(self, workers: Workers) -> None:
@@ -88,8 +75,9 @@ class ScoreSketch:
         edges = np.where(bins > N_BINS, np.inf, edges * (1 + 1e-12))
         return np.minimum(edges, np.maximum(self.largest, SMALLEST))
 
-    def factor(self, levels: tuple[float, ...]) -> Array:
-        """The score of each level's rank, (target, level), as `rank_factor` gives it for scores in memory."""
+    def factor(self, levels: tuple[float, ...], workers: Workers) -> Array:
+        """The score of each level's rank among all workers' scores, (target, level), as `rank_factor` gives it."""
+        self.gather(workers)
         ranks = [coverage_rank(level, self.n_scores) for level in levels]
         return np.stack([self.ranked(rank)[:, place] for place, rank in enumerate(ranks)], axis=-1)
 
@@ -98,55 +86,41 @@ class ScoreSketch:
 class StreamedCross(Cross):
     """Ranks of the out-of-fold scores of all rows, of which each worker counts a share.
 
-    `left_out_estimate` gives every member's means and half-widths for the rows that it leaves out, (member, place, ...).
+    `left_out_estimate` gives each member's means and half-widths for the rows that it leaves out, (member, place, ...).
     """
 
     stream: RowStream
     left_out_estimate: Callable[[Rows], tuple[Tensor, Tensor]]
 
     def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
-        # Targets of a box are compared in units of the sample's factor: the exact one needs the ranks of all rows.
+        # Targets of a box are compared in units of the sample's factor: that of all rows is not known yet.
         of_sample = super().correction(predictor, rows, members).factor
         assert of_sample is not None  # "cross" gives factors
-        reference = np.maximum(of_sample.numpy(), SMALLEST)  # a target without noise has a factor of zero
-        n_targets, n_levels = reference.shape
-        own = ScoreSketch(n_targets, n_levels), ScoreSketch(n_targets, n_levels)
-        joint = ScoreSketch(1, n_levels), ScoreSketch(1, n_levels)
+        unit = np.maximum(of_sample.numpy(), SMALLEST)  # a target without noise has a factor of zero
+        averaged, singles = (ScoreSketch(len(unit) + 1, unit.shape[1]) for _ in range(2))
         for part in self.stream.own_parts():
-            scores = self.scores(part)
-            for (averaged, singles), these in ((own, scores), (joint, scores.joint(reference))):
-                averaged.add(these.averaged)
-                singles.add(these.singles)
-        for sketch in (*own, *joint):
-            sketch.gather(rows.workers)
-        return Correction(self._factor(*own, predictor.levels), reference * self._factor(*joint, predictor.levels))
+            y, estimate = self.out_of_fold(part)
+            average = Estimate(estimate.mean.mean(axis=0), estimate.half_width.mean(axis=0))
+            averaged.add(_with_joint(scores_of(y, average), unit))
+            singles.add(_with_joint(scores_of(y, estimate).reshape(-1, *unit.shape), unit))
+        factor, row_hash = averaged.factor(predictor.levels, rows.workers), self.stream.row_hash
+        if row_hash.repeats > 1:
+            single = singles.factor(predictor.levels, rows.workers)
+            single = single / (1 + RELATIVE_ERROR)  # at most the exact one: the larger, the smaller the result
+            factor = deployed_factor(factor, single, n_left_out=row_hash.repeats, n_members=row_hash.n_members)
+        return Correction(factor[:-1], unit * factor[-1])
 
-    def scores(self, part: PartRows) -> CrossScores:
-        """The out-of-fold scores of a part: of averages over repeats, and of single members."""
-        rows, y = self.stream.rows(part), self.stream.scaled(part.X, part.y)[1].numpy()
-        members = Estimate(*(self._by_repeat(values, rows) for values in self.left_out_estimate(rows)))
-        singles = scores_of(y, members)  # (repeat, row, target, level)
-        return CrossScores(
-            averaged=scores_of(y, Estimate(members.mean.mean(axis=0), members.half_width.mean(axis=0))),
-            singles=singles.reshape(-1, *singles.shape[2:]),
-            n_left_out=float(self.stream.row_hash.repeats),
-            n_members=self.stream.row_hash.n_members,
-        )
-
-    def _by_repeat(self, outputs: Tensor, rows: Rows) -> Array:
-        """Outputs for left-out rows, (member, place, ...), as (repeat, row, ...): one member leaves a row out in each."""
-        values, row_hash = outputs.double().cpu().numpy(), self.stream.row_hash
-        by_repeat = np.empty((row_hash.repeats, rows.y.shape[1], *values.shape[2:]))
-        for member, left_out in enumerate(rows.leaves_out[0].cpu().numpy()):
-            by_repeat[member // row_hash.folds, left_out] = values[member, : left_out.sum()]
-        return by_repeat
-
-    def _factor(self, averaged: ScoreSketch, singles: ScoreSketch, levels: tuple[float, ...]) -> Array:
-        factor, row_hash = averaged.factor(levels), self.stream.row_hash
-        if row_hash.repeats == 1:
-            return factor
-        single = singles.factor(levels) / (1 + RELATIVE_ERROR)  # at most the exact one: more of it gives a smaller factor
-        return deployed_factor(factor, single, n_left_out=float(row_hash.repeats), n_members=row_hash.n_members)
+    def out_of_fold(self, part: TableRows) -> tuple[Array, Estimate]:
+        """Targets, and the estimates of the members that leave a row out, one in each repeat: (repeat, row, ...)."""
+        rows, row_hash = self.stream.rows(part), self.stream.row_hash
+        by_repeat = []
+        for outputs in self.left_out_estimate(rows):
+            values = np.empty((row_hash.repeats, len(part.y), *outputs.shape[2:]))
+            for member, left_out in enumerate(rows.leaves_out[0].cpu().numpy()):
+                own = outputs[member, : left_out.sum()]
+                values[member // row_hash.folds, left_out] = own.double().cpu().numpy()
+            by_repeat.append(values)
+        return self.stream.scaled(part.X, part.y)[1].numpy(), Estimate(*by_repeat)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,15 +130,16 @@ class StreamedSplit(Split):
     stream: RowStream
 
     def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
-        (team,), levels = predictor.fitted_teams, predictor.levels
-        own, joint = ScoreSketch(rows.y.shape[-1], len(levels)), ScoreSketch(1, len(levels))
+        (team,), unit = predictor.fitted_teams, np.ones((rows.y.shape[-1], len(predictor.levels)))
+        sketch = ScoreSketch(len(unit) + 1, unit.shape[1])
         for part in self.stream.own_parts():
             kept = self.stream.row_hash.kept(part.keys)
             if kept.any():
-                scores = scores_by(team, part.X[kept], part.y[kept])
-                own.add(scores)
-                joint.add(scores.max(axis=1, keepdims=True))
-        for sketch in (own, joint):
-            sketch.gather(rows.workers)
-        factor = own.factor(levels)
-        return Correction(factor, np.broadcast_to(joint.factor(levels), factor.shape).copy())
+                sketch.add(_with_joint(scores_by(team, part.X[kept], part.y[kept]), unit))
+        factor = sketch.factor(predictor.levels, rows.workers)
+        return Correction(factor[:-1], unit * factor[-1])
+
+
+def _with_joint(scores: Array, unit: Array) -> Array:
+    """Scores (row, target, level), and as another target the largest of a row, each in its unit: that of a box."""
+    return np.concatenate([scores, (scores / unit).max(axis=1, keepdims=True)], axis=1)

@@ -1,8 +1,7 @@
 """Who trains on a row, decided by a hash of its number or of its group: no pass over the table, and always the same.
 
 A row's *key* is its number in the table, or a digest of its group's name. Keys are mixed with the seed by splitmix64
-(Steele, Lea and Flood 2014), whose bits pass for random. A remainder or a share of them gives the fold of a row, whether
-it is kept for the ranks, whether it is in the sample, and its lane in a batch.
+(Steele, Lea and Flood 2014), whose bits pass for random.
 """
 
 from __future__ import annotations
@@ -51,21 +50,12 @@ def seed_of(*numbers: int) -> int:
 
 @dataclass(frozen=True)
 class RowHash:
-    """Folds, kept rows, sample and lanes, as a function of keys.
-
-    Parameters
-    ----------
-    seed : int
-    folds, repeats : int
-        Members are ordered by repeat: member r * folds + k leaves out fold k of repeat r.
-    kept_share : float
-        Share of the rows, or groups, that is kept for the ranks and trains nobody.
-    """
+    """Folds, kept rows, sample and lanes, as a function of keys."""
 
     seed: int
     folds: int
-    repeats: int
-    kept_share: float = 0.0
+    repeats: int  # member r * folds + k leaves out fold k of repeat r
+    kept_share: float = 0.0  # of the rows, or groups: they are kept for the ranks and train nobody
 
     @property
     def n_members(self) -> int:
