@@ -139,7 +139,7 @@ class TableFiles:
         numbers = np.asarray(numbers)
         if len(numbers) and (numbers[0] < 0 or numbers[-1] >= len(self) or (np.diff(numbers) <= 0).any()):
             raise ValueError(f"row numbers must ascend from 0 to at most {len(self) - 1}")
-        taken = []
+        taken: list[pl.DataFrame] = []
         for part in self.parts():
             first, last = np.searchsorted(numbers, [part.number, part.number + part.n_rows])
             if first < last or not (len(numbers) or taken):
