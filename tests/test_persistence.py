@@ -30,8 +30,8 @@ from coverwell.baselines import (
 )
 from coverwell.estimator import IntervalRegressor
 from coverwell.files import read_tensors, write_tensors
+from coverwell.inputs.scaling import ConstantDataWarning
 from coverwell.matching import Unmatched
-from coverwell.scaling import ConstantDataWarning
 
 SMALL = MLP(hidden=8, bins=4)
 RNG = np.random.default_rng(0)
@@ -146,21 +146,19 @@ def test_columns_are_read_as_before_they_were_saved(mixed: MatchedRegressor, pat
 
 
 WRONG_COLUMNS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "not there": lambda learned: learned.pop("columns_"),
-    "nothing": lambda learned: learned.update(columns_=None),
-    "text": lambda learned: learned.update(columns_={"columns": "all"}),
-    "a name": lambda learned: learned.update(columns_="columns"),
-    "a list": lambda learned: learned.update(columns_=[]),
-    "no columns": lambda learned: learned["columns_"]["columns"].update(columns=[]),
-    "a column too few": lambda learned: learned["columns_"]["columns"]["columns"].pop(),
-    "a column twice": lambda learned: learned["columns_"]["columns"]["columns"].append(
-        learned["columns_"]["columns"]["columns"][0]
-    ),
-    "no kind": lambda learned: learned["columns_"]["columns"]["columns"][0].pop("kind"),
-    "an unknown kind": lambda learned: learned["columns_"]["columns"]["columns"][0]["kind"].update(name="os.system"),
-    "a median that is text": lambda learned: learned["columns_"]["columns"]["columns"][0]["kind"].update(median="1"),
-    "fewer features": lambda learned: learned["columns_"]["columns"]["columns"][0].update(kept=[""]),
-    "an unknown reason": lambda learned: learned["columns_"]["columns"]["dropped"][0].update(reason="luck"),
+    "not there": lambda source: source.pop("columns"),
+    "nothing": lambda source: source.update(columns=None),
+    "text": lambda source: source.update(columns="all"),
+    "a list": lambda source: source.update(columns=[]),
+    "another kind": lambda source: source.update(kind="images"),
+    "no columns": lambda source: source["columns"].update(columns=[]),
+    "a column too few": lambda source: source["columns"]["columns"].pop(),
+    "a column twice": lambda source: source["columns"]["columns"].append(source["columns"]["columns"][0]),
+    "no kind": lambda source: source["columns"]["columns"][0].pop("kind"),
+    "an unknown kind": lambda source: source["columns"]["columns"][0]["kind"].update(name="os.system"),
+    "a median that is text": lambda source: source["columns"]["columns"][0]["kind"].update(median="1"),
+    "fewer features": lambda source: source["columns"]["columns"][0].update(kept=[""]),
+    "an unknown reason": lambda source: source["columns"]["dropped"][0].update(reason="luck"),
 }
 
 
@@ -170,7 +168,7 @@ def test_columns_that_cannot_have_been_learned_are_refused(
 ) -> None:
     coverwell.save(mixed, path)
     header, arrays = read_tensors(path)
-    wrong(header["model"]["learned"])
+    wrong(header["model"]["learned"]["source_"]["source"])
     write_tensors(path, header, arrays)
     with pytest.raises(ModelFileError, match=r"model\.safetensors is whole, but no model can be made of it here"):
         coverwell.load(path)

@@ -8,7 +8,6 @@ conditional on x: they are about the average over rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,12 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.metrics import coverage_rank
-from coverwell.registry import named
-from coverwell.training.rows import Rows, check_enough_folds, split_rows
+from coverwell.options import check_share, named
+from coverwell.training.rows import Rows, check_enough_rows, coverage_rank, split_rows
 
 if TYPE_CHECKING:
-    from coverwell.predictor import FittedTeam, Predictor
+    from collections.abc import Sequence
+
+    from coverwell.predictor import FittedTeam
 
 __all__ = [
     "CVPlus",
@@ -32,7 +32,7 @@ __all__ = [
     "Estimate",
     "Split",
     "Uncalibrated",
-    "check_enough_rows",
+    "coverage_rank",
     "cross_factor",
     "deployed_factor",
     "rank_factor",
@@ -147,6 +147,7 @@ class Calibration(Protocol):
     promise: ClassVar[str]
     holds_back: ClassVar[bool]  # whether rows are kept from the teams
     one_team_per_fold: ClassVar[bool]
+    ranks_out_of_fold: ClassVar[bool]
 
     def rows_of_jobs(
         self,
@@ -159,67 +160,51 @@ class Calibration(Protocol):
         """The rows that each team may see, in ascending order."""
         ...
 
-    def check_out_of_fold(self, n_out_of_fold: int, n_rows: int, levels: tuple[float, ...]) -> None:
-        """Raise unless there are enough rows with out-of-fold outputs."""
-        ...
-
-    def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
-        """The correction of a predictor, from its rows.
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        """The correction of trained teams, from their rows.
 
         `members` are the outputs of each member of the first job for its rows, (member, row, ...) in scaled units.
         """
         ...
 
 
-@dataclass(frozen=True)
-class _Calibration:
-    """What most choices share: one team that sees all rows."""
+class _OneTeam:
+    """One team that sees all rows."""
 
     holds_back: ClassVar[bool] = False
     one_team_per_fold: ClassVar[bool] = False
+    ranks_out_of_fold: ClassVar[bool] = False
 
-    def rows_of_jobs(
-        self,
-        X: NDArray[Any],
-        groups: NDArray[Any] | None,
-        folds: Any,
-        levels: tuple[float, ...],
-        random_state: np.random.RandomState,
-    ) -> list[Places]:
+    def rows_of_jobs(self, X: NDArray[Any], *_: Any) -> list[Places]:
         return [np.arange(len(X))]
-
-    def check_out_of_fold(self, n_out_of_fold: int, n_rows: int, levels: tuple[float, ...]) -> None:
-        pass
 
 
 @named("calibration", "cross")
 @dataclass(frozen=True)
-class Cross(_Calibration):
+class Cross(_OneTeam):
     """Ranks of out-of-fold scores. Every row trains; coverage is measured near the asked level, without a theorem."""
 
     name: ClassVar[str | None] = "cross"
     promise: ClassVar[str] = "near the asked level as measured; no finite-sample theorem"
+    ranks_out_of_fold: ClassVar[bool] = True
 
-    def check_out_of_fold(self, n_out_of_fold: int, n_rows: int, levels: tuple[float, ...]) -> None:
-        check_enough_rows(n_out_of_fold, levels, f"calibration='cross' ranks {n_out_of_fold} of {n_rows} rows")
-
-    def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
         assert members is not None  # estimators that offer "cross" keep them
-        y, members, leaves_out = out_of_fold_members(rows, members)
-        scores = CrossScores.of(y, members, leaves_out)
-        factor = cross_factor(scores, predictor.levels)
-        return Correction(factor, factor * cross_factor(scores.joint(factor), predictor.levels))
+        scores, levels = CrossScores.of(*out_of_fold_members(rows, members)), rows.levels[0]
+        factor = cross_factor(scores, levels)
+        return Correction(factor, factor * cross_factor(scores.joint(factor), levels))
 
 
 @named("calibration", "cv+")
 @dataclass(frozen=True)
-class CVPlus(_Calibration):
+class CVPlus:
     """A team per fold, its interval stretched by the scores of the rows it left out (Barber et al. 2021)."""
 
     name: ClassVar[str | None] = "cv+"
     promise: ClassVar[str] = "at least 2p - 1 less a small term, for exchangeable rows"
     holds_back: ClassVar[bool] = True
     one_team_per_fold: ClassVar[bool] = True
+    ranks_out_of_fold: ClassVar[bool] = False
 
     def rows_of_jobs(
         self,
@@ -230,19 +215,18 @@ class CVPlus(_Calibration):
         random_state: np.random.RandomState,
     ) -> list[Places]:
         check_enough_rows(len(X), levels, f"calibration='cv+' ranks {len(X)} rows")
-        check_enough_folds(folds, len(X), groups)
-        trains, _ = split_rows(X, folds, 1, groups, random_state)
+        trains = split_rows(X, folds, 1, groups, random_state)[0]
         if not (trains.sum(axis=0) == len(trains) - 1).all():
             raise ValueError("calibration='cv+' needs folds that leave every row out exactly once")
         return [np.flatnonzero(mask) for mask in trains]
 
-    def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
-        return Correction(scores=held_back_scores(predictor, rows))
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        return Correction(scores=held_back_scores(teams, rows))
 
 
 @named("calibration", "split")
 @dataclass(frozen=True)
-class Split(_Calibration):
+class Split:
     """Ranks of rows that touched nothing before: no scaling, no bin edges, no stop rule.
 
     Parameters
@@ -256,10 +240,11 @@ class Split(_Calibration):
     name: ClassVar[str | None] = "split"
     promise: ClassVar[str] = "at least p on average, for exchangeable rows"
     holds_back: ClassVar[bool] = True
+    one_team_per_fold: ClassVar[bool] = False
+    ranks_out_of_fold: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.size, Real) or isinstance(self.size, bool) or not 0 < self.size < 1:
-            raise ValueError(f"size must lie strictly between 0 and 1, got {self.size!r}")
+        check_share("size", self.size)
 
     def rows_of_jobs(
         self,
@@ -279,31 +264,23 @@ class Split(_Calibration):
         check_enough_rows(len(kept), levels, f"calibration='split' keeps {len(kept)} of {len(X)} rows")
         return [np.sort(train)]
 
-    def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
-        (scores,) = held_back_scores(predictor, rows)
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        (scores,) = held_back_scores(teams, rows)
         # The largest score as it is: in units of the factor it would depend on the rows that are ranked.
         joint = np.broadcast_to(scores.max(axis=1, keepdims=True), scores.shape)
-        return Correction(rank_factor(scores, predictor.levels), rank_factor(joint, predictor.levels))
+        return Correction(rank_factor(scores, rows.levels[0]), rank_factor(joint, rows.levels[0]))
 
 
 @named("calibration", None)
 @dataclass(frozen=True)
-class Uncalibrated(_Calibration):
+class Uncalibrated(_OneTeam):
     """The learned intervals as they are."""
 
     name: ClassVar[str | None] = None
     promise: ClassVar[str] = "none: the learned intervals as they are"
 
-    def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
-        return Correction(np.ones((rows.y.shape[-1], len(predictor.levels))))
-
-
-def check_enough_rows(n: int, levels: tuple[float, ...], what: str) -> None:
-    """Raise unless this many rows have a rank for the outermost level."""
-    try:
-        coverage_rank(max(levels), n)
-    except ValueError as error:
-        raise ValueError(f"{what}: {error}, or fit with calibration=None") from None
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        return Correction(np.ones((rows.y.shape[-1], len(rows.levels[0]))))
 
 
 # Scores and ranks.
@@ -317,12 +294,11 @@ def scores_of(y: Array, estimate: Estimate) -> Array:
     return np.maximum(-residual / below, residual / above)
 
 
-def held_back_scores(predictor: Predictor, rows: Rows) -> list[Array]:
+def held_back_scores(teams: Sequence[FittedTeam], rows: Rows) -> list[Array]:
     """Scores of the rows that each team never saw."""
     assert rows.given is not None  # rows of a fit know what they were made from
     X, y = rows.given
-    pairs = zip(predictor.fitted_teams, rows.held_back, strict=True)
-    return [scores_by(team, X[places], y[places]) for team, places in pairs]
+    return [scores_by(team, X[places], y[places]) for team, places in zip(teams, rows.held_back, strict=True)]
 
 
 def scores_by(team: FittedTeam, X: NDArray[Any], y: Array) -> Array:
@@ -333,12 +309,13 @@ def scores_by(team: FittedTeam, X: NDArray[Any], y: Array) -> Array:
 
 def out_of_fold_members(rows: Rows, members: Estimate) -> tuple[Array, Estimate, NDArray[np.bool_]]:
     """Targets (row, target), members' estimates (member, row, ...) and who leaves a row out, one row for an image."""
-    mirroring, scaling = rows.mirroring, rows.targets[0]
-    y = mirroring.own(rows.y[0], axis=0).double().cpu().numpy()
-    if mirroring.n_views > 1:
-        mean = scaling(mirroring.merged(scaling.inverse(torch.from_numpy(members.mean))))
-        members = Estimate(mean.numpy(), mirroring.own(members.half_width, axis=1))
-    return y, members, mirroring.own(rows.leaves_out[0].cpu().numpy(), axis=1)
+    y, leaves_out = rows.y[0].double().cpu().numpy(), rows.leaves_out[0].cpu().numpy()
+    if (mirroring := rows.mirroring) is not None:
+        scaling = rows.targets[0].cpu()
+        mean = scaling(mirroring.merged(scaling.inverse(torch.from_numpy(members.mean)))).numpy()
+        members = Estimate(mean, mirroring.own(members.half_width, axis=1))
+        y, leaves_out = mirroring.own(y, axis=0), mirroring.own(leaves_out, axis=1)
+    return y, members, leaves_out
 
 
 def average_out_of_fold(members: Estimate, leaves_out: NDArray[np.bool_]) -> Estimate:
@@ -382,9 +359,10 @@ class CrossScores:
 
 def rank_factor(scores: Array, levels: tuple[float, ...]) -> Array:
     """The k-th smallest score of each target and level; scores (row, target, level) -> (target, level)."""
-    ordered = np.sort(scores, axis=0)
-    by_level = [ordered[coverage_rank(level, len(scores)) - 1, :, place] for place, level in enumerate(levels)]
-    return np.stack(by_level, axis=-1)
+    ordered, factor = np.sort(scores, axis=0), np.empty(scores.shape[1:])
+    for place, level in enumerate(levels):
+        factor[:, place] = ordered[coverage_rank(level, len(scores)) - 1, :, place]
+    return factor
 
 
 def cross_factor(scores: CrossScores, levels: tuple[float, ...]) -> Array:

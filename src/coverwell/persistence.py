@@ -40,9 +40,10 @@ from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import History
 from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.held_out import OutOfFold
+from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import InputScaler, TargetScaler, UnscaledInputs
 from coverwell.inputs.source import ImageSource, InputSource, without_cache
 from coverwell.matching import IQRFit, Matching, SigmaFit, Unmatched
-from coverwell.mirroring import Mirroring
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.resnet import ResNet18
@@ -50,7 +51,6 @@ from coverwell.networks.team import Network, Team, network_from
 from coverwell.preparation import levels_from
 from coverwell.regressor import MatchedRegressor, NetworkChoice
 from coverwell.rounds import Round
-from coverwell.scaling import InputScaler, TargetScaler, UnscaledInputs
 
 __all__ = ["ModelFileError", "load", "save"]
 
@@ -359,6 +359,8 @@ def _check_learned(model: IntervalRegressor) -> None:
         raise ValueError(f"device and targets must be names, got {model.device!r} and {model.target_names_!r}")
     if isinstance(model.source_, ImageSource) != isinstance(model.ensembles_[0].inputs, UnscaledInputs):
         raise ValueError("networks for images, and no others, must have a trunk")
+    if model.source_.scaled and model.source_.columns is None and model.source_.row_shape != (model.n_features_in_,):
+        raise ValueError(f"rows must have {model.n_features_in_} numbers, got {model.source_.row_shape}")
     n_names = len(getattr(model, "feature_names_in_", range(getattr(model, "n_features_in_", 0))))
     if n_names != getattr(model, "n_features_in_", 0) or (model._one_dimensional and target > 1):
         raise ValueError(f"there must be names for all features and {target} targets")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.errors import TableFileError
-from coverwell.frames import listed
+from coverwell.inputs.frames import listed
 from coverwell.table_files import PARQUET, TableFile, needed_polars
 
 if TYPE_CHECKING:

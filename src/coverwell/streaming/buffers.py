@@ -14,8 +14,8 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coverwell.columns import Columns
 from coverwell.errors import ColumnWarning, TableFileError
+from coverwell.inputs.columns import Columns
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.streaming.row_hash import N_LANES, Keys, RowHash, group_keys, row_keys, seed_of
 from coverwell.table_files import needed_polars
@@ -111,12 +111,12 @@ class StreamedTable:
         return group_keys(groups.cast(needed_polars().String).to_list())
 
 
-def lanes_of(workers: Workers) -> range:
-    """The lanes of a batch that this worker owns."""
-    if workers.size < 1 or N_LANES % workers.size:
-        raise ValueError(f"the number of workers must divide {N_LANES}, got {workers.size}; take 1, 2, 4 or 8")
-    n_own = N_LANES // workers.size
-    return range(workers.rank * n_own, (workers.rank + 1) * n_own)
+def lanes_of(rank: int, n_workers: int) -> range:
+    """The lanes of a batch that a worker owns."""
+    if n_workers < 1 or N_LANES % n_workers:
+        raise ValueError(f"the number of workers must divide {N_LANES}, got {n_workers}; take 1, 2, 4 or 8")
+    n_own = N_LANES // n_workers
+    return range(rank * n_own, (rank + 1) * n_own)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ class LaneBatches(Batches):
     """
 
     def __init__(self, buffer: Buffer, batch_size: int, epochs: int, seed: int) -> None:
-        own = lanes_of(buffer.workers)
+        own = lanes_of(*_place(buffer.workers))
         self.rows = [(buffer.lanes == lane).nonzero()[:, 0] for lane in own]
         self.trains_by_lane = [buffer.trains[0][:, rows] for rows in self.rows]
         self.counts_by_lane = [trains.sum(dim=1, keepdim=True) for trains in self.trains_by_lane]
@@ -190,8 +190,8 @@ class RowStream:
 
     def own_parts(self) -> Iterator[TableRows]:
         """The table once, shared among the workers."""
-        workers = self.sample.workers
-        return map(self.read, self.table.files.parts()[workers.rank :: workers.size])
+        rank, n_workers = _place(self.sample.workers)
+        return map(self.read, self.table.files.parts()[rank::n_workers])
 
     def read(self, part: Part) -> TableRows:
         """The rows of a part, with their features as numbers."""
@@ -245,7 +245,7 @@ class RowStream:
             may_train = ~row_hash.kept(read.keys)
             lane, out = row_hash.lanes(read.numbers), row_hash.left_out_by(read.keys)
             counts += _counts(~out[:, may_train], lane[may_train])
-            own = may_train & np.isin(lane, lanes_of(sample.workers))
+            own = may_train & np.isin(lane, lanes_of(*_place(sample.workers)))
             first, end = end, end + int(own.sum())
             x[0, first:end], y[0, first:end] = self.scaled(read.X[own], read.y[own])
             left_out.append(torch.from_numpy(out[:, own]))
@@ -267,7 +267,7 @@ class RowStream:
     def _with_sample(self, buffer: Buffer, counts: NDArray[np.int64]) -> Buffer:
         """A buffer in which a member finds too few rows, with the sample behind it."""
         sample, lane, device = self.sample, self.row_hash.lanes(self.numbers), self.sample.y.device
-        own = torch.from_numpy(np.isin(lane, lanes_of(sample.workers))).to(device)
+        own = torch.from_numpy(np.isin(lane, lanes_of(*_place(sample.workers)))).to(device)
         return replace(
             buffer,
             x=torch.cat([buffer.x, sample.x[:, own]], dim=1),
@@ -277,6 +277,11 @@ class RowStream:
             lanes=torch.cat([buffer.lanes, torch.from_numpy(lane).to(device)[own]]),
             longest=int((counts + _counts(sample.trains[0].cpu().numpy(), lane)).max()),
         )
+
+
+def _place(workers: Workers | None) -> tuple[int, int]:
+    """This worker's place, and how many there are."""
+    return (0, 1) if workers is None else (workers.rank, workers.size)
 
 
 def _counts(trains: NDArray[np.bool_], lanes: NDArray[np.int64]) -> NDArray[np.int64]:

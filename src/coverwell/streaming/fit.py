@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from tqdm import tqdm
 
-from coverwell.calibration import Calibration, Cross, Estimate, Split, Uncalibrated, check_enough_rows
-from coverwell.estimator import IntervalRegressor, levels_from, operations_per_step, progress_bar
+from coverwell.calibration import Cross, Estimate, Split, Uncalibrated
+from coverwell.estimator import IntervalRegressor, levels_from, operations_per_step, show_round
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.inputs.source import InputSource, is_image_network
 from coverwell.paper.algorithm import History, Measures, alternate
@@ -31,7 +32,7 @@ from coverwell.streaming.buffers import BUFFER_ROWS, RowStream, StreamedTable, l
 from coverwell.streaming.ranks import StreamedCross, StreamedSplit
 from coverwell.streaming.row_hash import RowHash, seed_of
 from coverwell.training.device import few_threads, seeded
-from coverwell.training.rows import ALONE, Rows, Workers, n_repeats
+from coverwell.training.rows import FEWEST_REPEATS, MOST_REPEATS, REPEATED_ROWS, Rows, Workers, check_enough_rows
 
 __all__ = ["check_fit", "estimate_files", "estimates_of_parts", "fit_streamed"]
 
@@ -47,7 +48,7 @@ def fit_streamed(
     *,
     groups: str | None = None,
     buffer_rows: int = BUFFER_ROWS,
-    workers: Workers = ALONE,
+    workers: Workers | None = None,
     on_round: OnRound = lambda measures: None,
 ) -> MatchedRegressor:
     """Fit a model on a table in files, of which only a part is in memory at any time; returns the model.
@@ -67,7 +68,7 @@ def fit_streamed(
         A column whose values are held out together; it is not a feature.
     buffer_rows : int
         How many rows a round learns from.
-    workers : Workers
+    workers : Workers, optional
         Processes that fit the model together; all of them call this function with the same arguments.
     on_round : function, optional
         Called after every round with its measures, in scaled units.
@@ -84,7 +85,9 @@ def fit_streamed(
     ...     fit_streamed(model, TableFiles(folder), "price").n_rows_
     600
     """
-    lanes_of(workers)
+    if workers is not None:
+        lanes_of(workers.rank, workers.size)
+        workers = workers if workers.size > 1 else None
     table = check_fit(model, files, target, groups=groups, buffer_rows=buffer_rows)
     model.forget()
     try:
@@ -96,42 +99,43 @@ def fit_streamed(
     return model
 
 
-def _fit(model: MatchedRegressor, table: StreamedTable, buffer_rows: int, workers: Workers, on_round: OnRound) -> None:
+def _fit(
+    model: MatchedRegressor, table: StreamedTable, buffer_rows: int, workers: Workers | None, on_round: OnRound
+) -> None:
     training = model.training_for(len(table.files))
-    stream = _stream(model, table, workers, training.device)
+    settings, stream = training.settings, _stream(model, table, workers, training.settings.device)
     sample = stream.sample
-    with seeded(sample.seeds[0], training.device), few_threads(operations_per_step(sample, training)):
-        F, I = training.learners(sample)  # noqa: E741
-        if workers.rank:  # the weights were drawn alike; dropout is to silence other units for other rows
+    with seeded(sample.seeds[0], settings.device), few_threads(operations_per_step(sample, training)):
+        F, I = training.learners(sample)
+        # All workers draw the same weights, but dropout is to silence other units for other rows.
+        if workers is not None and workers.rank > 0:
             torch.manual_seed(seed_of(sample.seeds[0], workers.rank))
-        with progress_bar(training.max_rounds, shown=bool(model.verbose)) as show:
+        with tqdm(total=settings.max_rounds, disable=not model.verbose, desc="rounds", unit="round") as bar:
 
             def after_round(history: History) -> None:
-                show(history)
+                show_round(bar, history)
                 on_round(history.rounds[-1])
 
             history = alternate(F, I, training.recipe, stream.buffers(buffer_rows), sample, after_round)
-
-        def left_out_estimate(rows: Rows) -> tuple[Tensor, Tensor]:
-            return training.members(F.left_out_outputs(rows), I.left_out_outputs(rows), rows, history.best_unit)
-
-        calibration: Calibration = model.chosen_calibration
+        unit, calibration = history.best[1].unit, model.chosen_calibration
         if isinstance(calibration, Cross):
-            calibration = StreamedCross(stream=stream, left_out_estimate=left_out_estimate)
+            estimate = partial(training.estimates_of_members, F, I, unit=unit, left_out=True)
+            calibration = StreamedCross(stream=stream, left_out_estimate=estimate)
         elif isinstance(calibration, Split):
             calibration = StreamedSplit(calibration.size, stream=stream)
-        trained = training.taken_apart(F, I, sample, history.best_unit)
+        trained = training.taken_apart(F, I, sample, unit)
         model.set_fitted(sample, trained, history, slice(0, 1), calibration)
 
 
-def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers, device: torch.device) -> RowStream:
+def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | None, device: torch.device) -> RowStream:
     """The first pass, and all that is learned from the sample; sets what is known about inputs and rows."""
     random_state, calibration = check_random_state(model.random_state), model.chosen_calibration
     dealing, levels, n_rows = model.dealing(None, random_state), levels_from(model.coverage), len(table.files)
+    repeats = int(np.clip(round(REPEATED_ROWS / n_rows), FEWEST_REPEATS, MOST_REPEATS))
     row_hash = RowHash(
         random_state.randint(2**31 - 1),
         int(model.folds),
-        n_repeats(dealing["repeats"], n_rows, once=False),
+        repeats if dealing["repeats"] == "auto" else int(dealing["repeats"]),
         kept_share=calibration.size if isinstance(calibration, Split) else 0.0,
     )
     sample, n_kept = table.survey(row_hash)

@@ -7,7 +7,7 @@ of averages and of single members, and is at most some 0.3 % above where members
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coverwell.calibration import Correction, Cross, Estimate, Split, deployed_factor, scores_by, scores_of
-from coverwell.metrics import coverage_rank
-from coverwell.predictor import Predictor
+from coverwell.predictor import FittedTeam
 from coverwell.streaming.buffers import RowStream, TableRows
-from coverwell.training.rows import Rows, Workers
+from coverwell.training.rows import Rows, Workers, coverage_rank
 
 __all__ = ["RELATIVE_ERROR", "ScoreSketch", "StreamedCross", "StreamedSplit"]
 
@@ -75,9 +74,10 @@ class ScoreSketch:
         edges = np.where(bins > N_BINS, np.inf, edges * (1 + 1e-12))
         return np.minimum(edges, np.maximum(self.largest, SMALLEST))
 
-    def factor(self, levels: tuple[float, ...], workers: Workers) -> Array:
+    def factor(self, levels: tuple[float, ...], workers: Workers | None = None) -> Array:
         """The score of each level's rank among all workers' scores, (target, level), as `rank_factor` gives it."""
-        self.gather(workers)
+        if workers is not None:
+            self.gather(workers)
         ranks = [coverage_rank(level, self.n_scores) for level in levels]
         return np.stack([self.ranked(rank)[:, place] for place, rank in enumerate(ranks)], axis=-1)
 
@@ -92,9 +92,9 @@ class StreamedCross(Cross):
     stream: RowStream
     left_out_estimate: Callable[[Rows], tuple[Tensor, Tensor]]
 
-    def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
         # Targets of a box are compared in units of the sample's factor: that of all rows is not known yet.
-        of_sample = super().correction(predictor, rows, members).factor
+        of_sample = super().correction(teams, rows, members).factor
         assert of_sample is not None  # "cross" gives factors
         unit = np.maximum(of_sample.numpy(), SMALLEST)  # a target without noise has a factor of zero
         averaged, singles = (ScoreSketch(len(unit) + 1, unit.shape[1]) for _ in range(2))
@@ -103,9 +103,9 @@ class StreamedCross(Cross):
             average = Estimate(estimate.mean.mean(axis=0), estimate.half_width.mean(axis=0))
             averaged.add(_with_joint(scores_of(y, average), unit))
             singles.add(_with_joint(scores_of(y, estimate).reshape(-1, *unit.shape), unit))
-        factor, row_hash = averaged.factor(predictor.levels, rows.workers), self.stream.row_hash
+        factor, row_hash = averaged.factor(rows.levels[0], rows.workers), self.stream.row_hash
         if row_hash.repeats > 1:
-            single = singles.factor(predictor.levels, rows.workers)
+            single = singles.factor(rows.levels[0], rows.workers)
             single = single / (1 + RELATIVE_ERROR)  # at most the exact one: the larger, the smaller the result
             factor = deployed_factor(factor, single, n_left_out=row_hash.repeats, n_members=row_hash.n_members)
         return Correction(factor[:-1], unit * factor[-1])
@@ -129,14 +129,14 @@ class StreamedSplit(Split):
 
     stream: RowStream
 
-    def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
-        (team,), unit = predictor.fitted_teams, np.ones((rows.y.shape[-1], len(predictor.levels)))
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        (team,), unit = teams, np.ones((rows.y.shape[-1], len(rows.levels[0])))
         sketch = ScoreSketch(len(unit) + 1, unit.shape[1])
         for part in self.stream.own_parts():
             kept = self.stream.row_hash.kept(part.keys)
             if kept.any():
                 sketch.add(_with_joint(scores_by(team, part.X[kept], part.y[kept]), unit))
-        factor = sketch.factor(predictor.levels, rows.workers)
+        factor = sketch.factor(rows.levels[0], rows.workers)
         return Correction(factor[:-1], unit * factor[-1])
 
 
