@@ -199,7 +199,7 @@ class RowStream:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ColumnWarning)
             try:
-                return rows._replace(X=self.columns.transform(rows.X))
+                return TableRows(self.columns.transform(rows.X), *rows[1:])
             except (ValueError, TypeError) as error:
                 last = part.first + part.n_rows
                 raise TableFileError(f"in rows {part.first + 1} to {last} of {part.path}, {error}") from None

@@ -107,7 +107,7 @@ class StreamedCross(Cross):
         if row_hash.repeats > 1:
             single = singles.factor(rows.levels[0], rows.workers)
             single = single / (1 + RELATIVE_ERROR)  # at most the exact one: the larger, the smaller the result
-            factor = deployed_factor(factor, single, n_left_out=row_hash.repeats, n_members=row_hash.n_members)
+            factor = deployed_factor(factor, single, n_left_out=float(row_hash.repeats), n_members=row_hash.n_members)
         return Correction(factor[:-1], unit * factor[-1])
 
     def out_of_fold(self, part: TableRows) -> tuple[Array, Estimate]:
