@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from coverwell.options import stored
-from coverwell.paper.losses import Interval, IntervalLoss, Levels
+from coverwell.paper.losses import Interval, Levels
 from coverwell.paper.matching import Matching, MatchTarget
 from coverwell.training.learner import BestState, Learner
 from coverwell.training.rows import Rows
@@ -51,7 +51,7 @@ class Recipe:
     """What the alternation needs to know beside the networks and the rows."""
 
     matching: Matching
-    interval_loss: IntervalLoss
+    interval_loss: Callable[..., Tensor]  # an `IntervalLoss`
     max_rounds: int
     mean_epochs: int
     interval_epochs: int

@@ -237,7 +237,7 @@ class Learner:
             else:
                 kept.copy_(latest)
 
-    def outputs(self, rows: Rows, *, left_out: bool = False) -> Float[Tensor, "member row output"]:
+    def outputs(self, rows: Rows, *, left_out: bool = False) -> Float[Tensor, "member place output"]:
         """The averaged team's outputs for every row of its job, or for those that each member leaves out."""
         # Where nobody is left out, all members look at the same memory.
         view = rows if left_out and not rows.out_of_fold_view.literal else None
@@ -273,7 +273,7 @@ class BestState:
 @torch.no_grad()
 def outputs_of(
     team: Team, x: Float[Tensor, "job row *input"], precision: torch.dtype, rows: Rows | None = None
-) -> Float[Tensor, "member row output"]:
+) -> Float[Tensor, "member place output"]:
     """A team's outputs for all x, or for those that each member leaves out of some rows, in the given precision.
 
     Computed in chunks; members are ordered by job.
