@@ -34,7 +34,6 @@ from coverwell.fitted_models import feature_names, prediction_columns, say
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import TableSource
 from coverwell.predictor import ROWS_AT_A_TIME
-from coverwell.regressor import MatchedRegressor
 from coverwell.streaming.buffers import BUFFER_ROWS, lanes_of
 from coverwell.streaming.fit import check_fit, fit_streamed
 from coverwell.table_files import needed_polars
@@ -176,7 +175,7 @@ class TorchWorkers:
 
 
 def fit_on_ray(
-    model: MatchedRegressor,
+    model: IntervalRegressor,
     files: Any,
     target: str | Sequence[str],
     *,
@@ -185,7 +184,7 @@ def fit_on_ray(
     address: str | None = None,
     gpus: bool = False,
     buffer_rows: int = BUFFER_ROWS,
-) -> MatchedRegressor:
+) -> IntervalRegressor:
     """Fit a model on a table in files by several workers of a Ray cluster together; returns the model.
 
     The result is that of `fit_streamed` in one process, but for rounding if networks have no dropout. Rounding grows
@@ -342,7 +341,7 @@ def _as_usual() -> Iterator[None]:
 
 
 def predict_dataset(
-    model: IntervalRegressor | str | os.PathLike[str],
+    model: object,
     rows: Any,
     *,
     keep: Sequence[str] = (),

@@ -82,7 +82,7 @@ class Schedule:
             check_number(name, getattr(self, name), least=1, whole=True, or_auto=True)
         check_number("learning_rate", self.learning_rate, above=0.0, or_auto=True)
 
-    def resolved(self, *defaults: Mapping[str, float]) -> Schedule:
+    def resolved(self, *defaults: Mapping[str, Any]) -> Schedule:
         """The same with numbers for "auto", from the first of these defaults that has one."""
         numbers, known = {}, ChainMap(*map(dict, defaults))
         for name, value in vars(self).items():

@@ -269,7 +269,7 @@ def test_a_number_of_workers_that_does_not_divide_the_lanes_is_refused():
 
 
 def test_batches_of_half_the_lanes_are_half_of_the_batches():
-    x, *rest = rows_of_table()
+    _, *rest = rows_of_table()
     numbered = torch.arange(800.0)[None, :, None]
     batches = []
     for workers in (None, OneOfTwo(0), OneOfTwo(1)):

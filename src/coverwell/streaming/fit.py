@@ -42,7 +42,7 @@ FEWEST_ROWS = 500  # with fewer a lane of a batch may be empty; such a table fit
 
 
 def fit_streamed(
-    model: MatchedRegressor,
+    model: IntervalRegressor,
     files: TableFiles,
     target: str | Sequence[str],
     *,
@@ -89,6 +89,7 @@ def fit_streamed(
         lanes_of(workers.rank, workers.size)
         workers = workers if workers.size > 1 else None
     table = check_fit(model, files, target, groups=groups, buffer_rows=buffer_rows)
+    assert isinstance(model, MatchedRegressor)
     model.forget()
     try:
         model.one_dimensional_, model.target_names_ = isinstance(target, str), table.targets
@@ -169,7 +170,7 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
 
 
 def check_fit(
-    model: MatchedRegressor, files: TableFiles, target: str | Sequence[str], *, groups: str | None, buffer_rows: int
+    model: IntervalRegressor, files: TableFiles, target: str | Sequence[str], *, groups: str | None, buffer_rows: int
 ) -> StreamedTable:
     """Raise whatever `fit_streamed` would raise before it reads a row; the model stays as it is."""
     if not isinstance(model, MatchedRegressor):
