@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -52,7 +53,8 @@ class FittedTeam(nn.Module):
         mirroring: Mirroring | None = None,
     ) -> None:
         super().__init__()
-        self.inputs, self.targets, self.mirroring = inputs, targets, mirroring
+        self.inputs, self.targets = copy.deepcopy(inputs), copy.deepcopy(targets)  # a team moves to its own device
+        self.mirroring = mirroring
         coverage = torch.tensor([levels], dtype=torch.float64)
         self.register_buffer("coverage", coverage, persistent=False)
         self.register_buffer("z", z_score(coverage), persistent=False)  # ONNX cannot compute it

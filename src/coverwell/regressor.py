@@ -134,15 +134,21 @@ class MatchedTraining:
             units.append(team.unit)
         return torch.stack(units).to(rows.y)
 
+    def estimates_of_members(
+        self, F: Learner, I: Learner, rows: Rows, unit: Tensor, *, left_out: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Each member's means and half-widths, for all rows or for those that it leaves out: (member, row, ...)."""
+        matching, levels, of_mean = self.recipe.matching, rows.levels_of_members, F.outputs(rows, left_out=left_out)
+        half_width = half_widths(I.outputs(rows, left_out=left_out), levels, rows.to_members(unit))
+        if self.both:
+            half_width = combined(matching, of_mean, half_width, levels)
+        return matching.mean(of_mean, rows.y.shape[-1]), half_width
+
     def taken_apart(self, F: Learner, I: Learner, rows: Rows, unit: Tensor) -> Trained:
         """The teams of each job, and their members' outputs for its rows."""
         matching, (n_jobs, n_members, _) = self.recipe.matching, rows.trains.shape
-        of_mean, levels = F.outputs(rows), rows.levels_of_members
-        half_width = half_widths(I.outputs(rows), levels, rows.to_members(unit))
-        if self.both:
-            half_width = combined(matching, of_mean, half_width, levels)
-        mean = matching.mean(of_mean, rows.y.shape[-1]).unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
-        width = half_width.unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
+        estimates = self.estimates_of_members(F, I, rows, unit)
+        mean, width = (values.unflatten(0, (n_jobs, n_members)).double().cpu().numpy() for values in estimates)
         teams: list[FittedTeam] = []
         members: list[Estimate | None] = []
         for job, length in enumerate(rows.lengths):
