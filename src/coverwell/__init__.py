@@ -9,3 +9,4 @@ from coverwell.prediction import PredictionInterval
 from coverwell.regressor import MatchedRegressor, Schedule
 from coverwell.networks import ResNet18
 from coverwell.inputs.parquet import TableFiles
+from coverwell.model_file import load, save

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from coverwell.calibration import Calibration, Correction, Estimate
@@ -18,8 +18,9 @@ from coverwell.inputs.scaling import InputScaling, TargetScaling
 from coverwell.paper.algorithm import half_widths
 from coverwell.paper.losses import Levels
 from coverwell.paper.matching import Matching
-from coverwell.training.learner import outputs_of
 from coverwell.networks.team import Team
+from coverwell.registry import stored
+from coverwell.training.learner import outputs_of
 from coverwell.training.rows import Rows, as_tensor
 
 __all__ = ["FittedTeam", "MatchedTeam", "Predictor", "combined"]
@@ -46,14 +47,14 @@ class FittedTeam(nn.Module):
 
     def __init__(
         self,
-        levels: tuple[float, ...],
+        coverage: ArrayLike,
         inputs: InputScaling,
         targets: TargetScaling,
         mirroring: Mirroring = NOT_MIRRORED,
     ) -> None:
         super().__init__()
         self.inputs, self.targets, self.mirroring = inputs, targets, mirroring
-        known = Levels.of(torch.tensor([levels], dtype=torch.float64))
+        known = Levels.of(torch.tensor(np.reshape(coverage, (1, -1)), dtype=torch.float64))
         self.register_buffer("coverage", known.coverage, persistent=False)
         self.register_buffer("z", known.z, persistent=False)  # only torch can compute it
 
@@ -99,6 +100,7 @@ class FittedTeam(nn.Module):
         return scaled
 
 
+@stored
 class MatchedTeam(FittedTeam):
     """A mean team and an interval team; their averages are the prediction and its half-widths."""
 
@@ -110,14 +112,14 @@ class MatchedTeam(FittedTeam):
         interval_team: Team,
         matching: Matching,
         unit: Array,
-        levels: tuple[float, ...],
+        coverage: ArrayLike,
         inputs: InputScaling,
         targets: TargetScaling,
         mirroring: Mirroring = NOT_MIRRORED,
         *,
         both: bool = False,
     ) -> None:
-        super().__init__(levels, inputs, targets, mirroring)
+        super().__init__(coverage, inputs, targets, mirroring)
         self.mean_team, self.interval_team = mean_team, interval_team
         self.matching, self.both = matching, both
         self.register_buffer("unit", torch.tensor(unit, dtype=torch.float64))
@@ -156,6 +158,7 @@ def combined(matching: Matching, of_mean: Tensor, half_width: Tensor, levels: Le
     return shaped
 
 
+@stored
 class Predictor(nn.Module):
     """All teams of a fit (one, or one per fold for CV+) and the correction that calibrates their intervals.
 

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coverwell.registry import stored
+
 __all__ = ["NOT_MIRRORED", "Mirroring"]
 
 Array = NDArray[np.float64]
@@ -25,6 +27,7 @@ MARGIN = 0.5
 SHARE_PAST_EDGE, PAST_EDGE = 0.1, 0.1
 
 
+@stored
 @dataclass(frozen=True)
 class Mirroring:
     """What a mirror does to the targets of an image.

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.errors import ExtrapolationWarning
+from coverwell.registry import stored
 
 __all__ = ["InputScaling", "TargetScaling", "varies"]
 
 Array = NDArray[np.float64]
 
 
+@stored
 class InputScaling(nn.Module):
     """Each input minus its mean, over its standard deviation, held within the range seen in training.
 
@@ -31,10 +33,17 @@ class InputScaling(nn.Module):
     low: Tensor | None
     high: Tensor | None
 
-    def __init__(self, shape: Iterable[int], buffers: Sequence[Array] | None = None) -> None:
+    def __init__(
+        self,
+        shape: Iterable[int],
+        centre: Array | None = None,
+        spread: Array | None = None,
+        low: Array | None = None,
+        high: Array | None = None,
+    ) -> None:
         super().__init__()
         self.shape = tuple(shape)
-        for name, values in zip(("centre", "spread", "low", "high"), buffers or [None] * 4, strict=True):
+        for name, values in {"centre": centre, "spread": spread, "low": low, "high": high}.items():
             self.register_buffer(name, None if values is None else torch.tensor(values, dtype=torch.float64))
 
     @classmethod
@@ -42,7 +51,7 @@ class InputScaling(nn.Module):
         """The scaling of these training rows; one that is not bounded has an endless range."""
         spread = X.std(axis=0)
         low, high = (X.min(axis=0), X.max(axis=0)) if bounded else (np.full_like(spread, b) for b in (-np.inf, np.inf))
-        return cls(spread.shape, [X.mean(axis=0), np.where(varies(X), spread, 1.0), low, high])
+        return cls(spread.shape, X.mean(axis=0), np.where(varies(X), spread, 1.0), low, high)
 
     @classmethod
     def identity(cls, shape: Iterable[int]) -> InputScaling:
@@ -56,10 +65,11 @@ class InputScaling(nn.Module):
 
     def widened(self, other: InputScaling) -> InputScaling:
         """This scaling with the range of both: what teams that trained on different rows have seen together."""
-        if self.centre is None or self.low is None or self.high is None or other.low is None or other.high is None:
+        if self.centre is None or self.spread is None or self.low is None or self.high is None:
             return self
+        assert other.low is not None and other.high is not None  # teams of one model are scaled alike
         low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
-        return InputScaling(self.shape, [b.numpy() for b in (self.centre, self.spread, low, high) if b is not None])
+        return InputScaling(self.shape, *(b.cpu().numpy() for b in (self.centre, self.spread, low, high)))
 
     def far_outside(self, X: Array) -> NDArray[np.bool_]:
         """Where a value lies outside the training range by more than that range."""
@@ -85,6 +95,7 @@ class InputScaling(nn.Module):
         )
 
 
+@stored
 class TargetScaling(nn.Module):
     """Each target minus a centre, over a spread: by standard deviation, or to [0, 1] as in the paper.
 

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from coverwell.networks.mlp import StackedLinear
 from coverwell.networks.packed_lstm import PackedLSTM
 from coverwell.networks.team import Network, Team
+from coverwell.registry import stored
 
 __all__ = ["LSTM", "LSTMTeam", "StackedLSTM"]
 
@@ -226,6 +227,7 @@ class LSTMTeam(Team):
         return states * speaking / (1 - rate)
 
 
+@stored
 @dataclass(frozen=True)
 class LSTM:
     """Recipe of an LSTM for windows of a series; a forecaster sets `steps` and `channels` by itself.

@@ -28,6 +28,7 @@ class Team(nn.Module):
 
     n_members: int
     recipe: Network | None = None  # what a model file names; None for modules of the user's
+    sizes: tuple[tuple[int, ...], int]  # input shape and number of outputs; known once a team is trained
     capturable = False  # whether a training step may be recorded and replayed on a GPU: no choices made on the CPU
     precision = torch.float64  # in which a trained team predicts
 

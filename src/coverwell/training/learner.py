@@ -258,6 +258,7 @@ class Learner:
         with torch.random.fork_rng(devices=[]):  # a new team draws its start, which must not change the training
             team = (self.team.recipe or network).build(size, input_shape, n_outputs)
         team.set_state_of(slice(None), self.average.state_of(members))
+        team.sizes = input_shape, n_outputs
         return team.deployed()
 
 
