@@ -7,8 +7,9 @@ conditional on x: they are about the average over rows.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from numbers import Real
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,12 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.metrics import coverage_rank
-from coverwell.registry import named, stored
-from coverwell.training.rows import Rows, check_enough_folds, split_rows
+from coverwell.options import check_share, named, stored
+from coverwell.training.rows import Rows, split_rows
 
 if TYPE_CHECKING:
-    from coverwell.predictor import Predictor
+    from collections.abc import Sequence
+
+    from coverwell.predictor import FittedTeam
 
 __all__ = [
     "CVPlus",
@@ -32,6 +34,7 @@ __all__ = [
     "Estimate",
     "Split",
     "Uncalibrated",
+    "coverage_rank",
     "cross_factor",
     "deployed_factor",
     "rank_factor",
@@ -58,6 +61,40 @@ class Estimate:
 
     mean: Array
     half_width: Array
+
+
+def coverage_rank(asked: float, n_train: int) -> int:
+    """The rank k = ceil((n_train + 1) asked) of the score that covers a new row with at least this probability.
+
+    `asked` is read as the decimal it prints: 0.55 of 100 is 55, though in floating point it is a little more.
+
+    Parameters
+    ----------
+    asked : float
+        The coverage that is asked for, in (0, 1).
+    n_train : int
+        How many scores are ranked.
+
+    Returns
+    -------
+    int
+        Counted from 1, at most `n_train`.
+
+    Examples
+    --------
+    >>> coverage_rank(0.9, n_train=9)
+    9
+    >>> coverage_rank(0.55, n_train=99)
+    55
+    """
+    share = Fraction(str(round(float(asked), 12)))
+    rank = max(1, math.ceil((n_train + 1) * share))  # a share that rounds to 0 still has rank 1
+    if rank > n_train:
+        needed = "more than 10^12" if share == 1 else str(math.ceil(share / (1 - share)))
+        raise ValueError(
+            f"coverage {asked!r} by ranks needs at least {needed} rows, got {n_train}: give more rows or ask for less"
+        )
+    return rank
 
 
 @stored
@@ -167,8 +204,8 @@ class Calibration(Protocol):
         """Raise unless there are enough rows with out-of-fold outputs."""
         ...
 
-    def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
-        """The correction of a predictor, from its rows.
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        """The correction of trained teams, from their rows.
 
         `members` are the outputs of each member of the first job for its rows, (member, row, ...) in scaled units.
         """
@@ -207,12 +244,11 @@ class Cross(_Calibration):
     def check_out_of_fold(self, n_out_of_fold: int, n_rows: int, levels: tuple[float, ...]) -> None:
         check_enough_rows(n_out_of_fold, levels, f"calibration='cross' ranks {n_out_of_fold} of {n_rows} rows")
 
-    def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
         assert members is not None  # estimators that offer "cross" keep them
-        y, members, leaves_out = out_of_fold_members(rows, members)
-        scores = CrossScores.of(y, members, leaves_out)
-        factor = cross_factor(scores, predictor.levels)
-        return Correction(factor, factor * cross_factor(scores.joint(factor), predictor.levels))
+        scores, levels = CrossScores.of(*out_of_fold_members(rows, members)), rows.levels[0]
+        factor = cross_factor(scores, levels)
+        return Correction(factor, factor * cross_factor(scores.joint(factor), levels))
 
 
 @named("calibration", "cv+")
@@ -234,14 +270,13 @@ class CVPlus(_Calibration):
         random_state: np.random.RandomState,
     ) -> list[Places]:
         check_enough_rows(len(X), levels, f"calibration='cv+' ranks {len(X)} rows")
-        check_enough_folds(folds, len(X), groups)
         trains, _ = split_rows(X, folds, 1, groups, random_state)
         if not (trains.sum(axis=0) == len(trains) - 1).all():
             raise ValueError("calibration='cv+' needs folds that leave every row out exactly once")
         return [np.flatnonzero(mask) for mask in trains]
 
-    def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
-        return Correction(scores=held_back_scores(predictor, rows))
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        return Correction(scores=held_back_scores(teams, rows))
 
 
 @named("calibration", "split")
@@ -262,8 +297,7 @@ class Split(_Calibration):
     holds_back: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.size, Real) or isinstance(self.size, bool) or not 0 < self.size < 1:
-            raise ValueError(f"size must lie strictly between 0 and 1, got {self.size!r}")
+        check_share("size", self.size)
 
     def rows_of_jobs(
         self,
@@ -283,11 +317,11 @@ class Split(_Calibration):
         check_enough_rows(len(kept), levels, f"calibration='split' keeps {len(kept)} of {len(X)} rows")
         return [np.sort(train)]
 
-    def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
-        (scores,) = held_back_scores(predictor, rows)
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        (scores,) = held_back_scores(teams, rows)
         # The largest score as it is: in units of the factor it would depend on the rows that are ranked.
         joint = np.broadcast_to(scores.max(axis=1, keepdims=True), scores.shape)
-        return Correction(rank_factor(scores, predictor.levels), rank_factor(joint, predictor.levels))
+        return Correction(rank_factor(scores, rows.levels[0]), rank_factor(joint, rows.levels[0]))
 
 
 @named("calibration", None)
@@ -298,8 +332,8 @@ class Uncalibrated(_Calibration):
     name: ClassVar[str | None] = None
     promise: ClassVar[str] = "none: the learned intervals as they are"
 
-    def correction(self, predictor: Predictor, rows: Rows, members: Estimate | None) -> Correction:
-        return Correction(np.ones((rows.y.shape[-1], len(predictor.levels))))
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        return Correction(np.ones((rows.y.shape[-1], len(rows.levels[0]))))
 
 
 def check_enough_rows(n: int, levels: tuple[float, ...], what: str) -> None:
@@ -321,12 +355,12 @@ def scores_of(y: Array, estimate: Estimate) -> Array:
     return np.maximum(-residual / below, residual / above)
 
 
-def held_back_scores(predictor: Predictor, rows: Rows) -> list[Array]:
+def held_back_scores(teams: Sequence[FittedTeam], rows: Rows) -> list[Array]:
     """Scores of the rows that each team never saw, in scaled units: the smallest half-width knows no unit of y."""
     assert rows.given is not None  # rows of a fit know what they were made from
     X, y = rows.given
     scores = []
-    for team, places in zip(predictor.fitted_teams, rows.held_back, strict=True):
+    for team, places in zip(teams, rows.held_back, strict=True):
         estimate, spread = team.estimate(X[places]), team.targets.spread.cpu().numpy()
         scaled = Estimate(team.scaled(estimate.mean), estimate.half_width / spread[:, None, None])
         scores.append(scores_of(team.scaled(y[places]), scaled))
@@ -384,9 +418,10 @@ class CrossScores:
 
 def rank_factor(scores: Array, levels: tuple[float, ...]) -> Array:
     """The k-th smallest score of each target and level; scores (row, target, level) -> (target, level)."""
-    ordered = np.sort(scores, axis=0)
-    by_level = [ordered[coverage_rank(level, len(scores)) - 1, :, place] for place, level in enumerate(levels)]
-    return np.stack(by_level, axis=-1)
+    ordered, factor = np.sort(scores, axis=0), np.empty(scores.shape[1:])
+    for place, level in enumerate(levels):
+        factor[:, place] = ordered[coverage_rank(level, len(scores)) - 1, :, place]
+    return factor
 
 
 def cross_factor(scores: CrossScores, levels: tuple[float, ...]) -> Array:

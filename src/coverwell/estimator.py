@@ -5,11 +5,11 @@ A kind of estimator adds its parameters, how rows are dealt to its members, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from numbers import Integral, Real
+from numbers import Real
+from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,27 +18,29 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+from torch import Tensor
 from tqdm import tqdm
 
-from coverwell.calibration import Calibration, Correction, Estimate
+from coverwell.calibration import Calibration, Correction, Estimate, average_out_of_fold, out_of_fold_members
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import InputSource, without_cache
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network
+from coverwell.options import part_from, stored
 from coverwell.paper.algorithm import History, Round
 from coverwell.prediction import PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
-from coverwell.registry import part_from
 from coverwell.training.device import device_from, few_threads, run_within_memory, seeded
+from coverwell.training.learner import Settings
 from coverwell.training.rows import Rows, check_dealing
 
-__all__ = ["IntervalRegressor", "Trained", "Training", "check_count", "check_number", "check_share", "fit_together"]
+__all__ = ["IntervalRegressor", "OutOfFold", "Trained", "Training", "fit_together", "levels_from"]
 
 Array = NDArray[np.float64]
 Coverage = float | Sequence[float] | Array
 # X is a table, or images for a network that takes them.
 Table = tuple[Any, ArrayLike, ArrayLike | None]
-OnRound = Callable[[History, Callable[[], "Trained"]], None]
+OnRound = Callable[[Callable[..., "Trained"], History], None]
 
 # Parameters in which models of one stack may differ; calibrations may differ in their numbers.
 OWN_TO_EACH = ("coverage", "random_state", "verbose")
@@ -53,8 +55,52 @@ class Trained:
     teams: list[FittedTeam]
     members: list[Estimate | None]  # (member, row, ...), in scaled units
 
-    def part(self, jobs: slice) -> Trained:
-        return Trained(self.teams[jobs], self.members[jobs])
+
+@stored
+@dataclass(frozen=True)
+class OutOfFold:
+    """Predictions (row, target) and bounds (row, target, level) for the training rows, by members that left them out.
+
+    A row's own target has not trained its prediction. The bounds are stretched as the deployed ones are (for "cv+" not
+    at all), but fewer members are averaged than are deployed, so they cover a little less. Rows that nobody left out,
+    or that were kept for the ranks of "split", are NaN.
+    """
+
+    prediction: Array
+    lower: Array
+    upper: Array
+
+    @classmethod
+    def of(cls, rows: Rows, members: Estimate, teams: Sequence[FittedTeam], correction: Correction) -> OutOfFold:
+        """From the outputs of each member for its rows; for "cv+", from the team that left a row out."""
+        assert rows.given is not None  # rows of a fit know what they were made from
+        X, y = rows.given
+        prediction = np.full(y.shape, np.nan)
+        lower = np.full((*y.shape, len(rows.levels[0])), np.nan)
+        upper = lower.copy()
+        if correction.factor is None:
+            factor: Any = 1.0
+            parts = [(places, team.estimate(X[places])) for places, team in zip(rows.held_back, teams, strict=True)]
+        else:
+            factor = correction.factor.cpu().numpy()
+            parts = [_average_of_left_out(rows, members)]
+        for places, estimate in parts:
+            prediction[places] = estimate.mean
+            half_width, centre = factor * np.moveaxis(estimate.half_width, -2, 0), estimate.mean[..., None]
+            lower[places] = np.minimum.accumulate(centre - half_width[0], axis=-1)
+            upper[places] = np.maximum.accumulate(centre + half_width[1], axis=-1)
+        return cls(prediction, lower, upper)
+
+
+def _average_of_left_out(rows: Rows, members: Estimate) -> tuple[NDArray[np.intp], Estimate]:
+    """The rows that some member left out, and the average of those members' estimates, in the user's units."""
+    assert rows.given is not None
+    _, members, leaves_out = out_of_fold_members(rows, members)
+    estimate, scaling = average_out_of_fold(members, leaves_out), rows.targets[0]
+    some = leaves_out.any(axis=0)
+    places = np.setdiff1d(np.arange(len(rows.given[0])), rows.held_back[0])
+    mean, spread = scaling.inverse(torch.from_numpy(estimate.mean)).numpy(), scaling.spread.numpy()
+    return places[some], Estimate(mean[some], (estimate.half_width * spread[:, None, None])[some])
 
 
 @runtime_checkable
@@ -62,13 +108,7 @@ class Training(Protocol):
     """How a kind of estimator trains all jobs of a stack at once."""
 
     @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def max_rounds(self) -> int: ...
-
-    @property
-    def batch_size(self) -> int: ...
+    def settings(self) -> Settings: ...
 
     @property
     def network(self) -> Network: ...
@@ -97,6 +137,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     predictor_: Predictor
     source_: InputSource
     rounds_: list[Round]
+    out_of_fold_: OutOfFold | None
     target_names_: tuple[str, ...]
     one_dimensional_: bool
 
@@ -215,12 +256,9 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def resolved_params(self) -> dict[str, Any]:
         """All parameters, with numbers for "auto" where they do not depend on the rows: for records of results."""
-        return {name: self.default_of(name, value) for name, value in self.get_params(deep=False).items()}
-
-    def default_of(self, name: str, value: Any) -> Any:
-        """A value; for "auto", the network's default number, and "auto" where it has none."""
-        is_auto = isinstance(value, str) and value == "auto"
-        return getattr(self.network, "defaults", {}).get(name, value) if is_auto else value
+        defaults = getattr(self.network, "defaults", {})
+        params = self.get_params(deep=False).items()
+        return {name: defaults.get(name, v) if isinstance(v, str) and v == "auto" else v for name, v in params}
 
     def check_params(self) -> None:
         """Raise unless the parameters make sense, as far as that can be seen without rows."""
@@ -238,8 +276,12 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Calibrate, and keep what was learned; a model that has a `predictor_` is fitted."""
         one_target, one_level = self.one_dimensional_, isinstance(self.coverage, Real)
         self.rounds_ = history.described(jobs, rows, one_target=one_target, one_level=one_level)
-        predictor = Predictor(rows.levels[0], trained.teams, Correction()).moved(device_from(self.device))
-        self.predictor_ = predictor.calibrated(self.chosen_calibration, rows, trained.members[0])
+        teams, members = trained.teams[jobs], trained.members[jobs][0]
+        for team in teams:
+            team.to(device_from(self.device))
+        correction = self.chosen_calibration.correction(teams, rows, members)
+        self.out_of_fold_ = None if members is None else OutOfFold.of(rows, members, teams, correction)
+        self.predictor_ = Predictor(rows.levels[0], teams, correction)
 
     @property
     def chosen_calibration(self) -> Calibration:
@@ -264,7 +306,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             check_dealing(len(targets), **dealing)  # before the features of images, which take long
         rows = read(random_state)
         start = before["predictor_"].fitted_teams if before else []
-        _check_same_inputs(start, self.source_.row_shape)
+        if start:
+            _check_same_inputs(start, self.source_.row_shape)
         return Rows.of(
             rows,
             targets.reshape(len(targets), -1),
@@ -272,14 +315,15 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             scaled=self.source_.scaled,
             bounded=self.bounded_,
             mirroring=self.source_.mirroring,
-            start=[(team.inputs, team.targets) for team in start],
+            start=start,
             **dealing,
         )
 
     def forget(self) -> None:
         """Drop everything that a fit has set."""
-        for name in [name for name in vars(self) if name.endswith("_") and name != "bounded_"]:
-            delattr(self, name)
+        for name in list(vars(self)):
+            if name.endswith("_") and name != "bounded_":
+                delattr(self, name)
 
 
 def fit_together(
@@ -302,13 +346,11 @@ def fit_together(
         Called after every round with the present teams of each model, before any calibration: for curves over the
         rounds. It costs a copy of all networks each time.
     """
-    before = [dict(vars(model)) for model in models]
+    before = list(map(dict, map(vars, models)))
     try:
-        for model in models:
-            model.forget()
-        _fit(models, tables, [was if "predictor_" in was and was.get("warm_start") else {} for was in before], on_round)
+        _fit(models, tables, before, on_round)
     except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to continue stays what it was
-        for model, was in zip(models, before, strict=True):
+        for model, was in zip(models, before, strict=False):
             model.forget()
             vars(model).update(was if was.get("warm_start") else {})
         raise
@@ -321,29 +363,34 @@ def _fit(
     on_round: Callable[[list[list[FittedTeam]]], None] | None,
 ) -> None:
     _check_alike(models, tables)
-    own_rows = [model.prepare(*table, was) for model, table, was in zip(models, tables, before, strict=True)]
-    ends = np.cumsum([rows.n_jobs for rows in own_rows]).tolist()
-    parts = [slice(end - rows.n_jobs, end) for rows, end in zip(own_rows, ends, strict=True)]
-    _check_stackable(own_rows)
-    rows = Rows.stack(own_rows)
-    start = [team for was in before if was for team in was["predictor_"].fitted_teams]
+    own_rows: list[Rows] = []
+    start: list[FittedTeam] = []  # teams that continue training
+    for model, table, was in zip(models, tables, before, strict=True):
+        model.forget()
+        continued = was if "predictor_" in was and was.get("warm_start") else {}
+        own_rows.append(model.prepare(*table, continued))
+        start += continued["predictor_"].fitted_teams if continued else []
+    rows = own_rows[0] if len(models) == 1 else _stacked(own_rows)
     if start:
         _check_continues(rows, start)
     training = models[0].training_for(rows.y.shape[1], start)
-    with seeded(rows.seeds[0], training.device), few_threads(_operations_per_step(rows, training)):
-        with progress_bar(training.max_rounds, shown=bool(models[0].verbose)) as show:
+    settings = training.settings
+    bar = tqdm(total=settings.max_rounds, disable=not models[0].verbose, desc="rounds", unit="round")
+    ends = np.cumsum([0, *map(len, map(attrgetter("y"), own_rows))]).tolist()
+    parts = list(map(slice, ends, ends[1:]))
 
-            def after_round(history: History, present: Callable[[], Trained]) -> None:
-                show(history)
-                if on_round is not None:
-                    now = present()
-                    on_round([now.teams[part] for part in parts])
+    def after_round(present: Callable[[Tensor], Trained], history: History) -> None:
+        show_round(bar, history)
+        if on_round is not None:
+            teams = present(history.unit).teams
+            on_round([teams[part] for part in parts])
 
-            trained, history = run_within_memory(training, rows, after_round)
-        if training.device.type == "cuda":
+    with bar, seeded(rows.seeds[0], settings.device), few_threads(_operations_per_step(rows, training)):
+        trained, history = run_within_memory(training, rows, after_round)
+        if settings.device.type == "cuda":
             torch.cuda.empty_cache()  # captured steps held memory that is of no use to the next fit
     for model, own, part in zip(models, own_rows, parts, strict=True):
-        model.set_fitted(own, trained.part(part), history, part)
+        model.set_fitted(own, trained, history, part)
 
 
 def levels_from(coverage: Any) -> tuple[float, ...]:
@@ -358,7 +405,7 @@ def levels_from(coverage: Any) -> tuple[float, ...]:
             raise ValueError(f"coverage must lie at least {MARGIN:g} from 0 and 1, got {value!r}")
     if len(set(values)) < len(values):
         raise ValueError(f"coverage must not hold a level twice, got {values}")
-    return tuple(float(value) for value in values)
+    return tuple(map(float, values))
 
 
 def target_names_of(y: Any, targets: NDArray[Any]) -> tuple[str, ...]:
@@ -425,7 +472,8 @@ def _check_alike(models: Sequence[IntervalRegressor], tables: Sequence[Any]) -> 
                 )
 
 
-def _check_stackable(stack: Sequence[Rows]) -> None:
+def _stacked(stack: Sequence[Rows]) -> Rows:
+    """All jobs of several models, which must be alike."""
     shapes = {(r.x.shape[2:], r.y.shape[2], r.coverage.shape[1], r.members_per_job) for r in stack}
     if len(shapes) > 1:
         got = " beside ".join(
@@ -436,6 +484,7 @@ def _check_stackable(stack: Sequence[Rows]) -> None:
             "tables that are fitted together must be alike in columns, targets, levels and members, got "
             f"{got}; the members are alike where repeats is a number"
         )
+    return Rows.stack(stack)
 
 
 def _check_same_inputs(start: Sequence[FittedTeam], shape: tuple[int, ...]) -> None:
@@ -458,21 +507,13 @@ def _check_continues(rows: Rows, start: Sequence[FittedTeam]) -> None:
             )
 
 
-@contextmanager
-def progress_bar(max_rounds: int, *, shown: bool) -> Iterator[Callable[[History], None]]:
-    """A bar over rounds; gives a function to call after each."""
-    with tqdm(total=max_rounds, disable=not shown, desc="rounds", unit="round") as bar:
-
-        def show(history: History) -> None:
-            latest = history.rounds[-1]
-            bar.update()
-            bar.set_postfix(
-                coverage=f"{float(latest.coverage.mean()):.3f}",
-                score=f"{float(latest.score.mean()):.4g}",
-                refresh=False,
-            )
-
-        yield show
+def show_round(bar: Any, history: History) -> None:
+    """Advance a bar over rounds."""
+    latest = history.rounds[-1]
+    bar.update()
+    bar.set_postfix(
+        coverage=f"{float(latest.coverage.mean()):.3f}", score=f"{float(latest.score.mean()):.4g}", refresh=False
+    )
 
 
 def _operations_per_step(rows: Rows, training: Training) -> float:
@@ -482,38 +523,4 @@ def _operations_per_step(rows: Rows, training: Training) -> float:
     for name in ("mlp", "lstm", "resnet"):
         network = getattr(network, name, network)  # a random network is made of one
     operations_per_row = getattr(network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
-    return 6.0 * members * training.batch_size * float(operations_per_row(rows.x[0, 0].numel()))
-
-
-def auto_batch_size(n_rows: int) -> int:
-    """Small batches for small tables, which otherwise see few steps an epoch."""
-    return 64 if n_rows < 1000 else 128 if n_rows < 2500 else 256
-
-
-def check_number(
-    name: str, value: Any, *, above: float | None = None, least: float | None = None, or_auto: bool = False
-) -> None:
-    """Raise unless the value is a number above, or at least, a limit, or "auto" where that is allowed."""
-    if or_auto and isinstance(value, str) and value == "auto":
-        return
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if above is not None and (not is_number or not value > above):
-        must = "a positive number" if above == 0 else f"a number above {above:g}"
-        raise ValueError(f"{name} must be {must}, got {value!r}")
-    if least is not None and (not is_number or not value >= least):
-        raise ValueError(f"{name} must be a number of at least {least:g}, got {value!r}")
-
-
-def check_share(name: str, value: Any) -> None:
-    """Raise unless the value lies strictly between 0 and 1."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < 1:
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}")
-
-
-def check_count(name: str, value: Any, *, or_auto: bool = False) -> None:
-    """Raise unless the value is a whole number of at least 1, or "auto" where that is allowed."""
-    if or_auto and isinstance(value, str) and value == "auto":
-        return
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        what = "'auto' or a whole number" if or_auto else "a whole number"
-        raise ValueError(f"{name} must be {what} of at least 1, got {value!r}")
+    return 6.0 * members * training.settings.batch_size * float(operations_per_row(rows.x[0, 0].numel()))

@@ -4,7 +4,7 @@ The tensors are the networks' weights and every other array that `fit` learned. 
 object: its `format`, the `versions` of the packages that wrote it, the `sha256` of everything else in the file, and the
 `model`: the estimator's class, its `parameters`, and what it `learned`.
 
-An object with a `class` is one of `coverwell.registry.STORED`, and its other entries are the constructor's arguments; no
+An object with a `class` is one of `coverwell.options.STORED`, and its other entries are the constructor's arguments; no
 other class is ever made. `array` is the name of a tensor, `team` a stack of trained networks, `source` how X becomes
 rows, and `own` an object of the user's, whose code is not stored.
 """
@@ -40,9 +40,9 @@ from coverwell.estimator import IntervalRegressor, levels_from
 from coverwell.files import new_file
 from coverwell.inputs.source import InputSource, without_cache
 from coverwell.networks.team import Team, network_from
+from coverwell.options import STORED
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
-from coverwell.registry import STORED
 from coverwell.regressor import NetworkChoice
 
 __all__ = ["load", "read_tensors", "save", "write_tensors"]
@@ -300,7 +300,7 @@ class _Reader:
             raise ValueError(f"{len(odd)} tensors are missing, unknown or of another type (the first: {odd[0]})")
         team.load_state_dict(state, assign=not own)  # checks the shapes
         team.sizes = shape, n_outputs
-        return team.deployed()
+        return team.eval().requires_grad_(False)
 
     def state(self, place: str) -> dict[str, Tensor]:
         prefix = f"{place}."
@@ -314,8 +314,10 @@ def _check_regressor(model: IntervalRegressor) -> None:
     levels, n_features = levels_from(predictor.levels), getattr(model, "n_features_in_", 0)
     if not all(isinstance(name, str) for name in (model.device, *names)):
         raise ValueError(f"device and targets must be names, got {model.device!r} and {names!r}")
-    if n_features != len(getattr(model, "feature_names_in_", range(n_features))):
-        raise ValueError(f"there must be a name for each of {n_features} features")
+    if n_features != len(getattr(model, "feature_names_in_", range(n_features))) or (
+        source.scaled and source.columns is None and source.row_shape != (n_features,)
+    ):
+        raise ValueError(f"there must be {n_features} features, each with a name if they have any")
     for team in predictor.fitted_teams:
         rows = team.coverage.tolist(), team.inputs.shape, team.inputs.centre is not None, team.mirroring
         if rows != ([list(levels)], source.row_shape, source.scaled, source.mirroring):
@@ -379,8 +381,8 @@ def _header(path: Path, content: bytes) -> Header:
         raise ValueError("its header has no format, versions or sha256")
     if header["format"] != FORMAT:
         raise ModelFileError(
-            f"{path} has format {header['format']}, but coverwell {__version__} reads {FORMAT}; load it with the version "
-            f"that wrote it ({header['versions']}), or fit and save the model again with this one"
+            f"{path} has format {header['format']}, but coverwell {__version__} reads {FORMAT}; load it with the "
+            f"version that wrote it ({header['versions']}), or fit and save the model again with this one"
         )
     return header
 

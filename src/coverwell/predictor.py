@@ -12,16 +12,16 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from coverwell.calibration import Calibration, Correction, Estimate
+from coverwell.calibration import Correction, Estimate
 from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
 from coverwell.inputs.scaling import InputScaling, TargetScaling
+from coverwell.networks.team import Team
+from coverwell.options import stored
 from coverwell.paper.algorithm import half_widths
 from coverwell.paper.losses import Levels
 from coverwell.paper.matching import Matching
-from coverwell.networks.team import Team
-from coverwell.registry import stored
 from coverwell.training.learner import outputs_of
-from coverwell.training.rows import Rows, as_tensor
+from coverwell.training.rows import as_tensor
 
 __all__ = ["FittedTeam", "MatchedTeam", "Predictor", "combined"]
 
@@ -186,10 +186,6 @@ class Predictor(nn.Module):
         means, half_widths = zip(*(team(rows) for team in self.teams), strict=True)
         lower, upper = self.correction(list(means), list(half_widths), self.levels, joint)
         return torch.stack(means).mean(dim=0), lower, upper
-
-    def calibrated(self, calibration: Calibration, rows: Rows, members: Estimate | None) -> Predictor:
-        """The same teams, corrected by the calibration."""
-        return Predictor(self.levels, self.fitted_teams, calibration.correction(self, rows, members))
 
     def moved(self, device: torch.device) -> Predictor:
         """This predictor on a device, at no cost if it is there."""

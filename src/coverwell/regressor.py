@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from types import MappingProxyType
 from typing import Any
@@ -11,24 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from coverwell.calibration import Estimate, average_out_of_fold, out_of_fold_members, widen_outwards
-from coverwell.estimator import (
-    Coverage,
-    IntervalRegressor,
-    OnRound,
-    Trained,
-    auto_batch_size,
-    check_count,
-    check_number,
-)
+from coverwell.calibration import Estimate
+from coverwell.estimator import Coverage, IntervalRegressor, OnRound, OutOfFold, Trained
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network, network_from
-from coverwell.paper.algorithm import History, Recipe, Round, alternate, half_widths, n_interval_outputs
+from coverwell.options import check_count, check_number, part_from, stored
+from coverwell.paper.algorithm import History, Recipe, Round, alternate, half_widths
 from coverwell.paper.losses import IntervalLoss, Levels
 from coverwell.paper.matching import Matching
-from coverwell.predictor import FittedTeam, MatchedTeam, Predictor, combined
-from coverwell.registry import part_from, stored
+from coverwell.predictor import FittedTeam, MatchedTeam, combined
 from coverwell.training.device import device_from
 from coverwell.training.learner import Learner, Settings
 from coverwell.training.rows import Rows
@@ -89,59 +84,10 @@ class Schedule:
 
     def resolved(self, *defaults: Mapping[str, float]) -> Schedule:
         """The same with numbers for "auto", from the first of these defaults that has one."""
-        numbers = {
-            name: next(known[name] for known in defaults if name in known)
-            for name, value in vars(self).items()
-            if value == "auto" and any(name in known for known in defaults)
-        }
-        return replace(self, **numbers)
-
-
-@stored
-@dataclass(frozen=True)
-class OutOfFold:
-    """Predictions (row, target) and bounds (row, target, level) for the training rows, by members that left them out.
-
-    A row's own target has not trained its prediction. The bounds are stretched as the deployed ones are (for "cv+" not
-    at all), but fewer members are averaged than are deployed, so they cover a little less. Rows that nobody left out,
-    or that were kept for the ranks of "split", are NaN.
-    """
-
-    prediction: Array
-    lower: Array
-    upper: Array
-
-    @classmethod
-    def of(cls, rows: Rows, members: Estimate, predictor: Predictor) -> OutOfFold:
-        """From the outputs of each member for its rows; for "cv+", from the team that left a row out."""
-        assert rows.given is not None  # rows of a fit know what they were made from
-        X, y = rows.given
-        factor = predictor.correction.factor
-        if factor is None:
-            pairs = zip(rows.held_back, predictor.fitted_teams, strict=True)
-            parts = [(places, team.estimate(X[places])) for places, team in pairs]
-        else:
-            parts = [_averaged(rows, members)]
-        prediction = np.full(y.shape, np.nan)
-        lower = np.full((*y.shape, len(predictor.levels)), np.nan)
-        upper = lower.copy()
-        scale = 1.0 if factor is None else factor.cpu().numpy()
-        for places, estimate in parts:
-            prediction[places] = estimate.mean
-            below, above = scale * estimate.half_width[..., 0, :], scale * estimate.half_width[..., 1, :]
-            bounds = (estimate.mean[..., None] - below, estimate.mean[..., None] + above)
-            lower[places], upper[places] = (b.numpy() for b in widen_outwards(*map(torch.from_numpy, bounds)))
-        return cls(prediction, lower, upper)
-
-
-def _averaged(rows: Rows, members: Estimate) -> tuple[NDArray[np.intp], Estimate]:
-    """The rows that some member left out, and the average of those members' estimates, in the user's units."""
-    _, members, leaves_out = out_of_fold_members(rows, members)
-    estimate, scaling = average_out_of_fold(members, leaves_out), rows.targets[0]
-    mean = scaling.inverse(torch.from_numpy(estimate.mean)).numpy()
-    some = leaves_out.any(axis=0)
-    places = np.setdiff1d(np.arange(len(rows.given[0])), rows.held_back[0])  # type: ignore[index]
-    return places[some], Estimate(mean[some], (estimate.half_width * scaling.spread.numpy()[:, None, None])[some])
+        numbers, known = {}, ChainMap(*map(dict, defaults))
+        for name, value in vars(self).items():
+            numbers[name] = known.get(name, value) if value == "auto" else value
+        return Schedule(**numbers)
 
 
 @dataclass(frozen=True)
@@ -155,18 +101,6 @@ class MatchedTraining:
     settings: Settings
     start: Sequence[FittedTeam] = ()  # the teams that each job continues, if it does
 
-    @property
-    def device(self) -> torch.device:
-        return self.settings.device
-
-    @property
-    def batch_size(self) -> int:
-        return self.settings.batch_size
-
-    @property
-    def max_rounds(self) -> int:
-        return self.recipe.max_rounds
-
     def shortened(self) -> MatchedTraining:
         """A round of one epoch each, from the start: enough to see whether memory suffices."""
         once = replace(self.recipe, max_rounds=1, mean_epochs=1, interval_epochs=1, closing_rounds=0)
@@ -174,70 +108,59 @@ class MatchedTraining:
 
     def run(self, rows: Rows, on_round: OnRound) -> tuple[Trained, History]:
         """Run Algorithm 1 on all jobs at once and take the teams apart again."""
-        rows = rows.to(self.device)
-        F, I = self.learners(rows)  # noqa: E741
-        unit = self._start(F, I, rows)
-
-        def after_round(history: History) -> None:
-            on_round(history, lambda: self.taken_apart(F, I, rows, history.unit))
-
+        rows = rows.to(self.settings.device)
+        F, I = self.learners(rows)
+        unit = self._continued(F, I, rows) if self.start else None
+        after_round = partial(on_round, partial(self.taken_apart, F, I, rows))
         history = alternate(F, I, self.recipe, repeat(rows), rows, after_round, start=unit)
-        return self.taken_apart(F, I, rows, history.best_unit), history
+        return self.taken_apart(F, I, rows, history.best[1].unit), history
 
     def learners(self, rows: Rows) -> tuple[Learner, Learner]:
         """Untrained F and I."""
-        n_mean, n_interval = self._n_outputs(rows)
-        return (
-            Learner.of(self.network, rows, n_mean, self.settings),
-            Learner.of(self.interval_network, rows, n_interval, self.settings, honest=True),
-        )
-
-    def _n_outputs(self, rows: Rows) -> tuple[int, int]:
         n_targets, n_levels = rows.y.shape[-1], rows.coverage.shape[-1]
-        return self.recipe.matching.n_outputs(n_targets, n_levels), n_interval_outputs(n_targets, n_levels)
+        n_outputs = self.recipe.matching.n_outputs(n_targets, n_levels)
+        F = Learner(self.network, rows, n_outputs, self.settings)
+        # I emits one increment per target, side and level.
+        I = Learner(self.interval_network, rows, 2 * n_targets * n_levels, self.settings, honest=True)
+        return F, I
 
-    def _start(self, F: Learner, I: Learner, rows: Rows) -> torch.Tensor | None:  # noqa: E741
+    def _continued(self, F: Learner, I: Learner, rows: Rows) -> Tensor:
         """Put trained teams in place, and give the unit of their widths."""
-        if not self.start:
-            return None
-        units = []
+        units, size = [], rows.members_per_job
         for job, team in enumerate(self.start):
             assert isinstance(team, MatchedTeam)  # what this estimator leaves
-            members = slice(job * rows.members_per_job, (job + 1) * rows.members_per_job)
-            F.start_from(members, team.mean_team)
-            I.start_from(members, team.interval_team)
+            F.start_from(slice(job * size, (job + 1) * size), team.mean_team)
+            I.start_from(slice(job * size, (job + 1) * size), team.interval_team)
             units.append(team.unit)
         return torch.stack(units).to(rows.y)
 
-    def taken_apart(self, F: Learner, I: Learner, rows: Rows, unit: torch.Tensor) -> Trained:  # noqa: E741
+    def taken_apart(self, F: Learner, I: Learner, rows: Rows, unit: Tensor) -> Trained:
         """The teams of each job, and their members' outputs for its rows."""
-        matching, n_targets = self.recipe.matching, rows.y.shape[-1]
+        matching, (n_jobs, n_members, _) = self.recipe.matching, rows.trains.shape
         of_mean, levels = F.outputs(rows), Levels.of(rows.to_members(rows.coverage))
         half_width = half_widths(I.outputs(rows), levels, rows.to_members(unit))
         if self.both:
             half_width = combined(matching, of_mean, half_width, levels)
-        means, half_width = (
-            rows.by_job(values).double().cpu().numpy() for values in (matching.mean(of_mean, n_targets), half_width)
-        )
-        members: list[Estimate | None] = [
-            Estimate(m[:, :n], h[:, :n]) for m, h, n in zip(means, half_width, rows.lengths, strict=True)
-        ]
-        return Trained([self._team(F, I, rows, unit, job) for job in range(rows.n_jobs)], members)
-
-    def _team(self, F: Learner, I: Learner, rows: Rows, unit: torch.Tensor, job: int) -> MatchedTeam:  # noqa: E741
-        members = slice(job * rows.members_per_job, (job + 1) * rows.members_per_job)
-        (n_mean, n_interval), shape = self._n_outputs(rows), tuple(rows.x.shape[2:])
-        return MatchedTeam(
-            F.members_of(members, self.network, shape, n_mean),
-            I.members_of(members, self.interval_network, shape, n_interval),
-            self.recipe.matching,
-            unit[job].double().cpu().numpy(),
-            rows.levels[job],
-            rows.inputs[job],
-            rows.targets[job],
-            rows.mirroring,
-            both=self.both,
-        )
+        mean = matching.mean(of_mean, rows.y.shape[-1]).unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
+        width = half_width.unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
+        teams: list[FittedTeam] = []
+        members: list[Estimate | None] = []
+        for job, length in enumerate(rows.lengths):
+            own = slice(job * n_members, (job + 1) * n_members)
+            team = MatchedTeam(
+                F.average.deployed(own),
+                I.average.deployed(own),
+                matching,
+                unit[job].double().cpu().numpy(),
+                rows.levels[job],
+                rows.inputs[job],
+                rows.targets[job],
+                rows.mirroring,
+                both=self.both,
+            )
+            teams.append(team)
+            members.append(None if rows.literal else Estimate(mean[job, :, :length], width[job, :, :length]))
+        return Trained(teams, members)
 
 
 @stored
@@ -352,26 +275,26 @@ class MatchedRegressor(IntervalRegressor):
             raise TypeError(f"schedule must be a Schedule(...) or None, got {self.schedule!r}")
 
     def resolved_params(self) -> dict[str, Any]:
-        return {**super().resolved_params(), "schedule": self.resolved_schedule}
-
-    @property
-    def resolved_schedule(self) -> Schedule:
-        """The schedule with numbers for "auto"."""
-        return (self.schedule or Schedule()).resolved(getattr(self.network, "defaults", {}), DEFAULTS)
+        schedule = (self.schedule or Schedule()).resolved(getattr(self.network, "defaults", {}), DEFAULTS)
+        return {**super().resolved_params(), "schedule": schedule}
 
     def dealing(self, groups: NDArray[Any] | None, random_state: np.random.RandomState) -> dict[str, Any]:
         calibration = self.chosen_calibration
         # Where nobody is left out, or each row by a team of its own, "auto" means one member.
-        once = self.folds is None or calibration.one_team_per_fold
+        once, defaults = self.folds is None or calibration.one_team_per_fold, getattr(self.network, "defaults", {})
         return {
             "folds": self.folds,
-            "repeats": self.repeats if once else self.default_of("repeats", self.repeats),
+            "repeats": self.repeats if once or self.repeats != "auto" else defaults.get("repeats", "auto"),
             "calibration": calibration,
             "unit_range": part_from("interval_loss", self.interval_loss, IntervalLoss).unit_range,
         }
 
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> MatchedTraining:
-        literal, schedule = self.folds is None, self.resolved_schedule
+        literal = self.folds is None
+        schedule = (self.schedule or Schedule()).resolved(getattr(self.network, "defaults", {}), DEFAULTS)
+        batch_size: Any = schedule.batch_size
+        if batch_size == "auto":  # small batches for small tables, which otherwise see few steps an epoch
+            batch_size = 64 if n_rows < 1000 else 128 if n_rows < 2500 else 256
         same = INTERVAL_NETWORK if self.network is None else self.network
         recipe = Recipe(
             matching=part_from("matching", self.matching, Matching),
@@ -383,7 +306,8 @@ class MatchedRegressor(IntervalRegressor):
             literal=literal,
         )
         settings = Settings(
-            batch_size=auto_batch_size(n_rows) if schedule.batch_size == "auto" else int(schedule.batch_size),
+            max_rounds=int(schedule.max_rounds),
+            batch_size=int(batch_size),
             learning_rate=float(schedule.learning_rate),
             ema_decay=0.0 if literal else EMA_DECAY,
             device=device_from(self.device),
@@ -397,9 +321,3 @@ class MatchedRegressor(IntervalRegressor):
             settings=settings,
             start=start,
         )
-
-    def set_fitted(self, rows: Rows, trained: Trained, history: History, jobs: slice) -> None:
-        super().set_fitted(rows, trained, history, jobs)
-        self.out_of_fold_: OutOfFold | None = None
-        if self.folds is not None and trained.members[0] is not None:
-            self.out_of_fold_ = OutOfFold.of(rows, trained.members[0], self.predictor_)

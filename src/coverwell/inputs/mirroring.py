@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coverwell.registry import stored
+from coverwell.options import stored
 
 __all__ = ["NOT_MIRRORED", "Mirroring"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.errors import ExtrapolationWarning
-from coverwell.registry import stored
+from coverwell.options import stored
 
 __all__ = ["InputScaling", "TargetScaling", "varies"]
 

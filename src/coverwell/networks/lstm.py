@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from coverwell.networks.mlp import StackedLinear
 from coverwell.networks.packed_lstm import PackedLSTM
 from coverwell.networks.team import Network, Team
-from coverwell.registry import stored
+from coverwell.options import stored
 
 __all__ = ["LSTM", "LSTMTeam", "StackedLSTM"]
 

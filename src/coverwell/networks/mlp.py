@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from numbers import Integral
 
 import torch
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from coverwell.networks.team import Team
-from coverwell.registry import stored
+from coverwell.options import stored
 
 __all__ = ["MLP", "MLPTeam", "PiecewiseLinear", "StackedLinear"]
 
@@ -32,17 +32,12 @@ class StackedLinear(nn.Module):
     def forward(
         self, x: Float[Tensor, "member batch feature"], gain: float = 1.0
     ) -> Float[Tensor, "member batch output"]:
-        if not _same_for_all(x):
+        if len(x) == 1 or x.stride(0) != 0:  # members look at memory of their own
             return torch.baddbmm(self.bias, x, self.weight, alpha=gain)
         side_by_side = self.weight.transpose(0, 1).flatten(start_dim=1)  # (feature, member and output)
         wide: Tensor = torch.addmm(self.bias.flatten(), x[0], side_by_side, alpha=gain)  # one product for all members
         by_member: Tensor = wide.unflatten(1, (len(x), -1)).transpose(0, 1)
         return by_member
-
-
-def _same_for_all(x: Tensor) -> bool:
-    """Whether all members are given the same memory."""
-    return len(x) > 1 and x.stride(0) == 0
 
 
 class PiecewiseLinear(nn.Module):
@@ -60,7 +55,6 @@ class PiecewiseLinear(nn.Module):
     def __init__(self, n_members: int, n_features: int, bins: int) -> None:
         super().__init__()
         self.bins = bins
-        self.shared = False
         self.n_outputs = n_features * (1 + bins)
         self.register_buffer("start", torch.zeros(n_members, 1, n_features, bins))
         self.register_buffer("slope", torch.zeros(n_members, 1, n_features, bins))
@@ -71,16 +65,14 @@ class PiecewiseLinear(nn.Module):
         shares = torch.linspace(0, 1, self.bins + 1, dtype=inputs.dtype, device=inputs.device)
         members_per_job = self.start.shape[0] // inputs.shape[0]
         for job, (rows, real) in enumerate(zip(inputs, valid, strict=True)):
-            edges = _column_quantiles(rows[real], shares)  # (edge, feature)
+            # Observed values at these shares: torch.quantile refuses more than 16 million numbers.
+            ordered = rows[real].sort(dim=0).values
+            edges = ordered[(shares * (len(ordered) - 1)).round().long()]  # (edge, feature)
             span = edges.diff(dim=0)
             slope = torch.where(span > 0, 1 / span.clamp_min(torch.finfo(span.dtype).tiny), 0.0)
             members = slice(job * members_per_job, (job + 1) * members_per_job)
             self.start[members] = edges[:-1].T
             self.slope[members] = slope.T
-
-    def share(self) -> None:
-        """Note whether all members have the same edges, as those of one job have: they are then coded at once."""
-        self.shared = all(bool((edges == edges[:1]).all()) for edges in (self.start, self.slope))
 
     def forward(
         self, x: Float[Tensor, "member batch feature"], members: slice = slice(None)
@@ -91,14 +83,6 @@ class PiecewiseLinear(nn.Module):
         return torch.cat([x, code.flatten(start_dim=2)], dim=-1)
 
 
-def _column_quantiles(
-    rows: Float[Tensor, "row feature"], shares: Float[Tensor, " edge"]
-) -> Float[Tensor, "edge feature"]:
-    """Observed values at the given shares of each column (torch.quantile refuses more than 16 million numbers)."""
-    ordered = rows.sort(dim=0).values
-    return ordered[(shares * (len(rows) - 1)).round().long()]
-
-
 class MLPTeam(Team):
     """Linear layers with ReLU and dropout between them, for all members at once.
 
@@ -106,6 +90,7 @@ class MLPTeam(Team):
     """
 
     capturable = True
+    shares_inputs = True
 
     def __init__(self, recipe: MLP, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__()
@@ -117,7 +102,7 @@ class MLPTeam(Team):
         self.code = PiecewiseLinear(n_members, n_features, recipe.bins) if recipe.bins else None
         n_inputs = self.code.n_outputs if self.code else n_features
         sizes = [n_inputs, *[recipe.hidden] * (recipe.layers - 1), n_outputs]
-        self.linears = nn.ModuleList(StackedLinear(n_members, before, after) for before, after in pairwise(sizes))
+        self.linears = nn.ModuleList(map(partial(StackedLinear, n_members), sizes, sizes[1:]))
 
     @property
     def layers(self) -> list[StackedLinear]:
@@ -128,19 +113,8 @@ class MLPTeam(Team):
         if self.code:
             self.code.adapt(inputs, valid)
 
-    def deployed(self) -> Team:
-        if self.code:
-            self.code.share()
-        return super().deployed()
-
-    def for_members(self, x: Float[Tensor, "job row feature"]) -> Float[Tensor, "member row feature"]:
-        # Deployed members of one job look at the same memory: their code and first layer are computed at once.
-        if len(x) == 1 and not self.training and x.dtype == self.precision:
-            return x.expand(self.n_members, *x.shape[1:])
-        return super().for_members(x)
-
     def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
-        if self.code and _same_for_all(x) and self.code.shared:
+        if self.code and len(x) > 1 and x.stride(0) == 0:  # members of one job have the same edges
             x = self.code(x[:1], slice(1)).expand(len(x), -1, -1)
         elif self.code:
             x = self.code(x)
@@ -156,11 +130,11 @@ class MLPTeam(Team):
         """ReLU and dropout in place; outside training, `gain` scales for the units that dropout would remove."""
         if self.training and self.rate:
             with torch.no_grad():  # ReLU passes no gradient where it gives zero: dropout needs no backward of its own
-                x.mul_(_kept(x, self.rate))
+                x.mul_(kept_units(x, self.rate))
         return x.relu_()
 
 
-def _kept(x: Tensor, rate: float) -> Tensor:
+def kept_units(x: Tensor, rate: float) -> Tensor:
     """A random 0 for this share of the units and 1 for the others; on the CPU from 16 random bits a unit."""
     if x.device.type != "cpu":
         return torch.rand_like(x).ge_(rate)

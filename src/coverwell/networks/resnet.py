@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from coverwell.networks.team import LoopTeam, Network, State, Team
 from coverwell.networks.weights import imagenet_weights
-from coverwell.registry import stored
+from coverwell.options import stored
 
 __all__ = ["IMAGENET", "BasicBlock", "ResNet18", "ResNet18Tail", "ResNet18Team", "ResNet18Trunk", "read_weights"]
 

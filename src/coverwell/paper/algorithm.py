@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from coverwell.options import stored
 from coverwell.paper.losses import Interval, IntervalLoss, Levels
 from coverwell.paper.matching import Matching, MatchTarget
-from coverwell.registry import stored
 from coverwell.training.learner import BestState, Learner
 from coverwell.training.rows import Rows
 
@@ -34,7 +33,6 @@ __all__ = [
     "interval_objective",
     "mean_objective",
     "measure",
-    "n_interval_outputs",
     "residual_scale",
 ]
 
@@ -82,14 +80,14 @@ def alternate(
         history.unit = start
     history.half_width = _out_of_fold_half_width(I, judged, history.unit)
     if start is not None:
-        measures = measure(judged, _out_of_fold_mean(F, judged, recipe.matching), history.half_width)
-        history.offer(measures, measures.scores)
+        history.offer(measure(judged, _out_of_fold_mean(F, judged, recipe.matching), history.half_width))
     for _ in range(recipe.max_rounds):
         _one_round(F, I, recipe, next(rounds), history)
         on_round(history)
-        if history.settled:
+        if not history.going.any():
             break
-    history.restore()
+    for best in history.best:
+        best.restore()
     if not recipe.literal:
         _settle_intervals(F, I, recipe, rounds, history)
     return history
@@ -106,8 +104,7 @@ def _one_round(F: Learner, I: Learner, recipe: Recipe, rows: Rows, history: Hist
     unit = unit if recipe.literal else scale
     interval_loss = I.descend(rows, recipe.interval_epochs, interval_objective(recipe, rows, y_mean, unit, scale))
     history.unit, history.half_width = unit, _out_of_fold_half_width(I, judged, unit)
-    measures = measure(judged, judged_mean, history.half_width)
-    history.add(measures, (mean_loss, interval_loss), measures.scores)
+    history.add(measure(judged, judged_mean, history.half_width), (mean_loss, interval_loss))
 
 
 def _settle_intervals(
@@ -120,20 +117,15 @@ def _settle_intervals(
     """Train the best I a little more around the best F: the two come from different rounds."""
     judged, best = history.judged, history.best[1]
     y_mean = _out_of_fold_mean(F, judged, recipe.matching)
+    unit, scale = best.unit, residual_scale(judged, y_mean)
     best.score.fill_(torch.inf)
-
-    def keep(unit: Tensor) -> None:
-        measures = measure(judged, y_mean, _out_of_fold_half_width(I, judged, unit))
-        best.offer(measures.scores[1], unit)
-
-    keep(best.unit)
-    scale = residual_scale(judged, y_mean)
-    for _ in range(recipe.closing_rounds):
-        rows = next(rounds)
-        y_rows = y_mean if rows is judged else _out_of_fold_mean(F, rows, recipe.matching)
-        I.descend(rows, recipe.interval_epochs, interval_objective(recipe, rows, y_rows, scale, scale))
-        del rows  # before the next buffer of a stream is read
-        keep(scale)
+    for closing_round in range(recipe.closing_rounds + 1):
+        if closing_round > 0:
+            rows, unit = next(rounds), scale
+            y_rows = y_mean if rows is judged else _out_of_fold_mean(F, rows, recipe.matching)
+            I.descend(rows, recipe.interval_epochs, interval_objective(recipe, rows, y_rows, scale, scale))
+            del rows, y_rows  # before the next buffer of a stream is read
+        best.offer(measure(judged, y_mean, _out_of_fold_half_width(I, judged, unit)).scores[1], unit)
     best.restore()
 
 
@@ -160,7 +152,7 @@ def mean_objective(
 def interval_objective(
     recipe: Recipe, rows: Rows, y_mean: Tensor, unit: PerTarget, scale: PerTarget
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """I's loss on a batch (Eq. 5), with F's means held fixed. Widths come in `unit`, the loss knows the residual scale."""
+    """I's loss on a batch (Eq. 5), with F's means held fixed. Widths are in `unit`; the loss knows the residual scale."""
     levels = Levels.of(rows.to_members(rows.coverage))
     unit, scale = rows.to_members(unit), rows.to_members(scale)
 
@@ -171,11 +163,6 @@ def interval_objective(
         return recipe.interval_loss(rows.batch_of(rows.y, batch), centre, interval, levels.coverage, scale=scale)
 
     return objective
-
-
-def n_interval_outputs(n_targets: int, n_levels: int) -> int:
-    """How many numbers I emits per row: one increment per target, side and level."""
-    return 2 * n_targets * n_levels
 
 
 def half_widths(outputs: Tensor, levels: Levels, unit: Tensor) -> Tensor:
@@ -212,20 +199,17 @@ def residual_scale(rows: Rows, y_mean: Tensor) -> PerTarget:
 
 @dataclass(frozen=True)
 class Measures:
-    """How F and I do on rows they did not train on (unless literal), for every job.
+    """How networks do on rows they did not train on (unless literal), for every job.
 
     `score` is the pinball loss of both bounds: the interval score times (1 - asked) / 2, so that levels weigh alike.
+    `scores` are what the best state of each network is chosen by.
     """
 
     rmse: PerTarget
     coverage: PerJob
     width: PerJob
     score: PerJob
-
-    @property
-    def scores(self) -> tuple[Float[Tensor, " job"], Float[Tensor, " job"]]:
-        """What F and I are compared by from round to round."""
-        return self.rmse.square().mean(dim=1), self.score.mean(dim=(1, 2))
+    scores: tuple[Float[Tensor, " job"], ...]
 
 
 def measure(rows: Rows, y_mean: Tensor, half_width: Tensor) -> Measures:
@@ -237,13 +221,12 @@ def measure(rows: Rows, y_mean: Tensor, half_width: Tensor) -> Measures:
     width = below + above
     tail = (1 - rows.coverage)[:, None, None, :] / 2
     average = rows.mean_out_of_fold
-    values = (
-        average((rows.y - y_mean).square()).sqrt(),
-        average(inside.to(residual.dtype)),
-        average(width),
-        average(tail * width + missed),
-    )
-    return Measures(*map(rows.workers.of_first, values))  # all workers take the same decisions
+    rmse = average((rows.y - y_mean).square()).sqrt()
+    coverage, mean_width = average(inside.to(residual.dtype)), average(width)
+    score = average(tail * width + missed)
+    if rows.workers is not None:  # all workers take the same decisions
+        rmse, coverage, mean_width, score = map(rows.workers.of_first, (rmse, coverage, mean_width, score))
+    return Measures(rmse, coverage, mean_width, score, (rmse.square().mean(dim=1), score.mean(dim=(1, 2))))
 
 
 class History:
@@ -258,7 +241,9 @@ class History:
         self.unit = judged.y.new_ones(n_jobs, n_targets)  # of the widths; y starts with its own spread
         self.coverage = judged.coverage[:, None, :].expand(-1, n_targets, -1)  # gamma starts at 1 / z(asked)
         self.half_width = self.unit.new_empty(0)  # of I for the rows `judged`
-        self.best = [BestState(learner, self.unit) for learner in learners]
+        self.best: list[BestState] = []
+        for learner in learners:
+            self.best.append(BestState(learner, self.unit))
         self.going = torch.ones(n_jobs, dtype=torch.bool, device=self.unit.device)  # jobs that have not settled
         self.last_better = torch.zeros(n_jobs, dtype=torch.long, device=self.unit.device)
         self.n_rounds = torch.zeros_like(self.last_better)
@@ -267,76 +252,62 @@ class History:
         self.seconds: list[float] = []
         self.started = time.perf_counter()
 
-    @property
-    def settled(self) -> bool:
-        return not bool(self.going.any())
-
-    @property
-    def best_unit(self) -> PerTarget:
-        """The unit of the widths of the restored I."""
-        return self.best[-1].unit
-
-    def add(self, measures: Measures, losses: Sequence[Tensor], scores: Sequence[Tensor]) -> None:
+    def add(self, measures: Measures, losses: Sequence[Tensor]) -> None:
         """Note one round, keep each network where its score is the best so far, and see which jobs go on."""
         self.rounds.append(measures)
-        self.losses.append(torch.stack([self.judged.by_job(loss).mean(dim=1) for loss in losses], dim=1))
+        self.losses.append(torch.stack(list(losses), dim=1).unflatten(0, (len(self.unit), -1)).mean(dim=1))
         self.seconds.append(time.perf_counter() - self.started)
         self.started = time.perf_counter()
         self.n_rounds += self.going
-        if self.literal:
-            scores = [torch.full_like(scores[0], -len(self.rounds))] * len(scores)  # keep the last round
-            self.offer(measures, scores)
-            self.going = self.going & ~self._losses_settled()
-        else:
-            self.last_better = torch.where(self.offer(measures, scores), len(self.rounds), self.last_better)
+        better = self.offer(measures)
+        self.last_better = torch.where(better, len(self.rounds), self.last_better)
+        if not self.literal:
             self.going = self.going & (len(self.rounds) - self.last_better < self.patience)
+        elif len(self.losses) > 3:  # as published: all training losses moved less than 1 % over the last 3 rounds
+            before, now = self.losses[-4], self.losses[-1]
+            self.going = self.going & ~((now - before).abs() < 0.01 * before.abs()).all(dim=1)
 
-    def offer(self, measures: Measures, scores: Sequence[Tensor]) -> Tensor:
-        """Keep the present state of each network where it is the best of a job that goes on; says where one is."""
+    def offer(self, measures: Measures) -> Tensor:
+        """Keep the present state of each network where it is the best of a job that goes on; says where one is.
+
+        Literal training keeps the last round.
+        """
         self.coverage = measures.coverage
-        better = [best.offer(score, self.unit, self.going) for best, score in zip(self.best, scores, strict=True)]
-        return torch.stack(better).any(dim=0)
+        better = torch.zeros_like(self.going)
+        for best, score in zip(self.best, measures.scores, strict=True):
+            better |= best.offer(
+                torch.full_like(score, -len(self.rounds)) if self.literal else score, self.unit, self.going
+            )
+        return better
 
-    def _losses_settled(self) -> Tensor:
-        """Whether all training losses moved less than 1 % over the last 3 rounds."""
-        if len(self.losses) <= 3:
-            return torch.zeros_like(self.going)
-        before, now = self.losses[-4], self.losses[-1]
-        return ((now - before).abs() < 0.01 * before.abs()).all(dim=1)
-
-    def restore(self) -> None:
-        """Put every network back into its best state."""
-        for best in self.best:
-            best.restore()
-
-    def described(
-        self, jobs: slice, rows: Rows, *, one_target: bool, one_level: bool
-    ) -> list[Round]:
+    def described(self, jobs: slice, rows: Rows, *, one_target: bool, one_level: bool) -> list[Round]:
         """The rounds of the model that these jobs belong to, in its units, averaged over jobs that had not settled."""
-        spread = np.stack([scaling.spread.cpu().numpy() for scaling in rows.targets])  # (job, target)
-        tail = (1 - np.array(rows.levels[0])) / 2
-
-        def read(values: Tensor, going: NDArray[np.bool_], unit: Any = 1.0) -> Any:
-            mean = (values[jobs].double().cpu().numpy() * unit)[going].mean(axis=0)  # (target,) or (target, level)
-            mean = mean[..., 0] if one_level and mean.ndim == 2 else mean
-            mean = mean[0] if one_target else mean
-            return float(mean) if mean.ndim == 0 else mean
-
-        described = []
+        spread = np.stack([scaling.spread.cpu().numpy() for scaling in rows.targets])[..., None]  # (job, target, 1)
+        units = {
+            "rmse": spread[..., 0],
+            "coverage": 1.0,
+            "width": spread,
+            "score": spread / ((1 - np.array(rows.levels[0])) / 2),
+        }
         n_rounds = self.n_rounds[jobs].cpu().numpy()
-        for number, (measures, losses) in enumerate(zip(self.rounds, self.losses, strict=True)):
+        described = []
+        for number, measures in enumerate(self.rounds[: n_rounds.max()]):
             going = n_rounds > number
-            if not going.any():
-                break
-            loss = losses[jobs].double().cpu().numpy()[going].mean(axis=0)  # (network,)
+            values: dict[str, Any] = {}
+            for name, unit in units.items():
+                mean = (getattr(measures, name)[jobs].double().cpu().numpy() * unit)[going].mean(axis=0)
+                mean = mean[..., 0] if one_level and name != "rmse" else mean  # (target,) or (target, level)
+                mean = mean[0] if one_target else mean
+                values[name] = float(mean) if mean.ndim == 0 else mean
+            mean_loss, *interval_loss = self.losses[number][jobs].double().cpu().numpy()[going].mean(axis=0).tolist()
             described.append(
                 Round(
-                    rmse=read(measures.rmse, going, spread),
-                    coverage=read(measures.coverage, going),
-                    width=read(measures.width, going, spread[..., None]),
-                    interval_score=read(measures.score, going, spread[..., None] / tail),
-                    mean_loss=float(loss[0]),
-                    interval_loss=float(loss[1]) if len(loss) > 1 else None,
+                    rmse=values["rmse"],
+                    coverage=values["coverage"],
+                    width=values["width"],
+                    interval_score=values["score"],
+                    mean_loss=mean_loss,
+                    interval_loss=interval_loss[0] if interval_loss else None,
                     seconds=self.seconds[number],
                 )
             )

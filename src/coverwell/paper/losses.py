@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Real
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from coverwell.registry import named
+from coverwell.options import check_number, named
 
 __all__ = [
     "Interval",
@@ -32,7 +31,6 @@ __all__ = [
     "noise_loss",
     "pinball",
     "pinball_loss",
-    "quantile_interval_loss",
     "quantile_levels",
     "sharpness_loss",
     "sigma_fit_loss",
@@ -103,8 +101,7 @@ def quantile_levels(
 
 def soft_coverage(y: Values, interval: Interval, steepness: float | Tensor) -> Float[Tensor, "member target level"]:
     """Share of the batch inside the interval, with a sigmoid for the indicator of Eq. 2."""
-    lower, upper = interval
-    inside = (y[..., None] - lower) * (upper - y[..., None])  # positive between the bounds
+    inside = (y[..., None] - interval.lower) * (interval.upper - y[..., None])  # positive between the bounds
     return torch.sigmoid(steepness * inside).mean(dim=BATCH)
 
 
@@ -153,29 +150,6 @@ def interval_loss(
     )
 
 
-def quantile_interval_loss(
-    y: Values,
-    y_mean: Values,
-    interval: Interval,
-    coverage: Coverage,
-    *,
-    scale: Scale,
-    steepness: float = 40.0,
-) -> PerMember:
-    """Our default loss of the interval network: Eq. 2 holds the level, the pinball loss (Eq. 8) shapes the width.
-
-    Paper: Eqs. 3 and 4 learn nearly constant widths; the pinball loss of both bounds, in units of the residual scale,
-    learns conditional ones. `y_mean` is not needed, because the bounds already stand around it.
-    """
-    lower_level, upper_level = quantile_levels(coverage)
-    unit = scale[:, None, :]
-    held = coverage_loss(y, interval, coverage, steepness / scale.square()[:, None, :, None])
-    shaped = pinball_loss(y / unit, interval.lower / unit[..., None], lower_level) + pinball_loss(
-        y / unit, interval.upper / unit[..., None], upper_level
-    )
-    return held + shaped
-
-
 def gaussian_half_width(sigma: Values, z: Coverage) -> Float[Tensor, "member batch target side level"]:
     """Half-widths of the central interval of a normal distribution, the same on both sides (Eq. 6)."""
     one_side = sigma[..., None] * z[:, None, None, :]  # (member, batch, target, level)
@@ -188,7 +162,7 @@ def squared_error_loss(y: Values, y_mean: Values) -> PerMember:
 
 
 def gaussian_nll(y: Values, y_mean: Values, sigma: Values) -> Values:
-    """The negative log-likelihood of every value under a normal distribution, without its constant (Eq. 7, first term)."""
+    """Negative log-likelihood of every value under a normal distribution, without its constant (Eq. 7, first term)."""
     return (y - y_mean).square() / (2 * sigma.square()) + sigma.log()
 
 
@@ -263,7 +237,10 @@ class IntervalLoss(Protocol):
 @named("interval_loss", "quantile")
 @dataclass(frozen=True)
 class QuantileLoss:
-    """`quantile_interval_loss` with its weight.
+    """Our default loss of the interval network: Eq. 2 holds the level, the pinball loss (Eq. 8) shapes the width.
+
+    Paper: Eqs. 3 and 4 learn nearly constant widths; the pinball loss of both bounds, in units of the residual scale,
+    learns conditional ones.
 
     Parameters
     ----------
@@ -275,12 +252,16 @@ class QuantileLoss:
     unit_range: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check_positive("steepness", self.steepness)
+        check_number("steepness", self.steepness, above=0.0)
 
-    def __call__(
-        self, y: Values, y_mean: Values, interval: Interval, coverage: Coverage, *, scale: Scale
-    ) -> PerMember:
-        return quantile_interval_loss(y, y_mean, interval, coverage, scale=scale, steepness=self.steepness)
+    def __call__(self, y: Values, y_mean: Values, interval: Interval, coverage: Coverage, *, scale: Scale) -> PerMember:
+        lower_level, upper_level = quantile_levels(coverage)
+        unit = scale[:, None, :]
+        held = coverage_loss(y, interval, coverage, self.steepness / scale.square()[:, None, :, None])
+        shaped = pinball_loss(y / unit, interval.lower / unit[..., None], lower_level) + pinball_loss(
+            y / unit, interval.upper / unit[..., None], upper_level
+        )
+        return held + shaped
 
 
 @named("interval_loss", "paper")
@@ -302,15 +283,11 @@ class PaperLoss:
     unit_range: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_positive("steepness", self.steepness)
+        check_number("steepness", self.steepness, above=0.0)
         for name in ("noise_weight", "sharpness_weight"):
-            value = getattr(self, name)
-            if not _is_number(value) or not value >= 0:
-                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+            check_number(name, getattr(self, name), least=0.0)
 
-    def __call__(
-        self, y: Values, y_mean: Values, interval: Interval, coverage: Coverage, *, scale: Scale
-    ) -> PerMember:
+    def __call__(self, y: Values, y_mean: Values, interval: Interval, coverage: Coverage, *, scale: Scale) -> PerMember:
         return interval_loss(
             y,
             y_mean,
@@ -321,12 +298,3 @@ class PaperLoss:
             sharpness_weight=self.sharpness_weight,
             steepness=self.steepness,
         )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _check_positive(name: str, value: Any) -> None:
-    if not _is_number(value) or not value > 0:
-        raise ValueError(f"{name} must be a positive number, got {value!r}")

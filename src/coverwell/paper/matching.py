@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from coverwell.options import check_number, named
 from coverwell.paper.losses import (
     Coverage,
     Interval,
@@ -28,7 +28,6 @@ from coverwell.paper.losses import (
     squared_error_loss,
     z_score,
 )
-from coverwell.registry import named
 
 __all__ = ["IQRFit", "MatchTarget", "Matching", "SigmaFit", "Unmatched"]
 
@@ -106,7 +105,7 @@ class SigmaFit:
     match_weight: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_weights(self)
+        check_number("match_weight", self.match_weight, least=0.0, below=math.inf)
 
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
         return 2 * n_targets
@@ -161,7 +160,8 @@ class IQRFit:
     lower_weight: float = 0.3
 
     def __post_init__(self) -> None:
-        _check_weights(self)
+        for name, value in vars(self).items():
+            check_number(name, value, least=0.0, below=math.inf)
 
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
         return n_targets * (1 + 2 * n_levels)
@@ -203,9 +203,3 @@ class Unmatched:
 
     def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
         return squared_error_loss(y, self.mean(outputs, y.shape[-1]))
-
-
-def _check_weights(strategy: SigmaFit | IQRFit) -> None:
-    for name, value in vars(strategy).items():
-        if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
-            raise ValueError(f"{name} must be a number of at least 0, got {value!r}")

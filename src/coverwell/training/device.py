@@ -11,6 +11,7 @@ import torch
 from torch.backends import cudnn
 
 from coverwell.errors import NotEnoughMemoryError
+from coverwell.training.learner import Settings
 from coverwell.training.rows import Rows
 
 __all__ = ["device_from", "few_threads", "run_within_memory", "seeded"]
@@ -76,7 +77,7 @@ class Trainable(Protocol[Result]):
     """How an estimator trains all jobs at once."""
 
     @property
-    def device(self) -> torch.device: ...
+    def settings(self) -> Settings: ...
 
     def run(self, rows: Rows, on_round: Callable[..., None]) -> Result: ...
 
@@ -95,7 +96,7 @@ def run_within_memory(training: Trainable[Result], rows: Rows, on_round: Callabl
     result = _tried(training, rows, on_round)
     if result is None:
         fits = _what_fits(training.shortened(), rows)
-        raise NotEnoughMemoryError(_memory_of(training.device), rows.n_jobs, rows.members_per_job, fits)
+        raise NotEnoughMemoryError(_memory_of(training.settings.device), rows.n_jobs, rows.members_per_job, fits)
     return result
 
 
@@ -117,7 +118,7 @@ def _tried(training: Trainable[Result], rows: Rows, on_round: Callable[..., None
             raise
     # Only here, where the error and the tensors that its traceback holds are gone, can their memory be used again.
     gc.collect()
-    if training.device.type == "cuda":
+    if training.settings.device.type == "cuda":
         torch.cuda.empty_cache()
     return None
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 import torch
 from jaxtyping import Float
@@ -14,9 +15,9 @@ from torch.optim.adam import adam
 
 from coverwell.errors import NonFiniteLossError
 from coverwell.networks.team import Network, Team
-from coverwell.training.rows import Rows
+from coverwell.training.rows import Rows, Workers
 
-__all__ = ["BestState", "Learner", "Settings", "outputs_of", "rows_at_a_time"]
+__all__ = ["BestState", "Learner", "Settings", "outputs_of"]
 
 # How many input numbers a network takes at a time outside training (few enough for the layers to stay in a processor's
 # cache, many enough to keep a GPU busy), and at least how many rows.
@@ -33,6 +34,7 @@ Objective = Callable[[Tensor, Tensor], Float[Tensor, " member"]]
 class Settings:
     """How every team of a fit is trained."""
 
+    max_rounds: int
     batch_size: int
     learning_rate: float
     ema_decay: float
@@ -48,18 +50,21 @@ class Adam:
 
     def __init__(self, team: Team, learning_rate: float) -> None:
         self.learning_rate = learning_rate
-        self.weights: list[Tensor] = [weight for weight in team.parameters() if weight.requires_grad]
-        self.means = [torch.zeros_like(weight) for weight in self.weights]
-        self.squares = [torch.zeros_like(weight) for weight in self.weights]
-        self.n_steps = [torch.zeros((), device=weight.device) for weight in self.weights]
+        self.weights: list[Tensor] = list(filter(attrgetter("requires_grad"), team.parameters()))
+        self.means = list(map(torch.zeros_like, self.weights))
+        self.squares = list(map(torch.zeros_like, self.weights))
+        device = self.weights[0].device if self.weights else None
+        self.n_steps = list(torch.zeros(len(self.weights), device=device).unbind())
 
     @torch.no_grad()
     def step(self) -> None:
         """Move the weights against their gradients, and drop the gradients."""
-        gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in self.weights]
+        for weight in self.weights:
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
         adam(
             self.weights,
-            gradients,
+            list(map(attrgetter("grad"), self.weights)),
             self.means,
             self.squares,
             [],
@@ -73,7 +78,8 @@ class Adam:
             eps=1e-8,
             maximize=False,
         )
-        self.drop_gradients()
+        for weight in self.weights:
+            weight.grad = None
 
     def drop_gradients(self) -> None:
         for weight in self.weights:
@@ -148,80 +154,73 @@ class Learner:
     Paper: the average over epochs stands for a decaying learning rate, because alternating training has no set end.
     """
 
-    def __init__(self, team: Team, settings: Settings, *, honest: bool = False) -> None:
-        self.team = team
-        self.average = copy.deepcopy(team).eval().requires_grad_(False)
+    def __init__(
+        self, network: Network, rows: Rows, n_outputs: int, settings: Settings, *, honest: bool = False
+    ) -> None:
         self.settings = settings
         self.honest = honest  # whether it learns from rows with out-of-fold residuals alone, as I does
-        self.optimizer = Adam(team, settings.learning_rate)
+        n_members = rows.trains.shape[0] * rows.trains.shape[1]
+        self.team = network.build(n_members, tuple(rows.x.shape[2:]), n_outputs).to(rows.y.device)
+        self.team.sizes = tuple(rows.x.shape[2:]), n_outputs
+        self.team.adapt(rows.x, (rows.trains | rows.leaves_out).any(dim=1))
+        self.average = copy.deepcopy(self.team).eval().requires_grad_(False)
+        self.optimizer = Adam(self.team, settings.learning_rate)
         self.n_epochs = 0
-        captured = team.capturable and _is_current_gpu(settings.device)
+        captured = self.team.capturable and settings.device.type == "cuda" and _is_current_gpu(settings.device)
         self.graphs = _Graphs(self.optimizer) if captured else None
-
-    @classmethod
-    def of(cls, network: Network, rows: Rows, n_outputs: int, settings: Settings, *, honest: bool = False) -> Learner:
-        """A new team for all jobs, adapted to its rows."""
-        n_members = rows.n_jobs * rows.members_per_job
-        team = network.build(n_members, tuple(rows.x.shape[2:]), n_outputs).to(rows.y.device)
-        team.adapt(rows.x, rows.valid)
-        return cls(team, settings, honest=honest)
 
     def start_from(self, members: slice, team: Team) -> None:
         """Let some members continue from those of a trained team."""
-        before = team.state_of(slice(None))
-        if _sizes(before) != _sizes(self.team.state_of(members)):
+        if _sizes(team) != _sizes(self.team.part(members)):
             raise ValueError(
                 "warm_start goes on from networks of the same kind, size and outputs, but network or matching has "
                 "changed; fit with warm_start=False"
             )
-        for own in (self.team, self.average):
-            own.set_state_of(members, before)
+        self.team.copy_from(team, members)
+        self.average.copy_from(team, members)
         self.n_epochs = math.ceil(1 / (1 - self.settings.ema_decay))  # keep the start in the average
 
     def descend(self, rows: Rows, epochs: int, objective: Objective) -> Float[Tensor, " member"]:
-        """Train for some epochs; `objective(outputs, batch)` gives one number per member. Returns the last mean loss."""
+        """Train for some epochs; `objective(outputs, batch)` gives one number per member. Returns the mean loss."""
         self.team.train()
         batches = rows.batches(self.settings.batch_size, epochs, honest=self.honest)
-        step = self._step(rows, objective)
-        if self.graphs is not None and rows.workers.size == 1:  # what passes between workers is not replayed
-            step = self.graphs.replayed(step)
+
+        def step(batch: Tensor) -> Tensor:
+            outputs = self.team(rows.at(rows.x, batch).to(rows.y.dtype))  # image features are stored in fewer bits
+            per_member = objective(outputs if rows.workers is None else rows.workers.together(outputs), batch)
+            per_member.sum().backward()  # Adam is elementwise: members do not touch each other
+            if rows.workers is not None:
+                self._share_gradients(rows.workers)
+            self.optimizer.step()
+            return per_member.detach()
+
+        # What passes between workers is not replayed.
+        run = step if self.graphs is None or rows.workers is not None else self.graphs.replayed(step)
         for _ in range(epochs):
             total = torch.zeros(self.team.n_members, device=rows.y.device)
             for batch in batches.epoch():
-                total += step(batch)
+                total += run(batch)
             self._update_average()
             if not torch.isfinite(total).all():
                 raise NonFiniteLossError(
                     "the loss became NaN or infinite in training; lower learning_rate, or look for extreme values in X "
                     "or y"
                 )
-        if rows.workers.size > 1:
-            self._agree(rows)
+        if rows.workers is not None:
+            self._agree(rows.workers)
         return total / batches.n_steps
 
-    def _step(self, rows: Rows, objective: Objective) -> Step:
-        def step(batch: Tensor) -> Tensor:
-            inputs = rows.at(rows.x, batch).to(rows.y.dtype)  # image features are stored in fewer bits
-            per_member = objective(rows.workers.together(self.team(inputs)), batch)
-            per_member.sum().backward()  # Adam is elementwise: members do not touch each other
-            if rows.workers.size > 1:
-                self._share_gradients(rows)
-            self.optimizer.step()
-            return per_member.detach()
-
-        return step
-
-    def _share_gradients(self, rows: Rows) -> None:
+    def _share_gradients(self, workers: Workers) -> None:
         learning = [weight for weight in self.optimizer.weights if weight.grad is not None]
-        gradients = rows.workers.summed([weight.grad for weight in learning if weight.grad is not None])
+        gradients = workers.summed([weight.grad for weight in learning if weight.grad is not None])
         for weight, gradient in zip(learning, gradients, strict=True):
             weight.grad = gradient
 
     @torch.no_grad()
-    def _agree(self, rows: Rows) -> None:
+    def _agree(self, workers: Workers) -> None:
         """Take the first worker's weights: unlike processors may round a step differently, and that would grow."""
         own = [*self.team.parameters(), *self.average.parameters()]
-        first = rows.workers.of_first(torch.cat([weight.flatten() for weight in own]))
+        first = workers.of_first(torch.cat([weight.flatten() for weight in own]))
         for weight, values in zip(own, first.split([weight.numel() for weight in own]), strict=True):
             weight.copy_(values.view_as(weight))
 
@@ -243,23 +242,10 @@ class Learner:
         """The averaged team's outputs for every row of its job."""
         return outputs_of(self.average, rows.x, rows.y.dtype)
 
-    @torch.no_grad()
     def left_out_outputs(self, rows: Rows) -> Float[Tensor, "member place output"]:
         """The averaged team's outputs for the rows that each member leaves out, see `Rows.left_out`."""
-        if rows.all_left_out:  # all members look at the same memory
-            return self.outputs(rows)
-        parts = rows.left_out.split(rows_at_a_time(self.average, rows.x[0]), dim=1)
-        outputs = (self.average(rows.at(rows.x, part).to(rows.y.dtype)) for part in parts)
-        return _joined(outputs, rows.left_out.shape[1])
-
-    def members_of(self, members: slice, network: Network, input_shape: tuple[int, ...], n_outputs: int) -> Team:
-        """Some members as a team of their own, ready to predict on the CPU."""
-        size = members.stop - members.start
-        with torch.random.fork_rng(devices=[]):  # a new team draws its start, which must not change the training
-            team = (self.team.recipe or network).build(size, input_shape, n_outputs)
-        team.set_state_of(slice(None), self.average.state_of(members))
-        team.sizes = input_shape, n_outputs
-        return team.deployed()
+        # Where nobody is left out, all members look at the same memory.
+        return outputs_of(self.average, rows.x, rows.y.dtype, None if rows.literal else rows)
 
 
 class BestState:
@@ -277,7 +263,7 @@ class BestState:
         size = self.team.n_members // len(score)
         for job in better.nonzero()[:, 0].tolist():
             members = slice(job * size, (job + 1) * size)
-            self.team.set_state_of(members, self.learner.average.state_of(members))
+            self.team.copy_from(self.learner.average, members, members)
         self.score = torch.where(better, score, self.score)
         self.unit = torch.where(better[:, None], unit, self.unit)
         return better
@@ -290,33 +276,29 @@ class BestState:
 
 @torch.no_grad()
 def outputs_of(
-    team: Team, x: Float[Tensor, "job row *input"], precision: torch.dtype
+    team: Team, x: Float[Tensor, "job row *input"], precision: torch.dtype, rows: Rows | None = None
 ) -> Float[Tensor, "member row output"]:
-    """A team's outputs for all rows, computed in chunks, each in the given precision; members are ordered by job."""
-    n_rows = rows_at_a_time(team, x[0])
-    parts = (x[:, first : first + n_rows] for first in range(0, x.shape[1], n_rows))
-    return _joined((team(team.for_members(part.to(precision))) for part in parts), x.shape[1])
+    """A team's outputs for all x, or for those that each member leaves out of some rows, in the given precision.
 
-
-def rows_at_a_time(team: Team, x: Float[Tensor, "row *input"]) -> int:
-    """How many rows a team takes at a time outside training."""
+    Computed in chunks; members are ordered by job.
+    """
     chunk = CPU_CHUNK if x.device.type == "cpu" else GPU_CHUNK
-    return max(FEWEST_ROWS, chunk // (team.n_members * team.weight_of_row(x[0].numel())))
-
-
-def _joined(parts: Iterable[Tensor], n_rows: int) -> Float[Tensor, "member row output"]:
-    """Parts (member, row, output) behind one another, in one place for all: kept apart they scatter the memory."""
-    outputs, first = torch.empty(0), 0
-    for part in parts:
-        if first == 0:
+    step = max(FEWEST_ROWS, chunk // (team.n_members * team.weight_of_row(x[0, 0].numel())))
+    n_rows = x.shape[1] if rows is None else rows.left_out.shape[1]
+    outputs = torch.empty(0)
+    for first in range(0, n_rows, step):
+        if rows is None:
+            part = team(team.for_members(x[:, first : first + step].to(precision)))
+        else:
+            part = team(rows.at(x, rows.left_out[:, first : first + step]).to(precision))
+        if first == 0:  # one place for all parts: kept apart they scatter the memory
             outputs = part.new_empty(len(part), n_rows, part.shape[-1])
-        outputs[:, first : first + part.shape[1]] = part
-        first += part.shape[1]
+        outputs[:, first : first + step] = part
     return outputs
 
 
-def _sizes(state: dict[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: value.shape for name, value in state.items()}
+def _sizes(team: Team) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in team.state_dict().items()}
 
 
 def _is_current_gpu(device: torch.device) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -25,8 +25,9 @@ from coverwell.inputs.scaling import InputScaling, TargetScaling, varies
 
 if TYPE_CHECKING:
     from coverwell.calibration import Calibration
+    from coverwell.predictor import FittedTeam
 
-__all__ = ["ALONE", "Alone", "Batches", "Rows", "Workers", "as_tensor", "check_enough_folds", "check_dealing", "check_folds", "left_out_by", "n_repeats", "split_rows"]
+__all__ = ["Batches", "Rows", "Workers", "as_tensor", "check_dealing", "check_folds", "left_out_by", "split_rows"]
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -49,7 +50,7 @@ class Workers(Protocol):
 
     @property
     def size(self) -> int:
-        """How many there are: 1, 2, 4 or 8."""
+        """How many there are: 2, 4 or 8."""
         ...
 
     def together(self, own: Tensor) -> Tensor:
@@ -64,26 +65,6 @@ class Workers(Protocol):
     def of_first(self, values: Tensor) -> Tensor:
         """The values of the first worker, with the same bits on all."""
         ...
-
-
-@dataclass(frozen=True)
-class Alone:
-    """One process that does everything."""
-
-    rank: int = 0
-    size: int = 1
-
-    def together(self, own: Tensor) -> Tensor:
-        return own
-
-    def summed(self, gradients: list[Tensor]) -> list[Tensor]:
-        return gradients
-
-    def of_first(self, values: Tensor) -> Tensor:
-        return values
-
-
-ALONE = Alone()
 
 
 class Batches:
@@ -134,8 +115,8 @@ class Rows:
         For each job, the numbers of the given rows that it never sees: they calibrate "split" and "cv+".
     mirroring : Mirroring
         An image and its mirror image are one row of `given` and two of x.
-    workers : Workers
-        The processes that each hold a part of these rows.
+    workers : Workers, optional
+        The processes that each hold a part of these rows, where there are several.
     """
 
     x: Float[Tensor, "job row ..."]
@@ -151,7 +132,7 @@ class Rows:
     given: tuple[NDArray[Any], Array] | None = None
     held_back: Sequence[Places] = ()
     mirroring: Mirroring = NOT_MIRRORED
-    workers: Workers = field(default=ALONE)
+    workers: Workers | None = None
 
     # From arrays to rows.
 
@@ -171,7 +152,7 @@ class Rows:
         bounded: bool = True,
         unit_range: bool = False,
         mirroring: Mirroring = NOT_MIRRORED,
-        start: Sequence[tuple[InputScaling, TargetScaling]] = (),
+        start: Sequence[FittedTeam] = (),
     ) -> Rows:
         """The rows of one fit: which of them each team may see, who trains on what, and everything scaled.
 
@@ -188,13 +169,9 @@ class Rows:
             Whether inputs are standardised, and held within the range of the training rows.
         unit_range : bool
             Whether targets are scaled to [0, 1], the unit of the published weights.
-        start : scalings of each job's networks, where they continue training
+        start : teams that continue training, one for each job; they keep their scalings
         """
-        if scaled:
-            _check_magnitude(X, "X")
-            _warn_of_constant_columns(X)
-        _check_magnitude(y, "y")
-        _warn_of_constant_targets(y)
+        _check_values(X if scaled else None, y)
         mirroring.check(y)
         check_folds(folds, calibration)
         seen = calibration.rows_of_jobs(X, groups, folds, levels, random_state)
@@ -218,13 +195,14 @@ class Rows:
             inputs = InputScaling.of(flat, bounded=bounded) if scaled else InputScaling.identity(flat.shape[1:])
             targets = TargetScaling.of(mirroring.rows(y[rows]), unit_range=unit_range)
             if start:  # networks that continue training keep their units, over the range of all rows seen
-                inputs, targets = start[number][0].widened(inputs), start[number][1]
+                inputs, targets = start[number].inputs.widened(inputs), start[number].targets
             x, y_own = inputs(as_tensor(flat)), targets(torch.from_numpy(mirroring.rows(y if shared else y[rows])))
             jobs.append(
                 cls(
                     x[None].float() if scaled else x[None],
                     y_own[None].float(),
-                    *(torch.from_numpy(mirroring.repeated(mask, axis=1))[None] for mask in masks),
+                    torch.from_numpy(mirroring.repeated(masks[0], axis=1))[None],
+                    torch.from_numpy(mirroring.repeated(masks[1], axis=1))[None],
                     torch.tensor(levels)[None],
                     levels=[levels],
                     inputs=[inputs],
@@ -234,13 +212,12 @@ class Rows:
                 )
             )
         seeds = [random_state.randint(2**31 - 1)] * len(jobs)
-        return replace(cls.stack(jobs), given=(X, y), mirroring=mirroring, seeds=seeds)
+        rows = jobs[0] if len(jobs) == 1 else cls.stack(jobs)
+        return replace(rows, given=(X, y), mirroring=mirroring, seeds=seeds)
 
     @classmethod
     def stack(cls, parts: Sequence[Rows]) -> Rows:
         """Jobs side by side, padded to the longest; what they share is not copied."""
-        if len(parts) == 1:
-            return parts[0]
         joined = {name: [item for part in parts for item in getattr(part, name)] for name in PER_JOB}
         x, y, trains, leaves_out, coverage = (
             _joined([getattr(part, f.name) for part in parts], row_axis)
@@ -250,6 +227,8 @@ class Rows:
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on a device."""
+        if self.y.device == device:
+            return self
         return replace(self, **{name: _moved(getattr(self, name), device) for name in TENSORS})
 
     def few(self, n_jobs: int, n_members: int) -> Rows:
@@ -268,11 +247,6 @@ class Rows:
     def members_per_job(self) -> int:
         return self.trains.shape[1]
 
-    @property
-    def valid(self) -> Bool[Tensor, "job row"]:
-        """Which rows are no padding."""
-        return (self.trains | self.leaves_out).any(dim=1)
-
     @cached_property
     def has_out_of_fold(self) -> Bool[Tensor, "job row"]:
         """Which rows at least one member leaves out."""
@@ -280,13 +254,9 @@ class Rows:
 
     # Members and jobs.
 
-    def by_job(self, members: Tensor) -> Tensor:
-        """Values per member, seen by job: (job * member, ...) -> (job, member, ...)."""
-        return members.reshape(self.n_jobs, self.members_per_job, *members.shape[1:])
-
     def to_members(self, jobs: Tensor) -> Tensor:
         """Values per job, given to each of its members: (job, ...) -> (job * member, ...)."""
-        return jobs.repeat_interleave(self.members_per_job, dim=0)
+        return jobs.repeat_interleave(self.trains.shape[1], dim=0)
 
     # Batches.
 
@@ -301,7 +271,7 @@ class Rows:
 
     def at(self, table: Tensor, batch: Tensor) -> Tensor:
         """One batch per member: table (job, row, ...) at row numbers (member, batch) -> (member, batch, ...)."""
-        if table.stride(0) == 0:  # all jobs look at the same rows; below one another they would be copied
+        if len(table) == 1 or table.stride(0) == 0:  # all members look at the same rows
             values = table[0].index_select(0, batch.flatten())
         else:
             values = table.flatten(0, 1).index_select(0, (batch + self._first_rows).flatten())
@@ -309,7 +279,8 @@ class Rows:
 
     def batch_of(self, table: Tensor, batch: Tensor) -> Tensor:
         """The same for the whole batch, the rows of other workers included."""
-        return self.workers.together(self.at(table, batch))
+        values = self.at(table, batch)
+        return values if self.workers is None else self.workers.together(values)
 
     @cached_property
     def _first_rows(self) -> Int[Tensor, "member 1"]:
@@ -319,40 +290,43 @@ class Rows:
     # The out-of-fold view.
 
     @cached_property
-    def all_left_out(self) -> bool:
-        """Whether every member's output counts for every row, as in literal training."""
+    def literal(self) -> bool:
+        """Whether every member counts for every row, those it trains on included, as published."""
         return bool(self.leaves_out.all())
 
-    @cached_property
+    @property
     def left_out(self) -> Int[Tensor, "member place"]:
         """The rows that each member leaves out, in order; a member with fewer than others gets row 0 for the rest."""
-        leaves_out = self.leaves_out.flatten(end_dim=1)
-        n_places = max(int(leaves_out.sum(dim=1).max()), 1)
-        # A stable sort puts the rows of each member in front.
-        rows = (~leaves_out).to(torch.uint8).argsort(dim=1, stable=True)[:, :n_places]
-        return torch.where(leaves_out.gather(1, rows), rows, 0)
+        return self._places[0]
 
     def out_of_fold(self, outputs: Float[Tensor, "member place *rest"]) -> Float[Tensor, "job row *rest"]:
         """Average over the members that leave a row out, from each member's outputs for the rows of `left_out`.
 
         Rows that no member leaves out get zero.
         """
-        places, weight = self._places_and_weights
+        _, places, weight = self._places
         chosen = outputs.flatten(0, 1).index_select(0, places.flatten()).reshape(*places.shape, *outputs.shape[2:])
         return (chosen * weight.reshape(*weight.shape, *[1] * (outputs.dim() - 2))).sum(dim=2)
 
     @cached_property
-    def _places_and_weights(self) -> tuple[Int[Tensor, "job row repeat"], Float[Tensor, "job row repeat"]]:
-        """Where in `left_out` each row stands, once for every member that leaves it out, and its weight."""
+    def _places(self) -> tuple[Tensor, Int[Tensor, "job row repeat"], Float[Tensor, "job row repeat"]]:
+        """`left_out`; where in it each row stands, once for every member that leaves it out; and its weight."""
+        n_jobs, n_members, _ = self.leaves_out.shape
+        leaves_out = self.leaves_out.flatten(end_dim=1)
+        n_places = max(int(leaves_out.sum(dim=1).max()), 1)
+        # A stable sort puts the rows of each member in front.
+        rows = (~leaves_out).to(torch.uint8).argsort(dim=1, stable=True)[:, :n_places]
+        left_out = torch.where(leaves_out.gather(1, rows), rows, 0)
+
         count = self.leaves_out.sum(dim=1)  # (job, row)
         most = max(int(count.max()), 1)
         members = (~self.leaves_out).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]  # (job, repeat, row)
         place_of_row = self.leaves_out.cumsum(dim=2) - 1  # (job, member, row)
-        first = torch.arange(self.n_jobs, device=count.device) * self.members_per_job
-        places = (first[:, None, None] + members) * self.left_out.shape[1] + place_of_row.gather(1, members)
+        first = torch.arange(n_jobs, device=count.device) * n_members
+        places = (first[:, None, None] + members) * n_places + place_of_row.gather(1, members)
         counted = torch.arange(most, device=count.device)[:, None] < count[:, None, :]
-        weight = counted / count[:, None, :].clamp_min(1)
-        return torch.where(counted, places, 0).transpose(1, 2).contiguous(), weight.transpose(1, 2).contiguous()
+        places, weight = torch.where(counted, places, 0), counted / count[:, None, :].clamp_min(1)
+        return left_out, places.transpose(1, 2).contiguous(), weight.transpose(1, 2).contiguous()
 
     def mean_out_of_fold(self, values: Float[Tensor, "job row *rest"]) -> Float[Tensor, "job *rest"]:
         """Average over the rows that some member leaves out."""
@@ -406,13 +380,6 @@ FEWEST_REPEATS, MOST_REPEATS = 2, 5
 LARGEST_NUMBER = 1e150  # the square of a number beyond this is no longer finite
 
 
-def n_repeats(repeats: int | str, n_rows: int, *, once: bool) -> int:
-    """How many members leave each row out; "auto" takes more on small tables, and one where `once` is enough."""
-    if repeats != "auto":
-        return int(repeats)
-    return 1 if once else int(np.clip(round(REPEATED_ROWS / n_rows), FEWEST_REPEATS, MOST_REPEATS))
-
-
 def left_out_by(
     X: NDArray[Any],
     folds: Any,
@@ -425,14 +392,16 @@ def left_out_by(
 ) -> Masks:
     """Which members train on a row, and which leave it out: two masks (member, row), checked.
 
-    With `folds=None`, the paper's literal training, every member trains on every row and counts for it.
+    With `folds=None`, the paper's literal training, every member trains on every row and counts for it. "auto" repeats
+    are more on small tables, and one where nobody is left out or each row has a team of its own.
     """
-    count = n_repeats(repeats, len(X), once=folds is None or calibration.one_team_per_fold)
+    if repeats == "auto":
+        once = folds is None or calibration.one_team_per_fold
+        repeats = 1 if once else int(np.clip(round(REPEATED_ROWS / len(X)), FEWEST_REPEATS, MOST_REPEATS))
     if folds is None:
-        trains = leaves_out = np.ones((count, len(X)), dtype=bool)
+        trains = leaves_out = np.ones((int(repeats), len(X)), dtype=bool)
     else:
-        check_enough_folds(folds, len(X), groups)
-        trains, leaves_out = split_rows(X, folds, count, groups, random_state)
+        trains, leaves_out = split_rows(X, folds, int(repeats), groups, random_state)
     if not leaves_out.any():
         raise ValueError("folds must leave rows out, the given splitter leaves none out")
     calibration.check_out_of_fold(int(leaves_out.any(axis=0).sum()), len(X), levels)
@@ -471,14 +440,19 @@ def split_rows(
     """
     from sklearn.model_selection import GroupKFold, KFold, check_cv
 
-    trains, leaves_out = [], []
     given = None if isinstance(folds, Integral) else check_cv(folds)
+    if given is None:
+        n, what = (len(X), "rows") if groups is None else (len(np.unique(groups)), "groups")
+        if isinstance(folds, bool) or folds < 2:
+            raise ValueError(f"folds must be at least 2, a splitter, or None, got {folds!r}")
+        if n < folds:
+            raise ValueError(f"folds={folds} needs at least as many {what}, got {n}; give fewer folds or more {what}")
+    trains, leaves_out = [], []
     for _ in range(repeats):
-        if given is None:
+        splitter = given
+        if splitter is None:
             kind = KFold if groups is None else GroupKFold
             splitter = kind(n_splits=int(folds), shuffle=True, random_state=random_state.randint(2**31 - 1))
-        else:
-            splitter = given
         for train, left_out in splitter.split(X, groups=groups):
             trains.append(np.isin(np.arange(len(X)), train))
             leaves_out.append(np.isin(np.arange(len(X)), left_out) & ~trains[-1])
@@ -501,17 +475,6 @@ def check_folds(folds: Any, calibration: Calibration) -> None:
         )
 
 
-def check_enough_folds(folds: Any, n_rows: int, groups: NDArray[Any] | None) -> None:
-    """Raise unless a number of folds is at least 2 and at most the number of rows, or of groups."""
-    if not isinstance(folds, Integral):
-        return
-    if isinstance(folds, bool) or int(folds) < 2:
-        raise ValueError(f"folds must be at least 2, a splitter, or None, got {folds!r}")
-    n, what = (n_rows, "rows") if groups is None else (len(np.unique(groups)), "groups")
-    if n < int(folds):
-        raise ValueError(f"folds={folds} needs at least as many {what}, got {n}; give fewer folds or more {what}")
-
-
 def _among_all(mask: NDArray[np.bool_], rows: Places, n_rows: int) -> NDArray[np.bool_]:
     """A mask (member, own row) as one over all rows."""
     among_all = np.zeros((len(mask), n_rows), dtype=bool)
@@ -519,23 +482,19 @@ def _among_all(mask: NDArray[np.bool_], rows: Places, n_rows: int) -> NDArray[np
     return among_all
 
 
-def _warn_of_constant_columns(X: Array) -> None:
-    constant = np.flatnonzero(~varies(X))
-    if len(constant):
+def _check_values(X: Array | None, y: Array) -> None:
+    """Raise for numbers whose squares are not finite; warn of columns and targets that do not vary."""
+    for name, values in (("X", X), ("y", y)):
+        if values is not None and (largest := np.abs(values).max()) > LARGEST_NUMBER:
+            raise ValueError(
+                f"{name} must lie within {LARGEST_NUMBER:g} of zero, got {largest:g}; give it in larger units"
+            )
+    if X is not None and len(constant := np.flatnonzero(~varies(X))):
         warnings.warn(
             f"{len(constant)} of {X.shape[1]} columns of X are constant and carry no information (the first: column "
             f"{constant[0]})",
             ConstantDataWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-
-
-def _warn_of_constant_targets(y: Array) -> None:
     if not varies(y).all():
-        warnings.warn("y is constant: its intervals will be close to empty", ConstantDataWarning, stacklevel=2)
-
-
-def _check_magnitude(values: Array, name: str) -> None:
-    largest = np.abs(values).max()
-    if largest > LARGEST_NUMBER:
-        raise ValueError(f"{name} must lie within {LARGEST_NUMBER:g} of zero, got {largest:g}; give it in larger units")
+        warnings.warn("y is constant: its intervals will be close to empty", ConstantDataWarning, stacklevel=3)

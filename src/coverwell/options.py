@@ -1,11 +1,15 @@
-"""Names for parts. A decorator enters a class, so that a string can stand for it and a model file can restore it."""
+"""Options: names for parts, and checks of numbers.
+
+A decorator enters a class, so that a string can stand for it and a model file can restore it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
-__all__ = ["STORED", "named", "part_from", "stored"]
+__all__ = ["STORED", "check_count", "check_number", "check_share", "named", "part_from", "stored"]
 
 Class = TypeVar("Class", bound=type[Any])
 
@@ -61,3 +65,43 @@ def part_from(option: str, choice: Any, protocol: type[Any]) -> Any:
 
 def _example(known: dict[str | None, type[Any]]) -> str:
     return f"{next(iter(known.values())).__name__}()"
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    whole: bool = False,
+    or_auto: bool = False,
+) -> None:
+    """Raise unless the value is a number within its limits, or "auto" where that is allowed."""
+    if or_auto and isinstance(value, str) and value == "auto":
+        return
+    is_number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+    if is_number and not (
+        (above is not None and not value > above)
+        or (least is not None and not value >= least)
+        or (below is not None and not value < below)
+    ):
+        return
+    what, auto = "a whole number" if whole else "a number", "'auto' or " if or_auto else ""
+    if above is not None and below is not None:
+        must = f"lie strictly between {above:g} and {below:g}"
+    elif above is not None:
+        must = "be a positive number" if above == 0 else f"be {what} above {above:g}"
+    else:
+        must = f"be {auto}{what} of at least {least:g}"
+    raise ValueError(f"{name} must {must}, got {value!r}")
+
+
+def check_share(name: str, value: Any) -> None:
+    """Raise unless the value lies strictly between 0 and 1."""
+    check_number(name, value, above=0.0, below=1.0)
+
+
+def check_count(name: str, value: Any, *, or_auto: bool = False) -> None:
+    """Raise unless the value is a whole number of at least 1, or "auto" where that is allowed."""
+    check_number(name, value, least=1, whole=True, or_auto=or_auto)
