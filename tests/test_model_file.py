@@ -323,7 +323,7 @@ class Special(MatchedRegressor):
 
 @pytest.mark.parametrize("other", [LinearRegression(), make_pipeline(MatchedRegressor()), Special(), SMALL])
 def test_what_is_not_ours_cannot_be_saved(other, path):
-    with pytest.raises(TypeError, match=r"save takes one of MatchedRegressor, .*MCDropoutRegressor.*, fitted, got"):
+    with pytest.raises(TypeError, match=r"takes a regressor or forecaster of coverwell, .* got"):
         coverwell.save(other, path)
 
 
@@ -601,7 +601,7 @@ def test_any_safetensors_reader_can_read_the_file(path):
 def test_a_safetensors_file_of_others_is_told_apart(path):
     for metadata in (None, {"format": "pt"}):
         path.write_bytes(safetensors_bytes({"a": np.zeros(3)}, metadata))
-        with pytest.raises(ModelFileError, match=r"a safetensors file, but not one that coverwell\.save wrote"):
+        with pytest.raises(ModelFileError, match=r"a file that coverwell\.save wrote, got another"):
             read_tensors(path)
 
 
@@ -634,11 +634,4 @@ def test_the_checksum_covers_values_names_shapes_types_and_header(path, change):
     text = text.replace('"a": 1', '"a": 2') if change == "header" else text
     path.write_bytes(safetensors_bytes(arrays.get(change, {"x": np.arange(4.0)}), {"coverwell": text}))
     with pytest.raises(ModelFileError, match="does not have the stored sha256"):
-        read_tensors(path)
-
-
-def test_a_type_that_is_never_written_is_refused(path):
-    header = '{"format":2,"sha256":"","versions":{}}'
-    path.write_bytes(safetensors_bytes({"x": np.zeros(2, dtype=np.float16)}, {"coverwell": header}))
-    with pytest.raises(ModelFileError, match="'F16'"):
         read_tensors(path)

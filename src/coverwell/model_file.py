@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, deserialize
+from safetensors import SafetensorError
+from safetensors.numpy import load as arrays_in
 from safetensors.numpy import save as safetensors_bytes
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -51,7 +52,7 @@ Header = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
 
 FORMAT = 2
-TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1", "BOOL": "|b1"}
+TYPES = ("float64", "float32", "int64", "int32", "uint8", "bool")
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError)
 OWN = ("network", "interval_network", "matching", "interval_loss", "calibration")  # may be objects of the user's
 LEARNED = re.compile(r"[a-z]\w*_")  # names of what `fit` learned
@@ -69,24 +70,23 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
     ----------
     model : fitted estimator
     path : str or path
-        By custom it ends in `.safetensors`. An existing file is replaced once the new one is complete.
+        An existing file is replaced once the new one is complete.
 
     Examples
     --------
-    >>> import tempfile
-    >>> from sklearn.datasets import make_regression
+    >>> from tempfile import TemporaryDirectory
     >>> from coverwell import MLP, MatchedRegressor, Schedule, load, save
-    >>> X, y = make_regression(n_samples=40, n_features=3, random_state=0)
+    >>> X, y = np.eye(40, 3), np.arange(40)
     >>> model = MatchedRegressor(network=MLP(hidden=8), schedule=Schedule(max_rounds=1), repeats=1).fit(X, y)
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>> with TemporaryDirectory() as folder:
     ...     save(model, f"{folder}/model.safetensors")
-    ...     again = load(f"{folder}/model.safetensors")
-    >>> bool((again.predict(X) == model.predict(X)).all())
+    ...     bool((load(f"{folder}/model.safetensors").predict(X) == model.predict(X)).all())
     True
     """
     if not _is_stored(model) or not isinstance(model, BaseEstimator):
-        known = [name for name, cls in _all_stored().items() if issubclass(cls, BaseEstimator)]
-        raise TypeError(f"save takes one of {', '.join(known)}, fitted, got {type(model).__name__}")
+        raise TypeError(
+            f"save takes a regressor or forecaster of coverwell, such as a MatchedRegressor, got {type(model).__name__}"
+        )
     check_is_fitted(model)
     writer = _Writer()
     write_tensors(Path(path), {"model": writer.estimator(model)}, writer.arrays)
@@ -111,23 +111,17 @@ def load(
 
     Raises
     ------
-    FileNotFoundError
-        If there is no such file.
     ModelFileError
-        If the file is damaged, of another kind, too old or too new, or needs one of the optional arguments.
+        If the file is damaged, of another kind or format, or needs one of the optional arguments.
 
     Examples
     --------
-    >>> import tempfile
-    >>> import torch
-    >>> from sklearn.datasets import make_regression
+    >>> from tempfile import TemporaryDirectory
     >>> from coverwell import MatchedRegressor, Schedule, load, save
-    >>> X, y = make_regression(n_samples=40, n_features=3, random_state=0)
-    >>> model = MatchedRegressor(network=torch.nn.Linear, schedule=Schedule(max_rounds=1), repeats=1).fit(X, y)
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>> model = MatchedRegressor(network=nn.Linear, schedule=Schedule(max_rounds=1)).fit(np.eye(40, 3), np.arange(40))
+    >>> with TemporaryDirectory() as folder:
     ...     save(model, f"{folder}/model.safetensors")
-    ...     again = load(f"{folder}/model.safetensors", network=torch.nn.Linear)
-    >>> again.n_features_in_
+    ...     load(f"{folder}/model.safetensors", network=nn.Linear).n_features_in_
     3
     """
     header, arrays = read_tensors(Path(path))
@@ -146,10 +140,11 @@ def _is_stored(value: Any) -> bool:
     return STORED.get(type(value).__name__) is type(value)
 
 
-def _all_stored() -> dict[str, type[Any]]:
-    for package in PACKAGES:
-        import_module(package)
-    return STORED
+def _stored_class(name: str) -> type[Any]:
+    if name not in STORED:
+        for package in PACKAGES:
+            import_module(package)
+    return STORED[name]
 
 
 @dataclass
@@ -194,8 +189,8 @@ class _Writer:
     def array(self, value: NDArray[Any], place: str) -> dict[str, Any]:
         if value.dtype == object and all(isinstance(item, str) for item in value):
             return {"strings": value.tolist()}
-        if value.dtype.str not in TYPES.values():
-            raise TypeError(f"{place} cannot be saved: an array may have the types {list(TYPES)}, got {value.dtype}")
+        if value.dtype.name not in TYPES:
+            raise TypeError(f"{place} cannot be saved: an array may have the types {TYPES}, got {value.dtype}")
         self.arrays[place] = value
         return {"array": place}
 
@@ -240,10 +235,8 @@ class _Reader:
     taken: set[str] = field(default_factory=set)
 
     def estimator(self, stored: dict[str, Any]) -> Any:
-        cls = self.named(stored["class"])
-        if not issubclass(cls, BaseEstimator):
-            raise ValueError(f"{stored['class']} is no estimator")
-        model = cls(**{name: self.value(value) for name, value in stored["parameters"].items()})
+        parameters = {name: self.value(value) for name, value in stored["parameters"].items()}
+        model = _stored_class(stored["class"])(**parameters)
         for name, value in stored["learned"].items():
             if not LEARNED.fullmatch(name):
                 raise ValueError(f"{name!r} is nothing that fit learns")
@@ -252,9 +245,6 @@ class _Reader:
             _check_regressor(model) if isinstance(model, IntervalRegressor) else model.check_learned()
         return model
 
-    def named(self, name: str) -> type[Any]:
-        return STORED[name] if name in STORED else _all_stored()[name]
-
     def value(self, stored: Any) -> Any:
         match stored:
             case list():
@@ -262,7 +252,7 @@ class _Reader:
             case {"class": _, "parameters": _, "learned": _}:
                 return self.estimator(stored)
             case {"class": name, **entries}:
-                return self.named(name)(**{key: self.value(entry) for key, entry in entries.items()})
+                return _stored_class(name)(**{key: self.value(entry) for key, entry in entries.items()})
             case {"tuple": items}:
                 return tuple(self.value(item) for item in items)
             case {"strings": items}:
@@ -314,9 +304,8 @@ def _check_regressor(model: IntervalRegressor) -> None:
     levels, n_features = levels_from(predictor.levels), getattr(model, "n_features_in_", 0)
     if not all(isinstance(name, str) for name in (model.device, *names)):
         raise ValueError(f"device and targets must be names, got {model.device!r} and {names!r}")
-    if n_features != len(getattr(model, "feature_names_in_", range(n_features))) or (
-        source.scaled and source.columns is None and source.row_shape != (n_features,)
-    ):
+    n_named = len(getattr(model, "feature_names_in_", range(n_features)))
+    if n_named != n_features or (source.scaled and source.columns is None and source.row_shape != (n_features,)):
         raise ValueError(f"there must be {n_features} features, each with a name if they have any")
     for team in predictor.fitted_teams:
         rows = team.coverage.tolist(), team.inputs.shape, team.inputs.centre is not None, team.mirroring
@@ -336,26 +325,37 @@ def _check_regressor(model: IntervalRegressor) -> None:
 
 def write_tensors(path: Path, header: Header, arrays: Arrays) -> None:
     """Write a header and arrays, whole or not at all; equal ones give equal bytes."""
-    packages = ("torch", "numpy", "scikit-learn")
-    versions = {"coverwell": __version__, **{package: version(package) for package in packages}}
-    header = {**header, "format": FORMAT, "versions": versions}
+    versions = {package: version(package) for package in ("torch", "numpy", "scikit-learn")}
+    header = {**header, "format": FORMAT, "versions": {"coverwell": __version__, **versions}}
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # the memory is written as it lies
     header["sha256"] = _sha256(header, arrays)
-    content = safetensors_bytes(arrays, {"coverwell": json.dumps(header, sort_keys=True)})
     with new_file(path) as file:
-        file.write(content)
+        file.write(safetensors_bytes(arrays, {"coverwell": json.dumps(header, sort_keys=True)}))
 
 
 def read_tensors(path: Path) -> tuple[Header, Arrays]:
     """Header and arrays of a file whose content has the sha256 that it states."""
     content = path.read_bytes()
     with _malformed_means(f"{path} is damaged or not a model file", "take another copy, or save the model again"):
-        entries = dict(deserialize(content))  # type: ignore[no-untyped-call]  # checks all lengths and offsets
-        header = _header(path, content)
-        arrays = {name: np.frombuffer(e["data"], TYPES[e["dtype"]]).reshape(e["shape"]) for name, e in entries.items()}
-        if header.pop("sha256") != _sha256(header, arrays):
+        arrays = arrays_in(content)  # checks all lengths and offsets
+        metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+        if "coverwell" not in metadata:
+            raise ModelFileError(f"{path} must be a file that coverwell.save wrote, got another safetensors file")
+        header = json.loads(metadata["coverwell"])
+        stated, number, versions = header.pop("sha256"), header["format"], header["versions"]
+        if isinstance(number, int) and number != FORMAT:
+            raise ModelFileError(
+                f"{path} has format {number}, but coverwell {__version__} reads {FORMAT}; load it with the version that "
+                f"wrote it ({versions}), or fit and save the model again with this one"
+            )
+        if stated != _sha256(header, arrays):
             raise ValueError("its content does not have the stored sha256")
     return header, arrays
+
+
+def _sha256(header: Header, arrays: Arrays) -> str:
+    """Of the header with sorted keys, and of the names, types, shapes and bytes of the arrays."""
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + safetensors_bytes(arrays)).hexdigest()
 
 
 @contextmanager
@@ -367,26 +367,3 @@ def _malformed_means(what: str, way_out: str) -> Iterator[None]:
         raise
     except MALFORMED as error:
         raise ModelFileError(f"{what} ({type(error).__name__}: {error}); {way_out}") from error
-
-
-def _header(path: Path, content: bytes) -> Header:
-    length = int.from_bytes(content[:8], "little")
-    metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-    if "coverwell" not in metadata:
-        raise ModelFileError(
-            f"{path} is a safetensors file, but not one that coverwell.save wrote; load takes only those"
-        )
-    header: Header = json.loads(metadata["coverwell"])
-    if {"format", "versions", "sha256"} - header.keys():
-        raise ValueError("its header has no format, versions or sha256")
-    if header["format"] != FORMAT:
-        raise ModelFileError(
-            f"{path} has format {header['format']}, but coverwell {__version__} reads {FORMAT}; load it with the "
-            f"version that wrote it ({header['versions']}), or fit and save the model again with this one"
-        )
-    return header
-
-
-def _sha256(header: Header, arrays: Arrays) -> str:
-    """Of the header with sorted keys, and of the names, types, shapes and bytes of the arrays."""
-    return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + safetensors_bytes(arrays)).hexdigest()
