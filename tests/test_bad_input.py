@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from coverwell import MLP, MatchedRegressor, SigmaFit
-from coverwell.scaling import ConstantDataWarning, ExtrapolationWarning
+from coverwell.inputs.scaling import ConstantDataWarning, ExtrapolationWarning
 from coverwell.training import NonFiniteLossError
 
 N = 60

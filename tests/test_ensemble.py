@@ -26,11 +26,11 @@ from coverwell.ensemble import (
     estimate_in_parts,
     shaped_by_both,
 )
+from coverwell.inputs.scaling import InputScaler, TargetScaler
 from coverwell.losses import quantile_interval_loss
 from coverwell.matching import Unmatched
 from coverwell.networks.team import FactoryNetwork, LoopTeam
 from coverwell.preparation import Plan, prepare
-from coverwell.scaling import InputScaler, TargetScaler
 from coverwell.training import everywhere
 
 CPU = torch.device("cpu")

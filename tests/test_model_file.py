@@ -416,9 +416,10 @@ WRONG = {
     "teams of another kind": lambda model, arrays: model["learned"]["predictor_"].update(teams=[1]),
     "scores that are none": lambda model, arrays: model["learned"]["predictor_"]["correction"].update(scores=1),
     "no correction": lambda model, arrays: model["learned"]["predictor_"]["correction"].update(factor=None),
-    "no mirroring": lambda model, arrays: team_of(model).update(mirroring=None),
-    "another thing to mirror": lambda model, arrays: team_of(model)["mirroring"].update(targets={"class": "MLP"}),
-    "a mirrored table": lambda model, arrays: team_of(model)["mirroring"].update(targets="boxes"),
+    "another thing to mirror": lambda model, arrays: team_of(model).update(mirroring={"class": "MLP"}),
+    "a mirrored table": lambda model, arrays: team_of(model).update(
+        mirroring={"class": "Mirroring", "targets": "same"}
+    ),
     "a range without an end": lambda model, arrays: team_of(model)["inputs"].update(high=""),
     "nothing learned": lambda model, arrays: model.update(learned={}),
     "a method in its place": lambda model, arrays: model["learned"].update(predict=1),
@@ -609,7 +610,7 @@ def test_a_safetensors_file_of_others_is_told_apart(path):
 def test_a_file_of_another_format_names_the_versions_to_install(path, number):
     header = {"format": number, "versions": {"coverwell": "9.1"}, "sha256": "by other rules"}
     path.write_bytes(safetensors_bytes({}, {"coverwell": json.dumps(header)}))
-    with pytest.raises(ModelFileError, match=rf"has format {number}, but .* reads 2; load it .*'coverwell': '9\.1'.*fit"):
+    with pytest.raises(ModelFileError, match=rf"format {number}, but .* reads 2; load it .*'coverwell': '9\.1'.*fit"):
         read_tensors(path)
 
 

@@ -16,9 +16,9 @@ from sklearn.model_selection import (
     TimeSeriesSplit,
 )
 
-from coverwell.mirroring import Mirroring
+from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import ConstantDataWarning, UnscaledInputs
 from coverwell.preparation import Plan, levels_from, prepare, target_names_of
-from coverwell.scaling import ConstantDataWarning, UnscaledInputs
 
 GROUPS = np.repeat(np.arange(12), 5)
 

@@ -7,9 +7,7 @@ conditional on x: they are about the average over rows.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.options import check_share, named, stored
-from coverwell.training.rows import Rows, split_rows
+from coverwell.training.rows import Rows, check_enough_rows, coverage_rank, split_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,40 +59,6 @@ class Estimate:
 
     mean: Array
     half_width: Array
-
-
-def coverage_rank(asked: float, n_train: int) -> int:
-    """The rank k = ceil((n_train + 1) asked) of the score that covers a new row with at least this probability.
-
-    `asked` is read as the decimal it prints: 0.55 of 100 is 55, though in floating point it is a little more.
-
-    Parameters
-    ----------
-    asked : float
-        The coverage that is asked for, in (0, 1).
-    n_train : int
-        How many scores are ranked.
-
-    Returns
-    -------
-    int
-        Counted from 1, at most `n_train`.
-
-    Examples
-    --------
-    >>> coverage_rank(0.9, n_train=9)
-    9
-    >>> coverage_rank(0.55, n_train=99)
-    55
-    """
-    share = Fraction(str(round(float(asked), 12)))
-    rank = max(1, math.ceil((n_train + 1) * share))  # a share that rounds to 0 still has rank 1
-    if rank > n_train:
-        needed = "more than 10^12" if share == 1 else str(math.ceil(share / (1 - share)))
-        raise ValueError(
-            f"coverage {asked!r} by ranks needs at least {needed} rows, got {n_train}: give more rows or ask for less"
-        )
-    return rank
 
 
 @stored
@@ -188,6 +152,7 @@ class Calibration(Protocol):
     promise: ClassVar[str]
     holds_back: ClassVar[bool]  # whether rows are kept from the teams
     one_team_per_fold: ClassVar[bool]
+    ranks_out_of_fold: ClassVar[bool]
 
     def rows_of_jobs(
         self,
@@ -200,10 +165,6 @@ class Calibration(Protocol):
         """The rows that each team may see, in ascending order."""
         ...
 
-    def check_out_of_fold(self, n_out_of_fold: int, n_rows: int, levels: tuple[float, ...]) -> None:
-        """Raise unless there are enough rows with out-of-fold outputs."""
-        ...
-
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
         """The correction of trained teams, from their rows.
 
@@ -212,37 +173,25 @@ class Calibration(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class _Calibration:
-    """What most choices share: one team that sees all rows."""
+class _OneTeam:
+    """One team that sees all rows."""
 
     holds_back: ClassVar[bool] = False
     one_team_per_fold: ClassVar[bool] = False
+    ranks_out_of_fold: ClassVar[bool] = False
 
-    def rows_of_jobs(
-        self,
-        X: NDArray[Any],
-        groups: NDArray[Any] | None,
-        folds: Any,
-        levels: tuple[float, ...],
-        random_state: np.random.RandomState,
-    ) -> list[Places]:
+    def rows_of_jobs(self, X: NDArray[Any], *_: Any) -> list[Places]:
         return [np.arange(len(X))]
-
-    def check_out_of_fold(self, n_out_of_fold: int, n_rows: int, levels: tuple[float, ...]) -> None:
-        pass
 
 
 @named("calibration", "cross")
 @dataclass(frozen=True)
-class Cross(_Calibration):
+class Cross(_OneTeam):
     """Ranks of out-of-fold scores. Every row trains; coverage is measured near the asked level, without a theorem."""
 
     name: ClassVar[str | None] = "cross"
     promise: ClassVar[str] = "near the asked level as measured; no finite-sample theorem"
-
-    def check_out_of_fold(self, n_out_of_fold: int, n_rows: int, levels: tuple[float, ...]) -> None:
-        check_enough_rows(n_out_of_fold, levels, f"calibration='cross' ranks {n_out_of_fold} of {n_rows} rows")
+    ranks_out_of_fold: ClassVar[bool] = True
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
         assert members is not None  # estimators that offer "cross" keep them
@@ -253,13 +202,14 @@ class Cross(_Calibration):
 
 @named("calibration", "cv+")
 @dataclass(frozen=True)
-class CVPlus(_Calibration):
+class CVPlus:
     """A team per fold, its interval stretched by the scores of the rows it left out (Barber et al. 2021)."""
 
     name: ClassVar[str | None] = "cv+"
     promise: ClassVar[str] = "at least 2p - 1 less a small term, for exchangeable rows"
     holds_back: ClassVar[bool] = True
     one_team_per_fold: ClassVar[bool] = True
+    ranks_out_of_fold: ClassVar[bool] = False
 
     def rows_of_jobs(
         self,
@@ -270,7 +220,7 @@ class CVPlus(_Calibration):
         random_state: np.random.RandomState,
     ) -> list[Places]:
         check_enough_rows(len(X), levels, f"calibration='cv+' ranks {len(X)} rows")
-        trains, _ = split_rows(X, folds, 1, groups, random_state)
+        trains = split_rows(X, folds, 1, groups, random_state)[0]
         if not (trains.sum(axis=0) == len(trains) - 1).all():
             raise ValueError("calibration='cv+' needs folds that leave every row out exactly once")
         return [np.flatnonzero(mask) for mask in trains]
@@ -281,7 +231,7 @@ class CVPlus(_Calibration):
 
 @named("calibration", "split")
 @dataclass(frozen=True)
-class Split(_Calibration):
+class Split:
     """Ranks of rows that touched nothing before: no scaling, no bin edges, no stop rule.
 
     Parameters
@@ -295,6 +245,8 @@ class Split(_Calibration):
     name: ClassVar[str | None] = "split"
     promise: ClassVar[str] = "at least p on average, for exchangeable rows"
     holds_back: ClassVar[bool] = True
+    one_team_per_fold: ClassVar[bool] = False
+    ranks_out_of_fold: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_share("size", self.size)
@@ -326,7 +278,7 @@ class Split(_Calibration):
 
 @named("calibration", None)
 @dataclass(frozen=True)
-class Uncalibrated(_Calibration):
+class Uncalibrated(_OneTeam):
     """The learned intervals as they are."""
 
     name: ClassVar[str | None] = None
@@ -334,14 +286,6 @@ class Uncalibrated(_Calibration):
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
         return Correction(np.ones((rows.y.shape[-1], len(rows.levels[0]))))
-
-
-def check_enough_rows(n: int, levels: tuple[float, ...], what: str) -> None:
-    """Raise unless this many rows have a rank for the outermost level."""
-    try:
-        coverage_rank(max(levels), n)
-    except ValueError as error:
-        raise ValueError(f"{what}: {error}, or fit with calibration=None") from None
 
 
 # Scores and ranks.
@@ -369,12 +313,13 @@ def held_back_scores(teams: Sequence[FittedTeam], rows: Rows) -> list[Array]:
 
 def out_of_fold_members(rows: Rows, members: Estimate) -> tuple[Array, Estimate, NDArray[np.bool_]]:
     """Targets (row, target), members' estimates (member, row, ...) and who leaves a row out, one row for an image."""
-    mirroring, scaling = rows.mirroring, rows.targets[0]
-    y = mirroring.own(rows.y[0], axis=0).double().cpu().numpy()
-    if mirroring.n_views > 1:
-        mean = scaling(mirroring.merged(scaling.inverse(torch.from_numpy(members.mean))))
-        members = Estimate(mean.numpy(), mirroring.own(members.half_width, axis=1))
-    return y, members, mirroring.own(rows.leaves_out[0].cpu().numpy(), axis=1)
+    y, leaves_out = rows.y[0].double().cpu().numpy(), rows.leaves_out[0].cpu().numpy()
+    if (mirroring := rows.mirroring) is not None:
+        scaling = rows.targets[0].cpu()
+        mean = scaling(mirroring.merged(scaling.inverse(torch.from_numpy(members.mean)))).numpy()
+        members = Estimate(mean, mirroring.own(members.half_width, axis=1))
+        y, leaves_out = mirroring.own(y, axis=0), mirroring.own(leaves_out, axis=1)
+    return y, members, leaves_out
 
 
 def average_out_of_fold(members: Estimate, leaves_out: NDArray[np.bool_]) -> Estimate:

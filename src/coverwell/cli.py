@@ -57,7 +57,7 @@ from coverwell.experiments.results import Line, ResultsFileError, read_results
 from coverwell.experiments.series_methods import PICTURED, SeriesMethod
 from coverwell.experiments.table1 import PEERS_HEAD
 from coverwell.experiments.work import Engine
-from coverwell.pictures import PictureError
+from coverwell.inputs.images import ImageError
 from coverwell.scale import ClusterError
 
 __all__ = ["main"]
@@ -285,7 +285,7 @@ def _clear_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("\nStopped. What was finished is stored; the same command goes on from there.", err=True)
         raise SystemExit(STOPPED_BY_CTRL_C) from None
-    except (ResultsFileError, DatasetNotFoundError, DatasetChecksumError, PictureError, ClusterError) as error:
+    except (ResultsFileError, DatasetNotFoundError, DatasetChecksumError, ImageError, ClusterError) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:  # no space, no permission
         raise click.ClickException(f"{type(error).__name__}: {error}") from None

@@ -27,7 +27,7 @@ from coverwell.experiments.series_methods import SERIES_METHODS, SeriesMethod, s
 from coverwell.experiments.series_study import SERIES_FIELDS, SERIES_KEY, SeriesGrid
 from coverwell.experiments.work import Engine, Work, check, run
 from coverwell.files import new_file
-from coverwell.pictures import pillow
+from coverwell.inputs.images import pillow
 
 __all__ = [
     "box_methods",

@@ -82,25 +82,19 @@ class OutOfFold:
             factor: Any = 1.0
             parts = [(places, team.estimate(X[places])) for places, team in zip(rows.held_back, teams, strict=True)]
         else:
-            factor = correction.factor.cpu().numpy()
-            parts = [_average_of_left_out(rows, members)]
+            factor, scaling = correction.factor.cpu().numpy(), rows.targets[0].cpu()
+            _, members, leaves_out = out_of_fold_members(rows, members)
+            estimate, some = average_out_of_fold(members, leaves_out), leaves_out.any(axis=0)
+            seen = np.setdiff1d(np.arange(len(X)), rows.held_back[0])
+            mean, half_width = scaling.inverse(torch.from_numpy(estimate.mean)).numpy(), estimate.half_width
+            half_width = half_width * scaling.spread.numpy()[:, None, None]
+            parts = [(seen[some], Estimate(mean[some], half_width[some]))]
         for places, estimate in parts:
             prediction[places] = estimate.mean
             half_width, centre = factor * np.moveaxis(estimate.half_width, -2, 0), estimate.mean[..., None]
             lower[places] = np.minimum.accumulate(centre - half_width[0], axis=-1)
             upper[places] = np.maximum.accumulate(centre + half_width[1], axis=-1)
         return cls(prediction, lower, upper)
-
-
-def _average_of_left_out(rows: Rows, members: Estimate) -> tuple[NDArray[np.intp], Estimate]:
-    """The rows that some member left out, and the average of those members' estimates, in the user's units."""
-    assert rows.given is not None
-    _, members, leaves_out = out_of_fold_members(rows, members)
-    estimate, scaling = average_out_of_fold(members, leaves_out), rows.targets[0]
-    some = leaves_out.any(axis=0)
-    places = np.setdiff1d(np.arange(len(rows.given[0])), rows.held_back[0])
-    mean, spread = scaling.inverse(torch.from_numpy(estimate.mean)).numpy(), scaling.spread.numpy()
-    return places[some], Estimate(mean[some], (estimate.half_width * spread[:, None, None])[some])
 
 
 @runtime_checkable
@@ -347,50 +341,45 @@ def fit_together(
         rounds. It costs a copy of all networks each time.
     """
     before = list(map(dict, map(vars, models)))
+    own_rows: list[Rows] = []
+    start: list[FittedTeam] = []  # teams that continue training
     try:
-        _fit(models, tables, before, on_round)
+        if len(models) != 1 or len(tables) != 1:
+            _check_alike(models, tables)
+        for model, table, was in zip(models, tables, before, strict=True):
+            continued = was if "predictor_" in was and was.get("warm_start") else {}
+            start += continued["predictor_"].fitted_teams if continued else []
+            if "predictor_" in was:
+                model.forget()
+            own_rows.append(model.prepare(*table, continued))
+        rows = own_rows[0] if len(models) == 1 else _stacked(own_rows)
+        if start:
+            _check_continues(rows, start)
+        training = models[0].training_for(rows.y.shape[1], start)
+        settings, ends = training.settings, np.cumsum([0, *map(len, map(attrgetter("y"), own_rows))]).tolist()
+        parts = list(map(slice, ends, ends[1:]))  # each model's jobs
+        bar = tqdm(total=settings.max_rounds, disable=not models[0].verbose, desc="rounds", unit="round")
+
+        def after_round(present: Callable[[Tensor], Trained], history: History) -> None:
+            latest = history.rounds[-1]
+            bar.update()
+            coverage, score = float(latest.coverage.mean()), float(latest.score.mean())
+            bar.set_postfix(coverage=f"{coverage:.3f}", score=f"{score:.4g}", refresh=False)
+            if on_round is not None:
+                teams = present(history.unit).teams
+                on_round([teams[part] for part in parts])
+
+        with bar, seeded(rows.seeds[0], settings.device), few_threads(_operations_per_step(rows, training)):
+            trained, history = run_within_memory(training, rows, after_round)
+            if settings.device.type == "cuda":
+                torch.cuda.empty_cache()  # captured steps held memory that is of no use to the next fit
+        for model, own, part in zip(models, own_rows, parts, strict=True):
+            model.set_fitted(own, trained, history, part)
     except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to continue stays what it was
-        for model, was in zip(models, before, strict=False):
+        for model, was in zip(models, before, strict=True):
             model.forget()
             vars(model).update(was if was.get("warm_start") else {})
         raise
-
-
-def _fit(
-    models: Sequence[IntervalRegressor],
-    tables: Sequence[Table],
-    before: Sequence[dict[str, Any]],
-    on_round: Callable[[list[list[FittedTeam]]], None] | None,
-) -> None:
-    _check_alike(models, tables)
-    own_rows: list[Rows] = []
-    start: list[FittedTeam] = []  # teams that continue training
-    for model, table, was in zip(models, tables, before, strict=True):
-        model.forget()
-        continued = was if "predictor_" in was and was.get("warm_start") else {}
-        own_rows.append(model.prepare(*table, continued))
-        start += continued["predictor_"].fitted_teams if continued else []
-    rows = own_rows[0] if len(models) == 1 else _stacked(own_rows)
-    if start:
-        _check_continues(rows, start)
-    training = models[0].training_for(rows.y.shape[1], start)
-    settings = training.settings
-    bar = tqdm(total=settings.max_rounds, disable=not models[0].verbose, desc="rounds", unit="round")
-    ends = np.cumsum([0, *map(len, map(attrgetter("y"), own_rows))]).tolist()
-    parts = list(map(slice, ends, ends[1:]))
-
-    def after_round(present: Callable[[Tensor], Trained], history: History) -> None:
-        show_round(bar, history)
-        if on_round is not None:
-            teams = present(history.unit).teams
-            on_round([teams[part] for part in parts])
-
-    with bar, seeded(rows.seeds[0], settings.device), few_threads(_operations_per_step(rows, training)):
-        trained, history = run_within_memory(training, rows, after_round)
-        if settings.device.type == "cuda":
-            torch.cuda.empty_cache()  # captured steps held memory that is of no use to the next fit
-    for model, own, part in zip(models, own_rows, parts, strict=True):
-        model.set_fitted(own, trained, history, part)
 
 
 def levels_from(coverage: Any) -> tuple[float, ...]:
@@ -507,18 +496,9 @@ def _check_continues(rows: Rows, start: Sequence[FittedTeam]) -> None:
             )
 
 
-def show_round(bar: Any, history: History) -> None:
-    """Advance a bar over rounds."""
-    latest = history.rounds[-1]
-    bar.update()
-    bar.set_postfix(
-        coverage=f"{float(latest.coverage.mean()):.3f}", score=f"{float(latest.score.mean()):.4g}", refresh=False
-    )
-
-
 def _operations_per_step(rows: Rows, training: Training) -> float:
     """Roughly the floating-point operations of one training step of our own networks."""
-    members = rows.n_jobs * rows.members_per_job
+    members = rows.trains.shape[0] * rows.trains.shape[1]
     network = training.network
     for name in ("mlp", "lstm", "resnet"):
         network = getattr(network, name, network)  # a random network is made of one

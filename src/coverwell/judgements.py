@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coverwell import metrics
 from coverwell.estimator import IntervalRegressor
 from coverwell.fitted_models import Said, n_ranked_rows
-from coverwell.frames import as_times, read
+from coverwell.inputs.frames import as_times, read
 from coverwell.slices import Slices, slices_of
 
 __all__ = ["JudgedRows", "Judgement", "column_of", "judgements"]

@@ -311,8 +311,8 @@ def _check_regressor(model: IntervalRegressor) -> None:
         rows = team.coverage.tolist(), team.inputs.shape, team.inputs.centre is not None, team.mirroring
         if rows != ([list(levels)], source.row_shape, source.scaled, source.mirroring):
             raise ValueError(f"every team must have the levels {levels} and rows of the shape {source.row_shape}")
-    n_views = source.mirroring.n_views
-    row = torch.zeros(1, *[n_views][: n_views - 1], *source.row_shape, dtype=torch.float64)
+    views = () if source.mirroring is None else (2,)
+    row = torch.zeros(1, *views, *source.row_shape, dtype=torch.float64)
     shapes = [(1, len(names)), *[(1, len(names), len(levels))] * 2]
     for joint in (False, True) if predictor.correction.is_joint else (False,):
         outputs = predictor(row, joint=joint)
@@ -345,8 +345,8 @@ def read_tensors(path: Path) -> tuple[Header, Arrays]:
         stated, number, versions = header.pop("sha256"), header["format"], header["versions"]
         if isinstance(number, int) and number != FORMAT:
             raise ModelFileError(
-                f"{path} has format {number}, but coverwell {__version__} reads {FORMAT}; load it with the version that "
-                f"wrote it ({versions}), or fit and save the model again with this one"
+                f"{path} has format {number}, but coverwell {__version__} reads {FORMAT}; load it with the version "
+                f"that wrote it ({versions}), or fit and save the model again with this one"
             )
         if stated != _sha256(header, arrays):
             raise ValueError("its content does not have the stored sha256")

@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from coverwell.calibration import Correction, Estimate
-from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
-from coverwell.inputs.scaling import InputScaling, TargetScaling
+from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import Scaling
 from coverwell.networks.team import Team
 from coverwell.options import stored
 from coverwell.paper.algorithm import half_widths
-from coverwell.paper.losses import Levels
+from coverwell.paper.losses import Levels, z_score
 from coverwell.paper.matching import Matching
 from coverwell.training.learner import outputs_of
 from coverwell.training.rows import as_tensor
@@ -48,15 +48,16 @@ class FittedTeam(nn.Module):
     def __init__(
         self,
         coverage: ArrayLike,
-        inputs: InputScaling,
-        targets: TargetScaling,
-        mirroring: Mirroring = NOT_MIRRORED,
+        inputs: Scaling,
+        targets: Scaling,
+        mirroring: Mirroring | None = None,
     ) -> None:
         super().__init__()
         self.inputs, self.targets, self.mirroring = inputs, targets, mirroring
-        known = Levels.of(torch.tensor(np.reshape(coverage, (1, -1)), dtype=torch.float64))
-        self.register_buffer("coverage", known.coverage, persistent=False)
-        self.register_buffer("z", known.z, persistent=False)  # only torch can compute it
+        self.register_buffer(
+            "coverage", torch.tensor(np.reshape(coverage, (1, -1)), dtype=torch.float64), persistent=False
+        )
+        self.register_buffer("z", z_score(self.coverage), persistent=False)  # ONNX cannot compute it
 
     @property
     def levels(self) -> Levels:
@@ -74,9 +75,11 @@ class FittedTeam(nn.Module):
     def forward(
         self, rows: Tensor, noise: bool = True
     ) -> tuple[Float[Tensor, "row target"], Float[Tensor, "row target side level"]]:
-        x = self.inputs(self.mirroring.flat(rows))
+        x = self.inputs(rows if self.mirroring is None else self.mirroring.flat(rows))
         mean, half_width = self.scaled_estimate(x, noise=noise)
-        return self.mirroring.merged(self.targets.inverse(mean)), half_width * self.targets.spread[:, None, None]
+        mean = self.targets.inverse(mean)
+        mean = mean if self.mirroring is None else self.mirroring.merged(mean)
+        return mean, half_width * self.targets.spread[:, None, None]
 
     @torch.no_grad()
     def estimate(self, X: NDArray[Any], *, noise: bool = True) -> Estimate:
@@ -113,16 +116,16 @@ class MatchedTeam(FittedTeam):
         matching: Matching,
         unit: Array,
         coverage: ArrayLike,
-        inputs: InputScaling,
-        targets: TargetScaling,
-        mirroring: Mirroring = NOT_MIRRORED,
+        inputs: Scaling,
+        targets: Scaling,
+        mirroring: Mirroring | None = None,
         *,
         both: bool = False,
     ) -> None:
         super().__init__(coverage, inputs, targets, mirroring)
         self.mean_team, self.interval_team = mean_team, interval_team
         self.matching, self.both = matching, both
-        self.register_buffer("unit", torch.tensor(unit, dtype=torch.float64))
+        self.register_buffer("unit", torch.tensor(np.reshape(unit, targets.shape), dtype=torch.float64))
 
     @property
     def n_members(self) -> int:
@@ -130,10 +133,11 @@ class MatchedTeam(FittedTeam):
 
     def scaled_estimate(self, x: Tensor, *, noise: bool) -> tuple[Tensor, Tensor]:
         of_mean = self.run(self.mean_team, x)
-        of_interval = self.run(self.interval_team, self.mirroring.own(x, axis=0))
+        own = slice(None) if self.mirroring is None else slice(None, None, 2)  # images without their mirror images
+        of_interval = self.run(self.interval_team, x[own])
         half_width = half_widths(of_interval, self.levels, self.unit[None])
         if self.both:
-            half_width = combined(self.matching, self.mirroring.own(of_mean, axis=1), half_width, self.levels)
+            half_width = combined(self.matching, of_mean[:, own], half_width, self.levels)
         return self.matching.mean(of_mean, len(self.unit)).mean(dim=0), half_width.mean(dim=0)
 
 
@@ -177,10 +181,10 @@ class Predictor(nn.Module):
         return [team for team in self.teams if isinstance(team, FittedTeam)]
 
     @property
-    def inputs(self) -> InputScaling:
+    def inputs(self) -> Scaling:
         """How rows are scaled, with the range that all teams have seen together."""
         first, *others = (team.inputs for team in self.fitted_teams)
-        return functools.reduce(InputScaling.widened, others, first)
+        return functools.reduce(Scaling.widened, others, first)
 
     def forward(self, rows: Tensor, joint: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         means, half_widths = zip(*(team(rows) for team in self.teams), strict=True)

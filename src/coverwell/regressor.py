@@ -19,9 +19,9 @@ from coverwell.calibration import Estimate
 from coverwell.estimator import Coverage, IntervalRegressor, OnRound, OutOfFold, Trained
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network, network_from
-from coverwell.options import check_count, check_number, part_from, stored
+from coverwell.options import check_number, part_from, stored
 from coverwell.paper.algorithm import History, Recipe, Round, alternate, half_widths
-from coverwell.paper.losses import IntervalLoss, Levels
+from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.predictor import FittedTeam, MatchedTeam, combined
 from coverwell.training.device import device_from
@@ -79,7 +79,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name in ("mean_epochs", "interval_epochs", "max_rounds", "patience", "batch_size"):
-            check_count(name, getattr(self, name), or_auto=True)
+            check_number(name, getattr(self, name), least=1, whole=True, or_auto=True)
         check_number("learning_rate", self.learning_rate, above=0.0, or_auto=True)
 
     def resolved(self, *defaults: Mapping[str, float]) -> Schedule:
@@ -108,7 +108,7 @@ class MatchedTraining:
 
     def run(self, rows: Rows, on_round: OnRound) -> tuple[Trained, History]:
         """Run Algorithm 1 on all jobs at once and take the teams apart again."""
-        rows = rows.to(self.settings.device)
+        rows = rows if rows.y.device == self.settings.device else rows.to(self.settings.device)
         F, I = self.learners(rows)
         unit = self._continued(F, I, rows) if self.start else None
         after_round = partial(on_round, partial(self.taken_apart, F, I, rows))
@@ -137,7 +137,7 @@ class MatchedTraining:
     def taken_apart(self, F: Learner, I: Learner, rows: Rows, unit: Tensor) -> Trained:
         """The teams of each job, and their members' outputs for its rows."""
         matching, (n_jobs, n_members, _) = self.recipe.matching, rows.trains.shape
-        of_mean, levels = F.outputs(rows), Levels.of(rows.to_members(rows.coverage))
+        of_mean, levels = F.outputs(rows), rows.levels_of_members
         half_width = half_widths(I.outputs(rows), levels, rows.to_members(unit))
         if self.both:
             half_width = combined(matching, of_mean, half_width, levels)
@@ -159,7 +159,8 @@ class MatchedTraining:
                 both=self.both,
             )
             teams.append(team)
-            members.append(None if rows.literal else Estimate(mean[job, :, :length], width[job, :, :length]))
+            estimate = Estimate(mean[job, :, :length], width[job, :, :length])
+            members.append(None if rows.out_of_fold_view.literal else estimate)
         return Trained(teams, members)
 
 
@@ -270,7 +271,7 @@ class MatchedRegressor(IntervalRegressor):
                 f"calibration={calibration.name!r} needs folds, got folds=None; give folds=5, or calibration='split' "
                 "or None"
             )
-        check_count("repeats", self.repeats, or_auto=True)
+        check_number("repeats", self.repeats, least=1, whole=True, or_auto=True)
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise TypeError(f"schedule must be a Schedule(...) or None, got {self.schedule!r}")
 

@@ -1,7 +1,7 @@
 """Columns of a text file as what they are: numbers or booleans, or text.
 
 It is decided in one place (`kinds_of` says which, `typed` does it), so that a column is read in the same way when a
-model is fitted and when it is asked. Dates stay text: `coverwell.columns` reads them.
+model is fitted and when it is asked. Dates stay text: `coverwell.inputs.columns` reads them.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from coverwell.baselines import BayesByBackpropRegressor, ConcreteDropoutRegress
 from coverwell.baselines.mc_dropout import DropoutLSTM, DropoutMLP, DropoutResNet18
 from coverwell.baselines.random_resnet import heads_of
 from coverwell.baselines.random_team import RandomTeam
-from coverwell.features import features_of
+from coverwell.inputs.features import features_of
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.resnet import ResNet18, ResNet18Tail, ResNet18Trunk
 from coverwell.persistence import load, save

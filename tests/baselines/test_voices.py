@@ -14,8 +14,8 @@ from coverwell.baselines.mc_dropout import DropoutMLP
 from coverwell.baselines.voices import Voices, VoiceTraining, voices_of
 from coverwell.ensemble import learner_of
 from coverwell.folds import Job, stack_jobs
-from coverwell.mirroring import Mirroring
-from coverwell.scaling import InputScaler, TargetScaler
+from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import InputScaler, TargetScaler
 
 CPU = torch.device("cpu")
 PLAIN = MLP(hidden=16, layers=2, dropout=0.2, bins=0)

@@ -8,7 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 from PIL import Image
 
-from coverwell.features import features_of
+from coverwell.inputs.features import features_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -18,7 +18,7 @@ from coverwell.commands.messages import BadInput, OneLineGroup, check_output, cl
 from coverwell.commands.plot import plot
 from coverwell.datasets import DatasetNotFoundError
 from coverwell.files import new_file
-from coverwell.scaling import ExtrapolationWarning
+from coverwell.inputs.scaling import ExtrapolationWarning
 
 
 def told(action):

@@ -10,8 +10,8 @@ import torch
 from coverwell import MLP, MatchedRegressor
 from coverwell.algorithm import n_interval_outputs
 from coverwell.ensemble import Ensemble
+from coverwell.inputs.scaling import InputScaler, TargetScaler
 from coverwell.matching import matching_from
-from coverwell.scaling import InputScaler, TargetScaler
 
 onnx, onnxruntime = (pytest.importorskip(name) for name in ("onnx", "onnxruntime"))
 

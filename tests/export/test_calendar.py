@@ -5,10 +5,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis.strategies import datetimes, lists
 
-from coverwell.column_kinds import CALENDAR, WEEKDAYS, Times
-from coverwell.columns import Column, Columns
 from coverwell.export.columns import features_from_codes, features_in_graph
 from coverwell.export.graph import Graph, Input
+from coverwell.inputs.column_kinds import CALENDAR, WEEKDAYS, Times
+from coverwell.inputs.columns import Column, Columns
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from coverwell import (
     MatchedForecaster,
     MatchedRegressor,
     ResNet18,
+    Schedule,
     TableFiles,
     fit_together,
     load,
@@ -43,6 +45,8 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
+from coverwell.calibration import Split
+from coverwell.paper.losses import PaperLoss, QuantileLoss
 from coverwell.streaming import fit_streamed
 
 Array = NDArray[Any]
@@ -63,23 +67,30 @@ SMALL_LSTM = LSTM(hidden=4, layers=1)
 
 
 def schedule(**numbers: Any) -> dict[str, Any]:
-    """Epochs, rounds, patience, batch size and learning rate, as a constructor takes them."""
+    """Epochs, rounds, patience, batch size and learning rate; `scheduled` makes one object of them."""
     return numbers
+
+
+def scheduled(**options: Any) -> dict[str, Any]:
+    """Options of an estimator, with the numbers of its schedule in one object."""
+    names = {field.name for field in fields(Schedule)} & options.keys()
+    numbers = {name: options.pop(name) for name in names}
+    return {**options, "schedule": Schedule(**numbers)}
 
 
 def paper_loss(**weights: float) -> dict[str, Any]:
     """The paper's interval loss with these weights (Eq. 5)."""
-    return {"interval_loss": "paper", **weights}
+    return {"interval_loss": PaperLoss(**weights)}
 
 
 def quantile_loss(**weights: float) -> dict[str, Any]:
     """The pinball loss with this steepness."""
-    return {"interval_loss": "quantile", **weights}
+    return {"interval_loss": QuantileLoss(**weights)}
 
 
 def split(size: float) -> dict[str, Any]:
     """Split calibration on this share of the rows."""
-    return {"calibration": "split", "calibration_size": size}
+    return {"calibration": Split(size)}
 
 
 QUICK = schedule(max_rounds=3, mean_epochs=3, interval_epochs=3)
@@ -88,19 +99,19 @@ QUICK = schedule(max_rounds=3, mean_epochs=3, interval_epochs=3)
 def matched(coverage: Any = 0.9, matching: Any = "sigma", **options: Any) -> Any:
     """A small MatchedRegressor."""
     usual = {"network": SMALL, "folds": 3, "repeats": 2, "device": "cpu", "random_state": 0}
-    return MatchedRegressor(coverage, matching, **usual | QUICK | options)
+    return MatchedRegressor(coverage, matching, **scheduled(**usual | QUICK | options))
 
 
 def with_defaults() -> Any:
     """A MatchedRegressor with the default networks, folds, members, losses and calibration."""
-    return MatchedRegressor(device="cpu", random_state=0, **schedule(max_rounds=2))
+    return MatchedRegressor(device="cpu", random_state=0, schedule=Schedule(max_rounds=2))
 
 
 def with_resnet(*, size: int, mirror: str | None) -> Any:
     """A MatchedRegressor for images, with random weights."""
     network = ResNet18(weights=None, size=size, mirror=mirror)
-    brief = schedule(max_rounds=1, mean_epochs=1, interval_epochs=1)
-    return MatchedRegressor(0.8, network=network, folds=2, repeats=1, device="cpu", random_state=0, **brief)
+    brief = Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1)
+    return MatchedRegressor(0.8, network=network, folds=2, repeats=1, device="cpu", random_state=0, schedule=brief)
 
 
 def baseline(kind: type[Any], coverage: Any = 0.9, **options: Any) -> Any:
@@ -117,7 +128,7 @@ def matched_forecaster(coverage: Any = 0.8, matching: Any = "sigma", **options: 
     """A small MatchedForecaster."""
     usual = {"past": 5, "network": SMALL_LSTM, "folds": 2, "device": "cpu", "random_state": 0}
     brief = schedule(max_rounds=2, mean_epochs=2, interval_epochs=2)
-    return MatchedForecaster(coverage, matching, **usual | brief | options)
+    return MatchedForecaster(coverage, matching, **scheduled(**usual | brief | options))
 
 
 def forecaster_of(regressor: Any, **options: Any) -> Any:

@@ -19,7 +19,7 @@ from coverwell.networks.resnet import (
     ResNet18Trunk,
     read_weights,
 )
-from coverwell.networks.team import Network, PictureNetwork
+from coverwell.networks.team import ImageNetwork, Network
 
 # The architecture as published (He et al. 2016, Table 1, 18 layers), in the order and with the names of torchvision.
 CONVOLUTIONS = {
@@ -437,7 +437,7 @@ def test_outside_training_nobody_is_silenced():
 
 def test_the_recipe_is_a_network_and_compares_by_its_settings():
     assert isinstance(ResNet18(), Network)
-    assert isinstance(ResNet18(), PictureNetwork)
+    assert isinstance(ResNet18(), ImageNetwork)
     assert ResNet18(dropout=0.2) == ResNet18(dropout=0.2)
     assert ResNet18(dropout=0.2) != ResNet18()
 
@@ -496,12 +496,6 @@ def test_a_batch_norm_needs_more_than_one_number(n_pictures, side):
     with pytest.raises(ValueError, match=r"got 2 x 1: give a batch_size of at least 2, or a larger size"):
         tail(torch.rand(1, 256, 2, 1))
     assert tail.eval()(torch.rand(1, 256, 2, 1)).shape == (1, 1)
-
-
-def test_the_name_of_the_public_weights_is_no_file_and_says_who_finds_it():
-    for use in (ResNet18().trunk, lambda: ResNet18().build(1, (256, 2, 2), 4)):
-        with pytest.raises(ValueError, match=r"weights='imagenet' is a name .*coverwell\.datasets\.weights"):
-            use()
 
 
 def test_the_usual_numbers_cannot_be_changed_by_mistake():

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from coverwell.calibration import CrossScores, Estimate, cross_factor, rank_factor, stretch_scores
-from coverwell.columns import Columns
 from coverwell.ensemble import Ensemble
 from coverwell.folds import Problem
+from coverwell.inputs.columns import Columns
+from coverwell.inputs.scaling import InputScaler, TargetScaler
 from coverwell.matching import SigmaFit
 from coverwell.networks.mlp import MLP
-from coverwell.scaling import InputScaler, TargetScaler
 from coverwell.streaming.ranks import Voices, cross_stretch, split_stretch
 from coverwell.streaming.row_hash import RowHash, row_keys
 from coverwell.streaming.rows import RowReader, TableLayout

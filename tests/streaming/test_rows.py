@@ -3,9 +3,9 @@ import polars as pl
 import pytest
 import torch
 
-from coverwell.columns import Columns
 from coverwell.folds import Problem
-from coverwell.scaling import InputScaler, TargetScaler
+from coverwell.inputs.columns import Columns
+from coverwell.inputs.scaling import InputScaler, TargetScaler
 from coverwell.streaming import rows as rows_module
 from coverwell.streaming.row_hash import N_LANES, RowHash, group_keys, row_keys
 from coverwell.streaming.rows import RowReader, TableLayout, buffers, survey

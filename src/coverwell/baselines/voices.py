@@ -19,9 +19,9 @@ from coverwell.baselines.random_team import RandomTeam, repeated
 from coverwell.calibration import Estimate
 from coverwell.ensemble import Progress, estimate_in_parts, learner_of, members_of
 from coverwell.folds import Job, as_tensor, stack_jobs
-from coverwell.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.inputs.scaling import Inputs, TargetScaler
 from coverwell.networks.team import Network, Team
-from coverwell.scaling import Inputs, TargetScaler
 from coverwell.training import BestRound, Learner, everywhere, spoken
 
 __all__ = ["EPOCHS_PER_ROUND", "TrainedVoices", "VoiceTraining", "Voices", "voices_of"]

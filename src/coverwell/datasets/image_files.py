@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from coverwell.datasets.store import DatasetChecksumError, check, sha256_of
-from coverwell.pictures import PictureError, naming, opened, rgb_pixels
+from coverwell.inputs.images import ImageError, naming, opened, rgb_pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -28,7 +28,7 @@ Pixels = NDArray[np.uint8]  # (height, width, channel), RGB
 Rows = NDArray[np.int64] | NDArray[np.bool_]
 
 # Pictures fail alike wherever they are read; this is the error's name among the data.
-ImageFileError = PictureError
+ImageFileError = ImageError
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class ImageFiles(torch.utils.data.Dataset[Pixels]):
             return file.path
         archive = self._zip(file.path)
         if file.entry not in archive.NameToInfo:
-            raise PictureError(f"{file.path} has no entry {file.entry}")
+            raise ImageError(f"{file.path} has no entry {file.entry}")
         return io.BytesIO(archive.read(file.entry))
 
     def _zip(self, path: Path) -> zipfile.ZipFile:

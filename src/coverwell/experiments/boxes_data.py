@@ -55,7 +55,7 @@ class BoxedPictures(InOriginalPixels):
 
     Attributes
     ----------
-    images : whatever `coverwell.pictures.pictures_of` takes
+    images : whatever `coverwell.inputs.images.images_of` takes
     boxes : array (picture, 4)
         Left, top, width and height in pixels of the original image.
     sizes : array (picture, 2)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coverwell.column_kinds import ITSELF, MISSING, OTHER, WEEKDAYS, Booleans, Categories, Kind, Numbers, Times
-from coverwell.columns import Column, Columns
 from coverwell.export.calendar import SECONDS_OF_DAY, Moments, seconds_by_the_clock
 from coverwell.export.graph import Graph, Value
-from coverwell.frames import Values
+from coverwell.inputs.column_kinds import ITSELF, MISSING, OTHER, WEEKDAYS, Booleans, Categories, Kind, Numbers, Times
+from coverwell.inputs.columns import Column, Columns
+from coverwell.inputs.frames import Values
 
 __all__ = ["features_from_codes", "features_in_graph", "told"]
 

@@ -13,9 +13,9 @@ from coverwell.export.drafts import Draft, expected_of, outputs_of_regressor, sp
 from coverwell.export.graph import LAST, Graph, Input, Value
 from coverwell.export.networks import trunk_features
 from coverwell.export.speakers import spoken_by
-from coverwell.features import features_of
+from coverwell.inputs.features import features_of
+from coverwell.inputs.images import ROUNDING
 from coverwell.inputs.source import ImageSource
-from coverwell.pictures import ROUNDING
 
 __all__ = ["draft_of_pictures"]
 

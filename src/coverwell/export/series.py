@@ -18,8 +18,8 @@ from coverwell.export.graph import LAST, Graph, Input, Value
 from coverwell.export.speakers import Spoken, spoken_by
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.learning import estimate_of
+from coverwell.inputs.scaling import ExtrapolationWarning
 from coverwell.intervals import widen_outwards
-from coverwell.scaling import ExtrapolationWarning
 
 __all__ = ["draft_of_series"]
 

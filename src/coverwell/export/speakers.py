@@ -20,10 +20,10 @@ from coverwell.ensemble import FARTHEST, Ensemble
 from coverwell.export.graph import LAST, Graph, Value
 from coverwell.export.networks import outputs_of
 from coverwell.held_out import Speaker
+from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import InputScaler, TargetScaler
 from coverwell.intervals import z_score
 from coverwell.matching import SMALLEST_SIGMA, IQRFit, SigmaFit, Unmatched
-from coverwell.mirroring import Mirroring
-from coverwell.scaling import InputScaler, TargetScaler
 
 __all__ = ["Spoken", "spoken_by"]
 

@@ -12,7 +12,7 @@ from coverwell.export.columns import example_rows, features_from_codes, features
 from coverwell.export.drafts import Draft, expected_of, outputs_of_regressor, spoiled
 from coverwell.export.graph import Graph, Input
 from coverwell.export.speakers import spoken_by
-from coverwell.scaling import InputScaler
+from coverwell.inputs.scaling import InputScaler
 
 __all__ = ["draft_of_table"]
 

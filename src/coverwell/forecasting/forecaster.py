@@ -23,10 +23,10 @@ from coverwell.forecasting.learning import estimate_of, fitting, folds_of, learn
 from coverwell.forecasting.live import LiveCalibrator, run_live
 from coverwell.forecasting.live_input import check_finite_number, one_truth
 from coverwell.forecasting.windows import Panel, TimeFolds, Windows
+from coverwell.inputs.scaling import varies
 from coverwell.intervals import PredictionInterval, widen_outwards
 from coverwell.preparation import levels_from
 from coverwell.rounds import Round
-from coverwell.scaling import varies
 
 __all__ = ["Forecaster", "SeriesForecaster"]
 

@@ -16,9 +16,9 @@ from coverwell.calibration import Estimate
 from coverwell.estimator import check_count
 from coverwell.forecasting.rates import choose_rate
 from coverwell.forecasting.windows import Panel, TimeFolds, Windows
+from coverwell.inputs.scaling import ConstantDataWarning, ExtrapolationWarning
 from coverwell.networks.lstm import LSTM
 from coverwell.regressor import NetworkChoice
-from coverwell.scaling import ConstantDataWarning, ExtrapolationWarning
 
 __all__ = [
     "NETWORK",

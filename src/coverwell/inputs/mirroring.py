@@ -1,7 +1,6 @@
 """An image and its mirror image: two rows to train on, one image to predict for.
 
-Rows stand in pairs: an image, then its mirror image. Without mirroring every row stands alone, and all methods here
-return their arguments unchanged.
+Rows stand in pairs: an image, then its mirror image.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from coverwell.options import stored
 
-__all__ = ["NOT_MIRRORED", "Mirroring"]
+__all__ = ["Mirroring"]
 
 Array = NDArray[np.float64]
 
@@ -34,9 +33,9 @@ class Mirroring:
 
     Parameters
     ----------
-    targets : "same", "boxes" or None
+    targets : "same" or "boxes"
         "same" leaves the targets as they are. "boxes" are (x, y, width, height) in fractions of the image's sides,
-        (x, y) the upper left corner: x becomes 1 - x - width. With None there are no mirror images.
+        (x, y) the upper left corner: x becomes 1 - x - width.
 
     Examples
     --------
@@ -46,12 +45,7 @@ class Mirroring:
            [0.4, 0.2, 0.5, 0.3]])
     """
 
-    targets: str | None = None
-
-    @property
-    def n_views(self) -> int:
-        """How many rows an image has."""
-        return 1 if self.targets is None else 2
+    targets: str
 
     def check(self, y: Array) -> None:
         """Raise unless these targets, (image, target), can be mirrored."""
@@ -70,23 +64,19 @@ class Mirroring:
 
     def flat(self, X: Any) -> Any:
         """Inputs (image, view, ...), an array or a tensor, as rows; contiguous ones are not copied."""
-        return X if self.targets is None else X.reshape(-1, *X.shape[2:])
-
-    def shape_of_row(self, X: NDArray[Any]) -> tuple[int, ...]:
-        """The shape of one row of inputs (image, view, ...)."""
-        return X.shape[1:] if self.targets is None else X.shape[2:]
+        return X.reshape(-1, *X.shape[2:])
 
     def rows(self, y: Array) -> Array:
         """Targets (image, target) as those of all rows."""
-        return y if self.targets is None else np.stack([y, self.mirrored(y)], axis=1).reshape(-1, y.shape[1])
+        return np.stack([y, self.mirrored(y)], axis=1).reshape(-1, y.shape[1])
 
     def repeated(self, values: NDArray[Any], axis: int) -> NDArray[Any]:
         """Values per image, given to each of its rows."""
-        return values if self.targets is None else values.repeat(self.n_views, axis=axis)
+        return values.repeat(2, axis=axis)
 
     def own(self, values: Any, axis: int) -> Any:
         """The values of the images themselves, from an array or a tensor of values for all rows."""
-        return values[(slice(None),) * axis + (slice(None, None, self.n_views),)]
+        return values[(slice(None),) * axis + (slice(None, None, 2),)]
 
     def mirrored(self, y: Array) -> Array:
         """Targets (..., target) of the mirror images; mirrored twice they are what they were."""
@@ -107,9 +97,7 @@ class Mirroring:
 
         Shape: `(..., row, target)` -> `(..., image, target)`.
         """
-        if self.targets is None:
-            return mean
-        return (mean[..., :: self.n_views, :] + self._mirrored(mean[..., 1 :: self.n_views, :])) / 2
+        return (mean[..., ::2, :] + self._mirrored(mean[..., 1::2, :])) / 2
 
 
 def _check_fractions(lowest: float, highest: float) -> None:
@@ -142,6 +130,3 @@ def _check_ends(ends: Array) -> None:
             f"{y_end:.6g}; if these are corners (x1, y1, x2, y2), give x2 - x1 as the width and y2 - y1 as the height, "
             "and if (x, y) is the centre, take off half the width and height"
         )
-
-
-NOT_MIRRORED = Mirroring()

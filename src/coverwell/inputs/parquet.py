@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coverwell.frames import listed
+from coverwell.inputs.frames import listed
 from coverwell.table_files import PARQUET, TableFile, TableFileError, needed_polars
 
 if TYPE_CHECKING:

@@ -13,19 +13,19 @@ from torch import Tensor, nn
 from coverwell.errors import ExtrapolationWarning
 from coverwell.options import stored
 
-__all__ = ["InputScaling", "TargetScaling", "varies"]
+__all__ = ["Scaling", "varies"]
 
 Array = NDArray[np.float64]
 
 
 @stored
-class InputScaling(nn.Module):
-    """Each input minus its mean, over its standard deviation, held within the range seen in training.
+class Scaling(nn.Module):
+    """Each number minus a centre, over a spread; inputs are also held within the range seen in training.
 
     A network can output anything outside that range, so it is never asked there. Values further outside than the range
-    is wide bring a warning as well. Features of images are used as they are: `identity`.
+    is wide bring a warning as well. Features of images are used as they are: `Scaling(shape)`.
 
-    Shape: input and output `(row, *shape)`.
+    Shape: input and output `(..., *shape)`.
     """
 
     centre: Tensor | None
@@ -44,32 +44,39 @@ class InputScaling(nn.Module):
         super().__init__()
         self.shape = tuple(shape)
         for name, values in {"centre": centre, "spread": spread, "low": low, "high": high}.items():
-            self.register_buffer(name, None if values is None else torch.tensor(values, dtype=torch.float64))
+            known = None if values is None else torch.tensor(np.reshape(values, self.shape), dtype=torch.float64)
+            self.register_buffer(name, known)
 
     @classmethod
-    def of(cls, X: Array, *, bounded: bool = True) -> InputScaling:
-        """The scaling of these training rows; one that is not bounded has an endless range."""
-        spread = X.std(axis=0)
-        low, high = (X.min(axis=0), X.max(axis=0)) if bounded else (np.full_like(spread, b) for b in (-np.inf, np.inf))
-        return cls(spread.shape, X.mean(axis=0), np.where(varies(X), spread, 1.0), low, high)
+    def of(cls, values: Array, *, bounded: bool | None = None, unit_range: bool = False) -> Scaling:
+        """The scaling of training rows `(row, *shape)`, by standard deviation, or to [0, 1] as in the paper.
 
-    @classmethod
-    def identity(cls, shape: Iterable[int]) -> InputScaling:
-        """Rows of this shape as they are."""
-        return cls(shape)
+        Inputs are `bounded` by their range or, if False, by infinity; targets (None) have no bounds.
+        """
+        low, high = values.min(axis=0), values.max(axis=0)
+        centre, spread = (low, high - low) if unit_range else (values.mean(axis=0), values.std(axis=0))
+        if bounded is False:
+            low, high = np.full_like(spread, -np.inf), np.full_like(spread, np.inf)
+        bounds = () if bounded is None else (low, high)
+        return cls(spread.shape, centre, np.where(varies(values), spread, 1.0), *bounds)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.centre is None:
             return x
-        return (x.clamp(self.low, self.high) - self.centre) / self.spread
+        x = x if self.low is None else x.clamp(self.low, self.high)
+        return (x - self.centre) / self.spread
 
-    def widened(self, other: InputScaling) -> InputScaling:
+    def inverse(self, x: Tensor) -> Tensor:
+        """Scaled values in the user's units."""
+        return x if self.centre is None else x * self.spread + self.centre
+
+    def widened(self, other: Scaling) -> Scaling:
         """This scaling with the range of both: what teams that trained on different rows have seen together."""
-        if self.centre is None or self.spread is None or self.low is None or self.high is None:
+        if self.low is None or self.high is None or other.low is None or other.high is None:
             return self
-        assert other.low is not None and other.high is not None  # teams of one model are scaled alike
         low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
-        return InputScaling(self.shape, *(b.cpu().numpy() for b in (self.centre, self.spread, low, high)))
+        buffers = [buffer.cpu().numpy() for buffer in (self.centre, self.spread, low, high) if buffer is not None]
+        return Scaling(self.shape, *buffers)
 
     def far_outside(self, X: Array) -> NDArray[np.bool_]:
         """Where a value lies outside the training range by more than that range."""
@@ -93,35 +100,6 @@ class InputScaling(nn.Module):
             ExtrapolationWarning,
             stacklevel=4,
         )
-
-
-@stored
-class TargetScaling(nn.Module):
-    """Each target minus a centre, over a spread: by standard deviation, or to [0, 1] as in the paper.
-
-    Shape: input and output `(..., target)`.
-    """
-
-    centre: Tensor
-    spread: Tensor
-
-    def __init__(self, centre: Array, spread: Array) -> None:
-        super().__init__()
-        self.register_buffer("centre", torch.tensor(centre, dtype=torch.float64))
-        self.register_buffer("spread", torch.tensor(spread, dtype=torch.float64))
-
-    @classmethod
-    def of(cls, y: Array, *, unit_range: bool) -> TargetScaling:
-        """The scaling of these training targets, shape `(row, target)`."""
-        centre, spread = (y.min(axis=0), np.ptp(y, axis=0)) if unit_range else (y.mean(axis=0), y.std(axis=0))
-        return cls(centre, np.where(varies(y), spread, 1.0))
-
-    def forward(self, y: Tensor) -> Tensor:
-        return (y - self.centre) / self.spread
-
-    def inverse(self, y: Tensor) -> Tensor:
-        """Scaled values in the user's units."""
-        return y * self.spread + self.centre
 
 
 def varies(values: Array) -> NDArray[np.bool_]:

@@ -13,13 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_array, check_X_y, validate_data
 from torch import Tensor, nn
 
-from coverwell.columns import Columns, columns_for
-from coverwell.features import features_of
-from coverwell.frames import check_numbers, columns_of, is_frame, is_named
-from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.inputs.columns import Columns, columns_for
+from coverwell.inputs.features import features_of
+from coverwell.inputs.frames import check_numbers, columns_of, is_frame, is_named
+from coverwell.inputs.images import images_of
+from coverwell.inputs.mirroring import Mirroring
 from coverwell.networks.resnet import ResNet18, ResNet18Trunk
-from coverwell.networks.team import PictureNetwork
-from coverwell.pictures import pictures_of
+from coverwell.networks.team import ImageNetwork
 from coverwell.training.device import seeded
 
 __all__ = ["ImageSource", "InputSource", "TableSource", "is_image_network", "without_cache"]
@@ -58,7 +58,7 @@ class InputSource(ABC):
 
     names: tuple[str, ...] | None
     row_shape: tuple[int, ...]
-    mirroring: Mirroring
+    mirroring: Mirroring | None
     columns: Columns | None
     scaled: ClassVar[bool]
 
@@ -82,7 +82,7 @@ class InputSource(ABC):
             return replace(before) if isinstance(before, TableSource) else TableSource()
         _check_no_table(X)
         trunk = before.trunk if isinstance(before, ImageSource) else None
-        return ImageSource(int(network.size), Mirroring(network.mirror), trunk)
+        return ImageSource(int(network.size), None if network.mirror is None else Mirroring(network.mirror), trunk)
 
     @abstractmethod
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
@@ -124,7 +124,7 @@ class TableSource(InputSource):
     row_shape: tuple[int, ...] = ()
 
     scaled: ClassVar[bool] = True
-    mirroring: ClassVar[Mirroring] = NOT_MIRRORED  # type: ignore[misc]
+    mirroring: ClassVar[None] = None  # type: ignore[misc]
 
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
         if not self.row_shape:
@@ -175,7 +175,7 @@ class ImageSource(InputSource):
     """Features that frozen layers, the trunk, make of images."""
 
     size: int  # of the square that images are squeezed to
-    mirroring: Mirroring = NOT_MIRRORED
+    mirroring: Mirroring | None = None
     trunk: nn.Module | None = None
     row_shape: tuple[int, ...] = ()
 
@@ -184,20 +184,21 @@ class ImageSource(InputSource):
     columns: ClassVar[None] = None  # type: ignore[misc]
 
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
-        images = pictures_of(X)
+        images = images_of(X)
         targets = _as_numbers(validate_data(estimator, y=y, multi_output=True, y_numeric=True))
         if len(images) != len(targets):
-            raise ValueError(f"y must have one entry per picture, got {len(targets)} for {len(images)} pictures")
+            raise ValueError(f"y must have one entry per image, got {len(targets)} for {len(images)} images")
         if len(images) < 2:
-            raise ValueError(f"at least 2 pictures are needed to learn from, got {len(images)}")
-        self.mirroring.check(targets.reshape(len(targets), -1))
+            raise ValueError(f"at least 2 images are needed to learn from, got {len(images)}")
+        if self.mirroring is not None:
+            self.mirroring.check(targets.reshape(len(targets), -1))
 
         def read(random_state: np.random.RandomState) -> NDArray[Any]:
             if self.trunk is None:
                 with seeded(random_state.randint(2**31 - 1), torch.device("cpu")):  # without weights it is random
                     self.trunk = estimator.network.trunk()
             features = self.rows(images, estimator)
-            self.row_shape = self.mirroring.shape_of_row(features)
+            self.row_shape = features.shape[1 if self.mirroring is None else 2 :]
             return features
 
         return read, targets
@@ -209,7 +210,7 @@ class ImageSource(InputSource):
             X,
             self.trunk,
             size=self.size,
-            mirrored=self.mirroring.n_views > 1,
+            mirrored=self.mirroring is not None,
             device=estimator.device,
             cache=getattr(estimator.network, "cache", None),
             verbose=estimator.verbose,
@@ -217,7 +218,11 @@ class ImageSource(InputSource):
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         assert self.trunk is not None  # it is fitted
-        entries = {"size": self.size, "mirror": self.mirroring.targets, "row_shape": list(self.row_shape)}
+        entries = {
+            "size": self.size,
+            "mirror": None if self.mirroring is None else self.mirroring.targets,
+            "row_shape": list(self.row_shape),
+        }
         return {"kind": "images", **entries, "ours": isinstance(self.trunk, ResNet18Trunk)}, self.trunk.state_dict()
 
     @classmethod
@@ -228,12 +233,13 @@ class ImageSource(InputSource):
             trunk = ResNet18Trunk() if entries["ours"] else own_trunk()
         trunk.load_state_dict(tensors)  # checks names and shapes
         trunk.eval().requires_grad_(False)
-        return cls(int(entries["size"]), Mirroring(entries["mirror"]), trunk, tuple(entries["row_shape"]))
+        mirroring = None if entries["mirror"] is None else Mirroring(entries["mirror"])
+        return cls(int(entries["size"]), mirroring, trunk, tuple(entries["row_shape"]))
 
 
 def is_image_network(network: Any) -> bool:
     """Whether what a user gave as a network is a recipe for images."""
-    return isinstance(network, PictureNetwork) and not isinstance(network, type)
+    return isinstance(network, ImageNetwork) and not isinstance(network, type)
 
 
 def without_cache(network: Any) -> Any:
@@ -247,7 +253,7 @@ def _check_same_inputs(network: Any, interval_network: Any) -> None:
         return
     if is_image_network(interval_network) != is_image_network(network):
         raise ValueError(
-            "network and interval_network must both take pictures or both take tables, got "
+            "network and interval_network must both take images or both take tables, got "
             f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
         )
     for name in ("size", "mirror", "weights") if is_image_network(network) else ():
@@ -262,7 +268,7 @@ def _check_same_inputs(network: Any, interval_network: Any) -> None:
 def _check_no_table(X: Any) -> None:
     if isinstance(X, np.ndarray) and X.ndim == 2:
         raise ValueError(
-            f"the network takes pictures, but X is a table of the shape {X.shape}; give an array (picture, channel, "
+            f"the network takes images, but X is a table of the shape {X.shape}; give an array (image, channel, "
             "height, width) or file paths, or a network for tables such as MLP()"
         )
 
@@ -270,8 +276,8 @@ def _check_no_table(X: Any) -> None:
 def _check_no_images(X: Any) -> None:
     if getattr(X, "ndim", None) == 4:
         raise ValueError(
-            f"the network takes tables, but X has the shape {tuple(X.shape)}, as pictures have; give "
-            "network=ResNet18(...) for pictures, or a table (row, feature)"
+            f"the network takes tables, but X has the shape {tuple(X.shape)}, as images have; give "
+            "network=ResNet18(...) for images, or a table (row, feature)"
         )
 
 

@@ -3,15 +3,15 @@
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.resnet import ResNet18
-from coverwell.networks.team import LoopTeam, Network, PictureNetwork, Team, network_from
+from coverwell.networks.team import ImageNetwork, LoopTeam, Network, Team, network_from
 from coverwell.networks.weights import imagenet_weights
 
 __all__ = [
     "LSTM",
     "MLP",
+    "ImageNetwork",
     "LoopTeam",
     "Network",
-    "PictureNetwork",
     "ResNet18",
     "Team",
     "imagenet_weights",

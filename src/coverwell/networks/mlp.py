@@ -121,17 +121,14 @@ class MLPTeam(Team):
         *hidden, last = self.linears
         gain = 1.0
         for linear in hidden:
-            x = self._activate(linear(x, gain))
-            gain = 1.0 if self.training else 1 - self.rate
+            x = linear(x, gain)
+            if self.training and self.rate:
+                with torch.no_grad():  # ReLU passes no gradient where it gives zero: dropout needs none of its own
+                    x.mul_(kept_units(x, self.rate))
+            x = x.relu_()
+            gain = 1.0 if self.training else 1 - self.rate  # for the units that dropout would remove
         outputs: Tensor = last(x, gain)
         return outputs
-
-    def _activate(self, x: Tensor) -> Tensor:
-        """ReLU and dropout in place; outside training, `gain` scales for the units that dropout would remove."""
-        if self.training and self.rate:
-            with torch.no_grad():  # ReLU passes no gradient where it gives zero: dropout needs no backward of its own
-                x.mul_(kept_units(x, self.rate))
-        return x.relu_()
 
 
 def kept_units(x: Tensor, rate: float) -> Tensor:

@@ -234,7 +234,7 @@ class ResNet18:
     """
 
     # What "auto" stands for in an estimator with this network.
-    usual: ClassVar[Mapping[str, float]] = MappingProxyType(
+    defaults: ClassVar[Mapping[str, float]] = MappingProxyType(
         {
             "mean_epochs": 6,
             "interval_epochs": 6,

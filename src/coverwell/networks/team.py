@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 State = dict[str, Tensor]
 
-__all__ = ["FactoryNetwork", "LoopTeam", "Network", "PictureNetwork", "Team", "network_from"]
+__all__ = ["FactoryNetwork", "ImageNetwork", "LoopTeam", "Network", "Team", "network_from"]
 
 
 class Team(nn.Module):
@@ -52,19 +52,14 @@ class Team(nn.Module):
 
     def deployed(self, members: slice = slice(None)) -> Team:
         """A copy of some members on the CPU, ready to predict: in its precision, without gradients."""
-        team = self.part(members).cpu()
-        return team.to(team.precision).eval().requires_grad_(False)
-
-    def part(self, members: slice) -> Team:
-        """A copy of some members as a team of their own."""
         copied: dict[int, Any] = {}  # what deepcopy finds here it does not copy again
         for weight in self.parameters():
-            copied[id(weight)] = nn.Parameter(weight.detach()[members].clone(), requires_grad=weight.requires_grad)
+            copied[id(weight)] = nn.Parameter(weight.detach()[members].cpu().clone(), requires_grad=False)
         for buffer in self.buffers():
-            copied[id(buffer)] = buffer[members].clone()
+            copied[id(buffer)] = buffer[members].cpu().clone()
         team = copy.deepcopy(self, copied)
         team.n_members = len(range(self.n_members)[members])
-        return team
+        return team.to(team.precision).eval()
 
     @torch.no_grad()
     def copy_from(self, other: Team, members: slice, others: slice = slice(None)) -> None:
@@ -102,11 +97,11 @@ class LoopTeam(Team):
         # Members that run one after the other can look at the same memory.
         return x.expand(self.n_members, *x.shape[1:]) if len(x) == 1 else super().for_members(x)
 
-    def part(self, members: slice) -> Team:
-        modules = nn.ModuleList(copy.deepcopy(module) for module in self.members[members])
+    def deployed(self, members: slice = slice(None)) -> Team:
+        modules = nn.ModuleList(copy.deepcopy(module).cpu() for module in self.members[members])
         team = copy.deepcopy(self, {id(self.members): modules})
         team.n_members = len(modules)
-        return team
+        return team.to(team.precision).eval().requires_grad_(False)
 
     def copy_from(self, other: Team, members: slice, others: slice = slice(None)) -> None:
         assert isinstance(other, LoopTeam)
@@ -124,7 +119,7 @@ class Network(Protocol):
 
 
 @runtime_checkable
-class PictureNetwork(Network, Protocol):
+class ImageNetwork(Network, Protocol):
     """A recipe whose teams are built on what frozen layers, its trunk, say about pictures.
 
     It may have `usual`: a mapping from names of parameters to the numbers that "auto" stands for.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,7 @@ def mean_objective(
     """F's loss on a batch (Eq. 7 or 10), with I's half-widths held fixed."""
     width = half_width.sum(dim=-2)  # (job, row, target, side, level) -> (job, row, target, level)
     # Rows that no member leaves out, as the first of TimeSeriesSplit, get the average width.
-    width = torch.where(rows.has_out_of_fold[..., None, None], width, rows.mean_out_of_fold(width)[:, None])
+    width = torch.where(rows.out_of_fold_view.some[..., None, None], width, rows.mean_out_of_fold(width)[:, None])
     fixed = {
         "empirical_coverage": rows.to_members(empirical_coverage),
         "coverage": rows.to_members(rows.coverage),
@@ -152,8 +153,8 @@ def mean_objective(
 def interval_objective(
     recipe: Recipe, rows: Rows, y_mean: Tensor, unit: PerTarget, scale: PerTarget
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """I's loss on a batch (Eq. 5), with F's means held fixed. Widths are in `unit`; the loss knows the residual scale."""
-    levels = Levels.of(rows.to_members(rows.coverage))
+    """I's loss on a batch (Eq. 5), with F's means held fixed. Widths are in `unit`, losses in `scale`."""
+    levels = rows.levels_of_members
     unit, scale = rows.to_members(unit), rows.to_members(scale)
 
     def objective(outputs: Tensor, batch: Tensor) -> Tensor:
@@ -182,13 +183,13 @@ def half_widths(outputs: Tensor, levels: Levels, unit: Tensor) -> Tensor:
 
 def _out_of_fold_mean(F: Learner, rows: Rows, matching: Matching) -> Float[Tensor, "job row target"]:
     """F's prediction for each row, averaged over members that did not train on it."""
-    return rows.out_of_fold(matching.mean(F.left_out_outputs(rows), rows.y.shape[-1]))
+    return rows.out_of_fold(matching.mean(F.outputs(rows, left_out=True), rows.y.shape[-1]))
 
 
 def _out_of_fold_half_width(I: Learner, rows: Rows, unit: Tensor) -> Float[Tensor, "job row target side level"]:
     """I's half-widths for each row, averaged over members that did not train on it."""
-    levels = Levels.of(rows.to_members(rows.coverage))
-    return rows.out_of_fold(half_widths(I.left_out_outputs(rows), levels, rows.to_members(unit)))
+    levels = rows.levels_of_members
+    return rows.out_of_fold(half_widths(I.outputs(rows, left_out=True), levels, rows.to_members(unit)))
 
 
 def residual_scale(rows: Rows, y_mean: Tensor) -> PerTarget:
@@ -236,7 +237,7 @@ class History:
     """
 
     def __init__(self, judged: Rows, learners: Sequence[Learner], *, patience: int, literal: bool = False) -> None:
-        n_jobs, n_targets = judged.n_jobs, judged.y.shape[-1]
+        n_jobs, n_targets = len(judged.y), judged.y.shape[-1]
         self.judged, self.patience, self.literal = judged, patience, literal
         self.unit = judged.y.new_ones(n_jobs, n_targets)  # of the widths; y starts with its own spread
         self.coverage = judged.coverage[:, None, :].expand(-1, n_targets, -1)  # gamma starts at 1 / z(asked)
@@ -282,7 +283,7 @@ class History:
 
     def described(self, jobs: slice, rows: Rows, *, one_target: bool, one_level: bool) -> list[Round]:
         """The rounds of the model that these jobs belong to, in its units, averaged over jobs that had not settled."""
-        spread = np.stack([scaling.spread.cpu().numpy() for scaling in rows.targets])[..., None]  # (job, target, 1)
+        spread = torch.stack(list(map(attrgetter("spread"), rows.targets))).cpu().numpy()[..., None]  # (job, target, 1)
         units = {
             "rmse": spread[..., 0],
             "coverage": 1.0,

@@ -69,14 +69,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Levels:
-    """The asked levels and their normal half-widths z, computed once; both `(1 or member, level)`."""
+    """The asked levels and their normal half-widths `z_score(coverage)`; both `(1 or member, level)`."""
 
     coverage: Coverage
     z: Coverage
-
-    @classmethod
-    def of(cls, coverage: Coverage) -> Levels:
-        return cls(coverage, z_score(coverage))
 
 
 def z_score(coverage: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -17,7 +17,7 @@ from scipy.stats import norm
 
 from coverwell.estimator import IntervalRegressor
 from coverwell.fitted_models import n_trained_rows
-from coverwell.scaling import InputScaler
+from coverwell.inputs.scaling import InputScaler
 
 __all__ = ["Shift", "shifts_between"]
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coverwell.estimator import IntervalRegressor
 from coverwell.fitted_models import say
-from coverwell.frames import columns_of, is_frame
+from coverwell.inputs.frames import columns_of, is_frame
 from coverwell.inputs.source import ImageSource
 from coverwell.judgements import JudgedRows, Judgement, column_of, judgements
 from coverwell.report.bounds import Bounds

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.estimator import IntervalRegressor
-from coverwell.pictures import Pictures, pictures_of, pillow
+from coverwell.inputs.images import Images, images_of, pillow
 from coverwell.plots.boxes import inner_and_outer
 from coverwell.plots.style import percent
 from coverwell.report.charts import box_spec
@@ -51,7 +51,7 @@ def are_boxes(model: IntervalRegressor, y: Array, asked: bool | None) -> bool:
 
 def pictures_section(judged: Judged, *, boxes: bool) -> Section:
     """The pictures whose targets lie farthest outside, and some by lot; where they are boxes, with these."""
-    pictures = pictures_of(judged.X)
+    pictures = images_of(judged.X)
     blocks: list[Block] = [Legend(MARKS)] if boxes else []
     images: dict[int, str] = {}
     for level in range(len(judged.levels)):
@@ -83,7 +83,7 @@ def _chosen(judged: Judged, level: int) -> list[tuple[int, str]]:
     ]
 
 
-def jpeg(pictures: Pictures, place: int) -> str:
+def jpeg(pictures: Images, place: int) -> str:
     """A picture as a data URI."""
     pixels = (255 * pictures.read(place, SIDE).movedim(0, -1)).round().byte().numpy()
     file = io.BytesIO()

@@ -93,34 +93,32 @@ def run_within_memory(training: Trainable[Result], rows: Rows, on_round: Callabl
     ------
     NotEnoughMemoryError
     """
-    result = _tried(training, rows, on_round)
-    if result is None:
-        fits = _what_fits(training.shortened(), rows)
-        raise NotEnoughMemoryError(_memory_of(training.settings.device), rows.n_jobs, rows.members_per_job, fits)
-    return result
+    try:
+        return training.run(rows, on_round)
+    except (RuntimeError, MemoryError) as error:
+        if not _is_about_memory(error):
+            raise
+    fits = _what_fits(training.shortened(), rows)
+    raise NotEnoughMemoryError(_memory_of(training.settings.device), rows.n_jobs, rows.members_per_job, fits)
 
 
 def _what_fits(training: Trainable[Any], rows: Rows) -> tuple[int, int]:
     """The numbers of jobs and of members of a job that survive a short training, found by halving."""
     n_jobs, n_members = rows.n_jobs, rows.members_per_job
     while n_jobs * n_members > 1:
+        # Only here, where the error and the tensors that its traceback held are gone, can their memory be used again.
+        gc.collect()
+        if training.settings.device.type == "cuda":
+            torch.cuda.empty_cache()
         n_jobs, n_members = (n_jobs // 2, n_members) if n_jobs > 1 else (1, n_members // 2)
-        if _tried(training, rows.few(n_jobs, n_members), lambda *_: None) is not None:
+        try:
+            training.run(rows.few(n_jobs, n_members), lambda *_: None)
+        except (RuntimeError, MemoryError) as error:
+            if not _is_about_memory(error):
+                raise
+        else:
             return n_jobs, n_members
     return 0, 0
-
-
-def _tried(training: Trainable[Result], rows: Rows, on_round: Callable[..., None]) -> Result | None:
-    try:
-        return training.run(rows, on_round)
-    except (RuntimeError, MemoryError) as error:
-        if not _is_about_memory(error):
-            raise
-    # Only here, where the error and the tensors that its traceback holds are gone, can their memory be used again.
-    gc.collect()
-    if training.settings.device.type == "cuda":
-        torch.cuda.empty_cache()
-    return None
 
 
 def _is_about_memory(error: BaseException) -> bool:

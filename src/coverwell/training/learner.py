@@ -171,7 +171,7 @@ class Learner:
 
     def start_from(self, members: slice, team: Team) -> None:
         """Let some members continue from those of a trained team."""
-        if _sizes(team) != _sizes(self.team.part(members)):
+        if _sizes(team) != _sizes(self.team.deployed(members)):
             raise ValueError(
                 "warm_start goes on from networks of the same kind, size and outputs, but network or matching has "
                 "changed; fit with warm_start=False"
@@ -238,14 +238,11 @@ class Learner:
             else:
                 kept.copy_(latest)
 
-    def outputs(self, rows: Rows) -> Float[Tensor, "member row output"]:
-        """The averaged team's outputs for every row of its job."""
-        return outputs_of(self.average, rows.x, rows.y.dtype)
-
-    def left_out_outputs(self, rows: Rows) -> Float[Tensor, "member place output"]:
-        """The averaged team's outputs for the rows that each member leaves out, see `Rows.left_out`."""
+    def outputs(self, rows: Rows, *, left_out: bool = False) -> Float[Tensor, "member row output"]:
+        """The averaged team's outputs for every row of its job, or for those that each member leaves out."""
         # Where nobody is left out, all members look at the same memory.
-        return outputs_of(self.average, rows.x, rows.y.dtype, None if rows.literal else rows)
+        view = rows if left_out and not rows.out_of_fold_view.literal else None
+        return outputs_of(self.average, rows.x, rows.y.dtype, view)
 
 
 class BestState:
@@ -284,13 +281,14 @@ def outputs_of(
     """
     chunk = CPU_CHUNK if x.device.type == "cpu" else GPU_CHUNK
     step = max(FEWEST_ROWS, chunk // (team.n_members * team.weight_of_row(x[0, 0].numel())))
-    n_rows = x.shape[1] if rows is None else rows.left_out.shape[1]
+    n_rows = x.shape[1] if rows is None else rows.out_of_fold_view.left_out.shape[1]
     outputs = torch.empty(0)
     for first in range(0, n_rows, step):
         if rows is None:
             part = team(team.for_members(x[:, first : first + step].to(precision)))
         else:
-            part = team(rows.at(x, rows.left_out[:, first : first + step]).to(precision))
+            left_out = rows.out_of_fold_view.left_out[:, first : first + step]
+            part = team(rows.at(x, left_out).to(precision))
         if first == 0:  # one place for all parts: kept apart they scatter the memory
             outputs = part.new_empty(len(part), n_rows, part.shape[-1])
         outputs[:, first : first + step] = part

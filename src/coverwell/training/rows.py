@@ -6,9 +6,11 @@ A *job* is one team's share of a fit: its rows, and which of its members train o
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -20,18 +22,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coverwell.errors import ConstantDataWarning
-from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
-from coverwell.inputs.scaling import InputScaling, TargetScaling, varies
+from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import Scaling, varies
+from coverwell.paper.losses import Levels, z_score
 
 if TYPE_CHECKING:
     from coverwell.calibration import Calibration
     from coverwell.predictor import FittedTeam
 
-__all__ = ["Batches", "Rows", "Workers", "as_tensor", "check_dealing", "check_folds", "left_out_by", "split_rows"]
+__all__ = [
+    "Batches",
+    "OutOfFoldView",
+    "Rows",
+    "Workers",
+    "as_tensor",
+    "check_dealing",
+    "check_enough_rows",
+    "check_folds",
+    "coverage_rank",
+    "left_out_by",
+    "split_rows",
+]
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
-Masks = tuple[NDArray[np.bool_], NDArray[np.bool_]]
+Masks = NDArray[np.bool_]  # (2, member, row): who trains on a row, who leaves it out
 
 # Above this many rows a pass costs more than it teaches: an epoch is then this many random rows.
 MOST_ROWS_PER_EPOCH = 20_000
@@ -88,6 +103,29 @@ class Batches:
 
 
 @dataclass(frozen=True)
+class OutOfFoldView:
+    """How rows are seen by the members that leave them out.
+
+    Attributes
+    ----------
+    left_out : tensor (member, place)
+        The rows that each member leaves out, in order; a member with fewer than others gets row 0 for the rest.
+    places, weight : tensors (job, row, repeat)
+        Where in `left_out` each row stands, once for every member that leaves it out, and how much that counts.
+    some : bool tensor (job, row)
+        Which rows at least one member leaves out.
+    literal : bool
+        Whether every member counts for every row, those it trains on included, as published.
+    """
+
+    left_out: Int[Tensor, "member place"]
+    places: Int[Tensor, "job row repeat"]
+    weight: Float[Tensor, "job row repeat"]
+    some: Bool[Tensor, "job row"]
+    literal: bool
+
+
+@dataclass(frozen=True)
 class Rows:
     """Jobs stacked along a first axis; shorter ones are padded with rows that nobody trains on or leaves out.
 
@@ -125,13 +163,13 @@ class Rows:
     leaves_out: Bool[Tensor, "job member row"]
     coverage: Float[Tensor, "job level"]
     levels: Sequence[tuple[float, ...]] = ()
-    inputs: Sequence[InputScaling] = ()
-    targets: Sequence[TargetScaling] = ()
+    inputs: Sequence[Scaling] = ()
+    targets: Sequence[Scaling] = ()
     lengths: Sequence[int] = ()
     seeds: Sequence[int] = ()
     given: tuple[NDArray[Any], Array] | None = None
     held_back: Sequence[Places] = ()
-    mirroring: Mirroring = NOT_MIRRORED
+    mirroring: Mirroring | None = None
     workers: Workers | None = None
 
     # From arrays to rows.
@@ -151,7 +189,7 @@ class Rows:
         scaled: bool = True,
         bounded: bool = True,
         unit_range: bool = False,
-        mirroring: Mirroring = NOT_MIRRORED,
+        mirroring: Mirroring | None = None,
         start: Sequence[FittedTeam] = (),
     ) -> Rows:
         """The rows of one fit: which of them each team may see, who trains on what, and everything scaled.
@@ -172,8 +210,10 @@ class Rows:
         start : teams that continue training, one for each job; they keep their scalings
         """
         _check_values(X if scaled else None, y)
-        mirroring.check(y)
-        check_folds(folds, calibration)
+        if mirroring is not None:
+            mirroring.check(y)
+        if not (folds is None or isinstance(folds, int)):
+            check_folds(folds, calibration)
         seen = calibration.rows_of_jobs(X, groups, folds, levels, random_state)
         if start and len(start) != len(seen):
             raise ValueError(
@@ -181,39 +221,42 @@ class Rows:
                 "calibration and folds, or fit with warm_start=False"
             )
         jobs = []
-        for number, rows in enumerate(seen):
+        for number, places in enumerate(seen):
             # Features of images may be too many for a copy per job: all jobs look at the same ones.
             shared = not scaled and len(seen) > 1
-            own_groups = None if groups is None else groups[rows]
-            X_own = X if shared or (len(rows) == len(X) and not scaled) else X[rows]
+            own_groups = None if groups is None else groups[places]
+            x, y_own = (X, y) if shared or (not scaled and len(places) == len(X)) else (X[places], y[places])
             masks = left_out_by(
-                rows if shared else X_own, folds, repeats, calibration, levels, random_state, groups=own_groups
+                places if shared else x, folds, repeats, calibration, levels, random_state, groups=own_groups
             )
             if shared:
-                masks = _among_all(masks[0], rows, len(X)), _among_all(masks[1], rows, len(X))
-            flat = mirroring.flat(X_own)
-            inputs = InputScaling.of(flat, bounded=bounded) if scaled else InputScaling.identity(flat.shape[1:])
-            targets = TargetScaling.of(mirroring.rows(y[rows]), unit_range=unit_range)
+                masks = _among_all(masks, places, len(X))
+            y_seen = y[places]
+            if mirroring is not None:  # an image and its mirror image are two rows
+                x, y_own, y_seen = mirroring.flat(x), mirroring.rows(y_own), mirroring.rows(y_seen)
+                masks = mirroring.repeated(masks, axis=2)
+            inputs = Scaling.of(x, bounded=bounded) if scaled else Scaling(x.shape[1:])
+            targets = Scaling.of(y_seen, unit_range=unit_range)
             if start:  # networks that continue training keep their units, over the range of all rows seen
                 inputs, targets = start[number].inputs.widened(inputs), start[number].targets
-            x, y_own = inputs(as_tensor(flat)), targets(torch.from_numpy(mirroring.rows(y if shared else y[rows])))
+            x_scaled = inputs(torch.from_numpy(x)).float() if scaled else as_tensor(x)
+            trains, leaves_out = torch.from_numpy(masks)
             jobs.append(
                 cls(
-                    x[None].float() if scaled else x[None],
-                    y_own[None].float(),
-                    torch.from_numpy(mirroring.repeated(masks[0], axis=1))[None],
-                    torch.from_numpy(mirroring.repeated(masks[1], axis=1))[None],
+                    x_scaled[None],
+                    targets(torch.from_numpy(y_own)).float()[None],
+                    trains[None],
+                    leaves_out[None],
                     torch.tensor(levels)[None],
                     levels=[levels],
                     inputs=[inputs],
                     targets=[targets],
                     lengths=[len(x)],
-                    held_back=[np.setdiff1d(np.arange(len(X)), rows)],
+                    held_back=[np.setdiff1d(np.arange(len(X)), places)],
                 )
             )
-        seeds = [random_state.randint(2**31 - 1)] * len(jobs)
         rows = jobs[0] if len(jobs) == 1 else cls.stack(jobs)
-        return replace(rows, given=(X, y), mirroring=mirroring, seeds=seeds)
+        return replace(rows, given=(X, y), mirroring=mirroring, seeds=[random_state.randint(2**31 - 1)] * len(jobs))
 
     @classmethod
     def stack(cls, parts: Sequence[Rows]) -> Rows:
@@ -227,8 +270,6 @@ class Rows:
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on a device."""
-        if self.y.device == device:
-            return self
         return replace(self, **{name: _moved(getattr(self, name), device) for name in TENSORS})
 
     def few(self, n_jobs: int, n_members: int) -> Rows:
@@ -247,12 +288,13 @@ class Rows:
     def members_per_job(self) -> int:
         return self.trains.shape[1]
 
-    @cached_property
-    def has_out_of_fold(self) -> Bool[Tensor, "job row"]:
-        """Which rows at least one member leaves out."""
-        return self.leaves_out.any(dim=1)
-
     # Members and jobs.
+
+    @cached_property
+    def levels_of_members(self) -> Levels:
+        """The asked levels of every member, (member, level)."""
+        coverage = self.to_members(self.coverage)
+        return Levels(coverage, z_score(coverage))
 
     def to_members(self, jobs: Tensor) -> Tensor:
         """Values per job, given to each of its members: (job, ...) -> (job * member, ...)."""
@@ -264,7 +306,7 @@ class Rows:
         """Batches of the rows that each member trains on; if `honest`, of those with an out-of-fold residual."""
         trains = self.trains
         if honest:
-            trains = trains & self.has_out_of_fold[:, None, :]
+            trains = trains & self.out_of_fold_view.some[:, None, :]
             # A member that has none, such as the first of TimeSeriesSplit, learns the spread of its own targets.
             trains = torch.where(trains.any(dim=-1, keepdim=True), trains, self.trains)
         return Batches(trains.flatten(end_dim=1), batch_size)
@@ -289,28 +331,18 @@ class Rows:
 
     # The out-of-fold view.
 
-    @cached_property
-    def literal(self) -> bool:
-        """Whether every member counts for every row, those it trains on included, as published."""
-        return bool(self.leaves_out.all())
-
-    @property
-    def left_out(self) -> Int[Tensor, "member place"]:
-        """The rows that each member leaves out, in order; a member with fewer than others gets row 0 for the rest."""
-        return self._places[0]
-
     def out_of_fold(self, outputs: Float[Tensor, "member place *rest"]) -> Float[Tensor, "job row *rest"]:
-        """Average over the members that leave a row out, from each member's outputs for the rows of `left_out`.
+        """Average over the members that leave a row out, from each member's outputs for the rows it leaves out.
 
         Rows that no member leaves out get zero.
         """
-        _, places, weight = self._places
+        places, weight = self.out_of_fold_view.places, self.out_of_fold_view.weight
         chosen = outputs.flatten(0, 1).index_select(0, places.flatten()).reshape(*places.shape, *outputs.shape[2:])
         return (chosen * weight.reshape(*weight.shape, *[1] * (outputs.dim() - 2))).sum(dim=2)
 
     @cached_property
-    def _places(self) -> tuple[Tensor, Int[Tensor, "job row repeat"], Float[Tensor, "job row repeat"]]:
-        """`left_out`; where in it each row stands, once for every member that leaves it out; and its weight."""
+    def out_of_fold_view(self) -> OutOfFoldView:
+        """How rows are seen by the members that leave them out."""
         n_jobs, n_members, _ = self.leaves_out.shape
         leaves_out = self.leaves_out.flatten(end_dim=1)
         n_places = max(int(leaves_out.sum(dim=1).max()), 1)
@@ -326,11 +358,18 @@ class Rows:
         places = (first[:, None, None] + members) * n_places + place_of_row.gather(1, members)
         counted = torch.arange(most, device=count.device)[:, None] < count[:, None, :]
         places, weight = torch.where(counted, places, 0), counted / count[:, None, :].clamp_min(1)
-        return left_out, places.transpose(1, 2).contiguous(), weight.transpose(1, 2).contiguous()
+        return OutOfFoldView(
+            left_out=left_out,
+            places=places.transpose(1, 2).contiguous(),
+            weight=weight.transpose(1, 2).contiguous(),
+            some=count > 0,
+            literal=bool(self.leaves_out.all()),
+        )
 
     def mean_out_of_fold(self, values: Float[Tensor, "job row *rest"]) -> Float[Tensor, "job *rest"]:
         """Average over the rows that some member leaves out."""
-        weight = self.has_out_of_fold / self.has_out_of_fold.sum(dim=1, keepdim=True)
+        some = self.out_of_fold_view.some
+        weight = some / some.sum(dim=1, keepdim=True)
         return (values * weight.reshape(*weight.shape, *[1] * (values.dim() - 2))).sum(dim=1)
 
 
@@ -390,7 +429,7 @@ def left_out_by(
     *,
     groups: NDArray[Any] | None,
 ) -> Masks:
-    """Which members train on a row, and which leave it out: two masks (member, row), checked.
+    """Which members train on a row, and which leave it out, checked.
 
     With `folds=None`, the paper's literal training, every member trains on every row and counts for it. "auto" repeats
     are more on small tables, and one where nobody is left out or each row has a team of its own.
@@ -404,10 +443,12 @@ def left_out_by(
         trains, leaves_out = split_rows(X, folds, int(repeats), groups, random_state)
     if not leaves_out.any():
         raise ValueError("folds must leave rows out, the given splitter leaves none out")
-    calibration.check_out_of_fold(int(leaves_out.any(axis=0).sum()), len(X), levels)
+    if calibration.ranks_out_of_fold:
+        n_ranked = int(leaves_out.any(axis=0).sum())
+        check_enough_rows(n_ranked, levels, f"calibration={calibration.name!r} ranks {n_ranked} of {len(X)} rows")
     if not trains.any(axis=1).all():
         raise ValueError("folds must give every member rows to train on, the given splitter has a fold without any")
-    return trains, leaves_out
+    return np.stack([trains, leaves_out])
 
 
 def check_dealing(
@@ -456,7 +497,7 @@ def split_rows(
         for train, left_out in splitter.split(X, groups=groups):
             trains.append(np.isin(np.arange(len(X)), train))
             leaves_out.append(np.isin(np.arange(len(X)), left_out) & ~trains[-1])
-    return np.stack(trains), np.stack(leaves_out)
+    return np.stack([np.stack(trains), np.stack(leaves_out)])
 
 
 def check_folds(folds: Any, calibration: Calibration) -> None:
@@ -475,11 +516,53 @@ def check_folds(folds: Any, calibration: Calibration) -> None:
         )
 
 
-def _among_all(mask: NDArray[np.bool_], rows: Places, n_rows: int) -> NDArray[np.bool_]:
-    """A mask (member, own row) as one over all rows."""
-    among_all = np.zeros((len(mask), n_rows), dtype=bool)
-    among_all[:, rows] = mask
+def _among_all(masks: Masks, places: Places, n_rows: int) -> Masks:
+    """Masks over some rows as masks over all of them."""
+    among_all = np.zeros((*masks.shape[:2], n_rows), dtype=bool)
+    among_all[..., places] = masks
     return among_all
+
+
+def coverage_rank(asked: float, n_train: int) -> int:
+    """The rank k = ceil((n_train + 1) asked) of the score that covers a new row with at least this probability.
+
+    `asked` is read as the decimal it prints: 0.55 of 100 is 55, though in floating point it is a little more.
+
+    Parameters
+    ----------
+    asked : float
+        The coverage that is asked for, in (0, 1).
+    n_train : int
+        How many scores are ranked.
+
+    Returns
+    -------
+    int
+        Counted from 1, at most `n_train`.
+
+    Examples
+    --------
+    >>> coverage_rank(0.9, n_train=9)
+    9
+    >>> coverage_rank(0.55, n_train=99)
+    55
+    """
+    share = Fraction(str(round(float(asked), 12)))
+    rank = max(1, math.ceil((n_train + 1) * share))  # a share that rounds to 0 still has rank 1
+    if rank > n_train:
+        needed = "more than 10^12" if share == 1 else str(math.ceil(share / (1 - share)))
+        raise ValueError(
+            f"coverage {asked!r} by ranks needs at least {needed} rows, got {n_train}: give more rows or ask for less"
+        )
+    return rank
+
+
+def check_enough_rows(n: int, levels: tuple[float, ...], what: str) -> None:
+    """Raise unless this many rows have a rank for the outermost level."""
+    try:
+        coverage_rank(max(levels), n)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}, or fit with calibration=None") from None
 
 
 def _check_values(X: Array | None, y: Array) -> None:

@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coverwell.calibration import Estimate
-from coverwell.mirroring import NOT_MIRRORED, Mirroring
-from coverwell.scaling import TargetScaler
+from coverwell.inputs.mirroring import NOT_MIRRORED, Mirroring
+from coverwell.inputs.scaling import TargetScaler
 
 BOXES = np.array([[0.1, 0.2, 0.5, 0.3], [0.0, 0.0, 1.0, 1.0], [0.7, 0.1, 0.2, 0.8]])
 numbers = st.floats(-0.5, 1.5)
 
 
-def reaches(n_pictures, n_targets=4, seed=0):
-    return np.random.default_rng(seed).uniform(size=(n_pictures, n_targets, 2, 1))
+def reaches(n_images, n_targets=4, seed=0):
+    return np.random.default_rng(seed).uniform(size=(n_images, n_targets, 2, 1))
 
 
 def test_a_box_by_hand():
@@ -32,7 +32,7 @@ def test_other_targets_stay_the_same_in_a_mirror():
     assert_array_equal(Mirroring("same").mirrored(BOXES), BOXES)
 
 
-def test_rows_are_pictures_each_followed_by_its_mirror_image():
+def test_rows_are_images_each_followed_by_its_mirror_image():
     mirroring = Mirroring("boxes")
     rows = mirroring.rows(BOXES)
     assert_array_equal(rows[::2], BOXES)
@@ -43,7 +43,7 @@ def test_rows_are_pictures_each_followed_by_its_mirror_image():
     assert mirroring.shape_of_row(features) == (4,)
 
 
-def test_who_trains_on_a_picture_trains_on_its_mirror_image():
+def test_who_trains_on_an_image_trains_on_its_mirror_image():
     mask = np.array([[True, False, True]])
     assert_array_equal(Mirroring("same").repeated(mask, axis=1), [[True, True, False, False, True, True]])
 
@@ -53,7 +53,7 @@ def test_rows_are_read_in_place():
     assert Mirroring("same").flat(features).base is features
 
 
-def test_the_mean_of_a_picture_is_that_of_both_views_and_its_reach_its_own():
+def test_the_mean_of_an_image_is_that_of_both_views_and_its_reach_its_own():
     mirroring = Mirroring("boxes")
     own, of_mirror_image = np.array([[0.1, 0.2, 0.5, 0.3]]), np.array([[0.2, 0.4, 0.6, 0.3]])  # back: x = 0.2
     reach = reaches(1)
@@ -115,7 +115,7 @@ def test_boxes_a_little_past_the_edge_are_boxes():
 @pytest.mark.parametrize("numbers", [(0.0, 0.3), (0.3, 0.0), (-0.1, 0.3), (0.3, -0.1)])
 def test_boxes_without_an_area_are_refused(numbers):
     boxes = np.concatenate([BOXES, [[0.1, 0.2, *numbers]], BOXES])
-    with pytest.raises(ValueError, match=r"wider and higher than 0, got 1 of 7 that are not, first picture 3 with"):
+    with pytest.raises(ValueError, match=r"wider and higher than 0, got 1 of 7 that are not, first image 3 with"):
         Mirroring("boxes").check(boxes)
     Mirroring("same").check(boxes)
 
@@ -131,9 +131,7 @@ def test_corners_in_place_of_widths_and_heights_are_refused_by_that_name(seed):
     boxes = random_boxes(50, seed)
     Mirroring("boxes").check(boxes)
     corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
-    with pytest.raises(
-        ValueError, match=r"inside their pictures, got \d+ of 50 .* corners \(x1, y1, x2, y2\), give x2"
-    ):
+    with pytest.raises(ValueError, match=r"inside their images, got \d+ of 50 .* corners \(x1, y1, x2, y2\), give x2"):
         Mirroring("boxes").check(corners)
 
 
@@ -144,7 +142,7 @@ def test_a_few_boxes_far_past_the_edge_are_an_accident_and_many_are_not(axis):
     boxes[:5, axis], boxes[:5, axis + 2] = 0.7, 0.45  # ends at 1.15
     Mirroring("boxes").check(boxes)
     boxes[5, axis], boxes[5, axis + 2] = 0.7, 0.45
-    with pytest.raises(ValueError, match="got 6 of 50 far past the right or lower edge, first picture 0 with x"):
+    with pytest.raises(ValueError, match="got 6 of 50 far past the right or lower edge, first image 0 with x"):
         Mirroring("boxes").check(boxes)
     boxes[:6, axis + 2] = 0.39  # at 1.09
     Mirroring("boxes").check(boxes)

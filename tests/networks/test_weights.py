@@ -2,19 +2,18 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from coverwell.datasets import DatasetChecksumError, DatasetNotFoundError, imagenet_weights, weights
+from coverwell.networks import imagenet_weights, weights
 
 NAME = "resnet18-f37072fd.pth"
 CONTENT = bytes(range(256)) * 10_000  # stands for the 45 MB; more than one chunk
 NOWHERE = f"http://127.0.0.1:9/{NAME}"  # the discard port: nobody answers
-PUBLISHED = weights.RESNET18
+SHA256, ADDRESS = weights.SHA256, weights.ADDRESS
 
 
 @pytest.fixture(autouse=True)
@@ -23,13 +22,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("COVERWELL_DATA", raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    made_up = replace(PUBLISHED, sha256=hashlib.sha256(CONTENT).hexdigest(), address=NOWHERE)
-    monkeypatch.setattr(weights, "RESNET18", made_up)
+    monkeypatch.setattr(weights, "SHA256", hashlib.sha256(CONTENT).hexdigest())
+    monkeypatch.setattr(weights, "ADDRESS", NOWHERE)
     return tmp_path / "cache" / "coverwell"
 
 
 def published_at(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "RESNET18", replace(weights.RESNET18, address=address))
+    monkeypatch.setattr(weights, "ADDRESS", address)
 
 
 class Breaks(BaseHTTPRequestHandler):
@@ -57,9 +56,9 @@ def breaking_address() -> Iterator[str]:
 
 
 def test_the_sha256_begins_as_torchvision_says_in_the_name_of_the_file() -> None:
-    assert len(PUBLISHED.sha256) == 64
-    assert PUBLISHED.name == f"resnet18-{PUBLISHED.sha256[:8]}.pth"
-    assert PUBLISHED.address == f"https://download.pytorch.org/models/{PUBLISHED.name}"
+    assert len(SHA256) == 64
+    assert weights.NAME == NAME == f"resnet18-{SHA256[:8]}.pth"
+    assert f"https://download.pytorch.org/models/{NAME}" == ADDRESS
 
 
 @pytest.mark.parametrize("inner", ["", "weights"])
@@ -89,7 +88,7 @@ def test_a_changed_file_is_refused_by_name_and_stays(cache: Path) -> None:
     path = cache / NAME
     path.parent.mkdir(parents=True)
     path.write_bytes(CONTENT[:-1])
-    with pytest.raises(DatasetChecksumError, match=rf"{path} is not the published file: .* Delete or replace it"):
+    with pytest.raises(ValueError, match=rf"{path} is not the published file: .* Delete or replace it"):
         imagenet_weights()
     assert path.read_bytes() == CONTENT[:-1]
 
@@ -99,7 +98,7 @@ def test_a_download_of_something_else_leaves_nothing(
 ) -> None:
     (tmp_path / "source").write_bytes(b"please log in")
     published_at((tmp_path / "source").as_uri(), monkeypatch)
-    with pytest.raises(DatasetChecksumError, match=r"source is not the published file: .* Nothing was kept"):
+    with pytest.raises(ValueError, match=r"source is not the published file: .* Nothing was kept"):
         imagenet_weights()
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
@@ -108,20 +107,20 @@ def test_an_interrupted_download_leaves_nothing(
     cache: Path, breaking_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published_at(breaking_address, monkeypatch)
-    with pytest.raises(DatasetNotFoundError, match=f"{len(CONTENT) // 2} of {len(CONTENT)} bytes arrived"):
+    with pytest.raises(FileNotFoundError, match=f"{len(CONTENT) // 2} of {len(CONTENT)} bytes arrived"):
         imagenet_weights()
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
 def test_without_a_network_the_error_says_where_to_put_the_file(cache: Path) -> None:
-    with pytest.raises(DatasetNotFoundError) as missing:
+    with pytest.raises(FileNotFoundError) as missing:
         imagenet_weights()
-    told = [NAME, NOWHERE, str(cache), str(cache / "weights"), "put the file, as it is,", "COVERWELL_DATA"]
+    told = [NAME, NOWHERE, str(cache), str(cache / "weights"), "Put the file into one of these", "COVERWELL_DATA"]
     assert [part for part in told if part not in str(missing.value)] == []
 
 
 def test_a_compressed_copy_is_passed_over(cache: Path) -> None:
     (cache / "weights").mkdir(parents=True)
     (cache / "weights" / f"{NAME}.gz").write_bytes(b"whatever")
-    with pytest.raises(DatasetNotFoundError, match="put the file, as it is"):
+    with pytest.raises(FileNotFoundError, match="Put the file"):
         imagenet_weights()

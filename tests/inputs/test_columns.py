@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from coverwell.column_kinds import Categories, Numbers
-from coverwell.columns import Column, Columns, ColumnWarning, Dropped, columns_for
-from coverwell.scaling import ConstantDataWarning
+from coverwell.inputs.column_kinds import Categories, Numbers
+from coverwell.inputs.columns import Column, Columns, ColumnWarning, Dropped, columns_for
+from coverwell.inputs.scaling import ConstantDataWarning
 
 NAN = float("nan")
 HOUSES = {

@@ -1,6 +1,6 @@
-"""Pictures of any kind that users hold, read one at a time and streamed in batches.
+"""Images of any kind that users hold, read one at a time and streamed in batches.
 
-A picture is squeezed to a square: its sides are scaled each by its own factor (bilinear, with antialiasing), nothing is
+An image is squeezed to a square: its sides are scaled each by its own factor (bilinear, with antialiasing), nothing is
 cut off, so that places in fractions of the sides stay what they were. What comes out is RGB in [0, 1].
 
 - Grey becomes three equal channels. Sixteen bits are divided by 65,535, eight by 255.
@@ -32,18 +32,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from coverwell.errors import LargePictureWarning, PictureError
+from coverwell.errors import ImageError, LargeImageWarning
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 __all__ = [
-    "LargePictureWarning",
-    "PictureError",
-    "Pictures",
+    "ImageError",
+    "Images",
+    "LargeImageWarning",
+    "images_of",
     "naming",
     "opened",
-    "pictures_of",
     "pillow",
     "rgb_pixels",
 ]
@@ -59,10 +59,10 @@ ROUNDING = 1e-6
 
 
 @contextmanager
-def naming(picture: str, through: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn what is raised about a missing or broken picture into a `PictureError` that begins with its name.
+def naming(image: str, through: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn what is raised about a missing or broken image into an `ImageError` that begins with its name.
 
-    What is no fault of the picture comes through as it is: Pillow that is not installed, memory that does not suffice,
+    What is no fault of the image comes through as it is: Pillow that is not installed, memory that does not suffice,
     and the errors in `through`.
     """
     try:
@@ -71,15 +71,15 @@ def naming(picture: str, through: tuple[type[Exception], ...] = ()) -> Iterator[
         raise
     except through:
         raise
-    except PictureError as error:
-        raise PictureError(f"{picture} cannot be read: {error}") from error
+    except ImageError as error:
+        raise ImageError(f"{image} cannot be read: {error}") from error
     except Exception as error:  # decoders raise nearly anything about a broken file
         reason = f"{type(error).__name__}: {error}"
-        raise PictureError(f"{picture} cannot be read: {reason}; replace it or leave it out") from error
+        raise ImageError(f"{image} cannot be read: {reason}; replace it or leave it out") from error
 
 
-class Pictures:
-    """Pictures that are read when they are needed; made by `pictures_of`.
+class Images:
+    """Images that are read when they are needed; made by `images_of`.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Pictures:
         return len(self.items)
 
     def read(self, position: int, size: int) -> Float[Tensor, "3 size size"]:
-        """One picture in [0, 1]."""
+        """One image in [0, 1]."""
         item = self._item(position)
         with naming(_name(item, position)):
             return _squeezed(_pixels(item, size), size)
@@ -106,13 +106,13 @@ class Pictures:
     def batches(
         self, *, size: int, batch_size: int = 32, mirrored: bool = False, n_threads: int | None = None
     ) -> Generator[Float[Tensor, "batch *view 3 size size"], None, None]:
-        """All pictures in order: (batch, 3, size, size), or (batch, 2, 3, size, size) with their mirror images.
+        """All images in order: (batch, 3, size, size), or (batch, 2, 3, size, size) with their mirror images.
 
         No more than `BATCHES_AHEAD` batches wait, read or being read, beside the one that was given out.
         """
         n_threads = min(MOST_THREADS, os.cpu_count() or 1) if n_threads is None else n_threads
         _check_at_least_one(size=size, batch_size=batch_size, n_threads=n_threads)
-        pool = ThreadPoolExecutor(n_threads, "coverwell-pictures")
+        pool = ThreadPoolExecutor(n_threads, "coverwell-images")
         waiting: deque[Future[Tensor]] = deque()
         positions = iter(range(len(self)))
         try:
@@ -127,10 +127,10 @@ class Pictures:
             pool.shutdown(cancel_futures=True)
 
     def key(self) -> str:
-        """Sha256 that says which pictures these are: equal only if they are the same ones in the same order.
+        """Sha256 that says which images these are: equal only if they are the same ones in the same order.
 
-        Files count by absolute path, length and time of change; pictures in memory by their content. A data set with an
-        attribute `key`, a text that its owner changes whenever its pictures change, is taken at its word and not read;
+        Files count by absolute path, length and time of change; images in memory by their content. A data set with an
+        attribute `key`, a text that its owner changes whenever its images change, is taken at its word and not read;
         any other is read through once.
         """
         given = getattr(self.items, "key", None)
@@ -148,14 +148,14 @@ class Pictures:
             with self._one_at_a_time:
                 item = self.items[position]
         except Exception as error:
-            error.add_note(f"while reading picture {position}")
+            error.add_note(f"while reading image {position}")
             raise
-        # A TensorDataset of pictures alone gives tuples of one.
+        # A TensorDataset of images alone gives tuples of one.
         return item[0] if isinstance(item, tuple) and len(item) == 1 else item
 
 
 class _Stack:
-    """An array or tensor (picture, channel, height, width) as a sequence of its pictures."""
+    """An array or tensor (image, channel, height, width) as a sequence of its images."""
 
     def __init__(self, array: NDArray[Any] | Tensor) -> None:
         self.array = array
@@ -164,34 +164,34 @@ class _Stack:
         return len(self.array)
 
     def __getitem__(self, position: int) -> NDArray[Any] | Tensor:
-        picture = self.array[position]
-        return picture if isinstance(picture, Tensor) else np.moveaxis(picture, 0, -1)  # arrays have channels last
+        image = self.array[position]
+        return image if isinstance(image, Tensor) else np.moveaxis(image, 0, -1)  # arrays have channels last
 
 
-def pictures_of(images: Any) -> Pictures:
+def images_of(images: Any) -> Images:
     """What a user gives as images, ready to be read.
 
     Parameters
     ----------
     images : array, tensor, data frame or sequence
-        An array or tensor (picture, channel, height, width) of uint8, of uint16, or of floats in [0, 1]; a list, a
+        An array or tensor (image, channel, height, width) of uint8, of uint16, or of floats in [0, 1]; a list, a
         column or a data frame of one column (pandas or polars) of file paths; a `torch.utils.data.Dataset` or any
-        other sequence with a length and `[i]`, whose items are as in `Pictures`.
+        other sequence with a length and `[i]`, whose items are as in `Images`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from coverwell.pictures import pictures_of
-    >>> grey = np.zeros((5, 1, 20, 30), dtype=np.uint8)  # picture, channel, height, width
-    >>> [tuple(batch.shape) for batch in pictures_of(grey).batches(size=16, batch_size=4)]
+    >>> from coverwell.inputs.images import images_of
+    >>> grey = np.zeros((5, 1, 20, 30), dtype=np.uint8)  # image, channel, height, width
+    >>> [tuple(batch.shape) for batch in images_of(grey).batches(size=16, batch_size=4)]
     [(4, 3, 16, 16), (1, 3, 16, 16)]
     """
-    if isinstance(images, Pictures):
+    if isinstance(images, Images):
         return images
-    pictures = Pictures(_items(images))
-    if len(pictures) == 0:
-        raise ValueError("images must hold at least one picture, got none")
-    return pictures
+    found = Images(_items(images))
+    if len(found) == 0:
+        raise ValueError("images must hold at least one image, got none")
+    return found
 
 
 def _items(images: Any) -> Any:
@@ -203,8 +203,8 @@ def _items(images: Any) -> Any:
         return _paths(images.tolist()) if images.ndim == 1 and images.dtype.kind in "OU" else _stack(images)
     if isinstance(images, str | bytes | os.PathLike | dict) or not _is_sequence(images):
         raise TypeError(
-            f"images must be an array (picture, channel, height, width), a list or data frame of file paths, or a "
-            f"dataset with a length and [i], got {type(images).__name__}; put a single picture into a list"
+            f"images must be an array (image, channel, height, width), a list or data frame of file paths, or a "
+            f"dataset with a length and [i], got {type(images).__name__}; put a single image into a list"
         )
     if isinstance(images, list | tuple) and len(images) > 0 and isinstance(images[0], str | os.PathLike):
         return _paths(images)
@@ -219,7 +219,7 @@ def _stack(array: NDArray[Any] | Tensor) -> _Stack:
     if array.ndim != 4 or array.shape[1] not in CHANNELS:
         shape = tuple(array.shape)
         raise ValueError(
-            f"an array of pictures must have the shape (picture, channel, height, width) with 1, 3 or 4 channels, got "
+            f"an array of images must have the shape (image, channel, height, width) with 1, 3 or 4 channels, got "
             f"{shape}{_way_to_stack(shape)}"
         )
     return _Stack(array)
@@ -231,10 +231,10 @@ def _way_to_stack(shape: tuple[int, ...]) -> str:
     if len(shape) == 4 and shape[-1] in CHANNELS:
         return "; move the channels with .transpose(0, 3, 1, 2) (numpy) or .permute(0, 3, 1, 2) (torch)"
     if len(shape) == 3 and shape[0] in colours:
-        return "; a single picture (channel, height, width) becomes [None]"
+        return "; a single image (channel, height, width) becomes [None]"
     if len(shape) == 3 and shape[-1] in colours:
-        return "; a single picture (height, width, channel) becomes .transpose(2, 0, 1)[None] (torch: .permute)"
-    return "; grey pictures (picture, height, width) become [:, None]" if len(shape) == 3 else ""
+        return "; a single image (height, width, channel) becomes .transpose(2, 0, 1)[None] (torch: .permute)"
+    return "; grey images (image, height, width) become [:, None]" if len(shape) == 3 else ""
 
 
 def _column(frame: Any) -> list[Any]:
@@ -246,7 +246,7 @@ def _column(frame: Any) -> list[Any]:
     names = list(frame.columns)
     if len(names) != 1:
         raise ValueError(
-            f"a data frame of pictures must have one column, of file paths, got {len(names)}: {names}; give that "
+            f"a data frame of images must have one column, of file paths, got {len(names)}: {names}; give that "
             f"column alone, such as frame['path']"
         )
     return list(frame[names[0]].to_list())
@@ -255,14 +255,14 @@ def _column(frame: Any) -> list[Any]:
 def _paths(values: Sequence[Any]) -> list[Path]:
     for position, value in enumerate(values):
         if not isinstance(value, str | os.PathLike) or value == "":
-            raise TypeError(f"every picture must be given by its file path, but picture {position} is {value!r}")
+            raise TypeError(f"every image must be given by its file path, but image {position} is {value!r}")
     pillow()  # better now than at the first file
     return [Path(value) for value in values]
 
 
 def _name(item: Any, position: int) -> str:
     path = item if isinstance(item, str | os.PathLike) else getattr(item, "filename", None)
-    return f"picture {position} ({os.fspath(path)})" if path else f"picture {position}"
+    return f"image {position} ({os.fspath(path)})" if path else f"image {position}"
 
 
 # From an item to a tensor (channel, height, width) of uint8, or of floats in [0, 1]
@@ -284,7 +284,7 @@ def pillow() -> Any:
         import PIL.Image
     except ImportError:
         raise ImportError(
-            "reading pictures from files needs Pillow; install coverwell[images], with the extra `images`: pip install "
+            "reading images from files needs Pillow; install coverwell[images], with the extra `images`: pip install "
             "'coverwell[images]'"
         ) from None
     return PIL.Image
@@ -292,14 +292,14 @@ def pillow() -> Any:
 
 @contextmanager
 def opened(source: str | os.PathLike[str] | io.BytesIO, name: str) -> Iterator[Image]:
-    """The picture in a file, opened by Pillow and not yet decoded; `name` is what a warning calls it."""
+    """The image in a file, opened by Pillow and not yet decoded; `name` is what a warning calls it."""
     images = pillow()
     try:
         with images.open(source) as image:
             _warn_if_large(image, images.MAX_IMAGE_PIXELS, name)
             yield image
     except (images.DecompressionBombError, images.DecompressionBombWarning) as error:
-        raise PictureError(
+        raise ImageError(
             f"it is larger than Pillow takes for safe ({error}); shrink it first, or if you trust it, set "
             "PIL.Image.MAX_IMAGE_PIXELS higher"
         ) from error
@@ -312,7 +312,7 @@ def _warn_if_large(image: Image, limit: int | None, name: str) -> None:
         warnings.warn(
             f"{name} has {n_pixels:,} pixels, more than the {limit:,} that Pillow takes for safe; it is read all the "
             "same. If you trust it, set PIL.Image.MAX_IMAGE_PIXELS higher",
-            LargePictureWarning,
+            LargeImageWarning,
             stacklevel=2,
         )
 
@@ -320,7 +320,7 @@ def _warn_if_large(image: Image, limit: int | None, name: str) -> None:
 def rgb_pixels(image: Image) -> NDArray[np.uint8]:
     """All pixels of an image of eight bits per channel, (height, width, channel): RGB, opaque."""
     if _is_deep(image):
-        raise PictureError(f"it must have 8 bits per channel, Pillow's mode here is {image.mode}; convert it first")
+        raise ImageError(f"it must have 8 bits per channel, Pillow's mode here is {image.mode}; convert it first")
     if image.has_transparency_data:
         return (255 * _image_pixels(image)).round().to(torch.uint8).movedim(0, -1).contiguous().numpy()
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))
@@ -349,11 +349,11 @@ def _is_deep(image: Image) -> bool:
 
 
 def _deep_grey(image: Image) -> NDArray[Any]:
-    """A grey picture of more than eight bits; whole numbers of 32 bits are what some readers make of sixteen."""
+    """A grey image of more than eight bits; whole numbers of 32 bits are what some readers make of sixteen."""
     values = np.asarray(image)
     if image.mode == "I":
         if values.size > 0 and (values.min() < 0 or values.max() > 65_535):
-            raise PictureError(f"its numbers must lie in 0 to 65,535, got {values.min()} to {values.max()}")
+            raise ImageError(f"its numbers must lie in 0 to 65,535, got {values.min()} to {values.max()}")
         return values.astype(np.uint16)
     return values
 
@@ -368,37 +368,37 @@ def _channels_first(item: Any) -> Tensor:
         pixels = pixels[None] if pixels.ndim == 2 else pixels.movedim(-1, 0) if pixels.ndim == 3 else pixels
         wanted = "an array (height, width) or (height, width, channel)"
     elif isinstance(item, tuple | list):
-        raise PictureError(
-            f"it must be a picture, got {type(item).__name__} of {len(item)}; a dataset gives the pictures alone, the "
+        raise ImageError(
+            f"it must be an image, got {type(item).__name__} of {len(item)}; a dataset gives the images alone, the "
             f"targets go into y"
         )
     else:
-        raise PictureError(f"it must be a path, a PIL image, a tensor or an array, got {type(item).__name__}")
+        raise ImageError(f"it must be a path, a PIL image, a tensor or an array, got {type(item).__name__}")
     if pixels.ndim != 3 or pixels.shape[0] not in CHANNELS:
-        raise PictureError(f"it must be {wanted} with 1, 3 or 4 channels, got the shape {tuple(item.shape)}")
+        raise ImageError(f"it must be {wanted} with 1, 3 or 4 channels, got the shape {tuple(item.shape)}")
     return pixels
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
     """A copy as a tensor: torch takes no foreign byte order and no negative strides, and warns of read-only memory."""
     if array.dtype.kind not in "uf" or array.dtype.itemsize > 8:
-        raise PictureError(f"its numbers must be uint8, uint16 or floats in [0, 1], got {array.dtype}")
+        raise ImageError(f"its numbers must be uint8, uint16 or floats in [0, 1], got {array.dtype}")
     return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
 
 
 def _unit(pixels: Tensor) -> Tensor:
     """Pixels as uint8, or as float32 in [0, 1]: checked, opaque."""
     if pixels.numel() == 0:
-        raise PictureError(f"it is empty: {pixels.shape[1]} pixels high and {pixels.shape[2]} wide")
+        raise ImageError(f"it is empty: {pixels.shape[1]} pixels high and {pixels.shape[2]} wide")
     if pixels.dtype == torch.uint16:
         pixels = pixels.float() / 65_535
     elif pixels.is_floating_point():
         low, high = (float(end) for end in pixels.aminmax())
         if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # NaN is in no order
-            raise PictureError(f"its floats must lie in [0, 1], got {low:.6g} to {high:.6g}; scale them")
+            raise ImageError(f"its floats must lie in [0, 1], got {low:.6g} to {high:.6g}; scale them")
         pixels = pixels.float()
     elif pixels.dtype != torch.uint8:
-        raise PictureError(f"its numbers must be uint8, uint16 or floats in [0, 1], got {pixels.dtype}")
+        raise ImageError(f"its numbers must be uint8, uint16 or floats in [0, 1], got {pixels.dtype}")
     return _on_white(pixels) if pixels.shape[0] == 4 else pixels
 
 

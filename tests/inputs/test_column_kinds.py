@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coverwell.column_kinds import CALENDAR, KINDS, Booleans, Categories, Numbers, Times
-from coverwell.frames import as_times, columns_of, read
+from coverwell.inputs.column_kinds import CALENDAR, KINDS, Booleans, Categories, Numbers, Times
+from coverwell.inputs.frames import as_times, columns_of, read
 
 
 def values_of(items):

@@ -1,4 +1,4 @@
-"""Pictures of every kind come out as RGB squares in [0, 1], in order, a few at a time; bad ones are named."""
+"""Images of every kind come out as RGB squares in [0, 1], in order, a few at a time; bad ones are named."""
 
 import gc
 import os
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch.utils.data import Dataset, TensorDataset
 
-from coverwell.pictures import (
+from coverwell.inputs.images import (
     BATCHES_AHEAD,
-    LargePictureWarning,
-    PictureError,
-    Pictures,
+    ImageError,
+    Images,
+    LargeImageWarning,
+    images_of,
     naming,
     opened,
-    pictures_of,
     rgb_pixels,
 )
 
@@ -59,17 +59,17 @@ class Deck(Dataset[Any]):
 
 
 def read_one(item: Any, size: int = 32) -> NDArray[np.float32]:
-    return pictures_of(Deck([item])).read(0, size).numpy()
+    return images_of(Deck([item])).read(0, size).numpy()
 
 
 def all_of(images: Any, **options: Any) -> torch.Tensor:
-    return torch.cat(list(pictures_of(images).batches(**{"size": 32, "batch_size": 3, **options})))
+    return torch.cat(list(images_of(images).batches(**{"size": 32, "batch_size": 3, **options})))
 
 
 # What users may give
 
 
-def test_the_same_picture_gives_the_same_numbers_however_it_is_given(tmp_path: Path) -> None:
+def test_the_same_image_gives_the_same_numbers_however_it_is_given(tmp_path: Path) -> None:
     pixels = scene()
     path = tmp_path / "scene.png"
     Image.fromarray(pixels).save(path)
@@ -89,7 +89,7 @@ def test_the_same_picture_gives_the_same_numbers_however_it_is_given(tmp_path: P
         "dataset of images": Deck([Image.fromarray(pixels)]),
         "dataset of paths": Deck([path]),
         "list of images": [Image.open(path)],
-        "pictures": pictures_of([pixels]),
+        "images": images_of([pixels]),
     }
     first = all_of([pixels])
     assert first.shape == (1, 3, 32, 32)
@@ -98,7 +98,7 @@ def test_the_same_picture_gives_the_same_numbers_however_it_is_given(tmp_path: P
         assert torch.equal(all_of(images), first), name
 
 
-def test_floats_sixteen_and_eight_bits_of_one_picture_agree() -> None:
+def test_floats_sixteen_and_eight_bits_of_one_image_agree() -> None:
     pixels = scene().astype(np.uint16)
     eight = read_one(pixels.astype(np.uint8))
     for other in (pixels * 257, (pixels * 257).astype(">u2"), pixels / 255, (pixels / 255).astype(np.float32)):
@@ -120,7 +120,7 @@ def test_squeezing_is_pillows_bilinear_filter_to_a_step_of_eight_bits(size: int)
     np.testing.assert_allclose(ours, squeezed_by_pillow(Image.fromarray(pixels), size), atol=1.01 / 255)
 
 
-def test_a_picture_of_the_right_size_is_not_changed() -> None:
+def test_an_image_of_the_right_size_is_not_changed() -> None:
     pixels = scene(height=32, width=32)
     np.testing.assert_array_equal(read_one(pixels), (pixels.transpose(2, 0, 1) / np.float32(255)))
 
@@ -128,7 +128,7 @@ def test_a_picture_of_the_right_size_is_not_changed() -> None:
 def test_halving_averages_neighbours_with_the_weights_of_a_triangle() -> None:
     # Twice as wide a triangle as without antialiasing: at the edge (3, 3, 1) / 7, inside (1, 3, 3, 1) / 8.
     row = np.array([[0.0, 0.7, 0.7, 0.0, 0.0, 0.0, 0.8, 0.0]])
-    halved = pictures_of(np.repeat(row, 8, axis=0)[None, None]).read(0, 4)[0, 0]
+    halved = images_of(np.repeat(row, 8, axis=0)[None, None]).read(0, 4)[0, 0]
     np.testing.assert_allclose(halved, [2.8 / 7, 2.8 / 8, 0.8 / 8, 2.4 / 7], atol=1e-6)
 
 
@@ -138,11 +138,11 @@ def test_places_in_fractions_of_the_sides_and_the_range_stay_what_they_were(
     height: int, width: int, size: int, seed: int
 ) -> None:
     pixels = np.random.default_rng(seed).random((height, width)).astype(np.float32)
-    squeezed = pictures_of([pixels]).read(0, size)
+    squeezed = images_of([pixels]).read(0, size)
     assert squeezed.shape == (3, size, size)
     assert pixels.min() - 1e-6 <= squeezed.min()
     assert squeezed.max() <= pixels.max() + 1e-6
-    turned = pictures_of([pixels[::-1, ::-1]]).read(0, size)
+    turned = images_of([pixels[::-1, ::-1]]).read(0, size)
     np.testing.assert_allclose(turned.flip(-1, -2), squeezed, atol=1e-5)
 
 
@@ -224,7 +224,7 @@ def test_half_transparent_red_becomes_the_nearest_eight_bits_of_pink() -> None:
     assert pink.tolist() == [[[227, 127, 127]]]
 
 
-def test_a_picture_beyond_what_pillow_takes_for_safe_is_read_and_a_warning_names_its_path(
+def test_an_image_beyond_what_pillow_takes_for_safe_is_read_and_a_warning_names_its_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for side, name in ((10, "usual.png"), (12, "large.png")):
@@ -234,27 +234,27 @@ def test_a_picture_beyond_what_pillow_takes_for_safe_is_read_and_a_warning_names
     with (
         pytest.warns(Image.DecompressionBombWarning),
         pytest.warns(
-            LargePictureWarning, match=r"large\.png has 144 pixels, more than the 100 .*MAX_IMAGE_PIXELS"
+            LargeImageWarning, match=r"large\.png has 144 pixels, more than the 100 .*MAX_IMAGE_PIXELS"
         ) as ours,
     ):
         both = all_of([tmp_path / "usual.png", tmp_path / "large.png"])
     np.testing.assert_array_equal(both, np.stack([usual, exactly]))
-    assert len([warning for warning in ours if warning.category is LargePictureWarning]) == 1
+    assert len([warning for warning in ours if warning.category is LargeImageWarning]) == 1
 
 
-def test_where_warnings_are_errors_a_large_picture_is_an_error_that_names_its_path(
+def test_where_warnings_are_errors_a_large_image_is_an_error_that_names_its_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Image.fromarray(scene(3, 12, 12)).save(tmp_path / "large.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    with pytest.raises(PictureError, match=r"large\.png\) cannot be read: it is larger than Pillow takes for safe"):
+    with pytest.raises(ImageError, match=r"large\.png\) cannot be read: it is larger than Pillow takes for safe"):
         read_one(tmp_path / "large.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # a user who trusts them all
     assert read_one(tmp_path / "large.png").shape[-1] == 32
 
 
 @pytest.mark.parametrize("name", ["huge.jpg", "huge.png"])
-def test_huge_pictures_are_shrunk_on_the_way_and_look_the_same(tmp_path: Path, name: str) -> None:
+def test_huge_images_are_shrunk_on_the_way_and_look_the_same(tmp_path: Path, name: str) -> None:
     small = scene(3, 40, 60)
     huge = Image.fromarray(np.kron(small, np.ones((50, 50, 1), dtype=np.uint8)))  # 2,000 x 3,000
     huge.save(tmp_path / name, quality=95)
@@ -276,7 +276,7 @@ def test_a_huge_jpeg_is_decoded_at_an_eighth_of_its_sides(tmp_path: Path) -> Non
 def test_an_image_that_a_user_holds_is_not_changed_by_reading_it(tmp_path: Path) -> None:
     Image.fromarray(scene(0, 600, 900)).save(tmp_path / "scene.jpg")
     with Image.open(tmp_path / "scene.jpg") as image:
-        pictures_of([image]).read(0, 32)
+        images_of([image]).read(0, 32)
         assert image.size == (900, 600)
 
 
@@ -284,14 +284,14 @@ def test_an_image_that_a_user_holds_is_not_changed_by_reading_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize("n_threads", [1, 4])
-def test_batches_keep_the_order_though_early_pictures_take_longest(n_threads: int) -> None:
+def test_batches_keep_the_order_though_early_images_take_longest(n_threads: int) -> None:
     class SlowStart(Deck):
         def __getitem__(self, position: int) -> Any:
             time.sleep(0.02 if position % 4 == 0 else 0)
             return self.items[position]
 
     levels = np.linspace(0, 1, 10)
-    batches = pictures_of(SlowStart([np.full((5, 5), level) for level in levels])).batches(
+    batches = images_of(SlowStart([np.full((5, 5), level) for level in levels])).batches(
         size=4, batch_size=4, n_threads=n_threads
     )
     batches = list(batches)
@@ -299,7 +299,7 @@ def test_batches_keep_the_order_though_early_pictures_take_longest(n_threads: in
     np.testing.assert_allclose(torch.cat(batches)[:, 0, 0, 0], levels, atol=1e-6)
 
 
-def test_mirror_images_stand_beside_the_pictures() -> None:
+def test_mirror_images_stand_beside_the_images() -> None:
     both = all_of([scene(seed) for seed in range(4)], mirrored=True)
     assert both.shape == (4, 2, 3, 32, 32)
     assert torch.equal(both[:, 0], all_of([scene(seed) for seed in range(4)]))
@@ -311,15 +311,15 @@ def test_mirror_images_stand_beside_the_pictures() -> None:
 def test_no_more_than_a_few_batches_are_alive_at_once(n_threads: int) -> None:
     alive, most = weakref.WeakSet[torch.Tensor](), 0
 
-    class Counting(Pictures):
-        """Counts the squeezed pictures that somebody still holds."""
+    class Counting(Images):
+        """Counts the squeezed images that somebody still holds."""
 
         def read(self, position: int, size: int) -> torch.Tensor:
             nonlocal most
-            picture = super().read(position, size)
-            alive.add(picture)
+            image = super().read(position, size)
+            alive.add(image)
             most = max(most, len(alive))
-            return picture
+            return image
 
     n_read = 0
     items = Deck([np.full((8, 8), 0.5)] * 200)
@@ -349,17 +349,17 @@ def test_a_data_set_is_asked_by_one_thread_at_a_time() -> None:
 
 
 def test_readers_end_when_the_batches_are_left_early() -> None:
-    batches = pictures_of([scene()] * 50).batches(size=8, batch_size=2, n_threads=3)
+    batches = images_of([scene()] * 50).batches(size=8, batch_size=2, n_threads=3)
     next(batches)
-    assert any(thread.name.startswith("coverwell-pictures") for thread in threading.enumerate())
+    assert any(thread.name.startswith("coverwell-images") for thread in threading.enumerate())
     batches.close()
-    assert not any(thread.name.startswith("coverwell-pictures") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("coverwell-images") for thread in threading.enumerate())
 
 
 # Keys
 
 
-def test_equal_pictures_have_equal_keys_and_others_have_others(tmp_path: Path) -> None:
+def test_equal_images_have_equal_keys_and_others_have_others(tmp_path: Path) -> None:
     for seed in range(2):
         Image.fromarray(scene(seed)).save(tmp_path / f"{seed}.png")
     array = np.stack([scene(0), scene(1)]).transpose(0, 3, 1, 2)
@@ -375,11 +375,11 @@ def test_equal_pictures_have_equal_keys_and_others_have_others(tmp_path: Path) -
         [Image.open(first)],
         [Image.open(first).convert("L")],
     ]
-    keys = [pictures_of(images).key() for images in different]
+    keys = [images_of(images).key() for images in different]
     assert len(set(keys)) == len(keys)
-    assert [pictures_of(images).key() for images in different] == keys
-    assert pictures_of(torch.from_numpy(array)).key() == keys[0]
-    assert pictures_of(pd.Series([str(first), os.path.relpath(second)])).key() == keys[4]
+    assert [images_of(images).key() for images in different] == keys
+    assert images_of(torch.from_numpy(array)).key() == keys[0]
+    assert images_of(pd.Series([str(first), os.path.relpath(second)])).key() == keys[4]
 
 
 @pytest.mark.parametrize("change", ["content", "time"])
@@ -387,13 +387,13 @@ def test_a_file_that_changes_changes_the_key(tmp_path: Path, change: str) -> Non
     path = tmp_path / "scene.png"
     Image.fromarray(scene()).save(path)
     about = path.stat()
-    before = pictures_of([path]).key()
+    before = images_of([path]).key()
     if change == "content":
         Image.fromarray(scene(height=61)).save(path)
         os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
     else:
         os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns + 1000))
-    assert pictures_of([path]).key() != before
+    assert images_of([path]).key() != before
 
 
 def test_a_data_set_with_a_key_of_its_own_is_not_read() -> None:
@@ -405,7 +405,7 @@ def test_a_data_set_with_a_key_of_its_own_is_not_read() -> None:
         def __getitem__(self, position: int) -> Any:
             raise AssertionError("read")
 
-    keys = {pictures_of(Named(key, n)).key() for key, n in [("a", 3), ("b", 3), ("a", 4)]}
+    keys = {images_of(Named(key, n)).key() for key, n in [("a", 3), ("b", 3), ("a", 4)]}
     assert len(keys) == 3
 
 
@@ -418,14 +418,14 @@ def broken_files(folder: Path) -> dict[str, Path]:
     (folder / "cut.jpg").write_bytes((folder / "whole.jpg").read_bytes()[:2000])
     (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes()[:2000])
     (folder / "empty.jpg").write_bytes(b"")
-    (folder / "text.jpg").write_text("not a picture")
+    (folder / "text.jpg").write_text("not an image")
     (folder / "folder.jpg").mkdir()
     return {n: folder / n for n in ("cut.jpg", "cut.png", "empty.jpg", "text.jpg", "folder.jpg", "missing.jpg")}
 
 
 def test_a_broken_empty_or_missing_file_is_named_with_its_position(tmp_path: Path) -> None:
     for name, path in broken_files(tmp_path).items():
-        with pytest.raises(PictureError, match=rf"picture 2 \({tmp_path}/{name}\) cannot be read: .*"):
+        with pytest.raises(ImageError, match=rf"image 2 \({tmp_path}/{name}\) cannot be read: .*"):
             all_of([tmp_path / "whole.jpg", tmp_path / "whole.png", path])
 
 
@@ -433,33 +433,31 @@ def test_a_broken_empty_or_missing_file_is_named_with_its_position(tmp_path: Pat
 def test_a_file_larger_than_pillow_reads_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: int) -> None:
     Image.new("RGB", (side, side)).save(tmp_path / "bomb.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    with pytest.raises(
-        PictureError, match=r"picture 0 \(.*bomb\.png\) cannot be read: it is larger .*; shrink it first"
-    ):
+    with pytest.raises(ImageError, match=r"image 0 \(.*bomb\.png\) cannot be read: it is larger .*; shrink it first"):
         read_one(tmp_path / "bomb.png")
 
 
 def test_a_name_is_put_before_what_went_wrong_and_the_cause_is_kept() -> None:
     with (
-        pytest.raises(PictureError, match=r"^one\.jpg cannot be read: OSError: half of it; replace it") as caught,
+        pytest.raises(ImageError, match=r"^one\.jpg cannot be read: OSError: half of it; replace it") as caught,
         naming("one.jpg"),
     ):
         raise OSError("half of it")
     assert isinstance(caught.value.__cause__, OSError)
-    with pytest.raises(PictureError, match=r"^one\.jpg cannot be read: it is empty$"), naming("one.jpg"):
-        raise PictureError("it is empty")
+    with pytest.raises(ImageError, match=r"^one\.jpg cannot be read: it is empty$"), naming("one.jpg"):
+        raise ImageError("it is empty")
 
 
 @pytest.mark.parametrize("error", [ImportError, MemoryError, ConnectionError, KeyboardInterrupt])
-def test_what_is_no_fault_of_the_picture_comes_through(error: type[BaseException]) -> None:
+def test_what_is_no_fault_of_the_image_comes_through(error: type[BaseException]) -> None:
     with pytest.raises(error, match=r"^mine$"), naming("one.jpg", through=(ConnectionError,)):
         raise error("mine")
 
 
 def test_a_missing_file_is_named_when_the_key_is_made(tmp_path: Path) -> None:
     Image.fromarray(scene()).save(tmp_path / "there.png")
-    with pytest.raises(PictureError, match=r"picture 1 \(.*missing\.png\) cannot be read"):
-        pictures_of([tmp_path / "there.png", tmp_path / "missing.png"]).key()
+    with pytest.raises(ImageError, match=r"image 1 \(.*missing\.png\) cannot be read"):
+        images_of([tmp_path / "there.png", tmp_path / "missing.png"]).key()
 
 
 @pytest.mark.parametrize(
@@ -480,13 +478,13 @@ def test_a_missing_file_is_named_when_the_key_is_made(tmp_path: Path) -> None:
         (torch.tensor(0.5), r"got the shape \(\)"),
         (Image.fromarray(np.full((5, 5), 70_000, dtype=np.int32)), "0 to 65,535, got 70000"),
         (Image.fromarray(np.full((5, 5), 2.0, dtype=np.float32)), r"must lie in \[0, 1\]"),
-        ((np.zeros((5, 5)), 1.0), "got tuple of 2; a dataset gives the pictures alone"),
+        ((np.zeros((5, 5)), 1.0), "got tuple of 2; a dataset gives the images alone"),
         (None, "got NoneType"),
         (7, "got int"),
     ],
 )
 def test_a_bad_item_is_named_by_its_position(item: Any, complaint: str) -> None:
-    with pytest.raises(PictureError, match=f"picture 1 cannot be read: .*{complaint}"):
+    with pytest.raises(ImageError, match=f"image 1 cannot be read: .*{complaint}"):
         all_of(Deck([scene(), item]))
 
 
@@ -499,39 +497,39 @@ def test_a_data_sets_own_error_comes_through_with_the_position() -> None:
 
     with pytest.raises(ConnectionError, match="the server is away") as raised:
         all_of(Failing([scene()] * 5))
-    assert raised.value.__notes__ == ["while reading picture 3"]
+    assert raised.value.__notes__ == ["while reading image 3"]
 
 
 @pytest.mark.parametrize(
     ("images", "error", "complaint"),
     [
         (np.zeros((2, 8, 9, 3)), ValueError, r"got \(2, 8, 9, 3\); move the channels with .transpose\(0, 3, 1, 2\)"),
-        (np.zeros((2, 8, 9)), ValueError, r"got \(2, 8, 9\); grey pictures .* become \[:, None\]"),
-        (np.zeros((3, 8, 9)), ValueError, r"got \(3, 8, 9\); a single picture .* becomes \[None\]"),
-        (torch.zeros(4, 8, 9), ValueError, r"got \(4, 8, 9\); a single picture .* becomes \[None\]"),
+        (np.zeros((2, 8, 9)), ValueError, r"got \(2, 8, 9\); grey images .* become \[:, None\]"),
+        (np.zeros((3, 8, 9)), ValueError, r"got \(3, 8, 9\); a single image .* becomes \[None\]"),
+        (torch.zeros(4, 8, 9), ValueError, r"got \(4, 8, 9\); a single image .* becomes \[None\]"),
         (np.zeros((8, 9, 3)), ValueError, r"got \(8, 9, 3\); .* becomes \.transpose\(2, 0, 1\)\[None\]"),
-        (np.zeros((2, 8)), ValueError, r"\(picture, channel, height, width\)"),
+        (np.zeros((2, 8)), ValueError, r"\(image, channel, height, width\)"),
         (torch.zeros(2, 5, 8, 8), ValueError, "1, 3 or 4 channels"),
-        ("one.jpg", TypeError, "put a single picture into a list"),
-        (Path("one.jpg"), TypeError, "put a single picture into a list"),
+        ("one.jpg", TypeError, "put a single image into a list"),
+        (Path("one.jpg"), TypeError, "put a single image into a list"),
         ({"a": 1}, TypeError, "got dict"),
         (iter([]), TypeError, "got list_iterator"),
         (7, TypeError, "got int"),
-        ([], ValueError, "at least one picture"),
-        (np.zeros((0, 3, 8, 8)), ValueError, "at least one picture"),
-        (["a.jpg", None], TypeError, "picture 1 is None"),
-        (["a.jpg", ""], TypeError, "picture 1 is ''"),
-        (pd.DataFrame({"file": ["a.jpg", np.nan]}), TypeError, "picture 1 is nan"),
+        ([], ValueError, "at least one image"),
+        (np.zeros((0, 3, 8, 8)), ValueError, "at least one image"),
+        (["a.jpg", None], TypeError, "image 1 is None"),
+        (["a.jpg", ""], TypeError, "image 1 is ''"),
+        (pd.DataFrame({"file": ["a.jpg", np.nan]}), TypeError, "image 1 is nan"),
         (pd.DataFrame({"file": ["a.jpg"], "size": [1]}), ValueError, r"got 2: \['file', 'size'\]; give that column"),
         (pd.DataFrame(), ValueError, "must have one column"),
-        (pd.DataFrame({"x": [1.5]}), TypeError, "picture 0 is 1.5"),
-        (pl.DataFrame({"file": ["a.jpg", None]}), TypeError, "picture 1 is None"),
+        (pd.DataFrame({"x": [1.5]}), TypeError, "image 0 is 1.5"),
+        (pl.DataFrame({"file": ["a.jpg", None]}), TypeError, "image 1 is None"),
         (pl.LazyFrame({"file": ["a.jpg"]}), TypeError, r"use \.collect\(\)"),
     ],
 )
-def test_what_holds_no_pictures_is_refused_with_the_way_out(images: Any, error: type, complaint: str) -> None:
+def test_what_holds_no_images_is_refused_with_the_way_out(images: Any, error: type, complaint: str) -> None:
     with pytest.raises(error, match=complaint):
-        pictures_of(images)
+        images_of(images)
 
 
 @pytest.mark.parametrize("option", [{"size": 0}, {"batch_size": 0}, {"n_threads": 0}])
@@ -545,6 +543,6 @@ def test_without_pillow_files_name_the_extra_and_arrays_are_read(monkeypatch: py
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     assert all_of(scene().transpose(2, 0, 1)[None]).shape == (1, 3, 32, 32)
     with pytest.raises(ImportError, match=r"extra `images`: pip install 'coverwell\[images\]'"):
-        pictures_of(["a.jpg"])
+        images_of(["a.jpg"])
     with pytest.raises(ImportError, match="extra `images`"):
         all_of(Deck(["a.jpg"]))

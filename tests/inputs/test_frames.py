@@ -9,7 +9,17 @@ import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 
-from coverwell.frames import as_times, check_numbers, columns_of, first_odd, is_frame, is_named, is_plain, listed, read
+from coverwell.inputs.frames import (
+    as_times,
+    check_numbers,
+    columns_of,
+    first_odd,
+    is_frame,
+    is_named,
+    is_plain,
+    listed,
+    read,
+)
 
 NAN = float("nan")
 NOON = datetime(2024, 5, 1, 12)

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from coverwell.scaling import ExtrapolationWarning, Inputs, InputScaler, TargetScaler, UnscaledInputs
+from coverwell.inputs.scaling import ExtrapolationWarning, Inputs, InputScaler, TargetScaler, UnscaledInputs
 
 tables = arrays(np.float64, st.tuples(st.integers(2, 20), st.integers(1, 4)), elements=st.floats(-1e6, 1e6))
 # A constant column first, then a range of 0 to 4.
@@ -87,7 +87,7 @@ def test_any_other_value_in_a_constant_column_is_far_outside():
 
 def test_the_warning_names_the_columns_but_not_more_than_five():
     scaler = InputScaler.of(np.tile([[0.0], [1.0]], (1, 8)))
-    names = np.array([f"c{k}" for k in range(8)], dtype=object)
+    names = [f"c{k}" for k in range(8)]
     X = np.full((3, 8), 0.5)
     X[0, [1, 6]] = 99.0
     with pytest.warns(
@@ -144,7 +144,7 @@ def test_a_scaler_that_is_not_bounded_leaves_values_where_they_are_and_never_fin
     assert_array_equal(held.far_outside(far), [[True, True]])
 
 
-def test_features_of_pictures_are_neither_scaled_nor_copied():
+def test_features_of_images_are_neither_scaled_nor_copied():
     features = np.ones((3, 4, 2, 2), dtype=np.float16)
     inputs = UnscaledInputs(features.shape[1:])
     assert inputs.transform(features) is features

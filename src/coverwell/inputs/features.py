@@ -1,4 +1,4 @@
-"""What frozen layers make of pictures: computed once, kept on disk, read in place.
+"""What frozen layers make of images: computed once, kept on disk, read in place.
 
 A file of kept features is a numpy file (version 1.0) that any numpy reads, with a seal behind the numbers: one line of
 JSON with the key and the sha256 of all that stands before it. It is written in order, never through a memory map (on a
@@ -34,7 +34,7 @@ from tqdm import tqdm
 
 from coverwell.errors import DamagedFeaturesWarning
 from coverwell.files import new_file
-from coverwell.pictures import Pictures, pictures_of
+from coverwell.inputs.images import Images, images_of
 from coverwell.training.device import device_from
 
 __all__ = ["DamagedFeaturesWarning", "bytes_kept", "features_of", "forget"]
@@ -42,7 +42,7 @@ __all__ = ["DamagedFeaturesWarning", "bytes_kept", "features_of", "forget"]
 FORMAT = 1  # grows when features computed by older versions must not be used: another layout, another way to read
 PATTERN = "features-*.npy"
 CHUNK = 1 << 20  # bytes read at a time
-CPU_BATCH, GPU_BATCH = 32, 128  # pictures
+CPU_BATCH, GPU_BATCH = 32, 128  # images
 # A file in the making grows every few seconds; after an hour of silence whoever wrote it is dead.
 SECONDS_OF_SILENCE = 3600.0
 
@@ -59,29 +59,29 @@ def features_of(
     n_threads: int | None = None,
     verbose: int = 0,
 ) -> NDArray[Any]:
-    """Features of pictures under a frozen trunk, as an array that lies on disk: (picture, channel, height, width).
+    """Features of images under a frozen trunk, as an array that lies on disk: (image, channel, height, width).
 
     Parameters
     ----------
-    images : array, tensor, data frame, sequence or Pictures
-        See `pictures_of`.
+    images : array, tensor, data frame, sequence or Images
+        See `images_of`.
     trunk : torch.nn.Module
         From (batch, 3, size, size) in [0, 1] to (batch, channel, height, width), or any other shape that begins with
         the batch. A copy of it runs, in eval mode; it stays as it is.
     size : int
-        Side of the square to which every picture is squeezed.
+        Side of the square to which every image is squeezed.
     mirrored : bool
-        Also give the features of the mirror images: (picture, 2, channel, height, width), the picture itself first.
+        Also give the features of the mirror images: (image, 2, channel, height, width), the image itself first.
     device : str or torch.device
         Where the trunk runs.
     cache : path, optional
-        Folder in which features are kept and looked for. They are found again if the pictures, the trunk (its kind and
+        Folder in which features are kept and looked for. They are found again if the images, the trunk (its kind and
         its weights), `size`, `mirrored` and `dtype` are the same. Without a folder they lie in a temporary file that
         goes when the array goes.
     dtype : {"float16", "float32"}
         Of the features.
     n_threads : int, optional
-        Threads that read pictures; by default up to four.
+        Threads that read images; by default up to four.
     verbose : int
         1 shows a progress bar while features are computed.
 
@@ -98,7 +98,7 @@ def features_of(
     Examples
     --------
     >>> import numpy as np, torch
-    >>> from coverwell.features import features_of
+    >>> from coverwell.inputs.features import features_of
     >>> trunk = torch.nn.Conv2d(3, 8, kernel_size=16, stride=16)
     >>> features_of(np.zeros((5, 3, 40, 30)), trunk, size=32, mirrored=True, device="cpu").shape
     (5, 2, 8, 2, 2)
@@ -107,21 +107,21 @@ def features_of(
         raise ValueError(f"dtype must be 'float16' or 'float32', got {dtype!r}")
     if cache is not None:
         _check_folder(Path(cache))
-    pictures = pictures_of(images)
+    images = images_of(images)
     torch_device = device_from(device)
 
     def write(file: IO[bytes], key: str) -> None:
         batch_size = CPU_BATCH if torch_device.type == "cpu" else GPU_BATCH
-        batches = pictures.batches(size=size, batch_size=batch_size, mirrored=mirrored, n_threads=n_threads)
+        batches = images.batches(size=size, batch_size=batch_size, mirrored=mirrored, n_threads=n_threads)
         features = _under(trunk, batches, torch_device, getattr(torch, dtype))
         with closing(batches):  # its threads end with us, however we end
-            _write_sealed(file, key, len(pictures), _counted(features, len(pictures), verbose))
+            _write_sealed(file, key, len(images), _counted(features, len(images), verbose))
 
     if cache is None:
         with tempfile.TemporaryFile() as file:
             write(file, "")
             return _mapped(file)
-    return _from_cache(Path(cache), _key(pictures, trunk, (FORMAT, size, mirrored, dtype)), write)
+    return _from_cache(Path(cache), _key(images, trunk, (FORMAT, size, mirrored, dtype)), write)
 
 
 def bytes_kept(cache: str | Path) -> int:
@@ -150,8 +150,8 @@ def _files(folder: Path) -> list[Path]:
 # What the features depend on
 
 
-def _key(pictures: Pictures, trunk: nn.Module, settings: tuple[Any, ...]) -> str:
-    return hashlib.sha256(repr((pictures.key(), _trunk_key(trunk), settings)).encode()).hexdigest()
+def _key(images: Images, trunk: nn.Module, settings: tuple[Any, ...]) -> str:
+    return hashlib.sha256(repr((images.key(), _trunk_key(trunk), settings)).encode()).hexdigest()
 
 
 def _trunk_key(trunk: nn.Module) -> str:
@@ -190,8 +190,8 @@ def _under(
 
 
 def _counted(batches: Iterator[NDArray[Any]], n_pictures: int, verbose: int) -> Iterator[NDArray[Any]]:
-    """The same batches, with a bar that counts their pictures."""
-    with tqdm(total=n_pictures, disable=not verbose, desc="features", unit="picture") as bar:
+    """The same batches, with a bar that counts their images."""
+    with tqdm(total=n_pictures, disable=not verbose, desc="features", unit="image") as bar:
         for batch in batches:
             yield batch
             bar.update(len(batch))
@@ -203,11 +203,11 @@ def _check_finite(kept: Tensor, features: Tensor, n_before: int) -> None:
         first = n_before + int(bad.nonzero()[0, 0])
         if torch.isfinite(features).all():
             raise ValueError(
-                f"the features of picture {first} go beyond 65,504, the largest float16, where those of trained layers "
+                f"the features of image {first} go beyond 65,504, the largest float16, where those of trained layers "
                 "are of order one; look at the trunk's weights, or let the trunk divide what it gives (estimators keep "
                 "float16; called by itself, features_of takes dtype='float32')"
             )
-        raise ValueError(f"the features of picture {first} are NaN or infinite; look at the trunk's weights")
+        raise ValueError(f"the features of image {first} are NaN or infinite; look at the trunk's weights")
 
 
 # Files

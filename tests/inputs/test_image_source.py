@@ -1,4 +1,4 @@
-"""The whole path from pictures to intervals: a bright rectangle on noise, whose box is known."""
+"""The whole path from images to intervals: a bright rectangle on noise, whose box is known."""
 
 import copy
 import hashlib
@@ -28,16 +28,17 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
-from coverwell.datasets import weights as public_weights
 from coverwell.files import ModelFileError
-from coverwell.networks.team import LoopTeam, PictureNetwork
-from coverwell.pictures import PictureError
+from coverwell.inputs.images import ImageError
+from coverwell.inputs.source import InputSource
+from coverwell.networks import weights as public_weights
+from coverwell.networks.team import ImageNetwork, LoopTeam
 
 SIDE = 32
 
 
 def shown(n, seed=0, side=SIDE):
-    """Pictures (n, 3, side, side), and boxes (x, y, width, height) in fractions of the side."""
+    """Images (n, 3, side, side), and boxes (x, y, width, height) in fractions of the side."""
     rng = np.random.default_rng(seed)
     images, boxes = rng.integers(0, 80, (n, 3, side, side), dtype=np.uint8), np.empty((n, 4))
     for image, box in zip(images, boxes, strict=True):
@@ -49,7 +50,7 @@ def shown(n, seed=0, side=SIDE):
 
 
 def written(images, folder):
-    """Paths of the pictures as files."""
+    """Paths of the images as files."""
     paths = [folder / f"{number}.png" for number in range(len(images))]
     for image, path in zip(images, paths, strict=True):
         Image.fromarray(image.transpose(1, 2, 0)).save(path)
@@ -57,7 +58,7 @@ def written(images, folder):
 
 
 class Shelf(Dataset):
-    """Pictures one at a time, counting how often one is asked for."""
+    """Images one at a time, counting how often one is asked for."""
 
     def __init__(self, images, key=None):
         self.images, self.n_asked = images, 0
@@ -149,7 +150,7 @@ def test_from_files_to_intervals_with_the_users_index(tmp_path):
     assert (joint.width >= interval.width - 1e-12).all()
 
 
-def test_however_pictures_are_given_the_intervals_are_the_same(tmp_path, fitted):
+def test_however_images_are_given_the_intervals_are_the_same(tmp_path, fitted):
     lower, upper = fitted.predict_interval(NEW[:12])
     paths = written(NEW[:12], tmp_path)
     given = [torch.from_numpy(NEW[:12]), Shelf(NEW[:12]), paths, [str(path) for path in paths], pd.Series(paths)]
@@ -159,13 +160,13 @@ def test_however_pictures_are_given_the_intervals_are_the_same(tmp_path, fitted)
         assert_array_equal(again.upper, upper)
 
 
-def test_mirrored_pictures_have_mirrored_boxes(fitted):
+def test_mirrored_images_have_mirrored_boxes(fitted):
     here, there = fitted.predict(NEW[:12]), fitted.predict(NEW[:12, ..., ::-1].copy())
     assert_allclose(mirrored(there), here, atol=1e-6)
     assert np.abs(there - here)[:, 0].max() > 0.001  # they are not simply all the same
 
 
-def test_a_picture_is_predicted_the_same_in_any_company(fitted):
+def test_an_image_is_predicted_the_same_in_any_company(fitted):
     assert_allclose(fitted.predict(NEW[5:6]), fitted.predict(NEW[:12])[5:6], atol=1e-5)
 
 
@@ -183,13 +184,13 @@ def test_the_same_seed_gives_the_same_bits_and_the_callers_random_state_stays():
 
 @pytest.mark.parametrize("mirror", [None, "boxes"])
 @pytest.mark.parametrize("calibration", ["split", "cross"])
-def test_intervals_cover_new_pictures_as_often_as_asked(calibration, mirror):
+def test_intervals_cover_new_images_as_often_as_asked(calibration, mirror):
     n, n_new, asked = 500, 500, 0.8
     images, boxes = shown(n + n_new, seed=5)
     model = small(asked, mirror=mirror, calibration=calibration, calibration_size=0.4, folds=5)
     model.fit(images[:n], boxes[:n])
     n_ranked = int(0.4 * n) if calibration == "split" else n
-    # Both the ranks and the new pictures are a sample. Four of its deviations; "cross" may cover a little more.
+    # Both the ranks and the new images are a sample. Four of its deviations; "cross" may cover a little more.
     tolerance = 4 * math.sqrt(asked * (1 - asked) * (1 / n_ranked + 1 / n_new))
     more = 0.03 if calibration == "cross" else 0.0
     for joint in (False, True):
@@ -211,7 +212,7 @@ def test_a_fit_learns_where_the_boxes_are():
 
 @pytest.mark.parametrize("mirror", [None, "same", "boxes"])
 @pytest.mark.parametrize(("calibration", "folds"), [("cross", 3), ("split", 2), ("split", None), ("cv+", 3), (None, 3)])
-def test_every_calibration_takes_pictures(calibration, folds, mirror):
+def test_every_calibration_takes_images(calibration, folds, mirror):
     groups = None if folds is None else np.arange(len(IMAGES)) // 4
     model = small([0.8, 0.5], calibration=calibration, folds=folds, mirror=mirror, max_rounds=1, matching="iqr")
     model.fit(IMAGES, BOXES, groups=groups)
@@ -225,7 +226,7 @@ def test_every_calibration_takes_pictures(calibration, folds, mirror):
         assert np.isnan(said).any() == (calibration == "split")
 
 
-def test_what_is_said_out_of_fold_is_said_by_the_member_that_left_the_picture_out():
+def test_what_is_said_out_of_fold_is_said_by_the_member_that_left_the_image_out():
     """Each of two members is a model of its own when it speaks alone about what it left out, both views together."""
     halves = [(np.arange(60, 120), np.arange(60)), (np.arange(60), np.arange(60, 120))]
     model = small(folds=halves, mirror="boxes", max_rounds=1).fit(IMAGES, BOXES)
@@ -236,7 +237,7 @@ def test_what_is_said_out_of_fold_is_said_by_the_member_that_left_the_picture_ou
             mean_team=LoopTeam([ensemble.mean_team.members[member]], ensemble.mean_team.n_outputs),
             interval_team=LoopTeam([ensemble.interval_team.members[member]], ensemble.interval_team.n_outputs),
         )
-        features = model._features(IMAGES[left_out], n_views=2)
+        features = model.source_.rows(IMAGES[left_out], model)
         said = alone.estimate(features, torch.device("cpu"))
         lower, upper = said.bounds(model.factor_)
         assert_allclose(model.out_of_fold_.prediction[left_out], said.mean, atol=1e-5)
@@ -246,7 +247,7 @@ def test_what_is_said_out_of_fold_is_said_by_the_member_that_left_the_picture_ou
 
 @pytest.mark.parametrize("mirror", [None, "same", "boxes"])
 def test_the_factor_is_a_rank_of_what_is_said_out_of_fold_about_both_views_together(mirror):
-    """In units of its own reach, the k-th picture lies on the edge: by ranks worked out from what users can see."""
+    """In units of its own reach, the k-th image lies on the edge: by ranks worked out from what users can see."""
     model = small(0.8, folds=3, repeats=1, mirror=mirror, max_rounds=1).fit(IMAGES, BOXES)
     said, k = model.out_of_fold_, math.ceil(0.8 * (len(IMAGES) + 1))
     residual = BOXES - said.prediction
@@ -270,7 +271,7 @@ def test_what_a_team_of_cv_plus_leaves_out_does_not_touch_it():
     assert (one.scores_[0] != other.scores_[0]).any()
 
 
-def test_one_target_is_one_number_per_picture():
+def test_one_target_is_one_number_per_image():
     model = small(mirror="same").fit(IMAGES, BOXES[:, 2])
     assert model.predict(NEW).shape == (60,)
     assert model.predict_interval(NEW).lower.shape == (60,)
@@ -292,7 +293,7 @@ def test_training_goes_on_through_the_same_trunk(mirror):
     assert np.abs(model.predict(IMAGES) - BOXES).mean() < error
 
 
-def test_a_model_for_tables_cannot_go_on_with_pictures():
+def test_a_model_for_tables_cannot_go_on_with_images():
     model = MatchedRegressor(0.8, network=MLP(hidden=4), warm_start=True, **BRIEF).fit(BOXES, BOXES)
     with pytest.raises(ValueError, match=r"warm_start goes on from networks of 4 columns, got \(3, 4, 4\)"):
         model.set_params(network=Small()).fit(IMAGES, BOXES)
@@ -317,7 +318,7 @@ def test_auto_is_what_the_network_has_as_its_usual_numbers():
     [({}, 2), ({"folds": None, "calibration": None}, 1), ({"calibration": "cv+"}, 1), ({"repeats": 3}, 3)],
     ids=str,
 )
-def test_pictures_are_left_out_twice_where_members_leave_any_out(settings, repeats):
+def test_images_are_left_out_twice_where_members_leave_any_out(settings, repeats):
     model = MatchedRegressor(network=ResNet18(weights=None), **settings)
     model._fitted_levels = (0.9,)
     assert model._plan(None, np.random.RandomState(0)).n_repeats(100) == repeats
@@ -333,7 +334,7 @@ def test_pictures_are_left_out_twice_where_members_leave_any_out(settings, repea
     ],
     ids=str,
 )
-def test_choices_that_cannot_be_are_told_before_a_picture_is_read(settings, message):
+def test_choices_that_cannot_be_are_told_before_an_image_is_read(settings, message):
     read = []
 
     class Watched:
@@ -425,8 +426,8 @@ def test_a_model_with_a_recipe_of_the_users_own_is_loaded_with_it(tmp_path):
 
 def test_the_public_weights_are_found_by_their_name(tmp_path, monkeypatch):
     trunk = ResNet18(weights=None).trunk()
-    file = replace(public_weights.RESNET18, sha256=_saved(trunk.state_dict(), tmp_path / "resnet18-f37072fd.pth"))
-    monkeypatch.setattr(public_weights, "RESNET18", file)
+    sha256 = _saved(trunk.state_dict(), tmp_path / "resnet18-f37072fd.pth")
+    monkeypatch.setattr(public_weights, "SHA256", sha256)
     monkeypatch.setenv("COVERWELL_DATA", str(tmp_path))
     network = ResNet18(size=SIDE, mirror="same")
     assert network.weights == "imagenet"
@@ -450,7 +451,7 @@ def _saved(state, path):
 
 @pytest.mark.parametrize("calibration", [None, "split"])
 @pytest.mark.parametrize("kind", [HeteroscedasticRegressor, NeuralQuantileRegressor, DeepEnsembleRegressor])
-def test_baselines_take_pictures(kind, calibration, tmp_path):
+def test_baselines_take_images(kind, calibration, tmp_path):
     network = Small(mirror="boxes")
     model = kind([0.5, 0.8], network=network, calibration=calibration, max_epochs=30, device="cpu", random_state=0)
     model.fit(IMAGES, BOXES)
@@ -475,19 +476,19 @@ def test_baselines_take_a_resnet(kind, tmp_path):
 # Bad input -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_broken_picture_leaves_the_model_unfitted_and_names_its_path(tmp_path):
+def test_a_broken_image_leaves_the_model_unfitted_and_names_its_path(tmp_path):
     paths = written(IMAGES[:20], tmp_path)
     paths[7].write_bytes(paths[7].read_bytes()[:60])
     model = small(cache=str(tmp_path / "cache"))
-    with pytest.raises(PictureError, match=r"7\.png"):
+    with pytest.raises(ImageError, match=r"7\.png"):
         model.fit(paths, BOXES[:20])
     assert_unfitted(model)
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_missing_picture_at_prediction_names_its_path(tmp_path):
+def test_a_missing_image_at_prediction_names_its_path(tmp_path):
     model = small().fit(IMAGES, BOXES)
-    with pytest.raises(PictureError, match=r"nowhere\.png"):
+    with pytest.raises(ImageError, match=r"nowhere\.png"):
         model.predict([tmp_path / "nowhere.png"])
     assert model.predict(NEW).shape == (60, 4)
 
@@ -504,7 +505,7 @@ def test_a_full_disk_leaves_the_model_unfitted_and_no_features(tmp_path, monkeyp
 
 def test_a_fit_that_fails_leaves_nothing_of_an_earlier_one(tmp_path):
     model = small().fit(IMAGES, BOXES)
-    with pytest.raises(PictureError, match=r"nowhere\.png"):
+    with pytest.raises(ImageError, match=r"nowhere\.png"):
         model.fit([tmp_path / "nowhere.png"] * 20, BOXES[:20])
     assert_unfitted(model)
 
@@ -515,8 +516,8 @@ def assert_unfitted(model):
     assert not hasattr(model, "trunk_")
 
 
-def test_a_table_is_no_picture_and_a_picture_no_table():
-    with pytest.raises(ValueError, match=r"the network takes pictures, but X is a table of the shape \(120, 4\)"):
+def test_a_table_is_no_image_and_an_image_no_table():
+    with pytest.raises(ValueError, match=r"the network takes images, but X is a table of the shape \(120, 4\)"):
         small().fit(BOXES, BOXES)
     with pytest.raises(ValueError, match=r"takes tables, but X has the shape \(120, 3, 32, 32\).*ResNet18"):
         MatchedRegressor().fit(IMAGES, BOXES)
@@ -528,28 +529,28 @@ def test_a_table_is_no_picture_and_a_picture_no_table():
 @pytest.mark.parametrize(
     ("network", "interval_network", "said"),
     [
-        (ResNet18(), MLP(), "must both take pictures or both take tables"),
-        (None, ResNet18(), "must both take pictures or both take tables"),
+        (ResNet18(), MLP(), "must both take images or both take tables"),
+        (None, ResNet18(), "must both take images or both take tables"),
         (ResNet18(), ResNet18(size=128), "must have the same size, .* got 224 and 128"),
         (ResNet18(), ResNet18(mirror="same"), "must have the same mirror, .* got None and 'same'"),
         (ResNet18(), ResNet18(weights=None), "must have the same weights, .* got 'imagenet' and None"),
     ],
 )
-def test_both_networks_see_the_same_pictures(network, interval_network, said):
+def test_both_networks_see_the_same_images(network, interval_network, said):
     with pytest.raises(ValueError, match=said):
         MatchedRegressor(network=network, interval_network=interval_network).fit(IMAGES, BOXES)
 
 
 def test_the_interval_network_may_differ_in_what_it_trains():
     model = MatchedRegressor(network=ResNet18(), interval_network=ResNet18(dropout=0.1))
-    assert model._picture_network() == ResNet18()
+    assert InputSource.of(IMAGES, model.network, model.interval_network).size == 224
 
 
 @pytest.mark.parametrize(
     ("images", "y", "groups", "said"),
     [
-        (IMAGES, BOXES[:-1], None, "y must have one entry per picture, got 119 for 120 pictures"),
-        (IMAGES[:1], BOXES[:1], None, "at least 2 pictures are needed to learn from, got 1"),
+        (IMAGES, BOXES[:-1], None, "y must have one entry per image, got 119 for 120 images"),
+        (IMAGES[:1], BOXES[:1], None, "at least 2 images are needed to learn from, got 1"),
         (IMAGES, BOXES, np.zeros(3), "groups must have one entry per row, got 3 for 120 rows"),
         (IMAGES, np.where(BOXES > 0.4, np.nan, BOXES), None, "y contains NaN"),
         (IMAGES, 32 * BOXES, None, "needs boxes in fractions"),
@@ -559,23 +560,23 @@ def test_the_interval_network_may_differ_in_what_it_trains():
         (IMAGES.transpose(0, 2, 3, 1), BOXES, None, "move the channels"),
     ],
 )
-def test_bad_pictures_and_targets_are_refused_before_any_feature_is_computed(images, y, groups, said, tmp_path):
+def test_bad_images_and_targets_are_refused_before_any_feature_is_computed(images, y, groups, said, tmp_path):
     with pytest.raises(ValueError, match=said):
         small(mirror="boxes", cache=str(tmp_path)).fit(images, y, groups=groups)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_picture_alone_is_told_how_to_become_a_stack_of_one():
+def test_an_image_alone_is_told_how_to_become_a_stack_of_one():
     model = small().fit(IMAGES, BOXES)
-    with pytest.raises(ValueError, match=r"got \(3, 32, 32\); a single picture .* becomes \[None\]"):
+    with pytest.raises(ValueError, match=r"got \(3, 32, 32\); a single image .* becomes \[None\]"):
         model.predict(NEW[0])
     assert_array_equal(model.predict(NEW[0][None]), model.predict(NEW[:1]))
 
 
-def test_batches_of_one_small_picture_are_refused_in_our_words():
+def test_batches_of_one_small_image_are_refused_in_our_words():
     with pytest.raises(ValueError, match=r"features larger than 2 x 2.* got 2 x 2: give a batch_size of at least 2"):
         resnet(mirror=None, batch_size=1).fit(IMAGES[:20], BOXES[:20])
 
 
-def test_the_small_recipe_of_these_tests_is_one_for_pictures():
-    assert isinstance(Small(), PictureNetwork)
+def test_the_small_recipe_of_these_tests_is_one_for_images():
+    assert isinstance(Small(), ImageNetwork)

@@ -25,8 +25,8 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from coverwell.features import FORMAT, DamagedFeaturesWarning, bytes_kept, features_of, forget
-from coverwell.pictures import PictureError, pictures_of
+from coverwell.inputs.features import FORMAT, DamagedFeaturesWarning, bytes_kept, features_of, forget
+from coverwell.inputs.images import ImageError, images_of
 
 SIZE = 32
 N = 70  # more than two batches
@@ -49,7 +49,7 @@ def tiny_trunk(seed: int = 0) -> nn.Module:
 
 
 class Scenes(Dataset[Any]):
-    """A data set that knows its key and counts how often a picture is read."""
+    """A data set that knows its key and counts how often an image is read."""
 
     def __init__(self, key: str = "scenes", n: int = N) -> None:
         self.key = key
@@ -81,9 +81,9 @@ def features(images: Any, trunk: nn.Module | None = None, **options: Any) -> NDA
 
 
 def directly(images: Any, trunk: nn.Module) -> Tensor:
-    pictures = pictures_of(images)
+    images = images_of(images)
     with torch.no_grad():
-        return trunk.eval()(torch.stack([pictures.read(i, SIZE) for i in range(len(pictures))]))
+        return trunk.eval()(torch.stack([images.read(i, SIZE) for i in range(len(images))]))
 
 
 def names_in(folder: Path) -> list[str]:
@@ -99,7 +99,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_features_are_what_the_trunk_says_picture_by_picture(cache: Path, kept: bool) -> None:
+def test_features_are_what_the_trunk_says_image_by_image(cache: Path, kept: bool) -> None:
     ours = features(Scenes(), cache=cache if kept else None, dtype="float32")
     wanted = directly(Scenes(), tiny_trunk())
     assert ours.shape == (N, 6, 4, 4)
@@ -117,10 +117,10 @@ def test_float16_is_the_default_and_off_by_one_part_in_2048_at_most() -> None:
 def test_mirror_images_come_second(cache: Path) -> None:
     both = features(Scenes(), mirrored=True, cache=cache, dtype="float32")
     assert both.shape == (N, 2, 6, 4, 4)
-    pictures = torch.cat(list(pictures_of(Scenes()).batches(size=SIZE)))
+    images = torch.cat(list(images_of(Scenes()).batches(size=SIZE)))
     with torch.no_grad():
-        np.testing.assert_allclose(both[:, 0], tiny_trunk().eval()(pictures), atol=1e-6)
-        np.testing.assert_allclose(both[:, 1], tiny_trunk().eval()(pictures.flip(-1)), atol=1e-6)
+        np.testing.assert_allclose(both[:, 0], tiny_trunk().eval()(images), atol=1e-6)
+        np.testing.assert_allclose(both[:, 1], tiny_trunk().eval()(images.flip(-1)), atol=1e-6)
 
 
 def test_the_trunk_runs_in_eval_mode_and_stays_as_it_was() -> None:
@@ -153,7 +153,7 @@ def test_any_numpy_reads_the_file(cache: Path) -> None:
     np.testing.assert_array_equal(np.load(next(cache.iterdir())), ours)
 
 
-def test_files_and_arrays_of_the_same_pictures_have_the_same_features(tmp_path: Path) -> None:
+def test_files_and_arrays_of_the_same_images_have_the_same_features(tmp_path: Path) -> None:
     for position in range(5):
         Image.fromarray(scene(position)).save(tmp_path / f"{position}.png")
     from_files = features([tmp_path / f"{position}.png" for position in range(5)])
@@ -165,7 +165,7 @@ def test_files_and_arrays_of_the_same_pictures_have_the_same_features(tmp_path: 
 # Once
 
 
-def test_features_that_are_kept_are_found_and_no_picture_is_read_again(cache: Path) -> None:
+def test_features_that_are_kept_are_found_and_no_image_is_read_again(cache: Path) -> None:
     scenes = Scenes()
     first = features(scenes, cache=cache)
     assert scenes.n_read == N
@@ -183,7 +183,7 @@ def test_files_that_did_not_change_are_not_opened_again(tmp_path: Path, cache: P
     os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
     np.testing.assert_array_equal(features([path], cache=cache), first)
     os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns + 1))
-    with pytest.raises(PictureError, match=r"picture 0 \(.*scene\.png\)"):
+    with pytest.raises(ImageError, match=r"image 0 \(.*scene\.png\)"):
         features([path], cache=cache)
 
 
@@ -234,7 +234,7 @@ def test_each_part_of_the_key_matters(cache: Path, one: dict[str, Any], other: d
 
 def test_features_of_an_older_format_are_not_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     features(Scenes(), cache=cache)
-    monkeypatch.setattr("coverwell.features.FORMAT", FORMAT + 1)
+    monkeypatch.setattr("coverwell.inputs.features.FORMAT", FORMAT + 1)
     scenes = Scenes()
     features(scenes, cache=cache)
     assert scenes.n_read == N
@@ -305,7 +305,7 @@ def test_a_write_that_fails_leaves_nothing_and_says_where(cache: Path) -> None:
 def test_a_disk_without_room_for_all_is_noticed_at_the_first_batch(
     cache: Path, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = shutil.disk_usage(cache.parents[1])
+    usage = shutil.disk_usage(cache.parents[2])
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=N * 6 * 4 * 4 * 2 - 1))
     scenes = Scenes(n=3 * N)
     with pytest.raises(OSError, match=r"take 40,320 bytes, but only 13,439 are free; make room") as raised:
@@ -320,7 +320,7 @@ def test_a_killed_process_leaves_no_features_and_what_it_left_can_be_removed(cac
     program = f"""
         import os, signal, time
         import numpy as np, torch
-        from coverwell.features import features_of
+        from coverwell.inputs.features import features_of
 
         class Killed:
             key = "killed"
@@ -334,7 +334,7 @@ def test_a_killed_process_leaves_no_features_and_what_it_left_can_be_removed(cac
 
         features_of(Killed(), torch.nn.Conv2d(3, 64, 4, 4), size=64, device="cpu", cache={str(cache)!r})
     """
-    source = Path(__file__).parents[1] / "src"
+    source = Path(__file__).parents[2] / "src"
     killed = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, "PYTHONPATH": str(source)}, check=False
     )
@@ -461,16 +461,16 @@ def test_what_is_kept_can_be_counted_and_removed_and_other_files_stay(cache: Pat
 # Bad input
 
 
-def test_a_bad_picture_is_named_and_leaves_nothing(tmp_path: Path, cache: Path) -> None:
+def test_a_bad_image_is_named_and_leaves_nothing(tmp_path: Path, cache: Path) -> None:
     paths = [tmp_path / f"{position}.png" for position in range(40)]
     for position, path in enumerate(paths):
         Image.fromarray(scene(position)).save(path)
     paths[35].write_bytes(paths[35].read_bytes()[:1000])
-    with pytest.raises(PictureError, match=rf"picture 35 \({paths[35]}\)"):
+    with pytest.raises(ImageError, match=rf"image 35 \({paths[35]}\)"):
         features(paths, cache=cache)
     assert names_in(cache) == []
     paths[35].unlink()
-    with pytest.raises(PictureError, match=rf"picture 35 \({paths[35]}\)"):
+    with pytest.raises(ImageError, match=rf"image 35 \({paths[35]}\)"):
         features(paths, cache=cache)
 
 
@@ -486,15 +486,15 @@ class Factor(nn.Module):
 def test_features_too_large_for_float16_say_so_and_fit_into_float32(cache: Path) -> None:
     levels = np.linspace(0, 1, 50).reshape(-1, 1, 1, 1) * np.ones((1, 1, 4, 4))
     with pytest.raises(
-        ValueError, match=r"picture 33 go beyond 65,504, .* let the trunk divide .*features_of takes dtype='f"
+        ValueError, match=r"image 33 go beyond 65,504, .* let the trunk divide .*features_of takes dtype='f"
     ):
         features(levels, Factor(1e5), cache=cache)  # 32 / 49 is below 0.655, 33 / 49 above
     assert names_in(cache) == []
     np.testing.assert_allclose(features(levels, Factor(1e5), dtype="float32")[:, 0], np.linspace(0, 1e5, 50), rtol=1e-5)
 
 
-def test_features_that_are_not_finite_name_the_picture() -> None:
-    with pytest.raises(ValueError, match="features of picture 0 are NaN or infinite; look at the trunk's weights"):
+def test_features_that_are_not_finite_name_the_image() -> None:
+    with pytest.raises(ValueError, match="features of image 0 are NaN or infinite; look at the trunk's weights"):
         features(Scenes(), Factor(float("nan")), dtype="float32")
 
 
@@ -514,7 +514,7 @@ def test_a_trunk_must_give_one_tensor_with_the_batch_first(output: Callable[[Ten
 
 
 @pytest.mark.parametrize("inner", [".", "inner/most"])
-def test_a_file_in_place_of_a_cache_is_refused_before_any_picture_is_read(tmp_path: Path, inner: str) -> None:
+def test_a_file_in_place_of_a_cache_is_refused_before_any_image_is_read(tmp_path: Path, inner: str) -> None:
     (tmp_path / "taken").write_bytes(b"of the user")
     with pytest.raises(NotADirectoryError, match=r"cache must be a folder, .*taken is a file; give another path"):
         features(["nowhere/1.png"], cache=tmp_path / "taken" / inner)

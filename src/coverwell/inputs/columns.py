@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coverwell.column_kinds import ITSELF, KINDS, MISSING, OTHER, Booleans, Categories, Kind, Times
-from coverwell.errors import ColumnWarning
-from coverwell.frames import (
+from coverwell.errors import ColumnWarning, ConstantDataWarning
+from coverwell.inputs.column_kinds import ITSELF, KINDS, MISSING, OTHER, Booleans, Categories, Kind, Times
+from coverwell.inputs.frames import (
     Values,
     as_times,
     columns_of,
@@ -31,7 +31,6 @@ from coverwell.frames import (
     listed,
     read,
 )
-from coverwell.errors import ConstantDataWarning
 
 __all__ = ["Column", "ColumnWarning", "Columns", "Dropped", "columns_for"]
 
@@ -127,7 +126,7 @@ class Columns:
     Examples
     --------
     >>> import polars as pl
-    >>> from coverwell.columns import Columns
+    >>> from coverwell.inputs.columns import Columns
     >>> rows = pl.DataFrame({"area": [50.0, None, 80.0, 65.0], "heating": ["gas", "oil", "gas", "oil"]})
     >>> columns = Columns.of(rows)
     >>> columns.feature_names

@@ -15,9 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from coverwell import MLP, MatchedRegressor, baselines, fit_together, load, save
-from coverwell.columns import ColumnWarning
-from coverwell.scaling import ConstantDataWarning, ExtrapolationWarning
-from coverwell.table_inputs import input_names
+from coverwell.inputs.columns import ColumnWarning
+from coverwell.inputs.scaling import ConstantDataWarning, ExtrapolationWarning
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -87,11 +86,9 @@ def test_pandas_and_polars_give_the_same_model(fitted):
 def test_names_are_those_of_the_frame_and_inputs_have_their_own(fitted):
     assert_array_equal(fitted.feature_names_in_, list(CONTENT))
     assert fitted.n_features_in_ == 4
-    assert_array_equal(
-        input_names(fitted)[:5], ["area", "area (missing)", "heating=gas", "heating=oil", "heating=wood"]
-    )
+    assert fitted.source_.names[:5] == ("area", "area (missing)", "heating=gas", "heating=oil", "heating=wood")
     numbers = unfitted().fit(NUMBERS, Y)
-    for names in (input_names(numbers), numbers.feature_names_in_):
+    for names in (numbers.source_.names, numbers.feature_names_in_):
         assert_array_equal(names, ["area", "rooms", "garden"])
 
 
@@ -239,7 +236,7 @@ def test_a_model_of_numbers_comes_back_from_its_file(of_numbers, tmp_path):
 
 def test_a_model_of_an_older_file_knows_no_columns_and_tells_where_it_stops(of_numbers, tmp_path):
     older = copy.deepcopy(of_numbers)
-    del older.columns_
+    older.source_.columns = None
     save(older, tmp_path / "model.safetensors")
     older = load(tmp_path / "model.safetensors")
     assert_same(older, NUMBERS, of_numbers, NUMBERS)

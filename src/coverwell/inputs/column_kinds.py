@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from coverwell.frames import ISO_TIME, Values, listed
+from coverwell.inputs.frames import ISO_TIME, Values, listed
 
 __all__ = ["ITSELF", "KINDS", "MISSING", "OTHER", "Booleans", "Categories", "Kind", "Numbers", "Times"]
 
