@@ -97,6 +97,10 @@ class FittedTeam(nn.Module):
         outputs: Tensor = team(team.for_members(x[None].to(team.precision)))
         return outputs.double()
 
+    def for_export(self) -> FittedTeam:
+        """The same without anything that is drawn at random, which no graph can do."""
+        return self
+
     def scaled(self, y: Array) -> Array:
         """Targets in scaled units."""
         scaled: Array = self.targets(torch.from_numpy(y).to(self.coverage.device)).cpu().numpy()
