@@ -71,9 +71,9 @@ def check_number(
     name: str,
     value: Any,
     *,
-    above: float | None = None,
-    least: float | None = None,
-    below: float | None = None,
+    above: float | int | None = None,
+    least: float | int | None = None,
+    below: float | int | None = None,
     whole: bool = False,
     or_auto: bool = False,
 ) -> None:

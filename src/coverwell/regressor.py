@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 NetworkChoice = Network | Callable[[int, int], torch.nn.Module] | None
 
 # What "auto" stands for where the network has no numbers of its own.
-DEFAULTS: Mapping[str, float] = MappingProxyType(
+DEFAULTS: Mapping[str, float | int] = MappingProxyType(
     {"mean_epochs": 10, "interval_epochs": 10, "max_rounds": 100, "patience": 6, "learning_rate": 1e-3}
 )
 # Chosen by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection.md).
@@ -82,7 +82,7 @@ class Schedule:
             check_number(name, getattr(self, name), least=1, whole=True, or_auto=True)
         check_number("learning_rate", self.learning_rate, above=0.0, or_auto=True)
 
-    def resolved(self, *defaults: Mapping[str, float]) -> Schedule:
+    def resolved(self, *defaults: Mapping[str, float | int]) -> Schedule:
         """The same with numbers for "auto", from the first of these defaults that has one."""
         numbers, known = {}, ChainMap(*map(dict, defaults))
         for name, value in vars(self).items():

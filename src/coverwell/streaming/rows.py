@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coverwell.errors import ColumnWarning
 from coverwell.folds import Problem
-from coverwell.inputs.columns import Columns, ColumnWarning
+from coverwell.inputs.columns import Columns
 from coverwell.inputs.scaling import Inputs, TargetScaler
 from coverwell.streaming.row_hash import N_LANES, RowHash, group_keys, row_keys, seed_of
 from coverwell.streaming.table_parts import Part, TableFiles
