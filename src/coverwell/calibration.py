@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.options import check_share, named
+from coverwell.options import check_share, named, stored
 from coverwell.training.rows import Rows, check_enough_rows, coverage_rank, split_rows
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Estimate:
     half_width: Array
 
 
+@stored
 class Correction(nn.Module):
     """What a calibration has learned: factors of the half-widths, or for CV+ the scores of each team's left-out rows.
 
@@ -89,6 +90,11 @@ class Correction(nn.Module):
     def scores(self) -> list[Tensor]:
         return [getattr(self, f"scores_{place}") for place in range(self.n_scores)]
 
+    @property
+    def is_joint(self) -> bool:
+        """Whether there are ranks over all targets together."""
+        return self.factor is None or self.joint_factor is not None
+
     def forward(
         self, means: list[Tensor], half_widths: list[Tensor], levels: tuple[float, ...], joint: bool = False
     ) -> tuple[Tensor, Tensor]:
@@ -96,7 +102,7 @@ class Correction(nn.Module):
         if self.factor is None:
             scores = [part.amax(dim=1, keepdim=True) if joint else part for part in self.scores]
             return widen_outwards(*_cv_plus_bounds(means, half_widths, scores, levels))
-        if joint and self.joint_factor is None and len(self.factor) > 1:
+        if joint and not self.is_joint and len(self.factor) > 1:
             raise ValueError("joint=True needs ranks over all targets together; fit with a calibration other than None")
         factor = self.joint_factor if joint and self.joint_factor is not None else self.factor
         (mean,), (half_width,) = means, half_widths

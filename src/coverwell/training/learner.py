@@ -166,6 +166,7 @@ class Learner:
         self.honest = honest  # whether it learns from rows with out-of-fold residuals alone, as I does
         n_members = rows.trains.shape[0] * rows.trains.shape[1]
         self.team = network.build(n_members, tuple(rows.x.shape[2:]), n_outputs).to(rows.y.device)
+        self.team.sizes = tuple(rows.x.shape[2:]), n_outputs
         self.team.adapt(rows.x, (rows.trains | rows.leaves_out).any(dim=1))
         self.average = copy.deepcopy(self.team).eval().requires_grad_(False)
         self.optimizer = Adam(self.team, settings.learning_rate)
