@@ -5,7 +5,6 @@ from coverwell.estimator import fit_together
 from coverwell.inputs.parquet import TableFiles
 from coverwell.model_file import load, save
 from coverwell.networks import LSTM, MLP, ResNet18
-from coverwell.onnx import to_onnx
 from coverwell.paper.matching import IQRFit, SigmaFit
 from coverwell.prediction import PredictionInterval
 from coverwell.regressor import MatchedRegressor, Schedule
