@@ -147,8 +147,9 @@ class MatchedTraining:
     def taken_apart(self, F: Learner, I: Learner, rows: Rows, unit: Tensor) -> Trained:
         """The teams of each job, and their members' outputs for its rows."""
         matching, (n_jobs, n_members, _) = self.recipe.matching, rows.trains.shape
-        estimates = self.estimates_of_members(F, I, rows, unit)
-        mean, width = (values.unflatten(0, (n_jobs, n_members)).double().cpu().numpy() for values in estimates)
+        means, widths = self.estimates_of_members(F, I, rows, unit)
+        mean = means.unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
+        width = widths.unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
         teams: list[FittedTeam] = []
         members: list[Estimate | None] = []
         for job, length in enumerate(rows.lengths):
