@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from coverwell.ensemble import Ensemble
 from coverwell.estimator import IntervalRegressor
 from coverwell.files import TYPES, ModelFileError, malformed_means, read_tensors, write_tensors
 from coverwell.forecasting import Forecaster, LiveCalibrator, MatchedForecaster
-from coverwell.forecasting.clocks import Clock
+from coverwell.forecasting.clock import Clock
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import History
 from coverwell.forecasting.windows import TimeFolds, Windows
@@ -183,7 +183,7 @@ class _Writer:
         if isinstance(value, Columns):
             return {"columns": value.to_json()}
         if isinstance(value, Clock):
-            return {"clock": value.to_dict()}
+            return {"clock": asdict(value)}
         if isinstance(value, LiveCalibrator):
             return {"calibrator": value.state_dict()}
         if type(value) in ESTIMATORS.values():
@@ -260,7 +260,7 @@ class _Reader:
             case {"columns": content}:
                 return Columns.from_json(content)
             case {"clock": content}:
-                return Clock.from_dict(content)
+                return Clock(**content)
             case {"calibrator": state}:
                 calibrator = LiveCalibrator(state["coverage"], horizon=state["horizon"])
                 calibrator.load_state_dict(state)

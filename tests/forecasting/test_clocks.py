@@ -1,6 +1,7 @@
 """Every kind of index comes back from its clock, and each stamp finds its step."""
 
 import json
+from dataclasses import asdict
 from datetime import date, datetime, timedelta
 
 import numpy as np
@@ -8,9 +9,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from coverwell.forecasting.calendar_features import calendar_features
-from coverwell.forecasting.clocks import Clock, CountClock
-from coverwell.forecasting.timeline import read_series
+from coverwell.forecasting.calendar import calendar_features
+from coverwell.forecasting.clock import Clock
+from coverwell.forecasting.history import read_series
 
 BERLIN = "Europe/Berlin"
 CLOCKS_GO_BACK = pd.date_range("2024-10-26 20:00", periods=12, freq="h", tz=BERLIN, name="when")
@@ -95,7 +96,7 @@ def test_a_polars_time_column_comes_back_as_it_was(case):
 def test_arrays_lists_and_polars_series_count_from_zero():
     for series in (values_for(5), list(values_for(5)), pl.Series("load", values_for(5)), np.arange(5)):
         timeline = read_series(series, missing="error")
-        assert timeline.clock == CountClock(0, 1)
+        assert timeline.clock == Clock()
         np.testing.assert_array_equal(timeline.clock.index(3, 4), [3, 4, 5, 6])
         assert timeline.values.dtype == np.float64
 
@@ -142,7 +143,7 @@ def test_a_time_between_two_steps_is_refused():
     with pytest.raises(ValueError, match=match):
         read_series(pandas_series("hours"), missing="error").clock.position("2024-01-01 05:30")
     with pytest.raises(ValueError, match="every 2 from 10; 13 lies between"):
-        CountClock(10, 2).position(13)
+        Clock("numbers", 10, 2).position(13)
     with pytest.raises(ValueError, match="every period of frequency 2h from 2024-01-01 00:00; 2024-01-01 01:00 lies"):
         read_series(pandas_series("two-hour periods"), missing="error").clock.position("2024-01-01 01:00")
 
@@ -157,7 +158,7 @@ def test_a_nanosecond_beside_a_step_is_between_two_steps():
 @pytest.mark.parametrize("at", ["3", 3.0, True, datetime(2024, 1, 1)])
 def test_the_steps_of_an_array_are_whole_numbers(at):
     with pytest.raises(TypeError, match="are whole numbers, got"):
-        CountClock().position(at)
+        Clock().position(at)
 
 
 # --- Saving ----------------------------------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ def test_the_steps_of_an_array_are_whole_numbers(at):
 @pytest.mark.parametrize(("series", "index"), every_kind())
 def test_a_clock_is_the_same_after_a_trip_through_json(series, index):
     clock = read_series(series, missing="error").clock
-    back = Clock.from_dict(json.loads(json.dumps(clock.to_dict())))
+    back = Clock(**json.loads(json.dumps(asdict(clock))))
     assert back == clock
     assert type(back.index(0, 12)) is type(clock.index(0, 12))
     assert list(back.index(0, 12)) == list(index)
@@ -182,7 +183,7 @@ def test_clocks_with_different_steps_or_starts_differ():
 
 def test_an_unknown_kind_of_clock_is_refused():
     with pytest.raises(ValueError, match="must be one of numbers, pandas, polars, periods, got 'sundial'"):
-        Clock.from_dict({"kind": "sundial"})
+        Clock("sundial")
 
 
 # --- Local times -----------------------------------------------------------------------------------------------------

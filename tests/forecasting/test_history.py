@@ -4,9 +4,9 @@ import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 
-from coverwell.forecasting.calendar_features import calendar_features
-from coverwell.forecasting.clocks import CountClock
-from coverwell.forecasting.history import labelled, read_history, read_rows
+from coverwell.forecasting.calendar import calendar_features
+from coverwell.forecasting.clock import Clock
+from coverwell.forecasting.history import read_history, read_rows
 
 HOURS = pd.date_range("2024-01-01 05:00", periods=6, freq="h", name="when")
 VALUES = [1.0, 2.0, np.nan, 4.0, 5.0, 6.0]
@@ -146,7 +146,7 @@ def test_the_past_row_is_that_of_its_step():
     ids=lambda rows: f"{type(rows).__module__.partition('.')[0]} {type(rows).__name__}",
 )
 def test_one_row_may_be_given_as_a_line_or_a_table(rows):
-    table, steps = read_rows(rows, NAMES, "covariates", CountClock())
+    table, steps = read_rows(rows, NAMES, "covariates", Clock())
     assert_array_equal(table, [[1.0, 2.0]])
     assert steps is None
 
@@ -155,7 +155,7 @@ def test_one_row_may_be_given_as_a_line_or_a_table(rows):
     ("rows", "expected"), [(3.0, [[3.0]]), ([3.0, 4.0], [[3.0], [4.0]]), (pd.Series([3.0, 4.0]), [[3.0], [4.0]])]
 )
 def test_of_a_single_covariate_each_number_is_a_row(rows, expected):
-    assert_array_equal(read_rows(rows, ("wind",), "covariates", CountClock())[0], expected)
+    assert_array_equal(read_rows(rows, ("wind",), "covariates", Clock())[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_of_a_single_covariate_each_number_is_a_row(rows, expected):
 )
 def test_rows_that_do_not_fit_are_refused(rows, error, said):
     with pytest.raises(error, match=said):
-        read_rows(rows, NAMES, "covariates", CountClock())
+        read_rows(rows, NAMES, "covariates", Clock())
 
 
 def test_rows_that_leave_a_step_out_are_refused():
@@ -196,9 +196,9 @@ def test_rows_for_a_forecaster_that_has_no_covariates_are_refused():
 
 def test_values_come_back_as_the_user_has_them():
     values = np.array([1.0, 2.0])
-    series = labelled(values, HOURS[:2], "load")
-    pd.testing.assert_series_equal(series, pd.Series(values, HOURS[:2], name="load"))
-    frame = labelled(values, pl.Series("when", HOURS[:2].to_numpy()), "load")
+    series = Clock.of(HOURS).labelled(values, 3, "load")
+    pd.testing.assert_series_equal(series, pd.Series(values, HOURS[3:5], name="load"))
+    frame = Clock.of(pl.Series("when", HOURS.to_numpy())).labelled(values, 3, "load")
     assert frame.columns == ["when", "load"]
     assert frame["load"].to_list() == [1.0, 2.0]
-    assert labelled(values, np.array([6, 7]), "load") is values
+    assert Clock().labelled(values, 6, "load") is values

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from coverwell.forecasting.clocks import PandasClock
-from coverwell.forecasting.timeline import causal_fill, read_covariates, read_series
+from coverwell.forecasting.history import causal_fill, read_covariates, read_series
 
 BERLIN = "Europe/Berlin"
 
@@ -91,7 +90,7 @@ def test_business_days_are_days_with_gaps():
     index = pd.date_range("2024-01-01", periods=10, freq="B")
     timeline = read_series(pd.Series(values_for(10), index=index), missing="fill")
     assert np.flatnonzero(np.isnan(timeline.values)).tolist() == [5, 6]
-    assert isinstance(timeline.clock, PandasClock)
+    assert timeline.clock.kind == "pandas"
     assert timeline.clock.freq is None
 
 
@@ -142,8 +141,8 @@ def test_a_leading_gap_cannot_be_filled_causally():
 # --- Covariates ------------------------------------------------------------------------------------------------------
 
 
-def read_beside(table, timeline, *, missing="error", what="covariates", may_go_beyond=True):
-    return read_covariates(table, timeline, what=what, missing=missing, may_go_beyond=may_go_beyond)
+def read_beside(table, series, *, missing="error", what="covariates"):
+    return read_covariates(table, series, what, missing=missing)
 
 
 @pytest.fixture
@@ -277,8 +276,8 @@ def test_periods_of_another_frequency_than_the_series_are_refused():
 def test_past_covariates_end_where_the_series_ends(hours, table):
     match = "past_covariates must end where the series ends, after 8 steps at 2024-01-01 07:00:00, but reach 9 steps"
     with pytest.raises(ValueError, match=match):
-        read_beside(table, hours, what="past_covariates", may_go_beyond=False)
-    values, _ = read_beside(table[:8], hours, what="past_covariates", may_go_beyond=False)
+        read_beside(table, hours, what="past_covariates")
+    values, _ = read_beside(table[:8], hours, what="past_covariates")
     assert len(values) == 8
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from coverwell.forecasting.timeline import read_series
+from coverwell.forecasting.history import read_series
 
 HOURS = pd.date_range("2024-01-01", periods=6, freq="h")
 LOAD = pd.Series(np.arange(6.0), index=HOURS, name="load")

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from coverwell.calibration import Estimate
 from coverwell.experiments.series_data import Problem
 from coverwell.forecasting.backtest import Backtest
+from coverwell.forecasting.history import causal_fill
 from coverwell.forecasting.live import LiveCalibrator, run_live
-from coverwell.forecasting.timeline import causal_fill
 
 __all__ = ["autoregression", "calibrator_of", "last_value", "live_backtest"]
 

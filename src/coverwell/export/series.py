@@ -72,8 +72,7 @@ def _inputs(model: SeriesForecaster) -> list[Input]:
 
 
 def _zone(model: SeriesForecaster) -> str | None:
-    zone: str | None = getattr(model.history_.clock, "tz", None)  # numbers and periods have none
-    return zone
+    return model.history_.clock.tz
 
 
 def _live_factor(model: SeriesForecaster) -> Array:

@@ -17,8 +17,8 @@ from tqdm import tqdm
 from coverwell.calibration import Estimate
 from coverwell.estimator import IntervalRegressor, check_count
 from coverwell.forecasting.backtest import Backtest, Live
-from coverwell.forecasting.calendar_features import check_calendar, check_names
-from coverwell.forecasting.history import History, labelled, read_history
+from coverwell.forecasting.calendar import check_calendar, check_names
+from coverwell.forecasting.history import History, read_history
 from coverwell.forecasting.learning import estimate_of, fitting, folds_of, learn, rate_of, refitted, windows_of
 from coverwell.forecasting.live import LiveCalibrator, run_live
 from coverwell.forecasting.live_input import check_finite_number, one_truth
@@ -134,8 +134,7 @@ class SeriesForecaster(BaseEstimator):
             those times; others begin with the first step that has not been seen.
         """
         estimate, _ = self._forecast(covariates)
-        index = self.history_.clock.index(len(self.history_), self.windows_.horizon)
-        return labelled(estimate.mean[0].copy(), index, self.history_.name)
+        return self.history_.clock.labelled(estimate.mean[0].copy(), len(self.history_), self.history_.name)
 
     def predict_interval(
         self, coverage: float | Sequence[float] | Array | None = None, *, covariates: Any = None
