@@ -6,21 +6,19 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coverwell import ExtrapolationWarning, MatchedRegressor
 from coverwell.baselines import HeteroscedasticRegressor
-from coverwell.calibration import Estimate
 from coverwell.forecasting.learning import (
     REFIT,
     USUAL_RATE,
     _truths_in_a_row,
-    estimate_of,
-    fitting,
     folds_of,
+    forecast,
     learn,
+    network_for,
     rate_of,
     refitted,
-    windows_of,
 )
-from coverwell.forecasting.rates import choose_rate
-from coverwell.forecasting.windows import Panel
+from coverwell.forecasting.live import choose_rate
+from coverwell.forecasting.windows import Panel, Windows
 from coverwell.networks import LSTM, MLP
 
 N = 260
@@ -35,11 +33,11 @@ def panel_of(values=VALUES, *, observed=None):
 
 
 def windows_on(panel, past=4):
-    return windows_of(panel, past=past, horizon=1, differences=True)
+    return Windows.of(panel, past=past, horizon=1, differences=True)
 
 
 def regressor_on(windows, **changes):
-    usual = {"network": fitting(SMALL, windows), "folds": 2, "repeats": 1, "max_rounds": 1, "random_state": 0}
+    usual = {"network": network_for(SMALL, windows), "folds": 2, "repeats": 1, "max_rounds": 1, "random_state": 0}
     return MatchedRegressor(0.8, **usual | changes)
 
 
@@ -55,8 +53,8 @@ def learned():
 
 def test_an_lstm_gets_the_steps_and_channels_of_the_windows_and_another_network_stays_as_it_is():
     windows = windows_on(panel_of(), past=6)
-    assert fitting(SMALL, windows) == LSTM(hidden=3, layers=1, steps=6, channels=2)
-    assert fitting(MLP(hidden=5), windows) == MLP(hidden=5)
+    assert network_for(SMALL, windows) == LSTM(hidden=3, layers=1, steps=6, channels=2)
+    assert network_for(MLP(hidden=5), windows) == MLP(hidden=5)
 
 
 def test_gaps_have_a_channel_only_where_the_series_has_gaps():
@@ -84,11 +82,11 @@ def test_every_row_is_left_out_by_one_member(learned):
 def test_forecasts_are_the_last_value_and_the_learned_change(learned):
     regressor, windows, _, panel = learned
     origins = np.array([50, 51])
-    said = estimate_of(regressor, windows, panel, origins)
+    mean, half_width = forecast(regressor, windows, panel, origins)
     change = regressor.predict(windows.rows(panel, origins))
-    assert_allclose(said.mean, change + VALUES[origins][:, None], rtol=1e-12)
+    assert_allclose(mean, change + VALUES[origins][:, None], rtol=1e-12)
     interval = regressor.predict_interval(windows.rows(panel, origins))
-    assert_allclose(said.reach[:, :, 1, 0], interval.upper - change, rtol=1e-9)
+    assert_allclose(half_width[:, :, 1, 0], interval.upper - change, rtol=1e-9)
 
 
 def test_a_refit_goes_on_from_the_former_networks_and_leaves_them_alone(learned):
@@ -105,7 +103,7 @@ def test_a_refit_goes_on_from_the_former_networks_and_leaves_them_alone(learned)
 def test_a_regressor_that_cannot_go_on_is_fitted_anew():
     panel = panel_of()
     windows = windows_on(panel)
-    regressor = HeteroscedasticRegressor(0.8, network=fitting(SMALL, windows), max_epochs=10, random_state=0)
+    regressor = HeteroscedasticRegressor(0.8, network=network_for(SMALL, windows), max_epochs=10, random_state=0)
     folds = folds_of(regressor, windows, panel)
     learn(regressor, windows, folds, panel)
     rows = windows.rows(panel, np.array([70]))
@@ -129,7 +127,7 @@ def test_the_rate_is_what_choose_rate_makes_of_out_of_fold_forecasts():
     last = panel.values[origins][:, None]
     mean = said.prediction + last
     reach = np.stack([said.prediction - said.lower[..., 0], said.upper[..., 0] - said.prediction], axis=-1)[..., None]
-    by_hand = choose_rate(Estimate(mean, reach), panel.values[origins + 1], (0.8,), start=1.0)
+    by_hand = choose_rate(mean, reach, panel.values[origins + 1], (0.8,), start=1.0)
     assert rate_of(regressor, windows, panel) == by_hand
     assert by_hand > USUAL_RATE
 
@@ -138,18 +136,18 @@ def test_values_far_outside_what_was_learned_bring_a_warning(learned):
     regressor, windows, *_ = learned
     far = panel_of(np.append(VALUES, np.full(10, 1000.0)))
     with pytest.warns(ExtrapolationWarning, match="3 of 4 forecasts see values far outside"):
-        estimate_of(regressor, windows, far, np.array([N - 1, N, N + 1, N + 5]))
+        forecast(regressor, windows, far, np.array([N - 1, N, N + 1, N + 5]))
 
 
 def test_without_changes_levels_are_not_bounded_to_what_was_learned():
     panel = panel_of()
-    windows = windows_of(panel, past=4, horizon=1, differences=False)
+    windows = Windows.of(panel, past=4, horizon=1, differences=False)
     regressor = regressor_on(windows)
     learn(regressor, windows, folds_of(regressor, windows, panel), panel)
     far = panel_of(np.append(VALUES, np.full(5, 1000.0)))
-    said = estimate_of(regressor, windows, far, np.array([N - 1, N + 4]))  # and no warning
+    mean, _ = forecast(regressor, windows, far, np.array([N - 1, N + 4]))  # and no warning
     assert np.isinf(regressor.ensembles_[0].inputs.high).all()
-    assert said.mean[0, 0] != said.mean[1, 0]
+    assert mean[0, 0] != mean[1, 0]
 
 
 @pytest.mark.parametrize(

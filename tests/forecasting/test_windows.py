@@ -72,7 +72,6 @@ def test_an_origin_needs_all_of_its_targets_observed():
     panel = panel_of(np.arange(10.0), missing=[5])
     assert_array_equal(windows_of(2, 1).origins(panel), [1, 2, 3, 5, 6, 7, 8])
     assert_array_equal(windows_of(2, 2).origins(panel), [1, 2, 5, 6, 7])
-    assert_array_equal(windows_of(2, 2).origins(panel, first=6), [6, 7])
 
 
 def test_no_origins_give_no_rows_of_the_usual_size():

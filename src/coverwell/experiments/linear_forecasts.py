@@ -11,7 +11,7 @@ from coverwell.calibration import Estimate
 from coverwell.experiments.series_data import Problem
 from coverwell.forecasting.backtest import Backtest
 from coverwell.forecasting.history import causal_fill
-from coverwell.forecasting.live import LiveCalibrator, run_live
+from coverwell.forecasting.live import LiveCalibrator
 
 __all__ = ["autoregression", "calibrator_of", "last_value", "live_backtest"]
 
@@ -52,7 +52,7 @@ def live_backtest(problem: Problem, forecast: Array, calibrator: LiveCalibrator)
     mean = forecast[test, None]
     estimate = Estimate(mean, np.ones((*mean.shape, 2, 1)))
     static_lower, static_upper = estimate.bounds(calibrator.factor)
-    live = run_live(copy.deepcopy(calibrator), estimate, problem.y[test])
+    live = copy.deepcopy(calibrator).run(mean, estimate.reach, problem.y[test])
     return Backtest(
         stamps=problem.time[test],
         name=problem.data,

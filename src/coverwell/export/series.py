@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coverwell.calibration import Estimate
 from coverwell.export.bounds import stretched
 from coverwell.export.calendar import Moments, seconds_by_the_clock
 from coverwell.export.drafts import Draft, Outputs, spoiled
 from coverwell.export.graph import LAST, Graph, Input, Value
 from coverwell.export.speakers import Spoken, spoken_by
 from coverwell.forecasting.forecaster import SeriesForecaster
-from coverwell.forecasting.learning import estimate_of
+from coverwell.forecasting.learning import forecast
 from coverwell.intervals import widen_outwards
 from coverwell.scaling import ExtrapolationWarning
 
@@ -35,10 +36,11 @@ def draft_of_series(model: SeriesForecaster, precision: Any) -> Draft:
     given = {entry.name: graph.input(entry) for entry in inputs}
     values = _filled(graph, given, model) if "before" in given else given["values"]
     rows = graph.concatenated([_window(graph, model, given, values), *_ahead(graph, model, given)], axis=1)
-    (speaker,) = model.regressor_.ensembles_
+    (speaker,), factor = model.regressor_.ensembles_, model.regressor_.factor_
+    assert factor is not None  # a single team has factors
     spoken = spoken_by(graph, speaker, [rows], precision)
     mean = graph.op("Add", spoken.mean, _last(graph, values, model)) if model.windows_.differences else spoken.mean
-    ends = stretched(graph, Spoken(mean, spoken.reach), model.regressor_.factor_ * live)
+    ends = stretched(graph, Spoken(mean, spoken.reach), factor * live)
     sizes = live.shape
     outputs: Outputs = {"prediction": (mean, sizes[:1]), "lower": (ends[0], sizes), "upper": (ends[1], sizes)}
     examples, expected = _examples(model, live)
@@ -172,6 +174,6 @@ def _examples(model: SeriesForecaster, live: Array) -> tuple[dict[str, Array], d
         examples["times"] = times[next_steps]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExtrapolationWarning)
-        said = estimate_of(model.regressor_, windows, panel, origins)
-    lower, upper = widen_outwards(*said.bounds(live))
-    return examples, {"prediction": said.mean, "lower": lower, "upper": upper}
+        mean, half_width = forecast(model.regressor_, windows, panel, origins)
+    lower, upper = widen_outwards(*Estimate(mean, half_width).bounds(live))
+    return examples, {"prediction": mean, "lower": lower, "upper": upper}
