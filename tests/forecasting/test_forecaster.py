@@ -819,7 +819,7 @@ def test_live_coverage_keeps_its_proven_distance_and_returns_after_a_shift(ar):
 
 
 def test_the_rate_is_chosen_on_the_training_part_or_given(ar):
-    assert ar.rate_ == rate_of(ar.regressor_, ar.windows_, ar.history_.panel(0, ar.horizon))
+    assert ar.rate_ == rate_of(ar.regressor_, ar.windows_, ar.history_)
     assert ar.calibrator_.rate == ar.rate_
     assert unfitted(rate=0.123).fit(Y[:N_FIT]).calibrator_.rate == 0.123
 

@@ -94,7 +94,7 @@ def test_a_fitted_forecaster_goes_through_pickle_and_on(fitted):
 def test_folds_are_blocks_of_time_far_from_each_other(fitted):
     folds = fitted.time_folds_
     assert (folds.n_folds, folds.first, folds.end, folds.embargo) == (2, 5, 200, 7)
-    (train, out), _ = folds.split(fitted.windows_.origins(fitted.history_.panel(0, fitted.horizon)))
+    (train, out), _ = folds.split(fitted.windows_.origins(fitted.history_))
     assert_array_equal(np.diff(out), np.ones(len(out) - 1))
     assert train.min() - out.max() == 8
     said = fitted.regressor_.out_of_fold_

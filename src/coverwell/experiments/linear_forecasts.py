@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 def last_value(problem: Problem) -> Array:
     """Persistence: the value before as the forecast of every step, (step,); NaN at the first."""
-    filled, _ = causal_fill(problem.y)
+    filled = causal_fill(problem.y)
     return np.concatenate([[np.nan], filled[:-1]])
 
 
@@ -29,7 +29,7 @@ def autoregression(problem: Problem, lags: int) -> Array:
 
     NaN where there are not so many values before. Filled values are inputs, never targets.
     """
-    filled, gaps = causal_fill(problem.y)
+    filled, gaps = causal_fill(problem.y), np.isnan(problem.y)
     centre = filled[: problem.start].mean()
     windows = np.lib.stride_tricks.sliding_window_view(filled - centre, lags)[:-1]  # row t is before step t + lags
     rows = np.column_stack([windows, np.ones(len(windows))])

@@ -160,8 +160,7 @@ def _told(model: SeriesForecaster, live: Array) -> dict[str, Any]:
 def _examples(model: SeriesForecaster, live: Array) -> tuple[dict[str, Array], dict[str, Array]]:
     """Moments of the series that has been seen, and what the forecaster says there with the present factors."""
     windows, history = model.windows_, model.history_
-    panel = history.panel(0, windows.horizon)
-    end = len(panel) if not windows.n_known else min(len(panel), len(panel.known) - windows.horizon)
+    end = len(history) if history.n_known is None else min(len(history), history.n_known - windows.horizon)
     origins = np.arange(windows.n_past - 1, end)[-N_EXAMPLES:]  # the latest about which all is known
     steps = origins[:, None] + np.arange(1 - windows.n_past, 1)
     next_steps = origins[:, None] + np.arange(1, windows.horizon + 1)
@@ -170,10 +169,10 @@ def _examples(model: SeriesForecaster, live: Array) -> tuple[dict[str, Array], d
     if history.ahead_names:
         examples["covariates"] = history.ahead[next_steps]
     if history.calendar:
-        times = history.clock.times(0, len(panel.known)).astype("datetime64[s]").astype(np.float64)
+        times = history.clock.times(0, len(history) + windows.horizon).astype("datetime64[s]").astype(np.float64)
         examples["times"] = times[next_steps]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExtrapolationWarning)
-        mean, half_width = forecast(model.regressor_, windows, panel, origins)
+        mean, half_width = forecast(model.regressor_, windows, history, origins)
     lower, upper = widen_outwards(*Estimate(mean, half_width).bounds(live))
     return examples, {"prediction": mean, "lower": lower, "upper": upper}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,69 +13,15 @@ __all__ = ["CALENDAR", "calendar_columns", "calendar_features", "check_calendar"
 
 Array = NDArray[np.float64]
 Times = NDArray[Any]  # datetime64: local wall-clock times
+
 DAY = 86_400.0  # seconds
-
-# What follows is arithmetic on float64 alone, with operations that numpy and torch share: arrays give features of the
-# training rows, tensors the same features within an exported model.
-
-
-def library_of(values: Any) -> Any:
-    """The module, numpy or torch, whose functions take these values."""
-    return torch if isinstance(values, torch.Tensor) else np
-
-
-def _hour(seconds: Any) -> list[Any]:
-    """Three waves of the day: enough for a morning and an evening peak of different shapes."""
-    return _waves((seconds - DAY * _floored(seconds, DAY)) / DAY, harmonics=3)
-
-
-def _weekday(seconds: Any) -> list[Any]:
-    day = _floored(seconds, DAY) + 3  # 1 January 1970 was a Thursday
-    weekday = day - 7 * _floored(day, 7.0)
-    return [1.0 * (weekday == number) for number in range(7)]
-
-
-def _month(seconds: Any) -> list[Any]:
-    day = _floored(seconds, DAY)
-    year = _floored(day, 365.2425) + 1970  # or the one before or after
-    year = year + 1.0 * (day >= _new_year(year + 1)) - 1.0 * (day < _new_year(year))
-    begin, end = DAY * _new_year(year), DAY * _new_year(year + 1)
-    return _waves((seconds - begin) / (end - begin), harmonics=1)
-
-
-def _new_year(year: Any) -> Any:
-    """Days from 1970 to the first day of a year: 365 for each, and a leap day in every 4 but 100 but 400 years."""
-    past = year - 1
-    return 365 * (year - 1970) + _floored(past, 4.0) - _floored(past, 100.0) + _floored(past, 400.0) - 477
-
-
-def _waves(phase: Any, *, harmonics: int) -> list[Any]:
-    """Sine and cosine of a position in a cycle, 0 to 1, and of its multiples."""
-    library = library_of(phase)
-    turns = [2 * np.pi * k * phase for k in range(1, harmonics + 1)]
-    return [wave for turn in turns for wave in (library.sin(turn), library.cos(turn))]
-
-
-def _floored(x: Any, divisor: float) -> Any:
-    return library_of(x).floor(x / divisor)
-
-
-def _wave_names(name: str, harmonics: int) -> tuple[str, ...]:
-    return tuple(f"{name}_{wave}{k}" for k in range(1, harmonics + 1) for wave in ("sin", "cos"))
-
-
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-# The names of the columns, and how they are computed from seconds since 1970 by the local clock.
-CALENDAR: dict[str, tuple[tuple[str, ...], Callable[[Any], list[Any]]]] = {
-    "hour": (_wave_names("hour", 3), _hour),
-    "weekday": (tuple(f"weekday_{day}" for day in DAYS), _weekday),
-    "month": (_wave_names("month", 1), _month),
+# Three waves of the day are enough for a morning and an evening peak of different shapes.
+CALENDAR = {
+    "hour": ("hour_sin1", "hour_cos1", "hour_sin2", "hour_cos2", "hour_sin3", "hour_cos3"),
+    "weekday": tuple(f"weekday_{day}" for day in DAYS),
+    "month": ("month_sin1", "month_cos1"),
 }
-
-
-def calendar_columns(seconds: Any, names: Sequence[str]) -> Any:
-    """The calendar of these float64 seconds since 1970, (..., ) -> (..., column), of an array or a tensor."""
-    return library_of(seconds).stack([column for name in names for column in CALENDAR[name][1](seconds)], -1)
 
 
 def calendar_features(times: Times, names: Sequence[str]) -> tuple[Array, tuple[str, ...]]:
@@ -89,10 +35,45 @@ def calendar_features(times: Times, names: Sequence[str]) -> tuple[Array, tuple[
     {'hour_sin1': 1.0, 'hour_cos1': 0.0}
     """
     check_names(names)
-    if not names:
-        return np.zeros((len(times), 0)), ()
     features: Array = calendar_columns(times.astype("datetime64[s]").astype(np.float64), names)
-    return features, tuple(column for name in names for column in CALENDAR[name][0])
+    return features, tuple(column for name in names for column in CALENDAR[name])
+
+
+def calendar_columns(seconds: Any, names: Sequence[str]) -> Any:
+    """The calendar of float64 seconds since 1970 by the local clock, (...) -> (..., column).
+
+    Arithmetic that numpy and torch share: arrays give the features of training rows, tensors those of exported models.
+    """
+    library, columns = library_of(seconds), []
+    day = library.floor(seconds / DAY)
+    for name in names:
+        if name == "weekday":
+            since_monday = day + 3 - 7 * library.floor((day + 3) / 7)  # 1 January 1970 was a Thursday
+            columns += [library.zeros_like(day) + (since_monday == number) for number in range(7)]
+        else:
+            phase = (seconds - DAY * day) / DAY if name == "hour" else _part_of_year(seconds, day)
+            for k in range(1, len(CALENDAR[name]) // 2 + 1):
+                turn = library.asarray(2 * np.pi * k, dtype=phase.dtype) * phase  # as a number, ONNX has it in float32
+                columns += [library.sin(turn), library.cos(turn)]
+    return library.stack(columns, -1) if columns else seconds[..., None][..., :0]
+
+
+def _part_of_year(seconds: Any, day: Any) -> Any:
+    """From 0 at New Year to 1 at the next."""
+
+    def new_year(year: Any) -> Any:  # days from 1970: 365 a year, and a leap day in every 4 but 100 but 400 years
+        past, floor = year - 1, library_of(year).floor
+        return 365 * (year - 1970) + floor(past / 4) - floor(past / 100) + floor(past / 400) - 477
+
+    year = library_of(day).floor(day / 365.2425) + 1970  # or the one before or after
+    year = year - 1 + (day >= new_year(year)) + (day >= new_year(year + 1))
+    begin, end = DAY * new_year(year), DAY * new_year(year + 1)
+    return (seconds - begin) / (end - begin)
+
+
+def library_of(values: Any) -> Any:
+    """The module, numpy or torch, whose functions take these values."""
+    return torch if isinstance(values, torch.Tensor) else np
 
 
 def check_calendar(times: Times, names: Sequence[str]) -> None:

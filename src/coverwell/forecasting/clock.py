@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Clock", "Steps", "check_order", "kind_of"]
+__all__ = ["Clock", "Steps", "check_order", "check_stamps"]
 
 Array = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -50,7 +50,7 @@ class Clock:
     @classmethod
     def of(cls, index: Any) -> Clock:
         """The clock of a user's regular index, which may have gaps."""
-        kind, stamps, name = kind_of(index), _stamps_of(index), None if index.name is None else str(index.name)
+        kind, stamps, name = _kind_of(index), _stamps_of(index), None if index.name is None else str(index.name)
         check_order(stamps, index, "series")
         if kind == "periods":
             return cls(kind, int(stamps[0]), int(index.freq.n), name=name, freq=index.freqstr)
@@ -165,7 +165,7 @@ class Clock:
 
     def _differs(self, index: Any) -> str | None:
         """Why stamps of another index cannot be placed on this clock; None where they can."""
-        kind = kind_of(index)
+        kind = _kind_of(index)
         if self.kind == "numbers":
             return None if kind == "numbers" else "the series has no time stamps"
         if self.kind == "periods":
@@ -178,7 +178,19 @@ class Clock:
         return None
 
 
-def kind_of(index: Any) -> str | None:
+def check_stamps(index: Any, what: str) -> None:
+    """Raise unless an index has a stamp for every row, of a kind that a clock can count."""
+    if _kind_of(index) is None:
+        raise TypeError(
+            f"the index of {what} must be a DatetimeIndex, a PeriodIndex or whole numbers, got {type(index).__name__} "
+            f"of {index.dtype}; use pd.to_datetime on it, or .reset_index(drop=True) to count rows"
+        )
+    n_missing = index.null_count() if _kind_of(index) == "polars" else int(index.isna().sum())
+    if n_missing:
+        raise ValueError(f"every row of {what} needs a time stamp, but {n_missing} have none; drop them")
+
+
+def _kind_of(index: Any) -> str | None:
     """The kind of clock that counts these stamps; None where there is none."""
     if type(index).__module__.startswith("polars"):
         return "polars"
@@ -215,7 +227,7 @@ def _pandas() -> Any:
 
 def _in_pandas(index: Any) -> Any:
     """A user's points in time as a pandas index."""
-    if kind_of(index) != "polars":
+    if _kind_of(index) != "polars":
         return index
     times, zone = _pandas().DatetimeIndex(index.to_numpy()), getattr(index.dtype, "time_zone", None)  # dates have none
     return times if zone is None else times.tz_localize("UTC").tz_convert(zone)
@@ -223,7 +235,7 @@ def _in_pandas(index: Any) -> Any:
 
 def _stamps_of(index: Any) -> Stamps:
     """Stamps whose distances are steps: in UTC where there is a time zone, so that steps stay equal."""
-    match kind_of(index):
+    match _kind_of(index):
         case "periods":
             return np.asarray(index.asi8)
         case "pandas":

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from coverwell.estimator import IntervalRegressor, check_count
+from coverwell.forecasting import learning
 from coverwell.forecasting.backtest import Backtest
 from coverwell.forecasting.calendar import check_calendar, check_names
 from coverwell.forecasting.history import History, read_history
-from coverwell.forecasting.learning import (
-    asked_levels,
-    folds_of,
-    forecast,
-    learn,
-    levels_of,
-    network_for,
-    rate_of,
-    refitted,
-)
 from coverwell.forecasting.live import LiveCalibrator, check_rate, one_truth, truths_ahead
 from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.intervals import PredictionInterval, widen_outwards
@@ -42,7 +33,6 @@ __all__ = ["Forecaster", "MatchedForecaster", "SeriesForecaster"]
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
 Coverage = float | Sequence[float] | Array
-Self = TypeVar("Self", bound="SeriesForecaster")
 
 
 # Parameters are the fields of dataclasses: a kind of forecaster adds its own to those that all have.
@@ -100,7 +90,7 @@ class SeriesForecaster(BaseEstimator):
     # The forecast of the present, made when it is first asked for: mean (step,), lower and upper (step, level).
     _standing: tuple[Array, Array, Array] | None = field(init=False, default=None)
 
-    def fit(self: Self, series: Any, covariates: Any = None, past_covariates: Any = None) -> Self:
+    def fit(self, series: Any, covariates: Any = None, past_covariates: Any = None) -> Any:
         """Learn a series.
 
         Parameters
@@ -120,17 +110,16 @@ class SeriesForecaster(BaseEstimator):
             check_calendar(history.clock.times(0, len(history)), self.calendar)
         if not varies(history.values[~np.isnan(history.values)][:, None])[0]:
             raise ValueError(f"the series must vary, but all its {len(history)} values are {history.filled[0]:g}")
-        panel = history.panel(0, self.horizon)
-        windows = Windows.of(panel, past=self.past, horizon=self.horizon, differences=bool(self.differences))
-        regressor = self._unfitted(windows, len(windows.origins(panel)))
+        windows = Windows.of(history, past=self.past, horizon=self.horizon, differences=bool(self.differences))
+        regressor = self._unfitted(windows, len(windows.origins(history)))
         if isinstance(regressor.random_state, np.random.RandomState):  # refits must not draw from what others share
             regressor.set_params(random_state=regressor.random_state.randint(2**31 - 1))
-        folds = folds_of(regressor, windows, panel)
-        learn(regressor, windows, folds, panel)
-        rate = float(rate_of(regressor, windows, panel) if self.rate == "auto" else self.rate)
-        self.calibrator_ = LiveCalibrator(levels_of(regressor), rate=rate, horizon=self.horizon)
+        folds = learning.folds_of(regressor, windows, history)
+        learning.learn(regressor, windows, folds, history)
+        self.rate_ = float(learning.rate_of(regressor, windows, history) if self.rate == "auto" else self.rate)
+        self.calibrator_ = LiveCalibrator(learning.levels_of(regressor), rate=self.rate_, horizon=self.horizon)
         self.history_, self.windows_, self.time_folds_, self.regressor_ = history, windows, folds, regressor
-        self.rate_, self.n_since_fit_, self._standing = rate, 0, None
+        self.n_since_fit_, self._standing = 0, None
         return self
 
     def predict(self, covariates: Any = None) -> Any:
@@ -156,19 +145,20 @@ class SeriesForecaster(BaseEstimator):
             As in `predict`.
         """
         check_is_fitted(self)
-        asked = asked_levels(self.regressor_, coverage)
+        asked = learning.asked_levels(self.regressor_, coverage)
         _, lower, upper = self._forecast(covariates)
-        places = [levels_of(self.regressor_).index(level) for level in levels_from(asked)]
-        one = isinstance(asked, Real)
+        one, levels = isinstance(asked, Real), levels_from(asked)
+        places: Any = [learning.levels_of(self.regressor_).index(level) for level in levels]
+        places = places[0] if one else places
         return PredictionInterval(
-            lower[:, places[0]] if one else lower[:, places],
-            upper[:, places[0]] if one else upper[:, places],
-            coverage=float(asked) if isinstance(asked, Real) else levels_from(asked),
+            lower[:, places],
+            upper[:, places],
+            coverage=levels[0] if one else levels,
             target_names=(self.history_.name,),
             index=self.history_.clock.index(len(self.history_), self.windows_.horizon),
         )
 
-    def update(self: Self, y: Any, at: Any = None, *, covariates: Any = None, past_covariates: Any = None) -> Self:
+    def update(self, y: Any, at: Any = None, *, covariates: Any = None, past_covariates: Any = None) -> Any:
         """Take in the value of the next step, and let the intervals follow their misses.
 
         A forecast for step h meets its value h updates later. A refit that is due follows. A bad update raises and
@@ -200,11 +190,10 @@ class SeriesForecaster(BaseEstimator):
         self.__dict__.update(after.__dict__)
         return self
 
-    def refit(self: Self) -> Self:
+    def refit(self) -> Any:
         """Train the networks further with all that has been seen; the live factor stays."""
         check_is_fitted(self)
-        panel = self.history_.panel(0, self.windows_.horizon)
-        self.regressor_ = refitted(self.regressor_, self.windows_, self.time_folds_, panel)
+        self.regressor_ = learning.refitted(self.regressor_, self.windows_, self.time_folds_, self.history_)
         self.n_since_fit_, self._standing = 0, None
         return self
 
@@ -224,27 +213,26 @@ class SeriesForecaster(BaseEstimator):
         check_is_fitted(self)
         history = read_history(series, covariates, past_covariates, calendar=self.calendar, missing=self.missing)
         self._check_alike(history)
-        origins, horizon = self._test_origins(history, start), self.windows_.horizon
-        panel, regressor = history.panel(0, horizon), self.regressor_
+        origins, horizon, regressor = self._test_origins(history, start), self.windows_.horizon, self.regressor_
         latest = self.history_.clock.label(len(self.history_) - 1)
-        goes_on = history.clock.label(int(origins[0])) == latest
-        calibrator = self._calibrator_of_backtest(goes_on)
+        goes_on = history.clock.label(int(origins[0])) == latest  # the period begins at the present
+        calibrator, stretches = self._calibrator_of_backtest(goes_on), self._between_refits(origins, goes_on)
         parts: list[tuple[Array, ...]] = []
-        for now in tqdm(
-            self._between_refits(origins, goes_on), disable=not regressor.verbose, desc="backtest", unit="refit"
-        ):
+        for now in tqdm(stretches, disable=not regressor.verbose, desc="backtest", unit="refit"):
             if parts:
-                regressor = refitted(regressor, self.windows_, self.time_folds_, panel.until(int(now[0]) + 1))
-            mean, half_width = forecast(regressor, self.windows_, panel, now)
-            bounds = _bounds(mean, half_width)
+                seen = history.until(int(now[0]) + 1)
+                regressor = learning.refitted(regressor, self.windows_, self.time_folds_, seen)
+            mean, half_width = learning.forecast(regressor, self.windows_, history, now)
+            static = _bounds(mean, half_width)
             live = calibrator.run(mean, half_width, history.values[now + 1]) if self.live else None
-            parts.append((mean, *(live or (*bounds, np.ones_like(bounds[0]))), *bounds))
-        mean, lower, upper, factor, *static = (np.concatenate(part) for part in zip(*parts, strict=True))
+            parts.append((mean, *(live or (*static, np.ones_like(static[0]))), *static))
+        mean, lower, upper, factor, low, high = (np.concatenate(part) for part in zip(*parts, strict=True))
         truths = truths_ahead(history.values[origins[0] + 1 :], horizon)[: len(origins)]
-        stamps = history.clock.index(int(origins[0]) + 1, len(origins) + horizon - 1)
-        return Backtest(
-            stamps, history.name, truths, mean, lower, upper, static[0], static[1], factor, levels_of(regressor)
+        stamps, levels = (
+            history.clock.index(int(origins[0]) + 1, len(mean) + horizon - 1),
+            learning.levels_of(regressor),
         )
+        return Backtest(stamps, history.name, truths, mean, lower, upper, low, high, factor, levels)
 
     @property
     def rounds_(self) -> list[Round]:
@@ -324,8 +312,6 @@ class SeriesForecaster(BaseEstimator):
             )
         return np.arange(first - 1, end)
 
-    # A backtest goes on from the present where its period begins there.
-
     def _calibrator_of_backtest(self, goes_on: bool) -> LiveCalibrator:
         """A copy of the calibrator; forecasts that wait for the next truths do not wait for those of another time."""
         calibrator = copy.deepcopy(self.calibrator_)
@@ -357,13 +343,12 @@ class SeriesForecaster(BaseEstimator):
         """A forecast made after the last step of a history, which then waits for its truths."""
         horizon = self.windows_.horizon
         history.check_known(horizon)
-        panel = history.panel(len(history) - self.windows_.n_past, horizon)
-        mean, half_width = forecast(self.regressor_, self.windows_, panel, np.array([len(panel) - 1]))
+        mean, half_width = learning.forecast(self.regressor_, self.windows_, history, np.array([len(history) - 1]))
         if self.live:
             lower, upper = self.calibrator_.interval(mean[0], half_width[0])
-            return mean[0], lower.reshape(horizon, -1), upper.reshape(horizon, -1)
-        lower, upper = _bounds(mean, half_width)
-        return mean[0], lower[0], upper[0]
+        else:
+            lower, upper = _bounds(mean[0], half_width[0])
+        return mean[0], lower.reshape(horizon, -1), upper.reshape(horizon, -1)
 
     def _step(self, y: float, past: Array) -> None:
         """One step of time: compare the standing forecast with its value, take that in, and refit if it is due."""
@@ -379,7 +364,7 @@ class SeriesForecaster(BaseEstimator):
 
 
 def _bounds(mean: Array, half_width: Array) -> tuple[Array, Array]:
-    """Nested bounds (origin, step, level) of intervals as wide as they were calibrated."""
+    """Nested bounds (..., level) of means (...) and half-widths (..., side, level)."""
     return widen_outwards(mean[..., None] - half_width[..., 0, :], mean[..., None] + half_width[..., 1, :])
 
 
@@ -413,7 +398,7 @@ class Forecaster(SeriesForecaster):
         if not isinstance(self.regressor, IntervalRegressor):
             raise TypeError(f"regressor must be one of our estimators, unfitted, got {self.regressor!r}")
         regressor: IntervalRegressor = clone(self.regressor)
-        regressor.set_params(network=network_for(regressor.network, windows))
+        regressor.set_params(network=learning.network_for(regressor.network, windows))
         return regressor
 
 
@@ -481,8 +466,8 @@ device, random_state, verbose
     def _unfitted(self, windows: Windows, n_rows: int) -> MatchedRegressor:
         shared = set(MatchedRegressor().get_params()) & set(self.get_params(deep=False))
         settings = {name: getattr(self, name) for name in shared} | {
-            "network": network_for(self.network, windows),
-            "interval_network": self.interval_network and network_for(self.interval_network, windows),
+            "network": learning.network_for(self.network, windows),
+            "interval_network": self.interval_network and learning.network_for(self.interval_network, windows),
             # Large batches, which cost a GPU no more than small ones, as long as an epoch has five steps.
             "batch_size": int(np.clip(n_rows // 5, 16, 512)) if self.batch_size == "auto" else self.batch_size,
         }

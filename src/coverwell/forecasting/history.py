@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.forecasting.calendar import calendar_features
-from coverwell.forecasting.clock import Clock, Steps, check_order, kind_of
-from coverwell.forecasting.windows import Panel
+from coverwell.forecasting.clock import Clock, Steps, check_order, check_stamps
 
 __all__ = ["History", "causal_fill", "read_covariates", "read_history", "read_rows", "read_series"]
 
@@ -51,17 +50,18 @@ class History:
         """For how many steps everything known ahead has been given; None if the calendar is all there is."""
         return len(self.ahead) if self.ahead_names else None
 
-    def panel(self, first: int, horizon: int) -> Panel:
-        """The steps from `first` on, with what is known ahead up to the horizon after the last step, or as given."""
-        end = len(self) + horizon if self.n_known is None else min(len(self) + horizon, self.n_known)
-        calendar = [calendar_features(self.clock.times(first, end - first), self.calendar)[0]] if self.calendar else []
-        ahead = self.ahead[first:end] if self.ahead_names else np.zeros((end - first, 0))
-        return Panel(
-            values=self.filled[first:],
-            observed=~np.isnan(self.values[first:]),
-            past=self.past[first:],
-            known=np.concatenate([*calendar, ahead], axis=1),
-        )
+    def known(self, steps: NDArray[np.intp]) -> Array:
+        """What is known ahead about these steps, (..., covariate): the calendar, then the user's covariates."""
+        first, end = (int(steps.min()), int(steps.max()) + 1) if steps.size else (0, 0)
+        ahead = self.ahead[steps] if self.ahead_names else np.zeros((*steps.shape, 0))
+        if not self.calendar:
+            return ahead
+        calendar, _ = calendar_features(self.clock.times(first, end - first), self.calendar)
+        return np.concatenate([calendar[steps - first], ahead], axis=-1)
+
+    def until(self, end: int) -> History:
+        """The first steps alone; what is known ahead stays."""
+        return replace(self, values=self.values[:end], filled=self.filled[:end], past=self.past[:end])
 
     def grown(self, y: float, past: Array) -> History:
         """With one more step and the row of its past covariates; NaN is a gap."""
@@ -147,16 +147,16 @@ def read_series(series: Any, *, missing: str) -> History:
     """
     if missing not in ("error", "fill"):
         raise ValueError(f'missing must be "error" or "fill", got {missing!r}')
-    rows = _rows_of(series, "series")
-    if rows.values.shape[1] != 1:
-        names = ", ".join(str(name) for name in rows.names)
-        raise ValueError(f"series must have one column of numbers, got {len(rows.names)} ({names}); choose one of them")
-    if len(rows.values) == 0:
+    given, names, index = _table(series, "series")
+    if len(names) != 1:
+        found = ", ".join(map(str, names))
+        raise ValueError(f"series must have one column of numbers, got {len(names)} ({found}); choose one of them")
+    if len(given) == 0:
         raise ValueError("series must have at least one value, got none")
-    clock = Clock() if rows.index is None else Clock.of(rows.index)
-    values = _on_grid(rows, rows.steps(clock, "series"), clock, ["series"], missing)[:, 0]
+    clock = Clock() if index is None else Clock.of(index)
+    values = _on_grid(given, _steps(given, index, clock, "series"), clock, ["series"], missing)
     none = np.zeros((len(values), 0))
-    return History(clock, rows.names[0] or "y", values, causal_fill(values)[0], past=none, ahead=none)
+    return History(clock, names[0] or "y", values[:, 0], causal_fill(values)[:, 0], past=none, ahead=none)
 
 
 def read_covariates(table: Any, series: History, what: str, *, missing: str) -> tuple[Array, tuple[str, ...]]:
@@ -168,177 +168,76 @@ def read_covariates(table: Any, series: History, what: str, *, missing: str) -> 
     clock, n = series.clock, len(series)
     if table is None:
         return np.zeros((n, 0)), ()
-    rows = _rows_of(table, what)
-    if len(rows.values) == 0:
-        raise ValueError(f"{what} must have a row for each of the {n} steps of the series, got none")
-    names = tuple(f"x{i}" if name is None else name for i, name in enumerate(rows.names))
+    given, found, index = _table(table, what)
+    names = tuple(f"x{i}" if name is None else name for i, name in enumerate(found))
     if len(set(names)) < len(names):
         raise ValueError(f"the columns of {what} must have different names, got {', '.join(names)}")
-    steps = rows.steps(clock, what)
-    check_order(steps, rows.index, what)
-    end = int(steps[-1]) + 1
+    steps = _steps(given, index, clock, what)
+    check_order(steps, index, what)
+    end = int(steps[-1]) + 1 if len(steps) else 0
     if end < n:
-        last = "" if rows.index is None else f", the last at {rows.index[-1]}, before {clock.label(n - 1)}"
+        last = f", the last at {index[-1]}, before {clock.label(n - 1)}" if index is not None and end else ""
         raise ValueError(
-            f"{what} must have a row for each of the {n} steps of the series, got {len(rows.values)}{last}"
+            f"{what} must have a row for each of the {n} steps of the series, got {len(given) or 'none'}{last}"
         )
     if end > n and what == "past_covariates":
         raise ValueError(
             f"{what} must end where the series ends, after {n} steps at {clock.label(n - 1)}, but reach {end} steps; "
             "cut them there, or give what is known ahead as covariates"
         )
-    return causal_fill(_on_grid(rows, steps, clock, [f"column {name} of {what}" for name in names], missing))[0], names
+    return causal_fill(_on_grid(given, steps, clock, [f"column {name} of {what}" for name in names], missing)), names
 
 
 def read_rows(rows: Any, names: tuple[str, ...], what: str, clock: Clock) -> tuple[Array, Steps | None]:
     """Rows of covariates that come one by one, (row, column), and which steps they are about, if they have stamps."""
     if not names:
         raise ValueError(f"{what} came, but the forecaster was fitted without; leave them out")
-    given = _rows_of(_as_table(rows, names), what)
-    named = tuple(name for name in given.names if name is not None)
-    if len(given.names) != len(names) or named not in ((), names):
-        came = ", ".join(named) if named else len(given.names)
+    if hasattr(rows, "iloc"):
+        one_row = rows.ndim == 1 and tuple(str(name) for name in rows.index) == names
+    else:
+        one_row = not hasattr(rows, "columns") and np.ndim(rows) == min(1, len(names) - 1)
+    given, found, index = _table(np.asarray(rows).reshape(1, -1) if one_row else rows, what)
+    named = tuple(name for name in found if name is not None)
+    if len(found) != len(names) or named not in ((), names):
+        came = ", ".join(named) if named else len(found)
         raise ValueError(f"{what} must have the {len(names)} columns {', '.join(names)}, got {came}")
-    if not len(given.values) or np.isinf(given.values).any():
+    if not len(given) or np.isinf(given).any():
         raise ValueError(f"{what} must be rows of {len(names)} finite numbers, got {rows!r}")
-    counts = given.index is not None and list(given.index) == list(range(len(given.values)))
-    if given.index is None or counts:
-        return given.values, None  # numbers that only count the rows have nothing to do with time
-    steps = given.steps(clock, what)
+    if index is None or list(index) == list(range(len(given))):  # counting the rows has nothing to do with time
+        return given, None
+    steps = _steps(given, index, clock, what)
     if (np.diff(steps) != 1).any():
         raise ValueError(f"{what} must have a row for every step, every {clock.step_in_words()}, got {rows!r}")
-    return given.values, steps
+    return given, steps
 
 
-def causal_fill(values: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Values (step, ...) with gaps, NaN, filled by the last value observed before; and where they were missing.
+def causal_fill(values: Array) -> Array:
+    """Values (step, ...) whose gaps, NaN, hold the last value observed before; a gap at the beginning stays.
 
     >>> causal_fill(np.array([1.0, np.nan, np.nan, 4.0]))
-    (array([1., 1., 1., 4.]), array([False,  True,  True, False]))
+    array([1., 1., 1., 4.])
     """
-    gaps = np.isnan(values)
-    if gaps.all():
-        raise ValueError(f"at least one value must be observed, but all {len(values)} are missing")
-    if gaps[0].any():
-        raise ValueError(
-            f"a gap is filled by the value before it, and before the first there is none; begin at step "
-            f"{int(gaps.argmin(axis=0).max())}, the first that was observed"
-        )
     steps = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
-    last_observed = np.maximum.accumulate(np.where(gaps, 0, steps), axis=0)
-    return np.take_along_axis(values, last_observed, axis=0), gaps
+    last_observed = np.maximum.accumulate(np.where(np.isnan(values), 0, steps), axis=0)
+    return np.take_along_axis(values, last_observed, axis=0)
 
 
 def _filled(rows: Array, before: Array, what: str, missing: str) -> Array:
     """Rows whose gaps hold the values of the row before them, if they may."""
-    if not np.isnan(rows).any():
-        return rows
-    if missing == "error":
+    if np.isnan(rows).any() and missing == "error":
         raise ValueError(f"{what} must be finite, got {rows.tolist()}; missing='fill' repeats the last values")
-    return causal_fill(np.concatenate([before, rows]))[0][len(before) :]
+    return causal_fill(np.concatenate([before, rows]))[len(before) :]
 
 
-def _as_table(rows: Any, names: tuple[str, ...]) -> Any:
-    """One row alone, a number or a line of them, as a table of one row; anything else as it is."""
-    if hasattr(rows, "iloc"):
-        is_row = rows.ndim == 1 and tuple(str(name) for name in rows.index) == names
-    else:
-        is_row = not hasattr(rows, "columns") and np.ndim(rows) == min(1, len(names) - 1)
-    return np.asarray(rows).reshape(1, -1) if is_row else rows
+def _steps(values: Array, index: Any, clock: Clock, what: str) -> Steps:
+    """The step that each row is about."""
+    return np.arange(len(values)) if index is None else clock.positions(index, what)
 
 
-# What users hold ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """What was given: numbers (row, column), the names of the columns, and the user's index if there is one."""
-
-    values: Array
-    names: tuple[str | None, ...]
-    index: Any = None
-
-    def steps(self, clock: Clock, what: str) -> Steps:
-        """The step that each row is about."""
-        return np.arange(len(self.values)) if self.index is None else clock.positions(self.index, what)
-
-
-def _rows_of(table: Any, what: str) -> _Rows:
-    """The rows of an array, a pandas or a polars object; `what` is its name in errors."""
-    try:
-        given = nw.from_native(table, allow_series=True, pass_through=True)
-    except nw.exceptions.DuplicateError:
-        names = ", ".join(map(str, table.columns))
-        raise ValueError(f"the columns of {what} must have different names, got {names}") from None
-    if isinstance(given, nw.LazyFrame):
-        raise TypeError(f"{what} must be a DataFrame or Series, got {type(table).__name__}; use .collect()")
-    if not isinstance(given, nw.DataFrame | nw.Series):
-        return _array_rows(table, what)
-    columns = [given] if isinstance(given, nw.Series) else list(given.iter_columns())
-    index = nw.maybe_get_index(given)
-    if index is None:  # polars has times in a column
-        times = [column for column in columns if column.dtype in (nw.Datetime, nw.Date)]
-        if len(times) > 1:
-            names = ", ".join(column.name for column in times)
-            raise ValueError(f"{what} must have one time column, got {len(times)} ({names}); drop the others")
-        columns = [column for column in columns if column.name not in [time.name for time in times]]
-        index = times[0].to_native() if times else None
-    values = _numbers(columns, what)
-    if index is not None:
-        _check_stamps(index, what)
-    return _Rows(values, tuple(str(c.name) if c.name not in (None, "") else None for c in columns), index)
-
-
-def _array_rows(table: Any, what: str) -> _Rows:
-    try:
-        array = np.asarray(table)
-    except ValueError:
-        raise ValueError(f"{what} must be an array, but its rows differ in length") from None
-    if array.ndim not in (1, 2) or (what == "series" and array.ndim != 1):
-        wanted = "one dimension" if what == "series" else "the shape (step,) or (step, column)"
-        raise ValueError(
-            f"{what} must have {wanted}, got the shape {array.shape}; take one column of it, or use .ravel() if "
-            f"there is only one"
-        )
-    if array.dtype.kind not in "biuf":
-        raise TypeError(
-            f"{what} must hold numbers, got {type(table).__name__} of {array.dtype}; convert it to float, with nan for "
-            f"missing values"
-        )
-    values = np.asarray(array if array.ndim == 2 else array[:, None], dtype=np.float64)
-    return _Rows(values, (None,) * values.shape[1])
-
-
-def _numbers(columns: Sequence[Any], what: str) -> Array:
-    """Columns of a data frame side by side, as numbers."""
-    if not columns:
-        raise ValueError(f"{what} must have a column of numbers, got none")
-    for column in columns:
-        if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
-            raise TypeError(
-                f"{what} must hold numbers, but column {column.name!r} is of {column.to_native().dtype}; convert it or "
-                f'leave it out; time stamps belong in the index of a pandas table (.set_index("{column.name}"))'
-            )
-    return np.column_stack([column.cast(nw.Float64).to_numpy() for column in columns])
-
-
-def _check_stamps(index: Any, what: str) -> None:
-    """Raise unless an index has a stamp for every row that a clock can count."""
-    if kind_of(index) is None:
-        raise TypeError(
-            f"the index of {what} must be a DatetimeIndex, a PeriodIndex or whole numbers, got {type(index).__name__} "
-            f"of {index.dtype}; use pd.to_datetime on it, or .reset_index(drop=True) to count rows"
-        )
-    n_missing = index.null_count() if kind_of(index) == "polars" else int(index.isna().sum())
-    if n_missing:
-        raise ValueError(f"every row of {what} needs a time stamp, but {n_missing} have none; drop them")
-
-
-def _on_grid(rows: _Rows, steps: Steps, clock: Clock, columns: Sequence[str], missing: str) -> Array:
+def _on_grid(given: Array, steps: Steps, clock: Clock, columns: Sequence[str], missing: str) -> Array:
     """One row for each step from 0 to the last, NaN where there was none; checked."""
-    values = np.full((int(steps[-1]) + 1, rows.values.shape[1]), np.nan)
-    kept = steps >= 0
-    values[steps[kept]] = rows.values[kept]
+    values = np.full((int(steps[-1]) + 1, given.shape[1]), np.nan)
+    values[steps[steps >= 0]] = given[steps >= 0]
     infinite = np.argwhere(np.isinf(values))
     if len(infinite) > 0:
         step, column = infinite[0]
@@ -361,3 +260,58 @@ def _on_grid(rows: _Rows, steps: Steps, clock: Clock, columns: Sequence[str], mi
                 f"first one is at {clock.label(int(gaps.argmin()))}; let the series begin there"
             )
     return values
+
+
+def _table(table: Any, what: str) -> tuple[Array, tuple[str | None, ...], Any]:
+    """Numbers (row, column), names of columns and the index or None of an array, a pandas or a polars object."""
+    try:
+        given = nw.from_native(table, allow_series=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        names = ", ".join(map(str, table.columns))
+        raise ValueError(f"the columns of {what} must have different names, got {names}") from None
+    if isinstance(given, nw.LazyFrame):
+        raise TypeError(f"{what} must be a DataFrame or Series, got {type(table).__name__}; use .collect()")
+    if not isinstance(given, nw.DataFrame | nw.Series):
+        values = _numbers_of_array(table, what)
+        return values, (None,) * values.shape[1], None
+    columns = [given] if isinstance(given, nw.Series) else list(given.iter_columns())
+    index = nw.maybe_get_index(given)
+    if index is None:  # polars has times in a column
+        times = [column for column in columns if column.dtype in (nw.Datetime, nw.Date)]
+        if len(times) > 1:
+            names = ", ".join(column.name for column in times)
+            raise ValueError(f"{what} must have one time column, got {len(times)} ({names}); drop the others")
+        columns = [column for column in columns if column.dtype not in (nw.Datetime, nw.Date)]
+        index = times[0].to_native() if times else None
+    values = _numbers_of_columns(columns, what)
+    if index is not None:
+        check_stamps(index, what)
+    return values, tuple(str(c.name) if c.name not in (None, "") else None for c in columns), index
+
+
+def _numbers_of_columns(columns: Sequence[Any], what: str) -> Array:
+    if not columns:
+        raise ValueError(f"{what} must have a column of numbers, got none")
+    for column in columns:
+        if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
+            raise TypeError(
+                f"{what} must hold numbers, but column {column.name!r} is of {column.to_native().dtype}; convert it or "
+                f'leave it out; time stamps belong in the index of a pandas table (.set_index("{column.name}"))'
+            )
+    return np.column_stack([column.cast(nw.Float64).to_numpy() for column in columns])
+
+
+def _numbers_of_array(table: Any, what: str) -> Array:
+    try:
+        array = np.asarray(table)
+    except ValueError:
+        raise ValueError(f"{what} must be an array, but its rows differ in length") from None
+    if array.ndim not in (1, 2) or (what == "series" and array.ndim != 1):
+        wanted = "one dimension" if what == "series" else "the shape (step,) or (step, column)"
+        raise ValueError(
+            f"{what} must have {wanted}, got the shape {array.shape}; take one column, or use .ravel() if there is one"
+        )
+    if array.dtype.kind not in "biuf":
+        found = f"{type(table).__name__} of {array.dtype}"
+        raise TypeError(f"{what} must hold numbers, got {found}; convert it to float, with nan for missing values")
+    return (array if array.ndim == 2 else array[:, None]).astype(np.float64)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
 from coverwell.estimator import IntervalRegressor, check_count
+from coverwell.forecasting.history import History
 from coverwell.forecasting.live import choose_rate
-from coverwell.forecasting.windows import Panel, TimeFolds, Windows
+from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.networks.lstm import LSTM
 from coverwell.preparation import levels_from
 from coverwell.regressor import MatchedRegressor, NetworkChoice
@@ -53,10 +54,10 @@ def network_for(network: NetworkChoice, windows: Windows) -> NetworkChoice:
     return replace(chosen, steps=windows.n_past, channels=windows.channels) if isinstance(chosen, LSTM) else chosen
 
 
-def folds_of(regressor: IntervalRegressor, windows: Windows, panel: Panel) -> TimeFolds:
+def folds_of(regressor: IntervalRegressor, windows: Windows, history: History) -> TimeFolds:
     """The blocks of time that stand for a regressor's folds; one where it has none."""
     if not isinstance(regressor, MatchedRegressor):
-        return TimeFolds.of(1, windows, panel)
+        return TimeFolds.of(1, windows, history)
     folds = regressor.folds
     if regressor.calibration not in ("cross", None):
         raise ValueError(
@@ -69,13 +70,13 @@ def folds_of(regressor: IntervalRegressor, windows: Windows, panel: Panel) -> Ti
         check_count("folds", folds)
     if folds == 1:
         raise ValueError("folds must be at least 2 blocks of time, or None, got 1")
-    return TimeFolds.of(1 if folds is None else int(folds), windows, panel)
+    return TimeFolds.of(1 if folds is None else int(folds), windows, history)
 
 
-def learn(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, panel: Panel) -> None:
+def learn(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, history: History) -> None:
     """Fit a regressor on all rows of a series, with blocks of time left out whole."""
-    origins = windows.origins(panel)
-    X, y = windows.rows(panel, origins), windows.targets(panel, origins)
+    origins = windows.origins(history)
+    X, y = windows.rows(history, origins), windows.targets(history, origins)
     # Levels are all that a network without changes sees: bounded, it would not know where a series has gone.
     regressor._bounded = windows.differences
     with warnings.catch_warnings():
@@ -89,13 +90,13 @@ def learn(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, pane
             regressor.set_params(folds=folds.split(origins)).fit(X, y).set_params(folds=n_folds)
 
 
-def refitted(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, panel: Panel) -> IntervalRegressor:
+def refitted(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, history: History) -> IntervalRegressor:
     """A copy of the regressor, trained further with these steps; from the start if it cannot go on."""
     fresh = copy.copy(regressor)
     if isinstance(fresh, MatchedRegressor):
         n_members = fresh.ensembles_[0].mean_team.n_members  # "auto" repeats would change with the rows
         fresh.set_params(**REFIT, repeats=n_members // folds.n_folds)
-    learn(fresh, windows, folds, panel)
+    learn(fresh, windows, folds, history)
     return fresh
 
 
@@ -111,12 +112,12 @@ def asked_levels(
     return regressor._wanted(coverage)
 
 
-def forecast(regressor: IntervalRegressor, windows: Windows, panel: Panel, origins: Steps) -> tuple[Array, Array]:
+def forecast(regressor: IntervalRegressor, windows: Windows, history: History, origins: Steps) -> tuple[Array, Array]:
     """The forecasts made at these origins, in the units of the series.
 
     Mean (origin, step), and calibrated half-width (origin, step, side, level), levels from the innermost outwards.
     """
-    rows = windows.rows(panel, origins)
+    rows = windows.rows(history, origins)
     levels = slice(0, windows.n_past * windows.channels, windows.channels)  # the first channel of every step
     far = regressor.ensembles_[0].inputs.far_outside(rows)[:, levels].any(axis=1)
     if far.any():
@@ -127,19 +128,19 @@ def forecast(regressor: IntervalRegressor, windows: Windows, panel: Panel, origi
             stacklevel=4,
         )
     estimate = regressor._stretched(rows)
-    return estimate.mean + windows.anchors(panel, origins), estimate.reach
+    return estimate.mean + windows.anchors(history, origins), estimate.reach
 
 
-def rate_of(regressor: IntervalRegressor, windows: Windows, panel: Panel) -> float:
+def rate_of(regressor: IntervalRegressor, windows: Windows, history: History) -> float:
     """The rate of live calibration, chosen on out-of-fold forecasts in time order."""
     out_of_fold = regressor.out_of_fold_ if isinstance(regressor, MatchedRegressor) else None
     if out_of_fold is None:
         return USUAL_RATE
     left_out = ~np.isnan(out_of_fold.prediction).any(axis=1)
-    origins, mean = windows.origins(panel)[left_out], out_of_fold.prediction[left_out]
+    origins, mean = windows.origins(history)[left_out], out_of_fold.prediction[left_out]
     below, above = mean[..., None] - out_of_fold.lower[left_out], out_of_fold.upper[left_out] - mean[..., None]
-    truths = _truths_in_a_row(panel.values, origins, windows.horizon)
-    anchored = mean + windows.anchors(panel, origins)
+    truths = _truths_in_a_row(history.filled, origins, windows.horizon)
+    anchored = mean + windows.anchors(history, origins)
     return choose_rate(anchored, np.stack([below, above], axis=-2), truths, levels_of(regressor), start=1.0)
 
 

@@ -1,23 +1,20 @@
 """Live calibration: a width factor that follows the misses, around any point forecaster.
 
-Adaptive conformal inference (Gibbs and Candes 2021) on the logarithm of the factor. After each forecast meets its
-truth,
+Adaptive conformal inference (Gibbs and Candes 2021) on the logarithm of the factor. When a forecast meets its truth,
 
     log factor <- log factor + rate (miss - (1 - p)),    miss = 1 if the truth was outside, 0 if inside.
 
-Proven, for any series and any forecasts: the sum of all moves is the way from the first log factor to the last one, so
-after T forecasts have met their truths, while the factor has stayed inside its bounds,
+Proven, for any series and any forecasts: all moves together lead from the first log factor to the last one. So after T
+forecasts have met their truths, while the factor has stayed inside its bounds,
 
     |mean miss - (1 - p)| <= (range of the log factor + rate) / (rate T),
 
-where the range is that of the factors in use so far; the last move adds at most one rate. It holds for every T, for
-each step ahead and each level, and for the intervals that were really given (several levels are made nested first). It
-does not cover a stretch of time, the coverage given x, or widths. Where the factor is held at a bound it no longer
-holds, and `FactorBoundWarning` is given.
+where the range is that of the factors in use so far. It holds for every T, each step ahead and each level, and for the
+intervals as they were given (several levels are made nested first). It does not cover a stretch of time, the coverage
+given x, or widths, and ends where the factor is held at a bound, with a `FactorBoundWarning`.
 
-Only measured: the coverage over a rolling window, and which rate is good. Six public series and over a dozen methods
-are in `reproduction/table2.md`: the coverage of the worst 500 steps in a row, and the interval score. Large rates
-follow fast and pay with widths that jump; `choose_rate` looks for the best on past forecasts.
+Only measured: the coverage over a rolling window, and which rate is good (`reproduction/table2.md`). Large rates follow
+fast and pay with widths that jump; `choose_rate` looks for the best on past forecasts.
 """
 
 from __future__ import annotations
@@ -53,10 +50,8 @@ class LiveCalibrator:
     """Intervals around any point forecaster, whose width follows the misses.
 
     At each time call `interval` with the forecasts of the next steps, and then `update` with the next truth. A forecast
-    for step h meets its truth h updates later, so feedback for step h arrives h steps late. Each step and level has its
-    own factor. What is proven of it, and what is not, stands at the head of this module.
-
-    All arrays with a level axis have the levels in the order in which `coverage` gives them.
+    for step h meets its truth h updates later, so its feedback is h steps late. Each step and level has its own factor.
+    The head of this module says what is proven. Levels come in the order in which `coverage` gives them.
 
     Parameters
     ----------
@@ -118,14 +113,11 @@ class LiveCalibrator:
         self.coverage = float(coverage) if isinstance(coverage, Real) else levels
         self.rate, self.horizon, self.farthest = float(rate), int(horizon), float(farthest)
         shape = (self.horizon, len(levels))
-        # Arrays of our own have the levels from the innermost to the outermost; [..., asked] has them as asked.
-        self._outwards = np.argsort(levels)
-        self._asked = np.argsort(self._outwards)
-        self._allowed: Array = 1 - np.array(levels)[self._outwards]  # (level,)
-        factors = _shaped("start", start, [(), shape[1:], shape])
-        if not (factors > 0).all():
-            raise ValueError(f"start must be positive, got {factors.min():g}")
-        self._start = self._inside(np.broadcast_to(factors, shape))
+        self._start = np.broadcast_to(_array("start", start, [(), shape[1:], shape]), shape).copy()
+        if not (self._start > 0).all():
+            raise ValueError(f"start must be positive, got {self._start.min():g}")
+        self._allowed: Array = 1 - np.array(levels)  # (level,)
+        self._outwards = slice(None) if list(levels) == sorted(levels) else np.argsort(levels)
         self._limit = np.array(math.log(self.farthest))  # an array: numpy is slow to take in a float at every step
         self._drift = np.zeros(shape)  # log(factor / start), (step, level)
         self._due = _nothing_due(self.horizon, *shape)
@@ -145,22 +137,20 @@ class LiveCalibrator:
     ) -> LiveCalibrator:
         """A calibrator whose start is the coverage rank of past residuals, and whose rate was chosen on them.
 
-        Residuals of rows that the forecaster was trained on are too small; take forecasts of rows it had not seen where
-        you can. A start that is too small by a factor of 2.7 is made up for by some 1 / rate misses.
+        Residuals of rows that the forecaster was trained on are too small; take rows it had not seen where you can. A
+        start that is too small by a factor of 2.7 is made up for by some 1 / rate misses.
 
         Parameters
         ----------
         residuals : array-like (time,) or (time, step)
-            Truth less forecast, in time order. Row t of several steps holds the errors of what was forecast at time t
-            for its next steps. NaN where there is no truth.
-        coverage : float or sequence of float
-            Level or levels, each in (0, 1).
+            Truth less forecast, in time order: row t holds the errors of what was forecast at time t for its next
+            steps. NaN where there is no truth.
         scale : float or array (time,), (time, step), (time, step, level) or (time, step, side, level)
             The half-width of an interval of factor 1 at that time, as will be given to `interval`.
         rate : float or "auto"
             "auto" takes what `choose_rate` finds best on the residuals.
-        farthest : float
-            See the class.
+        coverage, farthest
+            As in the class.
 
         Examples
         --------
@@ -169,7 +159,7 @@ class LiveCalibrator:
         >>> live.rate, round(live.factor, 1)
         (0.05, 1.6)
         """
-        errors = _numbers("residuals", residuals)
+        errors = _array("residuals", residuals, missing=True)
         if errors.ndim not in (1, 2) or not errors.size:
             raise ValueError(f"residuals must have the shape (time,) or (time, step), got {errors.shape}")
         errors = errors.reshape(len(errors), -1)
@@ -188,12 +178,12 @@ class LiveCalibrator:
     @property
     def factor(self) -> float | Array:
         """The factor that the next interval will have, (step, level); a float where there is one of each."""
-        return self._as_asked(self._start * np.exp(self._drift))
+        return _one_or_all(self._start * np.exp(self._drift))
 
     @property
     def missed(self) -> float | Array:
         """The share of forecasts that missed their truth, shaped as `factor`; NaN before the first."""
-        return self._as_asked(self._n_missed / np.where(self.n_scored > 0, self.n_scored, np.nan)[:, None])
+        return _one_or_all(self._n_missed / np.where(self.n_scored > 0, self.n_scored, np.nan)[:, None])
 
     def interval(self, prediction: Numbers, scale: Numbers = 1.0) -> PredictionInterval:
         """The intervals around the forecasts made now; a second call before `update` replaces the first.
@@ -210,13 +200,13 @@ class LiveCalibrator:
         PredictionInterval
             One row per step: bounds (step,), or (step, level) where `coverage` is a sequence.
         """
-        mean = _finite("prediction", prediction)
+        mean = _array("prediction", prediction)
         if mean.shape != (self.horizon,) and not (mean.shape == () and self.horizon == 1):
             raise ValueError(f"prediction must have one number for each of {self.horizon} steps, got {mean.shape}")
-        signed = self._signed(_half_width(scale, self.horizon, len(self._allowed)))
-        ends = _ends(self._start * np.exp(self._drift), mean.reshape(-1, 1), signed)
-        _by_origin(self._due)[0] = ends
-        lower, upper = ends[..., self._asked]
+        signed = _signed(_half_width(scale, self.horizon, len(self._allowed)))
+        lower, upper = _by_origin(self._due)[0] = self._ends(
+            self._start * np.exp(self._drift), mean.reshape(-1, 1), signed
+        )
         if isinstance(self.coverage, float):
             lower, upper = lower[:, 0], upper[:, 0]
         return PredictionInterval(lower, upper, coverage=self.coverage)
@@ -251,24 +241,24 @@ class LiveCalibrator:
         """
         ends, factors, drifts = self._follow(*_period(mean, half_width, y, self.horizon, len(self._allowed)))
         self._warn_of_bounds(drifts)
-        return ends[:, 0][..., self._asked], ends[:, 1][..., self._asked], factors[..., self._asked]
+        return ends[:, 0], ends[:, 1], factors
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is needed to go on, as lists and numbers that JSON can hold."""
         pending = [
             [None if np.isnan(row[0, h]).any() else row[:, h].tolist() for h in range(self.horizon)]
-            for row in self._due[..., self._asked]
+            for row in self._due
         ]
         return {
             "coverage": self.coverage if isinstance(self.coverage, float) else list(self.coverage),
             "rate": self.rate,
             "horizon": self.horizon,
-            "start": self._start[:, self._asked].tolist(),
+            "start": self._start.tolist(),
             "farthest": self.farthest,
-            "log_factor_over_start": self._drift[:, self._asked].tolist(),
+            "log_factor_over_start": self._drift.tolist(),
             "n_updates": self.n_updates,
             "n_scored": self.n_scored.tolist(),
-            "n_missed": self._n_missed[:, self._asked].tolist(),
+            "n_missed": self._n_missed.tolist(),
             "pending": pending,  # by truths until due, then by step: None, or the lower and the upper bounds
         }
 
@@ -289,18 +279,17 @@ class LiveCalibrator:
         vars(self).update(vars(restored))
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        shape = self._drift.shape
-        self._drift = self._inside(_shaped("log_factor_over_start", state["log_factor_over_start"], [shape]))
+        shape, scored = self._drift.shape, "n_scored" if "n_scored" in state else "n_judged"  # the name in version 0.1
+        self._drift = _array("log_factor_over_start", state["log_factor_over_start"], [shape])
         if (np.abs(self._drift) > self._limit).any():
             raise ValueError(f"the factor must lie within {self.farthest:g} times its start")
-        self._n_missed = self._inside(_shaped("n_missed", state["n_missed"], [shape])).astype(np.int64)
-        scored = "n_scored" if "n_scored" in state else "n_judged"  # as version 0.1 called it
-        self.n_scored = _shaped(scored, state[scored], [shape[:1]]).astype(np.int64)
+        self._n_missed = _array("n_missed", state["n_missed"], [shape]).astype(np.int64)
+        self.n_scored = _array(scored, state[scored], [shape[:1]]).astype(np.int64)
         self.n_updates = int(state["n_updates"])
         for ahead, step in np.ndindex(self.horizon, self.horizon):
             ends = state["pending"][ahead][step]
             if ends is not None:
-                self._due[ahead, :, step] = self._inside(_shaped("pending", ends, [(2, shape[1])]))
+                self._due[ahead, :, step] = _array("pending", ends, [(2, shape[1])])
 
     def _follow(
         self, y: Array, mean: Array | None = None, half_width: Array | None = None
@@ -314,11 +303,11 @@ class LiveCalibrator:
         ends = _by_origin(due)  # a view: what is given at a time is read when it is due
         factors, drifts = np.empty((n_times, *shape)), np.empty((n_times + 1, *shape))
         drifts[0] = drift = self._drift
-        signed = None if half_width is None else self._signed(half_width)
+        signed = None if half_width is None else _signed(half_width)
         for t, truth in enumerate(y.tolist()):
             if mean is not None and signed is not None:
                 factors[t] = factor = self._start * np.exp(drift)
-                ends[t] = _ends(factor, mean[t, :, None], signed[t])
+                ends[t] = self._ends(factor, mean[t, :, None], signed[t])
             drifts[t + 1] = drift = self._moved(drift, due[t], truth)
         self._drift, self._due = drift, due[n_times:].copy()
         lower, upper, values = due[:n_times, 0], due[:n_times, 1], y[:, None, None]
@@ -353,18 +342,22 @@ class LiveCalibrator:
             stacklevel=3,
         )
 
-    def _as_asked(self, values: Array) -> float | Array:
-        return float(values[0, 0]) if values.size == 1 else values[:, self._asked]
+    def _ends(self, factor: Array, mean: Array, signed: Array) -> Array:
+        """Nested ends (side, step, level) of a factor (step, level), mean (step, 1) and signed half-width."""
+        ends: Array = mean + factor * signed
+        if ends.shape[-1] > 1:
+            ends[..., self._outwards] = np.stack(widen_outwards(*ends[..., self._outwards]))
+        return ends
 
-    def _inside(self, values: Array) -> Array:
-        """Values with the innermost level first; of one memory layout, on which the bits of exp depend."""
-        return np.ascontiguousarray(values[..., self._outwards])
 
-    def _signed(self, half_width: Array) -> Array:
-        """Half-widths (..., step, side, level) as signed distances from the mean, (..., side, step, level)."""
-        distances = np.moveaxis(half_width, -2, -3)[..., self._outwards]
-        signed: Array = distances * np.array([-1.0, 1.0])[:, None, None]
-        return signed
+def _one_or_all(values: Array) -> float | Array:
+    return float(values[0, 0]) if values.size == 1 else values
+
+
+def _signed(half_width: Array) -> Array:
+    """Half-widths (..., step, side, level) as signed distances from the mean, (..., side, step, level)."""
+    signed: Array = np.moveaxis(half_width, -2, -3) * np.array([-1.0, 1.0])[:, None, None]
+    return signed
 
 
 # Ends wait for their truth in an array (time, side, step, level), by the time when they are due; NaN where none are.
@@ -379,14 +372,6 @@ def _by_origin(due: Array) -> Array:
     by_time, by_side, by_step, by_level = due.strides
     n_origins = len(due) - due.shape[2] + 1
     return as_strided(due, (n_origins, *due.shape[1:]), (by_time, by_side, by_step + by_time, by_level))
-
-
-def _ends(factor: Array, mean: Array, signed: Array) -> Array:
-    """Nested ends (side, step, level): factor (step, level), mean (step, 1), signed half-width (side, step, level)."""
-    ends = mean + factor * signed
-    if ends.shape[-1] > 1:
-        ends[0], ends[1] = widen_outwards(ends[0], ends[1])
-    return ends
 
 
 def _outside(y: Array | float, lower: Array, upper: Array) -> NDArray[np.bool_]:
@@ -415,20 +400,8 @@ def choose_rate(
     it is the rate whose worst window covers most. Steps with fewer than `window` truths only count in the score, where
     levels weigh alike: the interval score times (1 - p) / 2.
 
-    Parameters
-    ----------
-    mean, half_width, y
-        Out-of-sample forecasts in time order and their truths, as in `LiveCalibrator.run`.
-    coverage : float or sequence of float
-        Level or levels, each in (0, 1).
-    candidates : sequence of float
-        The rates to try.
-    window : int
-        Forecasts in a window.
-    start : float or array (level,) or (step, level), optional
-        The factor at the start; if None, the coverage rank of these forecasts.
-    farthest : float
-        See `LiveCalibrator`.
+    `mean`, `half_width` and `y` are out-of-sample forecasts in time order and their truths, as in `LiveCalibrator.run`;
+    `start` is the factor at the start, by default the coverage rank of these forecasts.
     """
     levels = levels_from(coverage)
     check_count("window", window)
@@ -443,7 +416,7 @@ def choose_rate(
     for rate in candidates:
         trial = LiveCalibrator(levels, rate=rate, horizon=horizon, start=start, farthest=farthest)
         ends, _, _ = trial._follow(*period)
-        score, shortfall = _score_and_shortfall(ends[..., trial._asked], ahead, levels, window)
+        score, shortfall = _score_and_shortfall(ends, ahead, levels, window)
         trials.append((max(shortfall, 0.0), score, float(rate)))
     return min(trials)[2]
 
@@ -489,7 +462,7 @@ def truths_ahead(y: Numbers, horizon: int) -> Array:
            [ 3., nan]])
     """
     check_count("horizon", horizon)
-    values = _numbers("y", y)
+    values = _array("y", y, missing=True)
     if values.ndim != 1:
         raise ValueError(f"y must have the shape (time,), got {values.shape}")
     return sliding_window_view(np.append(values, np.full(horizon - 1, np.nan)), horizon).copy()
@@ -507,25 +480,20 @@ def check_rate(name: str, value: Any, *, above: float = 0.0) -> None:
 
 def one_truth(y: Numbers) -> float:
     """The truth of one time as a float; NaN if it is missing."""
-    value = _numbers("y", y)
-    if value.shape != () or np.isinf(value):
+    value = _array("y", y, missing=True)
+    if value.shape != ():
         raise ValueError(f"y must be one finite number, or NaN if it is missing, got {y!r}")
     return float(value)
 
 
 def _period(mean: Numbers, half_width: Numbers, y: Numbers, horizon: int, n_levels: int) -> tuple[Array, Array, Array]:
-    """Truths and forecasts of a whole period as float64 arrays that fit together; a truth may be NaN."""
-    truths = _numbers("y", y)
-    if truths.ndim != 1 or np.isinf(truths).any():
-        raise ValueError(
-            f"y must have the shape (time,) and hold finite numbers, or NaN where one is missing, got "
-            f"shape {truths.shape} and {np.isinf(truths).sum()} infinite values"
-        )
+    """Truths, which may be NaN, and forecasts of a whole period as arrays that fit together."""
+    truths = _array("y", y, missing=True)
+    if truths.ndim != 1:
+        raise ValueError(f"y must have the shape (time,), got {truths.shape}")
     shape = (len(truths), horizon)
-    widths = _shaped("half_width", half_width, [(*shape, 2, n_levels)])  # (time, step, side, level)
-    if (widths < 0).any():
-        raise ValueError(f"half_width must not be negative, got {widths.min():g}")
-    return truths, _shaped("mean", mean, [shape]), widths
+    widths = _array("half_width", half_width, [(*shape, 2, n_levels)], least=0.0)  # (time, step, side, level)
+    return truths, _array("mean", mean, [shape]), widths
 
 
 def _half_width(scale: Numbers, *leading_and_levels: int) -> Array:
@@ -533,32 +501,30 @@ def _half_width(scale: Numbers, *leading_and_levels: int) -> Array:
     *leading, n_levels = leading_and_levels
     full = (*leading, 2, n_levels)
     shapes = [(), *(full[:k] for k in range(1, len(leading) + 1)), (*leading, n_levels), full]
-    values = _shaped("scale", scale, shapes)
-    if (values < 0).any():
-        raise ValueError(f"scale must not be negative, got {values.min():g}")
+    values = _array("scale", scale, shapes, least=0.0)
     if values.shape == (*leading, n_levels):
         return np.broadcast_to(values[..., None, :], full)
     return np.broadcast_to(values.reshape(values.shape + (1,) * (len(full) - values.ndim)), full)
 
 
-def _shaped(name: str, values: Numbers, shapes: Sequence[tuple[int, ...]]) -> Array:
-    """The values as finite float64 of one of these shapes."""
-    array = _finite(name, values)
-    if array.shape not in shapes:
-        raise ValueError(f"{name} must have one of the shapes {shapes}, got {array.shape}")
-    return array
-
-
-def _finite(name: str, values: Numbers) -> Array:
-    array = _numbers(name, values)
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, got {np.sum(~np.isfinite(array))} NaN or infinite values")
-    return array
-
-
-def _numbers(name: str, values: Numbers) -> Array:
-    """The values as float64, NaN and infinity among them."""
+def _array(
+    name: str,
+    values: Numbers,
+    shapes: Sequence[tuple[int, ...]] | None = None,
+    *,
+    least: float = -math.inf,
+    missing: bool = False,
+) -> Array:
+    """The values as float64 of one of these shapes; all finite, or NaN where they may be missing."""
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":  # text that spells a number is a mistake further up
         raise TypeError(f"{name} must hold numbers, got {array.dtype} from {type(values).__name__}; convert it first")
+    odd = np.isinf(array) if missing else ~np.isfinite(array)
+    if odd.any():
+        allowed, found = (" or NaN where missing", "infinite") if missing else ("", "NaN or infinite")
+        raise ValueError(f"{name} must be finite{allowed}, got {odd.sum()} {found} values")
+    if shapes is not None and array.shape not in shapes:
+        raise ValueError(f"{name} must have one of the shapes {shapes}, got {array.shape}")
+    if (array < least).any():
+        raise ValueError(f"{name} must not be negative, got {array.min():g}")
     return array.astype(np.float64)

@@ -13,40 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.forecasting.calendar import calendar_columns, library_of
+from coverwell.forecasting.history import History
 
-__all__ = ["Panel", "TimeFolds", "WindowEncoding", "Windows"]
+__all__ = ["TimeFolds", "WindowEncoding", "Windows"]
 
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A series and its covariates on one grid of steps, without gaps.
-
-    Attributes
-    ----------
-    values : array (step,)
-        The series, gaps filled causally.
-    observed : bool array (step,)
-        Where the series was observed.
-    past : array (step, covariate)
-        Covariates that are known up to the present.
-    known : array (step or more, covariate)
-        Covariates that are known ahead, the calendar among them; may go on beyond the series.
-    """
-
-    values: Array
-    observed: NDArray[np.bool_]
-    past: Array
-    known: Array
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def until(self, end: int) -> Panel:
-        """The first steps alone; what is known ahead stays."""
-        return Panel(self.values[:end], self.observed[:end], self.past[:end], self.known)
 
 
 @dataclass(frozen=True)
@@ -69,15 +41,15 @@ class Windows:
     n_known: int
 
     @classmethod
-    def of(cls, panel: Panel, *, past: int, horizon: int, differences: bool) -> Windows:
+    def of(cls, history: History, *, past: int, horizon: int, differences: bool) -> Windows:
         """How moments of this series become rows; an error where it has too few of them."""
-        flags = not panel.observed.all()
-        windows = cls(past, horizon, differences, flags, panel.past.shape[1], panel.known.shape[1])
-        n_rows = len(windows.origins(panel))
+        flags, n_known = bool(np.isnan(history.values).any()), history.known(np.arange(0)).shape[1]
+        windows = cls(past, horizon, differences, flags, history.past.shape[1], n_known)
+        n_rows = len(windows.origins(history))
         if n_rows < 2:
             raise ValueError(
                 f"the series must hold at least 2 windows of past + horizon = {past + horizon} steps whose last "
-                f"{horizon} were observed, got {n_rows} in {len(panel)} steps; give a longer series, or a shorter past"
+                f"{horizon} were observed, got {n_rows} in {len(history)} steps; give a longer series or a shorter past"
             )
         return windows
 
@@ -89,21 +61,21 @@ class Windows:
     def n_columns(self) -> int:
         return self.n_past * self.channels + self.horizon * self.n_known
 
-    def origins(self, panel: Panel) -> Steps:
+    def origins(self, history: History) -> Steps:
         """The origins whose window lies in the series and whose targets have all been observed."""
-        origins = np.arange(self.n_past - 1, len(panel) - self.horizon)
-        observed: Steps = origins[panel.observed[self.ahead(origins)].all(axis=1)]
+        origins = np.arange(self.n_past - 1, len(history) - self.horizon)
+        observed: Steps = origins[~np.isnan(history.values[self.ahead(origins)]).any(axis=1)]
         return observed
 
     def ahead(self, origins: Steps) -> Steps:
         """The steps that are forecast at each origin, (origin, step)."""
         return origins[:, None] + np.arange(1, self.horizon + 1)
 
-    def rows(self, panel: Panel, origins: Steps) -> Array:
+    def rows(self, history: History, origins: Steps) -> Array:
         """What a network sees at each origin, (origin, column)."""
         steps = origins[:, None] + np.arange(1 - self.n_past, 1)
-        missing = 1.0 - panel.observed[steps]
-        rows: Array = self.encoded(panel.values[steps], missing, panel.past[steps], panel.known[self.ahead(origins)])
+        missing, known = 1.0 * np.isnan(history.values[steps]), history.known(self.ahead(origins))
+        rows: Array = self.encoded(history.filled[steps], missing, history.past[steps], known)
         return rows
 
     def encoded(self, values: Any, missing: Any, past: Any, known: Any) -> Any:
@@ -121,15 +93,13 @@ class Windows:
         ahead = [known.reshape(n, self.horizon * self.n_known)] if self.n_known else []
         return library.concatenate([window.reshape(n, self.n_past * self.channels), *ahead], 1)
 
-    def targets(self, panel: Panel, origins: Steps) -> Array:
+    def targets(self, history: History, origins: Steps) -> Array:
         """What a network is to forecast at each origin, (origin, step)."""
-        targets: Array = panel.values[self.ahead(origins)] - self.anchors(panel, origins)
-        return targets
+        return history.filled[self.ahead(origins)] - self.anchors(history, origins)
 
-    def anchors(self, panel: Panel, origins: Steps) -> Array:
+    def anchors(self, history: History, origins: Steps) -> Array:
         """What is added to a network's output to make it a value of the series, (origin, 1)."""
-        anchors: Array = panel.values[origins][:, None] * float(self.differences)
-        return anchors
+        return history.filled[origins][:, None] * float(self.differences)
 
 
 class WindowEncoding(nn.Module):
@@ -191,9 +161,9 @@ class TimeFolds:
     embargo: int
 
     @classmethod
-    def of(cls, n_folds: int, windows: Windows, panel: Panel) -> TimeFolds:
+    def of(cls, n_folds: int, windows: Windows, history: History) -> TimeFolds:
         """Blocks of this series; an error where it is too short for them."""
-        embargo, first, n_steps = windows.n_past + windows.horizon, int(windows.origins(panel)[0]), len(panel)
+        embargo, first, n_steps = windows.n_past + windows.horizon, int(windows.origins(history)[0]), len(history)
         needed = first + n_folds * (2 * embargo + windows.horizon + 1)  # with less, a member could have no rows
         if n_folds > 1 and n_steps < needed:
             raise ValueError(
