@@ -3,6 +3,7 @@
 from coverwell._version import __version__
 from coverwell.estimator import fit_together
 from coverwell.inputs.parquet import TableFiles
+from coverwell.forecasting import Backtest, Forecaster, LiveCalibrator, MatchedForecaster
 from coverwell.model_file import load, save
 from coverwell.networks import LSTM, MLP, ResNet18
 from coverwell.paper.matching import IQRFit, SigmaFit

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.commands.messages import BadInput
-from coverwell.forecasting.clocks import Clock, CountClock
+from coverwell.forecasting.clock import Clock
 from coverwell.forecasting.forecaster import SeriesForecaster
-from coverwell.forecasting.history import History, labelled
+from coverwell.forecasting.history import History
 from coverwell.table_files import TableFile, needed_polars
 from coverwell.text_kinds import Kind, check_finite, typed
 
@@ -45,9 +45,8 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
             "seen; give a file of what came later"
         )
     values = {name: _placed(numbers[name], steps, later, len(seen)) for name in names}
-    n_steps = len(seen) + len(values[seen.name])
     return {
-        "series": labelled(np.concatenate([seen.values, values[seen.name]]), seen.clock.index(0, n_steps), seen.name),
+        "series": seen.clock.labelled(np.concatenate([seen.values, values[seen.name]]), 0, seen.name),
         "start": seen.clock.index(len(seen), 1)[0],
         "covariates": _joined(seen.clock, seen.ahead[: len(seen)], values, seen.ahead_names),
         "past_covariates": _joined(seen.clock, seen.past, values, seen.past_names),
@@ -56,11 +55,11 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
 
 def _time_column(seen: History, table: TableFile, asked: str | None) -> str | None:
     """The column of times: the one that was asked for, or the one that has the name of the times in the fit."""
-    if isinstance(seen.clock, CountClock):
+    if seen.clock.kind == "numbers":
         if asked is not None:
             raise BadInput("--time is for series with time stamps, and this forecaster counts steps; leave it out")
         return None
-    name = asked or getattr(seen.clock, "name", None)
+    name = asked or seen.clock.name
     if name is None or (asked is None and name not in table.columns):
         raise BadInput(f"{table.path} must have the time of every row; name that column with --time")
     table.check_has([name], "column for --time:")
@@ -92,10 +91,10 @@ def _joined(clock: Clock, seen: Array, values: dict[str, Array], names: tuple[st
         return None
     table = np.concatenate([seen, np.column_stack([values[name] for name in names])])
     index = clock.index(0, len(table))
-    if type(index).__module__.startswith("pandas"):
+    if clock.kind in ("pandas", "periods"):
         import pandas as pd
 
         return pd.DataFrame(table, index=index, columns=list(names))
     columns = {name: table[:, place] for place, name in enumerate(names)}
     frame = needed_polars().DataFrame(columns)
-    return frame if isinstance(clock, CountClock) else frame.insert_column(0, index)
+    return frame if clock.kind == "numbers" else frame.insert_column(0, index)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coverwell.forecasting.calendar_features import CALENDAR, calendar_features, check_calendar
+from coverwell.forecasting.calendar import CALENDAR, calendar_features, check_calendar
 
 
 def at(*times: str) -> np.ndarray:
