@@ -250,12 +250,10 @@ def test_the_deployed_team_covers_what_was_asked_where_the_plain_rank_covers_mor
     assert expected > level + 0.02
 
 
-def test_the_joint_score_is_the_largest_in_units_of_each_targets_factor():
-    scores = CrossScores(np.array([[[2.0], [9.0]], [[6.0], [3.0]]]), np.array([[[4.0], [1.0]]]), 1.0, 5)
-    joint = scores.joint(np.array([[2.0], [3.0]]))
-    assert_allclose(joint.averaged, [[[3.0]], [[3.0]]])  # max(2 / 2, 9 / 3), max(6 / 2, 3 / 3)
-    assert_allclose(joint.singles, [[[2.0]]])  # max(4 / 2, 1 / 3)
-    assert (joint.n_left_out, joint.n_members) == (1.0, 5)
+def test_the_joint_factor_ranks_the_largest_score_in_units_of_each_targets_factor():
+    # In units 2 and 3, the rows' largest are max(2 / 2, 9 / 3) = 3 and max(8 / 2, 3 / 3) = 4; at 60 % the rank is 2.
+    scores = CrossScores(np.array([[[2.0], [9.0]], [[8.0], [3.0]]]), np.array([[[4.0], [1.0]]]), 1.0, 5)
+    assert_allclose(cross_factor(scores, (0.6,), joint_unit=np.array([[2.0], [3.0]])), [[4.0]])
 
 
 def test_joint_boxes_hold_all_targets_together():
@@ -265,8 +263,8 @@ def test_joint_boxes_hold_all_targets_together():
     covered = []
     for _ in range(n_draws):
         residuals = np.abs(rng.normal(size=(n, 3, 1)) * spread)
-        scores = CrossScores(residuals, residuals, n_left_out=1.0, n_members=5).joint(spread)
-        box = spread * cross_factor(scores, (level,))
+        scores = CrossScores(residuals, residuals, n_left_out=1.0, n_members=5)
+        box = spread * cross_factor(scores, (level,), joint_unit=spread)
         covered.append(np.prod(2 * norm.cdf(box / spread) - 1))
     assert abs(np.mean(covered) - level) < 4 * np.std(covered) / np.sqrt(n_draws)  # rank 80 of 99
 

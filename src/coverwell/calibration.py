@@ -7,7 +7,7 @@ conditional on x: they are about the average over rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -191,7 +191,7 @@ class Cross(_OneTeam):
         assert members is not None  # estimators that offer "cross" keep them
         scores, levels = CrossScores.of(*out_of_fold_members(rows, members)), rows.levels[0]
         factor = cross_factor(scores, levels)
-        return Correction(factor, factor * cross_factor(scores.joint(factor), levels))
+        return Correction(factor, factor * cross_factor(scores, levels, joint_unit=factor))
 
 
 @named("calibration", "cv+")
@@ -346,14 +346,6 @@ class CrossScores:
             n_members=len(leaves_out),
         )
 
-    def joint(self, factor: Array) -> CrossScores:
-        """One score for all targets: the largest, each in units of its own factor."""
-        return replace(
-            self,
-            averaged=(self.averaged / factor).max(axis=1, keepdims=True),
-            singles=(self.singles / factor).max(axis=1, keepdims=True),
-        )
-
 
 def rank_factor(scores: Array, levels: tuple[float, ...]) -> Array:
     """The k-th smallest score of each target and level; scores (row, target, level) -> (target, level)."""
@@ -363,15 +355,20 @@ def rank_factor(scores: Array, levels: tuple[float, ...]) -> Array:
     return factor
 
 
-def cross_factor(scores: CrossScores, levels: tuple[float, ...]) -> Array:
+def cross_factor(scores: CrossScores, levels: tuple[float, ...], *, joint_unit: Array | None = None) -> Array:
     """The factor (target, level) from out-of-fold ranks, brought from the size of an out-of-fold team to the whole one.
 
-    With one member per row there is nothing to compare, and the plain rank stands.
+    With one member per row there is nothing to compare, and the plain rank stands. With a `joint_unit` (target, level),
+    the factor is one for all targets together: of the largest score of each row, in these units.
     """
-    factor = rank_factor(scores.averaged, levels)
+    averaged, singles = scores.averaged, scores.singles
+    if joint_unit is not None:
+        averaged = (averaged / joint_unit).max(axis=1, keepdims=True)
+        singles = (singles / joint_unit).max(axis=1, keepdims=True)
+    factor = rank_factor(averaged, levels)
     if scores.n_left_out <= 1:
         return factor
-    single = rank_factor(scores.singles, levels)
+    single = rank_factor(singles, levels)
     return deployed_factor(factor, single, n_left_out=scores.n_left_out, n_members=scores.n_members)
 
 

@@ -24,7 +24,6 @@ from tqdm import tqdm
 from coverwell.calibration import Calibration, Correction, Estimate, average_out_of_fold, out_of_fold_members
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import InputSource, without_cache
-from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network
 from coverwell.options import part_from, stored
 from coverwell.paper.algorithm import History, Round
@@ -291,6 +290,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         levels = tuple(sorted(levels_from(self.coverage)))
         self.source_ = InputSource.of(X, self.network, getattr(self, "interval_network", None), before.get("source_"))
         read, targets = self.source_.fit(X, y, self)
+        if targets.dtype.kind not in "biuf":
+            raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
         self.target_names_ = target_names_of(y, targets)
         self.one_dimensional_ = targets.ndim == 1
         group_of_row = None if groups is None else checked_groups(groups, len(targets))
@@ -298,13 +299,13 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         dealing = {"levels": levels, "groups": group_of_row, **self.dealing(group_of_row, random_state)}
         if not self.source_.scaled:
             check_dealing(len(targets), **dealing)  # before the features of images, which take long
-        rows = read(random_state)
+        rows = read(random_state) if callable(read) else read
         start = before["predictor_"].fitted_teams if before else []
         if start:
             _check_same_inputs(start, self.source_.row_shape)
         return Rows.of(
             rows,
-            targets.reshape(len(targets), -1),
+            targets.astype(np.float64).reshape(len(targets), -1),
             random_state=random_state,
             scaled=self.source_.scaled,
             bounded=self.bounded_,
@@ -369,7 +370,7 @@ def fit_together(
                 teams = present(history.unit).teams
                 on_round([teams[part] for part in parts])
 
-        with bar, seeded(rows.seeds[0], settings.device), few_threads(_operations_per_step(rows, training)):
+        with bar, seeded(rows.seeds[0], settings.device), few_threads(training, rows):
             trained, history = run_within_memory(training, rows, after_round)
             if settings.device.type == "cuda":
                 torch.cuda.empty_cache()  # captured steps held memory that is of no use to the next fit
@@ -494,13 +495,3 @@ def _check_continues(rows: Rows, start: Sequence[FittedTeam]) -> None:
                 "warm_start goes on from networks of the same columns, targets, levels and members, got "
                 f"{now} after {before}; fit with warm_start=False, or give repeats and folds as numbers"
             )
-
-
-def _operations_per_step(rows: Rows, training: Training) -> float:
-    """Roughly the floating-point operations of one training step of our own networks."""
-    members = rows.trains.shape[0] * rows.trains.shape[1]
-    network = training.network
-    for name in ("mlp", "lstm", "resnet"):
-        network = getattr(network, name, network)  # a random network is made of one
-    operations_per_row = getattr(network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
-    return 6.0 * members * training.settings.batch_size * float(operations_per_row(rows.x[0, 0].numel()))

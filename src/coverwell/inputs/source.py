@@ -25,7 +25,7 @@ from coverwell.training.device import seeded
 __all__ = ["ImageSource", "InputSource", "TableSource", "is_image_network", "without_cache"]
 
 Array = NDArray[np.float64]
-Read = Callable[[np.random.RandomState], NDArray[Any]]
+Read = NDArray[Any] | Callable[[np.random.RandomState], NDArray[Any]]
 State = tuple[dict[str, Any], dict[str, Tensor]]
 
 TARGETS: dict[str, Any] = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
@@ -77,9 +77,9 @@ class InputSource(ABC):
         before : InputSource, optional
             That of a model that continues training: its columns or its trunk are used again.
         """
-        _check_same_inputs(network, interval_network)
+        if interval_network is not None:
+            _check_same_inputs(network, interval_network)
         if not is_image_network(network):
-            _check_no_images(X)
             return replace(before) if isinstance(before, TableSource) else TableSource()
         _check_no_table(X)
         trunk = before.trunk if isinstance(before, ImageSource) else None
@@ -91,11 +91,11 @@ class InputSource(ABC):
 
         Returns
         -------
-        read : function of a RandomState
-            Gives the rows, as `rows` does. A table is read already. Images are only counted: cheaper checks can come
-            before their features, which take long, and before the random numbers that a trunk without weights needs.
+        read : array, or function of a RandomState that gives it
+            The rows, as `rows` gives them. Images are only counted: cheaper checks can come before their features,
+            which take long, and before the random numbers that a trunk without weights needs.
         targets : array (n,) or (n, target)
-            y as finite numbers.
+            y, finite.
         """
 
     @abstractmethod
@@ -137,9 +137,9 @@ class TableSource(InputSource):
 
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
         rows: Array | None = None
-        if not self.row_shape and (learned := columns_for(X)) is not None:
+        if not isinstance(X, np.ndarray) and not self.row_shape and (learned := columns_for(X)) is not None:
             self.columns, rows = learned
-        elif (columns := self._columns_for(X)) is not None:
+        elif self.columns is not None and (columns := self._columns_for(X)) is not None:
             rows = columns.transform(X)
         if rows is None:
             _check_holds_numbers(X)
@@ -150,10 +150,9 @@ class TableSource(InputSource):
             checked, targets = check_X_y(rows, y, **TARGETS)
         names = getattr(estimator, "feature_names_in_", None) if self.columns is None else self.columns.feature_names
         self.names, self.row_shape = None if names is None else tuple(map(str, names)), checked.shape[1:]
-        return lambda random_state: checked, _as_numbers(targets)
+        return checked, targets
 
     def rows(self, X: Any, estimator: Estimator) -> Array:
-        _check_no_images(X)
         columns = self._columns_for(X)
         if columns is None:
             _check_holds_numbers(X)
@@ -189,7 +188,7 @@ class ImageSource(InputSource):
 
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
         images = images_of(X)
-        targets = _as_numbers(validate_data(estimator, y=y, multi_output=True, y_numeric=True))
+        targets = validate_data(estimator, y=y, multi_output=True, y_numeric=True)
         if len(images) != len(targets):
             raise ValueError(f"y must have one entry per image, got {len(targets)} for {len(images)} images")
         if len(images) < 2:
@@ -267,20 +266,18 @@ def _check_no_table(X: Any) -> None:
         )
 
 
-def _check_no_images(X: Any) -> None:
+def _check_holds_numbers(X: Any) -> None:
+    """Raise for images, and for a frame or array of anything but numbers: dates would count some unit of time."""
     if getattr(X, "ndim", None) == 4:
         raise ValueError(
             f"the network takes tables, but X has the shape {tuple(X.shape)}, as images have; give "
             "network=ResNet18(...) for images, or a table (row, feature)"
         )
-
-
-def _check_holds_numbers(X: Any) -> None:
-    """Raise for a frame, or an array, of anything else: as numbers, dates would be a count of some unit of time."""
-    if is_frame(X):
+    if isinstance(X, np.ndarray):
+        if X.dtype.kind in "mM":
+            raise ValueError(f"X must hold numbers, got {X.dtype}; convert it, or give a data frame")
+    elif is_frame(X):
         check_numbers(X)
-    elif isinstance(X, np.ndarray) and X.dtype.kind in "mM":
-        raise ValueError(f"X must hold numbers, got {X.dtype}; convert it, or give a data frame")
 
 
 def _finite(table: NDArray[Any], X: Any) -> Array:
@@ -295,9 +292,3 @@ def _finite(table: NDArray[Any], X: Any) -> Array:
             "finite: leave such rows out, or fit on a data frame with named columns, in which gaps are filled"
         )
     return rows
-
-
-def _as_numbers(targets: NDArray[Any]) -> Array:
-    if targets.dtype.kind not in "biuf":
-        raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
-    return targets.astype(np.float64)

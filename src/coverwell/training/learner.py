@@ -199,7 +199,15 @@ class Learner:
             total = torch.zeros(self.team.n_members, device=rows.y.device)
             for batch in batches.epoch():
                 total += run(batch)
-            self._update_average()
+            # The first epochs weigh equally, so that the random start soon fades.
+            self.n_epochs += 1
+            new_share = max(1 - self.settings.ema_decay, 1 / self.n_epochs)
+            with torch.no_grad():
+                for average, current in zip(self.average.parameters(), self.team.parameters(), strict=True):
+                    average.lerp_(current, new_share)
+                # Running statistics of a batch norm belong to the weights beside them, so they are averaged alike.
+                for average, current in zip(self.average.buffers(), self.team.buffers(), strict=True):
+                    average.lerp_(current, new_share) if average.is_floating_point() else average.copy_(current)
             if not torch.isfinite(total).all():
                 raise NonFiniteLossError(
                     "the loss became NaN or infinite in training; lower learning_rate, or look for extreme values in X "
@@ -222,20 +230,6 @@ class Learner:
         first = workers.of_first(torch.cat([weight.flatten() for weight in own]))
         for weight, values in zip(own, first.split([weight.numel() for weight in own]), strict=True):
             weight.copy_(values.view_as(weight))
-
-    @torch.no_grad()
-    def _update_average(self) -> None:
-        # The first epochs weigh equally, so that the random start soon fades.
-        self.n_epochs += 1
-        new_share = max(1 - self.settings.ema_decay, 1 / self.n_epochs)
-        for average, current in zip(self.average.parameters(), self.team.parameters(), strict=True):
-            average.lerp_(current, new_share)
-        # Running statistics of a batch norm belong to the weights beside them, so they are averaged alike.
-        for kept, latest in zip(self.average.buffers(), self.team.buffers(), strict=True):
-            if kept.is_floating_point():
-                kept.lerp_(latest, new_share)
-            else:
-                kept.copy_(latest)
 
     def outputs(self, rows: Rows, *, left_out: bool = False) -> Float[Tensor, "member place output"]:
         """The averaged team's outputs for every row of its job, or for those that each member leaves out."""
