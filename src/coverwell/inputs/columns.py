@@ -188,9 +188,7 @@ class Column:
     like_identifier: bool = False
 
     def __post_init__(self) -> None:
-        _check(
-            isinstance(self.name, str) and isinstance(self.like_identifier, bool), "a column needs a name", self.name
-        )
+        _check(isinstance(self.name, str), "a column needs a name", self.name)
         _check(isinstance(self.n_missing, int) and self.n_missing >= 0, "gaps must be a count", self.n_missing)
         possible = self.kind.features(Values(None, np.zeros(0), np.zeros(0, dtype=bool)))
         in_order = bool(self.kept) and self.kept == tuple(part for part in possible if part in self.kept)
@@ -204,10 +202,9 @@ class Column:
         """Values of this column's kind, as far as they can be read so: dates written as text, 0 and 1 for booleans."""
         if isinstance(self.kind, Times):
             return as_times(values) or values
-        is_boolean = (
-            isinstance(self.kind, Booleans) and values.kind == "numbers" and np.isin(values.present, (0, 1)).all()
-        )
-        return replace(values, kind="booleans") if is_boolean else values
+        if isinstance(self.kind, Booleans) and values.kind == "numbers" and np.isin(values.present, (0, 1)).all():
+            return replace(values, kind="booleans")
+        return values
 
     def features(self, values: Values) -> list[Array]:
         """The kept features."""
@@ -317,8 +314,6 @@ class Columns:
         if others := [told for column, got in values if (told := column.mismatch(got))]:
             told = "; ".join(others[:5])
             raise ValueError(f"columns must hold what they held in training, but {told}; convert them")
-        for column, got in values:
-            _check_finite(column.name, got)
         if unseen := [sentence for column, got in values for sentence in column.unseen(got)]:
             message = f"{'; '.join(unseen)}; no interval is to be trusted in these rows"
             warnings.warn(message, ColumnWarning, stacklevel=5)  # the line that asks an estimator for a prediction
@@ -374,7 +369,6 @@ def _learned(values: dict[str, Values], *, plain: bool) -> tuple[Columns, Array]
 
 
 def _column(name: str, values: Values, *, plain: bool) -> Column | Dropped:
-    _check_finite(name, values)
     if values.kind is None:
         return Dropped(name, EMPTY)
     if values.kind == "text" and _nearly_all_differ(values.present):
@@ -396,15 +390,6 @@ def _counts_rows(values: Values) -> bool:
         return False
     steps = np.diff(values.present)
     return _nearly_all_differ(values.present) and bool((steps >= 0).all() or (steps <= 0).all())
-
-
-def _check_finite(name: str, values: Values) -> None:
-    if values.kind == "numbers" and not np.isfinite(values.present).all():
-        row = int((~np.isfinite(values.array) & ~values.missing).argmax())
-        raise ValueError(
-            f"column {name!r} must hold finite numbers, got infinity in row {row} (counted from 0); leave such rows "
-            "out, or have no value there"
-        )
 
 
 def _warn_of_training_columns(
