@@ -499,8 +499,6 @@ def _check_continues(rows: Rows, start: Sequence[FittedTeam]) -> None:
 def _operations_per_step(rows: Rows, training: Training) -> float:
     """Roughly the floating-point operations of one training step of our own networks."""
     members = rows.trains.shape[0] * rows.trains.shape[1]
-    network = training.network
-    for name in ("mlp", "lstm", "resnet"):
-        network = getattr(network, name, network)  # a random network is made of one
-    operations_per_row = getattr(network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
+    guess = MLP().operations_per_row  # for a user's own network
+    operations_per_row = getattr(training.network, "operations_per_row", guess)
     return 6.0 * members * training.settings.batch_size * float(operations_per_row(rows.x[0, 0].numel()))
