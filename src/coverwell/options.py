@@ -18,7 +18,10 @@ NAMED: dict[str, dict[str | None, type[Any]]] = {}  # option -> short name -> cl
 
 
 def stored(cls: Class) -> Class:
-    """Enter a class that model files may name: a dataclass, written field by field, or an estimator."""
+    """Enter a class that model files may name: an estimator, or one whose constructor's arguments are attributes.
+
+    A file holds the arguments, each read from the attribute of the same name.
+    """
     STORED[cls.__name__] = cls
     return cls
 
@@ -68,9 +71,9 @@ def check_number(
     name: str,
     value: Any,
     *,
-    above: float | None = None,
-    least: float | None = None,
-    below: float | None = None,
+    above: float | int | None = None,
+    least: float | int | None = None,
+    below: float | int | None = None,
     whole: bool = False,
     or_auto: bool = False,
 ) -> None:

@@ -508,7 +508,7 @@ def model():
 @pytest.mark.parametrize("kind", [MCDropoutRegressor, ConcreteDropoutRegressor])
 @pytest.mark.parametrize("network", [MLP(hidden=16, dropout=0.0), LSTM(hidden=16, steps=3)])
 def test_a_network_that_drops_nothing_is_refused(kind, network):
-    with pytest.raises(ValueError, match="network must have a dropout above 0 to be sampled by, got (MLP|LSTM)"):
+    with pytest.raises(ValueError, match=r"network must have a dropout above 0 to be sampled by, got (MLP|LSTM)"):
         fitted(kind=kind, network=network)
 
 

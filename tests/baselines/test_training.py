@@ -168,7 +168,7 @@ def test_the_measures_of_a_round_are_those_of_the_rows_that_were_left_out():
 @every_random
 @pytest.mark.parametrize("n_targets", [1, 2])
 def test_the_penalty_is_shared_out_over_the_values_that_a_member_trains_on(network, n_targets):
-    """The lower bound of the evidence is a sum over rows and targets less one penalty; the loss is that sum per value."""
+    """The evidence lower bound is a sum over rows and targets less one penalty; the loss is that sum per value."""
     rows = Rows.stack([rows_of(0, n_targets=n_targets), rows_of(1, n_rows=24, n_targets=n_targets)])
     team = network.build(4, (3,), 2 * n_targets)
     outputs, batch = torch.randn(4, 5, 2 * n_targets), torch.arange(5).expand(4, -1)
@@ -272,7 +272,7 @@ def test_a_team_for_export_holds_the_samples_and_draws_nothing(network, at_a_tim
 def test_too_many_weights_for_an_exported_model_are_refused_with_the_way_out(monkeypatch):
     monkeypatch.setattr(training, "MOST_NUMBERS", 1000)
     with pytest.raises(
-        ValueError, match="up to 1,000 weights, got more in the 50 samples .*; fit with a smaller n_samp"
+        ValueError, match=r"up to 1,000 weights, got more in the 50 samples .*; fit with a smaller n_samp"
     ):
         fitted_team(RANDOM["bayes"], n_samples=50).for_export()
 

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from coverwell.networks.mlp import StackedLinear
 from coverwell.networks.team import Team
+from coverwell.options import stored
 
 __all__ = ["LSTM", "LSTMTeam", "PackedLSTM", "StackedLSTM"]
 
@@ -266,6 +267,7 @@ class LSTMTeam(Team):
         return states * kept / (1 - rate)
 
 
+@stored
 @dataclass(frozen=True)
 class LSTM:
     """Recipe of an LSTM for windows of a series; a forecaster sets `steps` and `channels` by itself.

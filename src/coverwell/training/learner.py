@@ -166,6 +166,7 @@ class Learner:
         self.honest = honest  # whether it learns from rows with out-of-fold residuals alone, as I does
         n_members = rows.trains.shape[0] * rows.trains.shape[1]
         self.team = network.build(n_members, tuple(rows.x.shape[2:]), n_outputs).to(rows.y.device)
+        self.team.sizes = tuple(rows.x.shape[2:]), n_outputs
         self.team.adapt(rows.x, (rows.trains | rows.leaves_out).any(dim=1))
         self.average = copy.deepcopy(self.team).eval().requires_grad_(False)
         self.optimizer = Adam(self.team, settings.learning_rate)
@@ -204,7 +205,15 @@ class Learner:
             total = torch.zeros(self.team.n_members, device=rows.y.device)
             for batch in batches.epoch():
                 total += run(batch)
-            self._update_average()
+            # The first epochs weigh equally, so that the random start soon fades.
+            self.n_epochs += 1
+            new_share = max(1 - self.settings.ema_decay, 1 / self.n_epochs)
+            with torch.no_grad():
+                for average, current in zip(self.average.parameters(), self.team.parameters(), strict=True):
+                    average.lerp_(current, new_share)
+                # Running statistics of a batch norm belong to the weights beside them, so they are averaged alike.
+                for average, current in zip(self.average.buffers(), self.team.buffers(), strict=True):
+                    average.lerp_(current, new_share) if average.is_floating_point() else average.copy_(current)
             if not torch.isfinite(total).all():
                 raise NonFiniteLossError(
                     "the loss became NaN or infinite in training; lower learning_rate, or look for extreme values in X "
@@ -228,21 +237,7 @@ class Learner:
         for weight, values in zip(own, first.split([weight.numel() for weight in own]), strict=True):
             weight.copy_(values.view_as(weight))
 
-    @torch.no_grad()
-    def _update_average(self) -> None:
-        # The first epochs weigh equally, so that the random start soon fades.
-        self.n_epochs += 1
-        new_share = max(1 - self.settings.ema_decay, 1 / self.n_epochs)
-        for average, current in zip(self.average.parameters(), self.team.parameters(), strict=True):
-            average.lerp_(current, new_share)
-        # Running statistics of a batch norm belong to the weights beside them, so they are averaged alike.
-        for kept, latest in zip(self.average.buffers(), self.team.buffers(), strict=True):
-            if kept.is_floating_point():
-                kept.lerp_(latest, new_share)
-            else:
-                kept.copy_(latest)
-
-    def outputs(self, rows: Rows, *, left_out: bool = False) -> Float[Tensor, "member row output"]:
+    def outputs(self, rows: Rows, *, left_out: bool = False) -> Float[Tensor, "member place output"]:
         """The averaged team's outputs for every row of its job, or for those that each member leaves out."""
         # Where nobody is left out, all members look at the same memory.
         view = rows if left_out and not rows.out_of_fold_view.literal else None
@@ -278,7 +273,7 @@ class BestState:
 @torch.no_grad()
 def outputs_of(
     team: Team, x: Float[Tensor, "job row *input"], precision: torch.dtype, rows: Rows | None = None
-) -> Float[Tensor, "member row output"]:
+) -> Float[Tensor, "member place output"]:
     """A team's outputs for all x, or for those that each member leaves out of some rows, in the given precision.
 
     Computed in chunks; members are ordered by job.

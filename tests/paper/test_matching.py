@@ -1,4 +1,3 @@
-import inspect
 import math
 from dataclasses import FrozenInstanceError
 
@@ -9,9 +8,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import mean_squared_error
 
-from coverwell.intervals import Interval
-from coverwell.losses import gaussian_interval, iqr_fit_loss, sigma_fit_loss
-from coverwell.matching import IQRFit, Matching, MatchTarget, SigmaFit, Unmatched, matching_from
+from coverwell.options import part_from
+from coverwell.paper.losses import Interval, Levels, iqr_fit_loss, sigma_fit_loss, z_score
+from coverwell.paper.matching import IQRFit, Matching, MatchTarget, SigmaFit, Unmatched
 
 STRATEGIES = [SigmaFit(), IQRFit(), Unmatched()]
 every_strategy = pytest.mark.parametrize("matching", STRATEGIES, ids=lambda s: type(s).__name__)
@@ -26,8 +25,12 @@ def inverse_softplus(value):
     return math.log(math.expm1(value))
 
 
-def target(*, width, reached, coverage, scale):
-    return MatchTarget(width=double(width), reached=double(reached), coverage=double(coverage), scale=double(scale))
+def target(*, width, empirical_coverage, coverage, scale):
+    return MatchTarget(*map(double, (width, empirical_coverage, coverage, scale)))
+
+
+def levels_of(coverage):
+    return Levels(coverage, z_score(coverage))
 
 
 def random_case(matching, seed, *, members=3, batch=6, targets=2, levels=2):
@@ -40,7 +43,7 @@ def random_case(matching, seed, *, members=3, batch=6, targets=2, levels=2):
     outputs = normal(members, batch, matching.n_outputs(targets, levels))
     asked = MatchTarget(
         width=normal(members, batch, targets, levels).exp(),
-        reached=torch.rand(members, targets, levels, generator=draw, dtype=torch.float64) * 0.8 + 0.1,
+        empirical_coverage=torch.rand(members, targets, levels, generator=draw, dtype=torch.float64) * 0.8 + 0.1,
         coverage=double([[0.5, 0.9]]).expand(members, -1),
         scale=normal(members, targets).exp(),
     )
@@ -65,29 +68,29 @@ def test_sigma_is_positive_for_any_output():
     assert_allclose(SigmaFit().sigma(outputs, 1)[0, :, 0], [1e-4, math.log(2) + 1e-4, 50.0001], rtol=1e-6)
 
 
-def test_the_reach_of_sigma_fit_by_hand():
+def test_the_half_width_of_sigma_fit_by_hand():
     # A sigma of 2 reaches 2 x 0.67449 at 50 % and 2 x 1.64485 at 90 %, on both sides.
     outputs = double([[[7.0, inverse_softplus(2 - 1e-4)]]])
-    reach = SigmaFit().reach(outputs, 1, double([[0.5, 0.9]]))
+    reach = SigmaFit().half_width(outputs, 1, levels_of(double([[0.5, 0.9]])))
     assert reach.shape == (1, 1, 1, 2, 2)
     assert_allclose(reach[0, 0, 0], [[1.3489795, 3.2897073]] * 2, rtol=1e-6)
 
 
 @given(seed=seeds, own_levels=st.booleans())
-def test_the_reach_of_sigma_fit_is_that_of_equation_6(seed, own_levels):
+def test_the_half_width_of_sigma_fit_is_that_of_equation_6(seed, own_levels):
     outputs, _, _ = random_case(SigmaFit(), seed)
     coverage = double([[0.5, 0.9], [0.2, 0.8], [0.1, 0.99]] if own_levels else [[0.5, 0.9]])
-    mean = SigmaFit().mean(outputs, 2)
-    lower, upper = gaussian_interval(mean, SigmaFit().sigma(outputs, 2), coverage)
-    below, above = SigmaFit().reach(outputs, 2, coverage).unbind(dim=-2)
-    assert_allclose(mean[..., None] - below, lower)
-    assert_allclose(mean[..., None] + above, upper)
+    sigma = SigmaFit().sigma(outputs, 2)
+    below, above = SigmaFit().half_width(outputs, 2, levels_of(coverage)).unbind(dim=-2)
+    normal = torch.distributions.Normal(0.0, sigma[..., None])
+    assert_allclose(above, normal.icdf((1 + coverage[:, None, None, :]) / 2), rtol=1e-9)
+    assert_allclose(-below, normal.icdf((1 - coverage[:, None, None, :]) / 2), rtol=1e-9)
     assert (below > 0).all()
     assert (below[..., 1] > below[..., 0]).all()  # nested, as the levels are
 
 
-def test_sigma_fit_alone_has_a_reach_of_its_own():
-    assert [type(matching) for matching in STRATEGIES if hasattr(matching, "reach")] == [SigmaFit]
+def test_sigma_fit_alone_has_a_half_width_of_its_own():
+    assert [type(matching) for matching in STRATEGIES if hasattr(matching, "half_width")] == [SigmaFit]
 
 
 def test_quantile_heads_are_ordered_by_side_target_and_level():
@@ -101,14 +104,14 @@ def test_sigma_fit_by_hand():
     # Reached 68.27 %: z = 1, gamma = 1. In units of the scale 2: residual (3 - 1) / 2 = 1, sigma 4 / 2 = 2, width 8.
     # 1 / (2 x 4) + ln 2 + 0.5 |2 - 8 / 2| = 0.125 + ln 2 + 1.
     outputs = double([[[1.0, inverse_softplus(4 - 1e-4)]]])
-    asked = target(width=[[[[16.0]]]], reached=[[[0.6826894921370859]]], coverage=[[0.9]], scale=[[2.0]])
+    asked = target(width=[[[[16.0]]]], empirical_coverage=[[[0.6826894921370859]]], coverage=[[0.9]], scale=[[2.0]])
     assert_allclose(SigmaFit(match_weight=0.5).loss(outputs, double([[[3.0]]]), asked), [1.125 + math.log(2)])
 
 
-def test_sigma_fit_takes_gamma_from_the_reached_and_not_the_asked_coverage():
+def test_sigma_fit_takes_gamma_from_the_empirical_and_not_the_asked_coverage():
     outputs, y = double([[[0.0, 1.0]]]), double([[[0.0]]])
     losses = [
-        SigmaFit().loss(outputs, y, target(width=[[[[2.0]]]], reached=[[[0.8]]], coverage=[[p]], scale=[[1.0]]))
+        SigmaFit().loss(outputs, y, target(width=[[[[2]]]], empirical_coverage=[[[0.8]]], coverage=[[p]], scale=[[1]]))
         for p in (0.5, 0.99)
     ]
     assert losses[0] == losses[1]
@@ -118,7 +121,7 @@ def test_sigma_fit_takes_gamma_from_the_reached_and_not_the_asked_coverage():
 def test_gamma_stays_finite_where_no_row_or_every_row_is_inside(reached, kept):
     outputs, y = double([[[0.0, 1.0]]]), double([[[0.5]]])
     clipped, plain = (
-        SigmaFit().loss(outputs, y, target(width=[[[[3.0]]]], reached=[[[r]]], coverage=[[0.9]], scale=[[1.0]]))
+        SigmaFit().loss(outputs, y, target(width=[[[[3]]]], empirical_coverage=[[[r]]], coverage=[[0.9]], scale=[[1]]))
         for r in (reached, kept)
     )
     assert torch.isfinite(clipped).all()
@@ -129,7 +132,7 @@ def test_iqr_fit_by_hand():
     # In units of the scale 2: y = 2, mean 1, quantiles 0 and 3, width 4; the worked example of Eq. 10.
     # 1 + 0.5 x 0.1 + 0.4 x 0.2 + 2 |3 - 4|
     outputs = double([[[2.0, 0.0, 6.0]]])
-    asked = target(width=[[[[8.0]]]], reached=[[[0.7]]], coverage=[[0.8]], scale=[[2.0]])
+    asked = target(width=[[[[8.0]]]], empirical_coverage=[[[0.7]]], coverage=[[0.8]], scale=[[2.0]])
     loss = IQRFit(match_weight=2.0, upper_weight=0.5, lower_weight=0.4).loss(outputs, double([[[4.0]]]), asked)
     assert_allclose(loss, [3.13])
 
@@ -144,7 +147,7 @@ def test_sigma_fit_is_equation_7_in_units_of_the_scale(seed):
         outputs[..., :2] / unit,
         (torch.nn.functional.softplus(outputs[..., 2:]) + 1e-4) / unit,
         width=asked.width / unit[..., None],
-        gamma=1 / normal.icdf((1 + asked.reached) / 2),
+        gamma=1 / normal.icdf((1 + asked.empirical_coverage) / 2),
         match_weight=0.7,
     )
     assert_allclose(SigmaFit(match_weight=0.7).loss(outputs, y, asked), twin, rtol=1e-9)
@@ -178,7 +181,7 @@ def test_unmatched_is_the_squared_error_of_scikit_learn(seed):
 @given(seed=seeds, factor=st.floats(0.01, 100))
 def test_iqr_fit_does_not_depend_on_the_unit(seed, factor):
     outputs, y, asked = random_case(IQRFit(), seed)
-    grown = MatchTarget(asked.width * factor, asked.reached, asked.coverage, asked.scale * factor)
+    grown = MatchTarget(asked.width * factor, asked.empirical_coverage, asked.coverage, asked.scale * factor)
     assert_allclose(IQRFit().loss(outputs * factor, y * factor, grown), IQRFit().loss(outputs, y, asked))
 
 
@@ -187,7 +190,7 @@ def test_sigma_fit_does_not_depend_on_the_unit(factor, sigma, y):
     losses = []
     for unit in (1.0, factor):
         outputs = double([[[0.5 * unit, inverse_softplus(sigma * unit - 1e-4)]]])
-        asked = target(width=[[[[3.0 * unit]]]], reached=[[[0.9]]], coverage=[[0.9]], scale=[[0.7 * unit]])
+        asked = target(width=[[[[3.0 * unit]]]], empirical_coverage=[[[0.9]]], coverage=[[0.9]], scale=[[0.7 * unit]])
         losses.append(SigmaFit().loss(outputs, double([[[y * unit]]]), asked).item())
     assert_allclose(losses[0], losses[1], rtol=1e-6, atol=1e-9)
 
@@ -197,7 +200,7 @@ def test_sigma_fit_does_not_depend_on_the_unit(factor, sigma, y):
 def test_members_in_another_order_have_their_losses_in_that_order(matching, seed, order):
     outputs, y, asked = random_case(matching, seed)
     order = list(order)
-    turned = MatchTarget(asked.width[order], asked.reached[order], asked.coverage[order], asked.scale[order])
+    turned = MatchTarget(asked.width[order], asked.empirical_coverage[order], asked.coverage[order], asked.scale[order])
     loss = matching.loss(outputs, y, asked)
     assert loss.shape == (3,)
     assert_array_equal(matching.loss(outputs[order], y[order], turned), loss[order])
@@ -222,7 +225,7 @@ def test_in_iqr_fit_the_squared_error_alone_trains_the_mean():
 
 
 def test_sigma_follows_the_widths_when_matching_is_all_that_counts():
-    asked = target(width=[[[[4.0]]]], reached=[[[0.6826894921370859]]], coverage=[[0.9]], scale=[[1.0]])
+    asked = target(width=[[[[4.0]]]], empirical_coverage=[[[0.6826894921370859]]], coverage=[[0.9]], scale=[[1.0]])
     for sigma, direction in ((1.5, -1.0), (2.5, 1.0)):  # gamma w / 2 = 2
         outputs = double([[[0.0, inverse_softplus(sigma)]]]).requires_grad_()
         SigmaFit(match_weight=1e6).loss(outputs, double([[[0.0]]]), asked).sum().backward()
@@ -231,12 +234,12 @@ def test_sigma_follows_the_widths_when_matching_is_all_that_counts():
 
 @pytest.mark.parametrize(("name", "matching"), [("sigma", SigmaFit()), ("iqr", IQRFit()), (None, Unmatched())])
 def test_names_stand_for_strategies_with_default_weights(name, matching):
-    assert matching_from(name) == matching
+    assert part_from("matching", name, Matching) == matching
 
 
 def test_a_strategy_is_taken_as_it_is():
     matching = SigmaFit(match_weight=3.0)
-    assert matching_from(matching) is matching
+    assert part_from("matching", matching, Matching) is matching
 
 
 class OwnStrategy:
@@ -255,23 +258,22 @@ class OwnStrategy:
 def test_a_strategy_of_the_users_needs_no_base_class():
     own = OwnStrategy()
     assert isinstance(own, Matching)
-    assert matching_from(own) is own
+    assert part_from("matching", own, Matching) is own
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"'sigma', 'iqr', None .* got 'Sigma'"):
-        matching_from("Sigma")
+    with pytest.raises(ValueError, match=r"'sigma', 'iqr', None, .* got 'Sigma'"):
+        part_from("matching", "Sigma", Matching)
 
 
 def test_a_class_in_place_of_an_instance_is_refused():
     with pytest.raises(TypeError, match="pass an instance, not a class"):
-        matching_from(SigmaFit)
+        part_from("matching", SigmaFit, Matching)
 
 
 def test_an_object_without_the_methods_is_refused():
-    unchecked = inspect.unwrap(matching_from)  # the shape checks of the test run would speak first
-    with pytest.raises(TypeError, match="n_outputs, mean and loss"):
-        unchecked(0.5)
+    with pytest.raises(TypeError, match=r"the methods of coverwell.paper.matching.Matching, got 0.5"):
+        part_from("matching", 0.5, Matching)
 
 
 @every_strategy

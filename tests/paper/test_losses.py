@@ -1,5 +1,6 @@
 import math
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -10,20 +11,23 @@ from scipy.stats import norm
 from sklearn.metrics import mean_pinball_loss, mean_squared_error
 from torch.nn.functional import gaussian_nll_loss
 
-from coverwell.intervals import Interval
-from coverwell.losses import (
+from coverwell.paper.losses import (
+    Interval,
+    PaperLoss,
+    QuantileLoss,
     coverage_loss,
-    gaussian_interval,
+    gaussian_half_width,
     inter_quantile_range,
     interval_loss,
     iqr_fit_loss,
     noise_loss,
     pinball_loss,
-    quantile_interval_loss,
+    quantile_levels,
     sharpness_loss,
     sigma_fit_loss,
     soft_coverage,
     squared_error_loss,
+    z_score,
 )
 
 shares = st.floats(0.01, 0.99)
@@ -44,6 +48,11 @@ def column(*rows):
 def bounds(lower, upper):
     """One member, one target, one level."""
     return Interval(double(lower).reshape(1, -1, 1, 1), double(upper).reshape(1, -1, 1, 1))
+
+
+def gaussian_interval(y_mean, sigma, coverage):
+    below, above = gaussian_half_width(sigma, z_score(coverage)).unbind(dim=-2)
+    return y_mean[..., None] - below, y_mean[..., None] + above
 
 
 # By hand: the numbers of the paper's equations ----------------------------------------------------------------------
@@ -107,7 +116,7 @@ def test_the_quantile_interval_loss_by_hand():
     # Eq. 2 as above. In units of the scale 2: y = 0, 0.5, 1, bounds -0.5 and 0.5.
     # Lower at 0.05: 0.05 (0.5 + 1 + 1.5) / 3 = 0.05. Upper at 0.95: (0.05 x 0.5 + 0 + 0.95 x 0.5) / 3 = 0.5 / 3.
     y, interval = column(0, 1, 2), bounds([-1] * 3, [1] * 3)
-    loss = quantile_interval_loss(y, y, interval, double([[0.9]]), scale=double([[2.0]]), steepness=4 * math.log(3))
+    loss = QuantileLoss(steepness=4 * math.log(3))(y, y, interval, double([[0.9]]), scale=double([[2.0]]))
     assert_allclose(loss, [(0.9 - 3 / 7) + 0.05 + 0.5 / 3])
 
 
@@ -234,8 +243,8 @@ LOSSES = {
     "coverage": lambda a: coverage_loss(a["y"], Interval(a["lower"], a["upper"]), a["coverage"], 2.0),
     "noise": lambda a: noise_loss(a["y"], a["y_mean"], Interval(a["lower"], a["upper"])),
     "sharpness": lambda a: sharpness_loss(a["y"], Interval(a["lower"], a["upper"])),
-    "interval": enclosing(interval_loss),
-    "quantile interval": enclosing(quantile_interval_loss),
+    "interval": enclosing(PaperLoss()),
+    "quantile interval": enclosing(QuantileLoss()),
     "squared error": lambda a: squared_error_loss(a["y"], a["y_mean"]),
     "sigma fit": sigma,
     "pinball": lambda a: pinball_loss(a["y"], a["upper"], a["coverage"]),
@@ -462,3 +471,49 @@ def test_equation_2_pulls_the_bounds_out_where_too_few_rows_are_inside_and_in_wh
         bound = half.expand(1, 41, 1, 1)
         coverage_loss(y, Interval(-bound, bound), double([[0.8]]), steepness=5.0).backward()
         assert math.copysign(1, half.grad) == sign
+
+
+# Intervals, z-scores and levels ---------------------------------------------------------------------------------------
+
+
+def test_an_interval_unpacks_into_its_bounds_and_knows_its_width():
+    lower, upper = torch.full((2, 3, 1, 1), -1.0), torch.full((2, 3, 1, 1), 2.5)
+    interval = Interval(lower, upper)
+    first, second = interval
+    assert first is lower
+    assert second is upper
+    assert_array_equal(interval.width, np.full((2, 3, 1, 1), 3.5))  # 2.5 - (-1)
+
+
+def test_bounds_of_different_shapes_are_no_interval():
+    with pytest.raises(jaxtyping.TypeCheckError):
+        Interval(torch.zeros(2, 3, 1, 1), torch.zeros(2, 3, 1, 2))
+
+
+def test_z_scores_of_the_textbook():
+    asked = double([0.5, 0.6826894921370859, 0.9, 0.95, 0.99])
+    assert_allclose(z_score(asked), [0.674490, 1.0, 1.644854, 1.959964, 2.575829], atol=1e-6)
+
+
+@given(share=shares)
+def test_the_z_score_is_the_normal_quantile_of_the_upper_end(share):
+    assert_allclose(z_score(double([share])).item(), norm.ppf((1 + share) / 2), rtol=1e-9)
+
+
+@given(z=st.floats(0.01, 3.0))
+def test_the_z_score_undoes_the_share_within_z_standard_deviations(z):
+    share = math.erf(z / math.sqrt(2))  # P(|N| < z)
+    assert_allclose(z_score(double([share])).item(), z, rtol=1e-6)
+
+
+def test_quantile_levels_of_a_ninety_per_cent_interval():
+    lower, upper = quantile_levels(double([0.9, 0.5]))
+    assert_allclose(lower, [0.05, 0.25])  # (1 - 0.9) / 2, (1 - 0.5) / 2
+    assert_allclose(upper, [0.95, 0.75])  # (1 + 0.9) / 2, (1 + 0.5) / 2
+
+
+@given(share=shares)
+def test_quantile_levels_are_symmetric_and_the_coverage_apart(share):
+    lower, upper = quantile_levels(double([share]))
+    assert_allclose(lower + upper, [1.0])
+    assert_allclose(upper - lower, [share], rtol=1e-9)
