@@ -7,7 +7,7 @@ conditional on x: they are about the average over rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.options import check_share, named
+from coverwell.options import check_share, named, stored
 from coverwell.training.rows import Rows, check_enough_rows, coverage_rank, split_rows
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Estimate:
     half_width: Array
 
 
+@stored
 class Correction(nn.Module):
     """What a calibration has learned: factors of the half-widths, or for CV+ the scores of each team's left-out rows.
 
@@ -89,6 +90,11 @@ class Correction(nn.Module):
     def scores(self) -> list[Tensor]:
         return [getattr(self, f"scores_{place}") for place in range(self.n_scores)]
 
+    @property
+    def is_joint(self) -> bool:
+        """Whether there are ranks over all targets together."""
+        return self.factor is None or self.joint_factor is not None
+
     def forward(
         self, means: list[Tensor], half_widths: list[Tensor], levels: tuple[float, ...], joint: bool = False
     ) -> tuple[Tensor, Tensor]:
@@ -96,7 +102,7 @@ class Correction(nn.Module):
         if self.factor is None:
             scores = [part.amax(dim=1, keepdim=True) if joint else part for part in self.scores]
             return widen_outwards(*_cv_plus_bounds(means, half_widths, scores, levels))
-        if joint and self.joint_factor is None and len(self.factor) > 1:
+        if joint and not self.is_joint and len(self.factor) > 1:
             raise ValueError("joint=True needs ranks over all targets together; fit with a calibration other than None")
         factor = self.joint_factor if joint and self.joint_factor is not None else self.factor
         (mean,), (half_width,) = means, half_widths
@@ -192,7 +198,7 @@ class Cross(_OneTeam):
         assert members is not None  # estimators that offer "cross" keep them
         scores, levels = CrossScores.of(*out_of_fold_members(rows, members)), rows.levels[0]
         factor = cross_factor(scores, levels)
-        return Correction(factor, factor * cross_factor(scores.joint(factor), levels))
+        return Correction(factor, factor * cross_factor(scores, levels, joint_unit=factor))
 
 
 @named("calibration", "cv+")
@@ -348,14 +354,6 @@ class CrossScores:
             n_members=len(leaves_out),
         )
 
-    def joint(self, factor: Array) -> CrossScores:
-        """One score for all targets: the largest, each in units of its own factor."""
-        return replace(
-            self,
-            averaged=(self.averaged / factor).max(axis=1, keepdims=True),
-            singles=(self.singles / factor).max(axis=1, keepdims=True),
-        )
-
 
 def rank_factor(scores: Array, levels: tuple[float, ...]) -> Array:
     """The k-th smallest score of each target and level; scores (row, target, level) -> (target, level)."""
@@ -365,15 +363,20 @@ def rank_factor(scores: Array, levels: tuple[float, ...]) -> Array:
     return factor
 
 
-def cross_factor(scores: CrossScores, levels: tuple[float, ...]) -> Array:
+def cross_factor(scores: CrossScores, levels: tuple[float, ...], *, joint_unit: Array | None = None) -> Array:
     """The factor (target, level) from out-of-fold ranks, brought from the size of an out-of-fold team to the whole one.
 
-    With one member per row there is nothing to compare, and the plain rank stands.
+    With one member per row there is nothing to compare, and the plain rank stands. With a `joint_unit` (target, level),
+    the factor is one for all targets together: of the largest score of each row, in these units.
     """
-    factor = rank_factor(scores.averaged, levels)
+    averaged, singles = scores.averaged, scores.singles
+    if joint_unit is not None:
+        averaged = (averaged / joint_unit).max(axis=1, keepdims=True)
+        singles = (singles / joint_unit).max(axis=1, keepdims=True)
+    factor = rank_factor(averaged, levels)
     if scores.n_left_out <= 1:
         return factor
-    single = rank_factor(scores.singles, levels)
+    single = rank_factor(singles, levels)
     return deployed_factor(factor, single, n_left_out=scores.n_left_out, n_members=scores.n_members)
 
 

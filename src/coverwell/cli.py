@@ -51,13 +51,13 @@ from coverwell.commands.plot import plot
 from coverwell.commands.predict import predict
 from coverwell.commands.report import report
 from coverwell.datasets import DatasetChecksumError, DatasetNotFoundError, names
+from coverwell.errors import ImageError
 from coverwell.experiments.boxes_data import box_problem
 from coverwell.experiments.boxes_methods import BOX_METHODS, BoxMethod
 from coverwell.experiments.results import Line, ResultsFileError, read_results
 from coverwell.experiments.series_methods import PICTURED, SeriesMethod
 from coverwell.experiments.table1 import PEERS_HEAD
 from coverwell.experiments.work import Engine
-from coverwell.inputs.images import ImageError
 from coverwell.scale import ClusterError
 
 __all__ = ["main"]

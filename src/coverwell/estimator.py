@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from numbers import Real
 from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
@@ -24,7 +25,6 @@ from tqdm import tqdm
 from coverwell.calibration import Calibration, Correction, Estimate, average_out_of_fold, out_of_fold_members
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import InputSource, without_cache
-from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network
 from coverwell.options import part_from, stored
 from coverwell.paper.algorithm import History, Round
@@ -41,7 +41,6 @@ __all__ = [
     "Training",
     "fit_together",
     "levels_from",
-    "operations_per_step",
     "show_round",
 ]
 
@@ -302,6 +301,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         levels = tuple(sorted(levels_from(self.coverage)))
         self.source_ = InputSource.of(X, self.network, getattr(self, "interval_network", None), before.get("source_"))
         read, targets = self.source_.fit(X, y, self)
+        if targets.dtype.kind not in "biuf":
+            raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
         self.target_names_ = target_names_of(y, targets)
         self.one_dimensional_ = targets.ndim == 1
         group_of_row = None if groups is None else checked_groups(groups, len(targets))
@@ -309,13 +310,13 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         dealing = {"levels": levels, "groups": group_of_row, **self.dealing(group_of_row, random_state)}
         if not self.source_.scaled:
             check_dealing(len(targets), **dealing)  # before the features of images, which take long
-        rows = read(random_state)
+        rows = read(random_state) if callable(read) else read
         start = before["predictor_"].fitted_teams if before else []
         if start:
             _check_same_inputs(start, self.source_.row_shape)
         return Rows.of(
             rows,
-            targets.reshape(len(targets), -1),
+            targets.astype(np.float64).reshape(len(targets), -1),
             random_state=random_state,
             scaled=self.source_.scaled,
             bounded=self.bounded_,
@@ -371,13 +372,13 @@ def fit_together(
         parts = list(map(slice, ends, ends[1:]))  # each model's jobs
         bar = tqdm(total=settings.max_rounds, disable=not models[0].verbose, desc="rounds", unit="round")
 
-        def after_round(present: Callable[[Tensor], Trained], history: History) -> None:
-            show_round(bar, history)
-            if on_round is not None:
-                teams = present(history.unit).teams
-                on_round([teams[part] for part in parts])
+        def show_teams(present: Callable[[Tensor], Trained], history: History) -> None:
+            show_round(bar, present, history)
+            teams = present(history.unit).teams
+            on_round([teams[part] for part in parts])  # type: ignore[misc]
 
-        with bar, seeded(rows.seeds[0], settings.device), few_threads(operations_per_step(rows, training)):
+        after_round = partial(show_round, bar) if on_round is None else show_teams
+        with bar, seeded(rows.seeds[0], settings.device), few_threads(training, rows):
             trained, history = run_within_memory(training, rows, after_round)
             if settings.device.type == "cuda":
                 torch.cuda.empty_cache()  # captured steps held memory that is of no use to the next fit
@@ -504,18 +505,8 @@ def _check_continues(rows: Rows, start: Sequence[FittedTeam]) -> None:
             )
 
 
-def show_round(bar: Any, history: History) -> None:
+def show_round(bar: Any, present: Any, history: History) -> None:
     """Move a tqdm bar over rounds, with the latest measures beside it."""
     coverage, score = float(history.rounds[-1].coverage.mean()), float(history.rounds[-1].score.mean())
     bar.update()
     bar.set_postfix(coverage=f"{coverage:.3f}", score=f"{score:.4g}", refresh=False)
-
-
-def operations_per_step(rows: Rows, training: Training) -> float:
-    """Roughly the floating-point operations of one training step of our own networks."""
-    members = rows.trains.shape[0] * rows.trains.shape[1]
-    network = training.network
-    for name in ("mlp", "lstm", "resnet"):
-        network = getattr(network, name, network)  # a random network is made of one
-    operations_per_row = getattr(network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
-    return 6.0 * members * training.settings.batch_size * float(operations_per_row(rows.x[0, 0].numel()))

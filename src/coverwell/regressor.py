@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from itertools import repeat
 from types import MappingProxyType
@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 NetworkChoice = Network | Callable[[int, int], torch.nn.Module] | None
 
 # What "auto" stands for where the network has no numbers of its own.
-DEFAULTS: Mapping[str, float] = MappingProxyType(
+DEFAULTS: Mapping[str, float | int] = MappingProxyType(
     {"mean_epochs": 10, "interval_epochs": 10, "max_rounds": 100, "patience": 6, "learning_rate": 1e-3}
 )
 # Chosen by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection.md).
@@ -82,7 +82,7 @@ class Schedule:
             check_number(name, getattr(self, name), least=1, whole=True, or_auto=True)
         check_number("learning_rate", self.learning_rate, above=0.0, or_auto=True)
 
-    def resolved(self, *defaults: Mapping[str, Any]) -> Schedule:
+    def resolved(self, *defaults: Mapping[str, float | int]) -> Schedule:
         """The same with numbers for "auto", from the first of these defaults that has one."""
         numbers, known = {}, ChainMap(*map(dict, defaults))
         for name, value in vars(self).items():
@@ -147,8 +147,9 @@ class MatchedTraining:
     def taken_apart(self, F: Learner, I: Learner, rows: Rows, unit: Tensor) -> Trained:
         """The teams of each job, and their members' outputs for its rows."""
         matching, (n_jobs, n_members, _) = self.recipe.matching, rows.trains.shape
-        estimates = self.estimates_of_members(F, I, rows, unit)
-        mean, width = (values.unflatten(0, (n_jobs, n_members)).double().cpu().numpy() for values in estimates)
+        means, widths = self.estimates_of_members(F, I, rows, unit)
+        mean = means.unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
+        width = widths.unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
         teams: list[FittedTeam] = []
         members: list[Estimate | None] = []
         for job, length in enumerate(rows.lengths):
@@ -280,6 +281,23 @@ class MatchedRegressor(IntervalRegressor):
         check_number("repeats", self.repeats, least=1, whole=True, or_auto=True)
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise TypeError(f"schedule must be a Schedule(...) or None, got {self.schedule!r}")
+
+    def set_params(self, **params: Any) -> MatchedRegressor:
+        """Set parameters, also single fields of options that are objects: `schedule__max_rounds=5`, `network__hidden=64`.
+
+        So `GridSearchCV` can search over them.
+        """
+        for name in [name for name in params if "__" in name]:
+            option, _, field = name.partition("__")
+            part = params.get(option, getattr(self, option, None))
+            if option == "schedule":
+                part = part or Schedule()
+            elif option in ("matching", "interval_loss", "calibration"):
+                part = part_from(option, part, object)
+            if is_dataclass(part) and not isinstance(part, type) and field in vars(part):
+                params[option] = replace(part, **{field: params.pop(name)})
+        super().set_params(**params)
+        return self
 
     def resolved_params(self) -> dict[str, Any]:
         schedule = (self.schedule or Schedule()).resolved(getattr(self.network, "defaults", {}), DEFAULTS)

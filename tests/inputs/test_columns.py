@@ -10,11 +10,22 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
-from coverwell.inputs.column_kinds import Categories, Numbers
-from coverwell.inputs.columns import Column, Columns, ColumnWarning, Dropped, columns_for
-from coverwell.inputs.scaling import ConstantDataWarning
+from coverwell.errors import ColumnWarning, ConstantDataWarning
+from coverwell.inputs.columns import (
+    WEEKDAYS,
+    Booleans,
+    Categories,
+    Column,
+    Columns,
+    Dropped,
+    Numbers,
+    Times,
+    columns_for,
+    kind_of,
+)
+from coverwell.inputs.frames import as_times, columns_of, read
 
 NAN = float("nan")
 HOUSES = {
@@ -37,7 +48,92 @@ def two_of(**columns):
     return {"x": [1.0, 2.0, 3.0, 4.0, 4.0, 5.0], **columns}
 
 
-# By hand -------------------------------------------------------------------------------------------------------------
+def values_of(items):
+    (series,) = columns_of(pl.DataFrame({"a": items}, strict=False)).values()
+    values = read(series)
+    return as_times(values) or values
+
+
+# Kinds ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("items", "kind", "filled"),
+    [
+        ([1.0, None, 3.0, 9.0], Numbers(3.0), 3.0),
+        ([4, 2, None, 8, 6], Numbers(4.0), 4.0),  # the lower of two
+        ([1e308, 1.7e308, None], Numbers(1e308), 1e308),
+        ([True, True, False, None], Booleans(True), 1.0),
+        ([True, False, False, None], Booleans(False), 0.0),
+        ([True, False, None], Booleans(False), 0.0),
+    ],
+)
+def test_a_missing_number_is_the_median_and_a_missing_boolean_the_more_frequent(items, kind, filled):
+    values = values_of(items)
+    assert kind_of(values) == kind
+    features = kind.features(values)
+    assert_array_equal(features[""], [filled if item is None else item for item in items])
+    assert_array_equal(features[" (missing)"], [item is None for item in items])
+
+
+def test_levels_are_known_if_they_occur_twice_the_most_frequent_first():
+    values = values_of(["b", "a", "b", None, "c", "a", "b"])
+    kind = kind_of(values)
+    assert kind == Categories(("b", "a"))
+    features = kind.features(values)
+    assert_array_equal(features["=b"], [1, 0, 1, 0, 0, 0, 1])
+    assert_array_equal(features["=a"], [0, 1, 0, 0, 0, 1, 0])
+    assert_array_equal(features[" (other)"], [0, 0, 0, 0, 1, 0, 0])
+    assert_array_equal(features[" (missing)"], [0, 0, 0, 1, 0, 0, 0])
+
+
+def test_at_most_twenty_levels_are_known_and_equals_go_by_name():
+    names = [f"{number:02}" for number in range(30)]
+    assert kind_of(values_of([*names, *names, "29"])).levels == ("29", *names[:19])
+    assert kind_of(values_of(["a", None])).levels == ("a",)
+
+
+def test_every_row_of_categories_has_exactly_one_code():
+    values = values_of(["b", "a", "b", None, "c", "a", " (missing)", "missing"])
+    features = Categories(("b", "a", " (missing)")).features(values)
+    assert_array_equal(np.sum(list(features.values()), axis=0), np.ones(8))
+
+
+def test_a_time_is_days_a_year_and_positions_in_year_day_and_week():
+    values = values_of(["2024-01-01T06:00", "2025-07-02T12:00", None])  # a Monday; the middle of 2025, a Wednesday
+    kind = kind_of(values)
+    assert kind == Times("2024-01-01T06:00:00.000000")
+    features = kind.features(values)
+    turn = 2 * np.pi * 0.25 / 366
+    by_hand = {
+        "": [19723.25, 20271.5, 19723.25],
+        " (year)": [2024, 2025, 2024],
+        " (month sin)": [np.sin(turn), 0, np.sin(turn)],
+        " (month cos)": [np.cos(turn), -1, np.cos(turn)],
+        " (hour sin)": [1, 0, 1],
+        " (hour cos)": [0, -1, 0],
+        " (monday)": [1, 0, 1],
+        " (wednesday)": [0, 1, 0],
+        " (missing)": [0, 0, 1],
+    }
+    for name, expected in by_hand.items():
+        assert_allclose(features[name], expected, atol=1e-12)
+
+
+def test_the_days_of_a_week_have_one_feature_each():
+    week = values_of([f"1969-12-{day}" for day in range(22, 29)])  # before 1970, from a Monday on
+    features = kind_of(week).features(week)
+    assert_array_equal([features[f" ({day})"] for day in WEEKDAYS], np.eye(7))
+
+
+@pytest.mark.parametrize("kind", [Numbers(2.0), Booleans(True), Categories(("a",)), Times("2024-05-01")])
+def test_a_column_without_any_value_has_features_all_the_same(kind):
+    features = kind.features(values_of([None, None]))
+    assert np.isfinite(list(features.values())).all()
+    assert_array_equal(features[" (missing)"], [1, 1])
+
+
+# Tables by hand ------------------------------------------------------------------------------------------------------
 
 
 @both
@@ -59,18 +155,15 @@ def test_a_table_of_all_kinds_becomes_the_numbers_worked_out_by_hand(library):
 
 
 @both
-def test_the_report_tells_how_each_column_is_read(library):
-    assert Columns.of(library.DataFrame(HOUSES)).report() == (
+def test_the_report_says_how_each_column_is_read(library):
+    columns = Columns.of(library.DataFrame(HOUSES))
+    assert columns.kinds == {"area": "numbers", "heating": "text", "garden": "booleans", "sold": "times"}
+    assert columns.report() == (
         "area: numbers; 1 of 4 missing, read as the median 65",
         "heating: categories ('gas', 'oil')",
         "garden: booleans; 1 of 4 missing, read as the more frequent false",
         "sold: dates and times; 1 of 4 missing, read as the median 2024-01-01T00:00:00.000000",
     )
-
-
-def test_kinds_are_told_by_name():
-    kinds = {"area": "numbers", "heating": "text", "garden": "booleans", "sold": "times"}
-    assert Columns.of(pl.DataFrame(HOUSES)).kinds == kinds
 
 
 def test_one_value_beside_missing_ones_leaves_the_flag():
@@ -87,31 +180,26 @@ def test_rare_levels_share_a_feature():
 # Columns that are left out -------------------------------------------------------------------------------------------
 
 
+LEFT_OUT = {
+    "red": (["red"] * 6, ConstantDataWarning, "one value only"),
+    "3": ([3] * 6, ConstantDataWarning, "one value only"),
+    "true": ([True] * 6, ConstantDataWarning, "one value only"),
+    "a day": ([datetime(2024, 1, 1)] * 6, ConstantDataWarning, "one value only"),
+    "nothing": ([None] * 6, ColumnWarning, "no value in any row"),
+    "NaN": ([NAN] * 6, ColumnWarning, "no value in any row"),
+    "names": ([f"customer {i}" for i in range(6)], ColumnWarning, "text that differs in nearly every row"),
+}
+
+
 @both
-@pytest.mark.parametrize("constant", [["red"] * 6, [3] * 6, [True] * 6, [datetime(2024, 1, 1)] * 6])
-def test_a_constant_column_is_left_out_with_a_warning(library, constant):
-    with pytest.warns(ConstantDataWarning, match=r"left out of X: 'a' \(one value only\)"):
-        columns = Columns.of(library.DataFrame(two_of(a=constant)))
-    assert columns.dropped == (Dropped("a", "one value only"),)
+@pytest.mark.parametrize(("column", "category", "reason"), LEFT_OUT.values(), ids=LEFT_OUT)
+def test_a_column_that_tells_nothing_is_left_out_with_a_warning(library, column, category, reason):
+    with pytest.warns(category, match=rf"left out of X: 'a' \({reason}\)"):
+        columns = Columns.of(library.DataFrame(two_of(a=column)))
+    assert columns.dropped == (Dropped("a", reason),)
     assert columns.feature_names == ("x",)
-    assert columns.report()[-1] == "a: left out, one value only"
-
-
-@both
-@pytest.mark.parametrize("nothing", [[None] * 6, [NAN] * 6])
-def test_a_column_without_a_value_is_left_out_with_a_warning(library, nothing):
-    with pytest.warns(ColumnWarning, match=r"left out of X: 'a' \(no value in any row\)"):
-        columns = Columns.of(library.DataFrame(two_of(a=nothing)))
-    assert columns.dropped == (Dropped("a", "no value in any row"),)
-
-
-@both
-def test_text_that_differs_in_every_row_is_left_out_with_a_warning(library):
-    with pytest.warns(
-        ColumnWarning, match=r"left out of X: 'a' \(text that differs .*convert what holds numbers, or dates"
-    ):
-        columns = Columns.of(library.DataFrame(two_of(a=[f"customer {i}" for i in range(6)])))
-    assert columns.dropped == (Dropped("a", "text that differs in nearly every row"),)
+    assert columns.report()[-1] == f"a: left out, {reason}"
+    assert_array_equal(columns.transform(library.DataFrame({"x": [3.0]})), [[3.0]])  # it need not be there later
 
 
 @both
@@ -136,12 +224,6 @@ def test_a_running_number_is_used_with_a_warning(library):
 )
 def test_other_numbers_do_not_look_like_an_identifier(numbers):
     assert not Columns.of(pl.DataFrame({"a": numbers})).columns[0].like_identifier
-
-
-def test_left_out_columns_need_not_be_there_later():
-    with pytest.warns(ConstantDataWarning):
-        columns = Columns.of(pl.DataFrame(two_of(a=["red"] * 6)))
-    assert_array_equal(columns.transform(pl.DataFrame({"x": [3.0]})), [[3.0]])
 
 
 # New rows ------------------------------------------------------------------------------------------------------------
@@ -300,50 +382,55 @@ def test_only_data_frames_are_read(other):
         Columns.of(other)
 
 
-@pytest.mark.parametrize(
-    "plain",
-    [np.zeros((2, 2)), [[1, 2]], None, pd.DataFrame({0: [1.5]}), pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])})],
-    ids=["an array", "a list", "nothing", "columns without names", "sparse"],
-)
+@pytest.mark.parametrize("plain", [np.zeros((2, 2)), [[1, 2]], None, pd.DataFrame({0: [1.5]})])
 def test_what_has_no_names_has_no_columns(plain):
     assert columns_for(plain) is None
 
 
 @both
+def test_the_rows_that_columns_are_learned_from_are_read_once(library):
+    frame = library.DataFrame(HOUSES)
+    columns, rows = columns_for(frame)
+    assert columns == Columns.of(frame)
+    assert_array_equal(rows, columns.transform(frame))
+
+
+@both
 def test_numbers_alone_stay_as_they_are(library):
     content = {"x": [3, 1, 2], "same": [7.0, 7.0, 7.0], "flag": [True, False, True]}
-    columns = columns_for(library.DataFrame(content))
+    columns, rows = columns_for(library.DataFrame(content))
     assert columns.plain
     assert columns.feature_names == tuple(content)
-    assert_array_equal(columns.transform(library.DataFrame(content)), [[3, 7, 1], [1, 7, 0], [2, 7, 1]])
     assert columns.report() == ("x: numbers", "same: numbers", "flag: booleans")
-
-
-@both
-def test_gaps_among_numbers_that_never_had_any_are_filled_with_a_warning(library):
-    columns = columns_for(library.DataFrame({"x": [3, 1, 2], "flag": [True, False, True]}))
+    for table in (rows, columns.transform(library.DataFrame(content))):
+        assert_array_equal(table, [[3, 7, 1], [1, 7, 0], [2, 7, 1]])
     with pytest.warns(ColumnWarning, match="'x' is missing in 1 of 2 rows, .* median 2; 'flag' is missing in 2 of 2"):
-        table = columns.transform(library.DataFrame({"x": [5, None], "flag": [None, None]}))
-    assert_array_equal(table, [[5, 1], [2, 1]])
+        table = columns.transform(library.DataFrame({"x": [5, None], "same": [7.0, 7.0], "flag": [None, None]}))
+    assert_array_equal(table, [[5, 7, 1], [2, 7, 1]])
+
+
+def test_sparse_columns_are_numbers():
+    frame = pd.DataFrame({"a": pd.arrays.SparseArray([0, 0, 1]), "b": [1.5, 2.5, 3.5]})
+    columns, rows = columns_for(frame)
+    assert columns.plain
+    assert_array_equal(rows, [[0, 1.5], [0, 2.5], [1, 3.5]])
 
 
 @both
-def test_a_running_number_among_numbers_alone_is_warned_of(library):
+def test_numbers_alone_are_warned_of_and_refused_like_others(library):
     frame = library.DataFrame({"id": list(range(40)), "area": [float(i % 7) for i in range(40)]})
     with pytest.warns(ColumnWarning, match="'id' counts from row to row"):
-        assert columns_for(frame).report() == ("id: numbers; looks like an identifier", "area: numbers")
-
-
-@both
-def test_infinity_among_numbers_alone_is_refused_with_its_row(library):
+        assert columns_for(frame)[0].report() == ("id: numbers; looks like an identifier", "area: numbers")
     with pytest.raises(ValueError, match="column 'x' must hold finite numbers, got infinity in row 1"):
         columns_for(library.DataFrame({"x": [3.0, float("inf"), 2.0]}))
 
 
 @both
-def test_a_frame_with_text_or_gaps_needs_columns(library):
-    assert columns_for(library.DataFrame({"a": ["u", "v", "u"]})).kinds == {"a": "text"}
-    assert columns_for(library.DataFrame({"a": [1.0, None, 2.0]})).kinds == {"a": "numbers"}
+def test_a_frame_with_text_or_gaps_is_not_plain(library):
+    for content, kind in ((["u", "v", "u"], "text"), ([1.0, None, 2.0], "numbers")):
+        columns, _ = columns_for(library.DataFrame({"a": content}))
+        assert columns.kinds == {"a": kind}
+        assert not columns.plain
 
 
 # JSON ----------------------------------------------------------------------------------------------------------------
@@ -360,7 +447,7 @@ def test_columns_come_back_from_json():
 
 
 def test_numbers_alone_come_back_from_json():
-    columns = columns_for(pl.DataFrame({"x": [3, 1, 2], "flag": [True, False, True]}))
+    columns, _ = columns_for(pl.DataFrame({"x": [3, 1, 2], "flag": [True, False, True]}))
     assert Columns.from_json(json.loads(json.dumps(columns.to_json(), allow_nan=False))) == columns
 
 
@@ -385,6 +472,9 @@ SPOILT = {
     "letters for features": lambda c: c["columns"][0].update(kept=""),
     "letters for levels": lambda c: c["columns"][1]["kind"].update(levels="gas"),
     "numbers for levels": lambda c: c["columns"][1]["kind"].update(levels=[1, 2]),
+    "an endless median": lambda c: c["columns"][0]["kind"].update(median=float("inf")),
+    "a level twice": lambda c: c["columns"][1]["kind"].update(levels=["gas", "gas"]),
+    "no levels": lambda c: c["columns"][1]["kind"].update(levels=[]),
     "a median that is no number": lambda c: c["columns"][0]["kind"].update(median=NAN),
     "a median that is text": lambda c: c["columns"][0]["kind"].update(median="65"),
     "a boolean that is a number": lambda c: c["columns"][2]["kind"].update(usual=1),
@@ -466,8 +556,9 @@ def test_a_frame_of_numbers_alone_is_the_array_that_it_is(types, n_rows, random)
         f"c{i}": np.array([random.randrange(100) / 4 for _ in range(n_rows)]).astype(t) for i, t in enumerate(types)
     }
     frame = pd.DataFrame(content)
-    assert_array_equal(columns_for(frame).transform(frame), frame.to_numpy(dtype=np.float64))
-    assert_array_equal(columns_for(pl.DataFrame(content)).transform(frame), frame.to_numpy(dtype=np.float64))
+    for columns, rows in (columns_for(frame), columns_for(pl.DataFrame(content))):
+        assert_array_equal(rows, frame.to_numpy(dtype=np.float64))
+        assert_array_equal(columns.transform(frame), frame.to_numpy(dtype=np.float64))
 
 
 @settings(max_examples=50)

@@ -25,8 +25,9 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from coverwell.inputs.features import FORMAT, DamagedFeaturesWarning, bytes_kept, features_of, forget
-from coverwell.inputs.images import ImageError, images_of
+from coverwell.errors import DamagedFeaturesWarning, ImageError
+from coverwell.inputs.features import FORMAT, bytes_kept, features_of, forget
+from coverwell.inputs.images import images_of
 
 SIZE = 32
 N = 70  # more than two batches
@@ -98,54 +99,44 @@ def cache(tmp_path: Path) -> Path:
 # What they are
 
 
+CLOSE = {"rtol": 1 / 2048, "atol": 2e-6}  # a float16, and another order of sums
+
+
 @pytest.mark.parametrize("kept", [True, False])
-def test_features_are_what_the_trunk_says_image_by_image(cache: Path, kept: bool) -> None:
-    ours = features(Scenes(), cache=cache if kept else None, dtype="float32")
-    wanted = directly(Scenes(), tiny_trunk())
+def test_features_are_what_the_trunk_gives_image_by_image_on_disk_in_float16(cache: Path, kept: bool) -> None:
+    ours = features(Scenes(), cache=cache if kept else None)
+    assert isinstance(ours, np.memmap)
     assert ours.shape == (N, 6, 4, 4)
-    assert ours.dtype == np.float32
-    np.testing.assert_allclose(ours, wanted, atol=1e-6)
-
-
-def test_float16_is_the_default_and_off_by_one_part_in_2048_at_most() -> None:
-    ours, exact = features(Scenes()), features(Scenes(), dtype="float32")
     assert ours.dtype == np.float16
-    np.testing.assert_array_equal(ours, exact.astype(np.float16))
-    np.testing.assert_allclose(ours.astype(np.float32), exact, rtol=1 / 2048, atol=2**-25)  # below 2^-14: even steps
+    np.testing.assert_allclose(ours.astype(np.float32), directly(Scenes(), tiny_trunk()), **CLOSE)
+    with pytest.raises(ValueError, match="read-only"):
+        ours[0] = 0
+    assert ours[[3, 1]].flags.writeable  # chosen rows are a copy
 
 
 def test_mirror_images_come_second(cache: Path) -> None:
-    both = features(Scenes(), mirrored=True, cache=cache, dtype="float32")
+    both = features(Scenes(), mirrored=True, cache=cache).astype(np.float32)
     assert both.shape == (N, 2, 6, 4, 4)
     images = torch.cat(list(images_of(Scenes()).batches(size=SIZE)))
     with torch.no_grad():
-        np.testing.assert_allclose(both[:, 0], tiny_trunk().eval()(images), atol=1e-6)
-        np.testing.assert_allclose(both[:, 1], tiny_trunk().eval()(images.flip(-1)), atol=1e-6)
+        np.testing.assert_allclose(both[:, 0], tiny_trunk().eval()(images), **CLOSE)
+        np.testing.assert_allclose(both[:, 1], tiny_trunk().eval()(images.flip(-1)), **CLOSE)
 
 
 def test_the_trunk_runs_in_eval_mode_and_stays_as_it_was() -> None:
     trunk = tiny_trunk().train()
     before = {name: value.clone() for name, value in trunk.state_dict().items()}
-    ours = features(Scenes(), trunk, dtype="float32")
+    ours = features(Scenes(), trunk)
     assert trunk.training
     assert all(torch.equal(value, before[name]) for name, value in trunk.state_dict().items())
     assert all(weight.requires_grad and weight.grad is None for weight in trunk.parameters())
-    np.testing.assert_allclose(ours, directly(Scenes(), tiny_trunk()), atol=1e-6)
+    np.testing.assert_array_equal(ours, features(Scenes()))
 
 
 def test_a_trunk_may_give_features_of_any_shape() -> None:
     pooled = nn.Sequential(tiny_trunk(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     assert features(Scenes(), pooled).shape == (N, 6)
     assert features(Scenes(), pooled, mirrored=True).shape == (N, 2, 6)
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_features_lie_on_disk_and_cannot_be_written_by_mistake(cache: Path, kept: bool) -> None:
-    ours = features(Scenes(), cache=cache if kept else None)
-    assert isinstance(ours, np.memmap)
-    with pytest.raises(ValueError, match="read-only"):
-        ours[0] = 0
-    assert ours[[3, 1]].flags.writeable  # chosen rows are a copy
 
 
 def test_any_numpy_reads_the_file(cache: Path) -> None:
@@ -219,7 +210,6 @@ def changed_weight() -> nn.Module:
         ({}, {"trunk": changed_weight()}),
         ({}, {"size": 40}),
         ({}, {"mirrored": True}),
-        ({}, {"dtype": "float32"}),
         ({"trunk": Centred(0.5)}, {"trunk": Centred(0.4)}),
         ({"trunk": Centred(0.5)}, {"trunk": Centred(0.5, stride=4)}),
         ({"trunk": Centred(0.5)}, {"trunk": CentredToo(0.5)}),
@@ -483,19 +473,18 @@ class Factor(nn.Module):
         return x.mean(dim=(2, 3)) * self.factor
 
 
-def test_features_too_large_for_float16_say_so_and_fit_into_float32(cache: Path) -> None:
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [
+        (1e5, "features of image 33 go beyond 65,504, the largest float16, .* or let the trunk divide"),
+        (float("nan"), "features of image 0 are NaN or infinite, .* look at the trunk's weights"),
+    ],
+)
+def test_features_that_float16_cannot_hold_name_the_image(cache: Path, factor: float, said: str) -> None:
     levels = np.linspace(0, 1, 50).reshape(-1, 1, 1, 1) * np.ones((1, 1, 4, 4))
-    with pytest.raises(
-        ValueError, match=r"image 33 go beyond 65,504, .* let the trunk divide .*features_of takes dtype='f"
-    ):
-        features(levels, Factor(1e5), cache=cache)  # 32 / 49 is below 0.655, 33 / 49 above
+    with pytest.raises(ValueError, match=said):
+        features(levels, Factor(factor), cache=cache)  # 32 / 49 is below 0.655, 33 / 49 above
     assert names_in(cache) == []
-    np.testing.assert_allclose(features(levels, Factor(1e5), dtype="float32")[:, 0], np.linspace(0, 1e5, 50), rtol=1e-5)
-
-
-def test_features_that_are_not_finite_name_the_image() -> None:
-    with pytest.raises(ValueError, match="features of image 0 are NaN or infinite; look at the trunk's weights"):
-        features(Scenes(), Factor(float("nan")), dtype="float32")
 
 
 class Odd(nn.Module):
@@ -521,9 +510,7 @@ def test_a_file_in_place_of_a_cache_is_refused_before_any_image_is_read(tmp_path
     assert (tmp_path / "taken").read_bytes() == b"of the user"
 
 
-def test_other_types_and_devices_are_refused() -> None:
-    with pytest.raises(ValueError, match="dtype must be 'float16' or 'float32', got 'int8'"):
-        features(Scenes(), dtype="int8")
+def test_other_devices_are_refused() -> None:
     with pytest.raises(ValueError, match="device must be"):
         features(Scenes(), device="abacus")
 

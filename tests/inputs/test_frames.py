@@ -9,17 +9,7 @@ import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 
-from coverwell.inputs.frames import (
-    as_times,
-    check_numbers,
-    columns_of,
-    first_odd,
-    is_frame,
-    is_named,
-    is_plain,
-    listed,
-    read,
-)
+from coverwell.inputs.frames import as_times, check_numbers, columns_of, is_frame, is_named, listed, read
 
 NAN = float("nan")
 NOON = datetime(2024, 5, 1, 12)
@@ -38,61 +28,49 @@ def pandas_column(items, dtype=None):
     return pd.DataFrame({"a": pd.Series(items, dtype=dtype)})
 
 
-NUMBERS = {
-    "whole numbers": polars_column([2, None, 3]),
-    "decimals": polars_column([Decimal("2"), None, Decimal("3")], pl.Decimal(10, 2)),
-    "NaN and missing": polars_column([2.0, NAN, 3.0]),
-    "durations": polars_column([timedelta(seconds=2), None, timedelta(seconds=3)]),
-    "pandas floats": pandas_column([2, NAN, 3], "float32"),
-    "pandas nullable": pandas_column([2, None, 3], "Int64"),
-    "pandas nullable floats": pandas_column([2, None, 3], "Float64"),
-    "pandas objects": pandas_column([2, None, 3.0], object),
-    "pandas decimals": pandas_column([Decimal("2"), None, Decimal("3")], object),
-    "pandas durations": pandas_column(pd.to_timedelta([2, None, 3], unit="s")),
+KINDS = {
+    "numbers": {
+        "whole numbers": polars_column([2, None, 3]),
+        "decimals": polars_column([Decimal("2"), None, Decimal("3")], pl.Decimal(10, 2)),
+        "NaN and missing": polars_column([2.0, NAN, 3.0]),
+        "durations": polars_column([timedelta(seconds=2), None, timedelta(seconds=3)]),
+        "pandas floats": pandas_column([2, NAN, 3], "float32"),
+        "pandas nullable": pandas_column([2, None, 3], "Int64"),
+        "pandas nullable floats": pandas_column([2, None, 3], "Float64"),
+        "pandas objects": pandas_column([2, None, 3.0], object),
+        "pandas decimals": pandas_column([Decimal("2"), None, Decimal("3")], object),
+        "pandas durations": pandas_column(pd.to_timedelta([2, None, 3], unit="s")),
+        "pandas sparse": pandas_column(pd.arrays.SparseArray([2.0, NAN, 3.0])),
+    },
+    "booleans": {
+        "polars": polars_column([True, None, False]),
+        "pandas objects": pandas_column([True, None, False], object),
+        "pandas nullable": pandas_column([True, None, False], "boolean"),
+    },
+    "text": {
+        "polars": polars_column(["1", None, "2"]),
+        "polars categories": polars_column(["1", None, "2"], pl.Categorical),
+        "polars enumeration": polars_column(["1", None, "2"], pl.Enum(["2", "1"])),
+        "pandas": pandas_column(["1", None, "2"]),
+        "pandas objects": pandas_column(["1", None, 2], object),
+        "pandas categories": pandas_column(["1", None, "2"], "category"),
+        "pandas categories of numbers": pandas_column(pd.Categorical([1, None, 2])),
+    },
 }
+PRESENT = {"numbers": [2.0, 3.0], "booleans": [1.0, 0.0], "text": ["1", "2"]}
 
 
-@pytest.mark.parametrize("frame", NUMBERS.values(), ids=NUMBERS)
-def test_numbers_are_read_with_their_gaps(frame):
+@pytest.mark.parametrize(
+    ("kind", "frame"),
+    [pytest.param(kind, frame, id=f"{kind}, {name}") for kind in KINDS for name, frame in KINDS[kind].items()],
+)
+def test_every_kind_of_column_is_read_with_its_gaps(kind, frame):
     values = read_one(frame)
-    assert values.kind == "numbers"
+    assert values.kind == kind
+    assert not values.plain
     assert_array_equal(values.missing, [False, True, False])
-    assert_array_equal(values.present, [2.0, 3.0])
-    assert values.array.dtype == np.float64
-
-
-BOOLEANS = {
-    "polars": polars_column([True, None, False]),
-    "pandas objects": pandas_column([True, None, False], object),
-    "pandas nullable": pandas_column([True, None, False], "boolean"),
-}
-
-
-@pytest.mark.parametrize("frame", BOOLEANS.values(), ids=BOOLEANS)
-def test_booleans_are_zero_and_one(frame):
-    values = read_one(frame)
-    assert values.kind == "booleans"
-    assert_array_equal(values.present, [1.0, 0.0])
-    assert_array_equal(values.missing, [False, True, False])
-
-
-TEXT = {
-    "polars": polars_column(["1", None, "2"]),
-    "polars categories": polars_column(["1", None, "2"], pl.Categorical),
-    "polars enumeration": polars_column(["1", None, "2"], pl.Enum(["2", "1"])),
-    "pandas": pandas_column(["1", None, "2"]),
-    "pandas objects": pandas_column(["1", None, 2], object),
-    "pandas categories": pandas_column(["1", None, "2"], "category"),
-    "pandas categories of numbers": pandas_column(pd.Categorical([1, None, 2])),
-}
-
-
-@pytest.mark.parametrize("frame", TEXT.values(), ids=TEXT)
-def test_text_and_categories_are_text(frame):
-    values = read_one(frame)
-    assert values.kind == "text"
-    assert values.present.tolist() == ["1", "2"]
-    assert_array_equal(values.missing, [False, True, False])
+    assert values.present.tolist() == PRESENT[kind]
+    assert values.array.dtype == (object if kind == "text" else np.float64)
 
 
 TIMES = {
@@ -107,15 +85,36 @@ TIMES = {
     ),
     "pandas dates": (pandas_column([date(2024, 5, 1), None], object), None, "2024-05-01T00:00"),
     "objects with an offset": (pandas_column([NOON.replace(tzinfo=UTC), None], object), "UTC", "2024-05-01T12:00"),
+    "text of a day": (polars_column(["2024-05-01", None]), None, "2024-05-01"),
+    "text of a minute": (polars_column(["2024-05-01 12:30", None]), None, "2024-05-01T12:30"),
+    "text of a moment": (polars_column(["2024-05-01T12:30:15.25", None]), None, "2024-05-01T12:30:15.25"),
+    "text in UTC": (polars_column(["2024-05-01T12:30:00Z", None]), "UTC", "2024-05-01T12:30"),
+    "text with an offset": (polars_column(["2024-05-01T12:30+02:00", None]), "UTC", "2024-05-01T10:30"),
 }
 
 
 @pytest.mark.parametrize(("frame", "zone", "shown"), TIMES.values(), ids=TIMES)
 def test_times_are_what_the_local_clock_shows(frame, zone, shown):
-    values = read_one(frame)
+    values = as_times(read_one(frame))
     assert (values.kind, values.zone) == ("times", zone)
     assert_array_equal(values.present, np.array([shown], dtype="datetime64[us]"))
     assert_array_equal(values.missing, [False, True])
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        ["2024-05-01", "soon"],
+        ["01.05.2024"],
+        ["2024-02-30"],  # no such day
+        ["2024"],
+        ["now"],
+        ["2024-05-01T12:30", "2024-05-01T12:30Z"],  # with and without a zone
+        [20240501],
+    ],
+)
+def test_other_text_and_numbers_are_no_times(items):
+    assert as_times(read_one(polars_column(items))) is None
 
 
 @pytest.mark.parametrize(
@@ -137,62 +136,23 @@ def test_a_column_without_a_value_has_no_kind(frame):
 
 
 @pytest.mark.parametrize(
-    ("frame", "said"),
+    ("frame", "error", "said"),
     [
-        (polars_column([[1], [2]]), "column 'a' must hold numbers, booleans, text or times, got List.*; convert it"),
-        (polars_column([time(1), time(2)]), "column 'a' must hold .* got Time; convert it, or leave it out"),
-        (pandas_column([[1], [2]]), "column 'a' must hold .* got objects of the type list; convert it"),
-        (pandas_column(pd.period_range("2024", periods=2, freq="Y")), "column 'a' must hold .* got period"),
+        (polars_column([[1], [2]]), TypeError, "column 'a' must hold numbers, booleans, text or times, got List.*"),
+        (polars_column([time(1), time(2)]), TypeError, "'a' must hold .* got Time; convert it, or leave it out"),
+        (pandas_column([[1], [2]]), TypeError, "'a' must hold .* got objects of the type list; convert it"),
+        (pandas_column([1j, 2j]), TypeError, "'a' must hold .* got complex128"),
+        (pandas_column(pd.period_range("2024", periods=2, freq="Y")), TypeError, "'a' must hold .* got period"),
+        (
+            pandas_column([NOON, NOON.replace(tzinfo=UTC)], object),
+            ValueError,
+            "times of column 'a' must all have a time zone or all have none; convert them",
+        ),
     ],
 )
-def test_what_is_no_kind_of_column_is_refused(frame, said):
-    with pytest.raises(TypeError, match=said):
+def test_what_is_no_kind_of_column_is_refused(frame, error, said):
+    with pytest.raises(error, match=said):
         read_one(frame)
-
-
-# Text that is a time -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("items", "zone", "shown"),
-    [
-        (["2024-05-01", None], None, "2024-05-01"),
-        (["2024-05-01 12:30", None], None, "2024-05-01T12:30"),
-        (["2024-05-01T12:30:15.25", None], None, "2024-05-01T12:30:15.25"),
-        (["2024-05-01T12:30:00Z", None], "UTC", "2024-05-01T12:30"),
-        (["2024-05-01T12:30+02:00", None], "UTC", "2024-05-01T10:30"),
-    ],
-)
-def test_iso_text_is_read_as_times(items, zone, shown):
-    values = as_times(read_one(polars_column(items)))
-    assert (values.kind, values.zone) == ("times", zone)
-    assert_array_equal(values.present, np.array([shown], dtype="datetime64[us]"))
-
-
-@pytest.mark.parametrize(
-    "items",
-    [
-        ["2024-05-01", "soon"],
-        ["01.05.2024"],
-        ["2024-02-30"],  # no such day
-        ["2024"],
-        ["now"],
-        ["2024-05-01T12:30", "2024-05-01T12:30Z"],  # with and without a zone
-    ],
-)
-def test_other_text_stays_text(items):
-    assert as_times(read_one(polars_column(items))) is None
-
-
-def test_numbers_are_no_times():
-    assert as_times(read_one(polars_column([20240501]))) is None
-
-
-def test_python_times_with_and_without_a_zone_do_not_mix():
-    with pytest.raises(
-        ValueError, match="times of column 'a' must all have a time zone or all have none; convert them"
-    ):
-        read_one(pandas_column([NOON, NOON.replace(tzinfo=UTC)], object))
 
 
 # Frames --------------------------------------------------------------------------------------------------------------
@@ -201,6 +161,7 @@ def test_python_times_with_and_without_a_zone_do_not_mix():
 @pytest.mark.parametrize("other", [np.zeros((2, 2)), [[1, 2]], None, "a", pl.Series([1]), pd.Series([1])])
 def test_other_things_are_no_frames(other):
     assert not is_frame(other)
+    assert not is_named(other)
     with pytest.raises(TypeError, match=r"must be a data frame of pandas or polars, .* got"):
         columns_of(other)
 
@@ -210,8 +171,11 @@ def test_a_lazy_frame_is_refused_with_the_way_out():
         is_frame(polars_column([1]).lazy())
 
 
-def test_names_of_pandas_columns_become_text():
+def test_names_of_pandas_columns_become_text_but_only_texts_are_names():
     assert list(columns_of(pd.DataFrame({0: [1], "b": [2]}))) == ["0", "b"]
+    assert not is_named(pd.DataFrame({0: [1], "b": [2]}))
+    assert not is_named(pd.DataFrame({("a", "b"): [1]}))
+    assert all(is_named(library.DataFrame({"a": [1], "b": ["u"]})) for library in (pd, pl))
 
 
 @pytest.mark.parametrize("names", [["a", "a"], [1, "1"]])
@@ -222,37 +186,13 @@ def test_a_name_that_is_there_twice_is_refused(names):
         columns_of(frame)
 
 
-@pytest.mark.parametrize("library", [pd, pl])
-def test_plain_is_a_frame_of_numbers_and_booleans_without_gaps(library):
-    plain = {"a": [1, 2], "b": [0.5, 1.5], "c": [True, False]}
-    assert is_plain(library.DataFrame(plain))
-    for odd in (["x", "y"], [1.0, NAN], [1.0, None], [NOON, NOON], [True, None]):
-        assert not is_plain(library.DataFrame({**plain, "d": odd}))
-
-
-def test_sparse_and_complex_columns_are_left_to_scikit_learn():
-    assert is_plain(pd.DataFrame({"a": pd.arrays.SparseArray([0, 0, 1])}))
-    assert is_plain(pd.DataFrame({"a": [1j, 2j]}))
-
-
-@pytest.mark.parametrize("library", [pd, pl])
-def test_a_frame_with_texts_as_names_is_named(library):
-    assert is_named(library.DataFrame({"a": [1], "b": ["u"]}))
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pd.DataFrame({0: [1], "b": [2]}),
-        pd.DataFrame({("a", "b"): [1]}),
-        pd.DataFrame({"a": pd.arrays.SparseArray([0, 0, 1])}),
-        np.zeros((2, 2)),
-        None,
-    ],
-    ids=["counted", "two names", "sparse", "an array", "nothing"],
-)
-def test_other_tables_are_not_named(other):
-    assert not is_named(other)
+@pytest.mark.parametrize("column", [pandas_column, polars_column])
+def test_plain_are_numbers_and_booleans_without_gaps(column):
+    assert all(read_one(column(items)).plain for items in ([1, 2], [0.5, 1.5], [True, False]))
+    for odd in (["x", "y"], [1.0, NAN], [1.0, None], [NOON, NOON], [True, None], [timedelta(1), timedelta(2)]):
+        assert not read_one(column(odd)).plain
+    assert not read_one(pandas_column([1.5, 2.5], object)).plain
+    assert read_one(pandas_column(pd.arrays.SparseArray([0, 0, 1]))).plain
 
 
 MAY_PASS = {
@@ -303,19 +243,12 @@ def test_other_columns_are_refused_by_name_and_row(frame, said):
     ],
 )
 def test_the_first_value_of_another_kind_is_found(items, kind, zone, row):
-    assert first_odd(read_one(polars_column(items)), kind, zone) == row
+    assert read_one(polars_column(items)).first_other(kind, zone) == row
 
 
-@pytest.mark.parametrize(
-    ("items", "told"),
-    [
-        ([0.5], "0.5 in row 0 (counted from 0)"),
-        ([True], "True in row 0 (counted from 0)"),
-        (["x" * 100], f"'{'x' * 60}...' in row 0 (counted from 0)"),
-    ],
-)
-def test_a_value_is_told_with_its_row(items, told):
-    assert read_one(polars_column(items)).told(0) == told
+@pytest.mark.parametrize(("item", "shown"), [(0.5, "0.5"), (True, "True"), ("x" * 100, f"'{'x' * 60}...'")])
+def test_a_value_is_shown_with_its_row(item, shown):
+    assert read_one(polars_column([item])).shown(0) == f"{shown} in row 0 (counted from 0)"
 
 
 def test_long_lists_of_names_are_cut():

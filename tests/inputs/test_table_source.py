@@ -216,12 +216,10 @@ def test_a_frame_without_names_is_an_array():
         model.predict(pd.DataFrame(dict.fromkeys(range(3), STAMPS)))
 
 
-def test_sparse_frames_are_those_of_scikit_learn(of_numbers):
+def test_sparse_columns_are_numbers_like_others(of_numbers):
     sparse = NUMBERS.assign(rooms=pd.arrays.SparseArray(NUMBERS["rooms"]))
-    with pytest.warns(UserWarning, match="sparse columns found"):
-        assert_array_equal(of_numbers.predict(sparse), of_numbers.predict(NUMBERS))
-    with pytest.warns(UserWarning, match="sparse columns found"):
-        assert not hasattr(unfitted().fit(sparse, Y), "columns_")
+    assert_array_equal(of_numbers.predict(sparse), of_numbers.predict(NUMBERS))
+    assert_same(unfitted().fit(sparse, Y), NUMBERS, of_numbers, NUMBERS)
 
 
 def test_a_model_of_numbers_comes_back_from_its_file(of_numbers, tmp_path):

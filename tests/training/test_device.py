@@ -10,6 +10,8 @@ from coverwell.baselines import DeepEnsembleRegressor
 from coverwell.errors import NotEnoughMemoryError
 from coverwell.networks.mlp import MLPTeam
 from coverwell.training.device import SMALL_STEP, device_from, few_threads, seeded
+from coverwell.training.learner import Settings
+from coverwell.training.rows import Rows
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(40, 3))
@@ -160,16 +162,33 @@ def two_threads():
     torch.set_num_threads(before)
 
 
+class Work:
+    """Training whose steps take about so many operations."""
+
+    def __init__(self, operations):
+        self.settings, self.network = Settings(1, 1, 0.1, 0.0, CPU), self
+        self.operations = operations
+
+    def operations_per_row(self, n_inputs):
+        return self.operations / 6
+
+
+ROW = Rows(
+    *(torch.ones(1, 1, 1, dtype=dtype) for dtype in (torch.float, torch.float, torch.bool, torch.bool)),
+    torch.ones(1, 1),
+)
+
+
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(("operations", "n_threads"), [(0.0, 1), (SMALL_STEP / 2, 1), (SMALL_STEP * 2, 2)])
 def test_small_steps_take_one_thread_and_large_ones_the_callers(operations, n_threads):
-    with few_threads(operations):
+    with few_threads(Work(operations), ROW):
         assert torch.get_num_threads() == n_threads
     assert torch.get_num_threads() == 2
 
 
 @pytest.mark.usefixtures("two_threads")
 def test_the_callers_number_of_threads_comes_back_after_an_exception():
-    with pytest.raises(KeyboardInterrupt), few_threads(0.0):
+    with pytest.raises(KeyboardInterrupt), few_threads(Work(0.0), ROW):
         draw_and_fail()
     assert torch.get_num_threads() == 2

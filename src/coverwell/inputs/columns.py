@@ -1,51 +1,180 @@
-"""From the columns of a data frame to numbers: categories, booleans, dates and missing values.
+"""How the columns of a data frame become numbers: categories, booleans, dates and missing values.
 
-A column becomes one or more features. Which ones is learned from the training rows: each kind of column has a fixed
-list of features that it could give, and those that vary over the training rows are kept. So a flag for missing values
-is there where some were missing, the hour of a date where the hours differ, and a constant column leaves nothing.
-
-Only X is read, never y; but all of its rows are, also those that calibrate the intervals later.
+A column becomes one or more features. Each kind of column has a fixed list of possible features, and those that vary
+over the training rows are kept: a flag for missing values if some were missing, the hour of a date if the hours differ,
+nothing of a constant column. Only X is read, never y, but all of its rows, also those that calibrate the intervals.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from datetime import datetime
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.errors import ColumnWarning, ConstantDataWarning
-from coverwell.inputs.column_kinds import ITSELF, KINDS, MISSING, OTHER, Booleans, Categories, Kind, Times
-from coverwell.inputs.frames import (
-    Values,
-    as_times,
-    columns_of,
-    first_odd,
-    is_frame,
-    is_named,
-    is_plain,
-    listed,
-    read,
-)
+from coverwell.inputs.frames import ISO_TIME, Values, as_times, columns_of, is_frame, is_named, listed, read
 
-__all__ = ["Column", "ColumnWarning", "Columns", "Dropped", "columns_for"]
+__all__ = ["Booleans", "Categories", "Column", "Columns", "Dropped", "Numbers", "Times", "columns_for"]
 
 Array = NDArray[np.float64]
+Features = dict[str, Array]
 
-NEARLY_ALL = 0.95  # of the values are different in a column that looks like an identifier
-FEWEST_NUMBERS = 20  # rows from which on whole numbers may look like an identifier
+MOST_LEVELS = 20  # with a feature of their own; rarer ones share one
+FEWEST_ROWS = 2  # of a level with a feature of its own: one row teaches a network nothing about others
+NEARLY_ALL = 0.95  # of the values differ in a column that looks like an identifier
+FEWEST_NUMBERS = 20  # rows from which whole numbers may look like an identifier
 
-# Text that was meant as something else, and how that is written.
+# What is put behind the name of a column to name its features. A level is "=level", so no level is taken for these.
+ITSELF, MISSING, OTHER = "", " (missing)", " (other)"
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+CONSTANT, EMPTY, IDENTIFIER = "one value only", "no value in any row", "text that differs in nearly every row"
+# Text that was probably meant as something else, and how that is written.
 MISTAKABLE = {
-    "numbers with a decimal comma; write 6.8 in place of 6,8": re.compile(r"[+-]?\d+,\d+"),
-    "dates; write 2025-03-20 in place of 20/03/2025 or 20.03.2025": re.compile(r"\d{1,2}([./-])\d{1,2}\1(\d\d)?\d\d"),
+    "numbers with a decimal comma; write 6.8 instead of 6,8": re.compile(r"[+-]?\d+,\d+"),
+    "dates; write 2025-03-20 instead of 20/03/2025 or 20.03.2025": re.compile(r"\d{1,2}([./-])\d{1,2}\1(\d\d)?\d\d"),
 }
 
-CONSTANT, EMPTY, IDENTIFIER = "one value only", "no value in any row", "text that differs in nearly every row"
+
+def _check(holds: bool, must: str, got: Any) -> None:
+    """Raise for what no training can have left; model files come from anywhere."""
+    if not holds:
+        raise ValueError(f"{must}, got {got!r}")
+
+
+# Kinds of columns: what each learned from its training values, and `features`, all that it can give.
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers as they are; a missing one becomes the median, the lower of two, with a flag beside it."""
+
+    median: float
+    name: ClassVar[str] = "numbers"
+
+    def __post_init__(self) -> None:
+        _check(isinstance(self.median, float) and math.isfinite(self.median), "the median must be finite", self.median)
+
+    def features(self, values: Values) -> Features:
+        return {ITSELF: np.where(values.missing, self.median, values.array), MISSING: _flags(values.missing)}
+
+    def described(self) -> tuple[str, str]:
+        """What the column is read as, and what stands for a missing value."""
+        return "numbers", f"the median {self.median:.6g}"
+
+
+@dataclass(frozen=True)
+class Booleans:
+    """0 and 1; a missing one becomes the more frequent of the two, with a flag beside it."""
+
+    usual: bool
+    name: ClassVar[str] = "booleans"
+
+    def __post_init__(self) -> None:
+        _check(isinstance(self.usual, bool), "the usual value must be true or false", self.usual)
+
+    def features(self, values: Values) -> Features:
+        return Numbers(float(self.usual)).features(values)
+
+    def described(self) -> tuple[str, str]:
+        return "booleans", f"the more frequent {str(self.usual).lower()}"
+
+
+@dataclass(frozen=True)
+class Categories:
+    """One feature of 0 and 1 for each known level, one for all others together, one for missing values.
+
+    The known levels are the most frequent ones, 20 at most, that occur at least twice. A level that was not seen in
+    training is read as the rare ones are; if there were none, all its features are 0, as in no training row.
+    """
+
+    levels: tuple[str, ...]
+    name: ClassVar[str] = "text"
+
+    def __post_init__(self) -> None:
+        are_texts = bool(self.levels) and all(isinstance(level, str) for level in self.levels)
+        _check(are_texts and len(set(self.levels)) == len(self.levels), "levels must be texts, each once", self.levels)
+
+    def features(self, values: Values) -> Features:
+        code_of = {level: code for code, level in enumerate(self.levels)}
+        codes = np.fromiter((code_of.get(level, -1) for level in values.array), np.int64, len(values.array))
+        codes[values.missing] = -1
+        known = {f"={level}": _flags(codes == code) for code, level in enumerate(self.levels)}
+        return {**known, OTHER: _flags((codes < 0) & ~values.missing), MISSING: _flags(values.missing)}
+
+    def described(self) -> tuple[str, str]:
+        return f"categories ({listed(self.levels)})", "a level of its own"
+
+
+@dataclass(frozen=True)
+class Times:
+    """Days since 1970, the year, and where in the year, the week and the day a time lies, by its own clock.
+
+    The positions in the year and the day are a sine and a cosine, so that an end meets the next beginning. A missing
+    time becomes the median, with a flag beside it.
+    """
+
+    median: str  # ISO 8601, by the local clock
+    zone: str | None = None
+    name: ClassVar[str] = "times"
+
+    def __post_init__(self) -> None:
+        is_time = isinstance(self.median, str) and ISO_TIME.fullmatch(self.median) is not None
+        is_local = is_time and datetime.fromisoformat(self.median).tzinfo is None
+        _check(is_local, "the median must be a time by the local clock", self.median)
+        _check(isinstance(self.zone, str | None), "the zone must be the name of one or nothing", self.zone)
+
+    def features(self, values: Values) -> Features:
+        moments = np.full(len(values.missing), np.datetime64(self.median, "us"))
+        moments[~values.missing] = values.present.astype("datetime64[us]")
+        day, year = moments.astype("datetime64[D]"), moments.astype("datetime64[Y]")
+        begin, end = year.astype(moments.dtype), (year + 1).astype(moments.dtype)
+        weekday = (day.astype(np.int64) + 3) % 7  # 1 January 1970 was a Thursday
+        return {
+            ITSELF: moments.astype(np.int64) / 86_400e6,
+            " (year)": year.astype(np.float64) + 1970,
+            **_wave("month", (moments - begin) / (end - begin)),
+            **_wave("hour", (moments - day) / np.timedelta64(1, "D")),
+            **{f" ({name})": _flags(weekday == number) for number, name in enumerate(WEEKDAYS)},
+            MISSING: _flags(values.missing),
+        }
+
+    def described(self) -> tuple[str, str]:
+        return "dates and times" + ("" if self.zone is None else f" in {self.zone}"), f"the median {self.median}"
+
+
+Kind = Numbers | Booleans | Categories | Times
+KINDS: dict[str, Any] = {kind.name: kind for kind in (Numbers, Booleans, Categories, Times)}
+
+
+def kind_of(values: Values) -> Kind:
+    """The kind of a column with these training values."""
+    if values.kind == "text":
+        counts = sorted(Counter(values.present.tolist()).items(), key=lambda item: (-item[1], item[0]))
+        fewest = FEWEST_ROWS if len(counts) > 1 else 1
+        return Categories(tuple(level for level, count in counts[:MOST_LEVELS] if count >= fewest))
+    middle = (len(values.present) - 1) // 2
+    median = np.partition(values.present, middle)[middle]  # the lower of two: a value that occurred
+    if values.kind == "times":
+        return Times(str(median), values.zone)
+    return Booleans(bool(median)) if values.kind == "booleans" else Numbers(float(median))
+
+
+def _flags(mask: NDArray[np.bool_]) -> Array:
+    return mask.astype(np.float64)
+
+
+def _wave(name: str, phase: Array) -> Features:
+    """Sine and cosine of a position in a cycle, 0 to 1; rounded, since the last digits of equal ones would differ."""
+    turn = 2 * np.pi * phase
+    return {f" ({name} sin)": np.sin(turn).round(12) + 0.0, f" ({name} cos)": np.cos(turn).round(12) + 0.0}
 
 
 @dataclass(frozen=True)
@@ -54,57 +183,67 @@ class Column:
 
     name: str
     kind: Kind
-    kept: tuple[str, ...]  # of the kind's features, those that vary over the training rows
+    kept: tuple[str, ...]  # those of the kind's features that vary over the training rows
     n_missing: int = 0
     like_identifier: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not isinstance(self.like_identifier, bool):
-            raise ValueError(f"a column must have a name, got {self.name!r}")
-        if not isinstance(self.n_missing, int) or self.n_missing < 0:
-            raise ValueError(f"the number of missing values must be a count, got {self.n_missing!r}")
-        if not self.kept or self.kept != tuple(part for part in self.kind.possible if part in self.kept):
-            raise ValueError(f"column {self.name!r} must give some of its features in their order, got {self.kept!r}")
+        _check(
+            isinstance(self.name, str) and isinstance(self.like_identifier, bool), "a column needs a name", self.name
+        )
+        _check(isinstance(self.n_missing, int) and self.n_missing >= 0, "gaps must be a count", self.n_missing)
+        possible = self.kind.features(Values(None, np.zeros(0), np.zeros(0, dtype=bool)))
+        in_order = bool(self.kept) and self.kept == tuple(part for part in possible if part in self.kept)
+        _check(in_order, f"column {self.name!r} must give some of its features in their order", self.kept)
 
     @property
-    def feature_names(self) -> tuple[str, ...]:
-        return tuple(self.name + part for part in self.kept)
+    def zone(self) -> str | None:
+        return self.kind.zone if isinstance(self.kind, Times) else None
 
-    def read(self, values: Values) -> Values | None:
-        """Values of this column's kind; None for those of another."""
-        if values.kind is None:
-            return values
+    def read(self, values: Values) -> Values:
+        """Values of this column's kind, as far as they can be read so: dates written as text, 0 and 1 for booleans."""
         if isinstance(self.kind, Times):
-            times = as_times(values)
-            return times if times is not None and times.zone == self.kind.zone else None
-        if isinstance(self.kind, Booleans) and values.kind == "numbers" and np.isin(values.present, (0, 1)).all():
-            return replace(values, kind="booleans")
-        return values if values.kind == self.kind.name else None
+            return as_times(values) or values
+        is_boolean = (
+            isinstance(self.kind, Booleans) and values.kind == "numbers" and np.isin(values.present, (0, 1)).all()
+        )
+        return replace(values, kind="booleans") if is_boolean else values
 
     def features(self, values: Values) -> list[Array]:
         """The kept features."""
         features = self.kind.features(values)
         return [features[part] for part in self.kept]
 
-    def strange(self, values: Values) -> Iterable[str]:
-        """What these values have that the training rows never had, as sentences."""
-        n_rows = len(values.missing)
-        if MISSING not in self.kept and (n_missing := int(values.missing.sum())):
-            filled = "no known level" if isinstance(self.kind, Categories) else self.kind.told()[1]
-            yield f"{self.name!r} is missing in {n_missing} of {n_rows} rows, never in training; read as {filled}"
-        if isinstance(self.kind, Categories) and OTHER not in self.kept and (other := self.kind.is_other(values)).any():
-            yield (
-                f"{self.name!r} has levels that were never seen in training in {int(other.sum())} of {n_rows} rows "
-                f"({listed(sorted(set(values.array[other])))}); read as no known level"
-            )
+    def mismatch(self, values: Values) -> str | None:
+        """What these values are, if they are not of this column's kind, with the first of them that is not."""
+        if values.kind is None or (values.kind, values.zone) == (self.kind.name, self.zone):
+            return None
+        example = values.shown(values.first_other(self.kind.name, self.zone))
+        wanted, got = _with_zone(self.kind.name, self.zone), _with_zone(values.kind, values.zone)
+        return f"{self.name!r} must hold {wanted}, got {got} such as {example}"
 
-    def told(self, n_rows: int) -> str:
+    def unseen(self, values: Values) -> Iterable[str]:
+        """What these values have that the training rows never had, as sentences."""
+        n_rows, is_text = len(values.missing), isinstance(self.kind, Categories)
+        filled = "no known level" if is_text else self.kind.described()[1]
+        if MISSING not in self.kept and (n_missing := int(values.missing.sum())):
+            yield f"{self.name!r} is missing in {n_missing} of {n_rows} rows, never in training; read as {filled}"
+        if is_text and OTHER not in self.kept and (other := self.kind.features(values)[OTHER] > 0).any():
+            where = f"in {int(other.sum())} of {n_rows} rows ({listed(sorted(set(values.array[other])))})"
+            yield f"{self.name!r} has levels that were never seen in training {where}; read as {filled}"
+
+    def described(self, n_rows: int) -> str:
         """How the column is read, in one line."""
-        read_as, filled = self.kind.told()
+        read_as, filled = self.kind.described()
         missing = f"; {self.n_missing} of {n_rows} missing, read as {filled}" if self.n_missing else ""
         other = "; rarer and unseen levels as one" if OTHER in self.kept else ""
         identifier = "; looks like an identifier" if self.like_identifier else ""
         return f"{self.name}: {read_as}{other}{missing}{identifier}"
+
+
+def _with_zone(kind: str, zone: str | None) -> str:
+    zoned = " without a time zone" if zone is None else f" in the time zone {zone}"
+    return f"{kind}{zoned if kind == 'times' else ''}"
 
 
 @dataclass(frozen=True)
@@ -115,8 +254,8 @@ class Dropped:
     reason: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or self.reason not in (CONSTANT, EMPTY, IDENTIFIER):
-            raise ValueError(f"a column must be left out for a known reason, got {self.reason!r}")
+        known = isinstance(self.name, str) and self.reason in (CONSTANT, EMPTY, IDENTIFIER)
+        _check(known, "a column must be left out for a known reason", self.reason)
 
 
 @dataclass(frozen=True)
@@ -141,39 +280,22 @@ class Columns:
     plain: bool = False  # numbers and booleans alone, without gaps: one feature each, as in an array under names
 
     def __post_init__(self) -> None:
-        names = [column.name for column in self.columns] + [column.name for column in self.dropped]
-        if not self.columns or len(set(names)) < len(names):
-            raise ValueError(f"there must be columns, each once, got {names}")
-        if not isinstance(self.n_rows, int) or any(column.n_missing > self.n_rows for column in self.columns):
-            raise ValueError(f"no more values can be missing than there are rows, got {self.n_rows!r} rows")
-        if not isinstance(self.plain, bool) or (self.plain and (self.dropped or self.feature_names != tuple(names))):
-            raise ValueError(f"every column must give one feature where all are numbers, got {self.feature_names}")
+        names = tuple(column.name for column in self.columns) + tuple(column.name for column in self.dropped)
+        _check(bool(self.columns) and len(set(names)) == len(names), "there must be columns, each once", names)
+        enough = isinstance(self.n_rows, int) and all(column.n_missing <= self.n_rows for column in self.columns)
+        _check(enough, "no more values can be missing than there are rows", self.n_rows)
+        one_each = self.plain is False or (self.plain is True and self.feature_names == names)
+        _check(one_each, "every column must give one feature where all are numbers", self.feature_names)
 
     @classmethod
     def of(cls, frame: Any) -> Columns:
         """How the columns of this data frame become numbers; warns of those that are left out."""
-        values = _values_of(frame)
-        learned = [_learn(name, column) for name, column in values.items()]
-        columns = tuple(column for column in learned if isinstance(column, Column))
-        dropped = tuple(column for column in learned if isinstance(column, Dropped))
-        if not columns:
-            reasons = "; ".join(f"{column.name!r}: {column.reason}" for column in dropped[:5])
-            raise ValueError(f"no column tells rows apart ({reasons}); give columns of numbers, categories or dates")
-        _warn_of_training_columns(columns, dropped)
-        _warn_of_mistakable_text(values)
-        return cls(columns, dropped, len(frame))
-
-    @classmethod
-    def of_plain(cls, frame: Any) -> Columns:
-        """How a frame of numbers alone is read: as the array that it is, until a new row has a gap."""
-        columns = tuple(_learn_plain(name, values) for name, values in _values_of(frame).items())
-        _warn_of_training_columns(columns, ())
-        return cls(columns, n_rows=len(frame), plain=True)
+        return _learned({name: read(series) for name, series in columns_of(frame).items()}, plain=False)[0]
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """One name per feature: the column's, and for all but the column's own value what it tells."""
-        return tuple(name for column in self.columns for name in column.feature_names)
+        """One name per feature: the column's, and what the feature says about it unless it is the value itself."""
+        return tuple(column.name + part for column in self.columns for part in column.kept)
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -183,93 +305,85 @@ class Columns:
     def transform(self, frame: Any) -> Array:
         """The features of each row, `(row, feature)`: all finite, always the same number of features.
 
-        Columns are found by name, and others than those learned from are ignored. Warns of values that training never
-        had.
+        Columns are found by name, and other columns are ignored. Warns of values that training never had.
         """
-        values = self._read(frame)
-        table = np.empty((len(frame), len(self.feature_names)))
-        features = [f for column in self.columns for f in column.features(values[column.name])]
-        for place, feature in enumerate(features):
-            table[:, place] = feature
-        if strange := [told for column in self.columns for told in column.strange(values[column.name])]:
-            message = f"{'; '.join(strange)}; no interval is to be trusted in these rows"
-            warnings.warn(message, ColumnWarning, stacklevel=5)  # the line that asks an estimator for a prediction
-        return table
-
-    def _read(self, frame: Any) -> dict[str, Values]:
         given = columns_of(frame)
         if absent := [column.name for column in self.columns if column.name not in given]:
             raise ValueError(
                 f"the table must have all columns that were learned from, but {listed(absent)} "
                 f"{'is' if len(absent) == 1 else 'are'} missing, got {listed(list(given))}; add or rename columns"
             )
-        found = {column.name: (column, read(given[column.name])) for column in self.columns}
-        values = {name: column.read(got) for name, (column, got) in found.items()}
-        if odd := [_of_another_kind(column, got) for name, (column, got) in found.items() if values[name] is None]:
-            raise ValueError(f"columns must hold what they held in training, but {'; '.join(odd[:5])}; convert them")
-        checked = {name: got for name, got in values.items() if got is not None}
-        for name, got in checked.items():
-            _check_finite(name, got)
-        return checked
+        values = [(column, column.read(read(given[column.name]))) for column in self.columns]
+        if others := [told for column, got in values if (told := column.mismatch(got))]:
+            told = "; ".join(others[:5])
+            raise ValueError(f"columns must hold what they held in training, but {told}; convert them")
+        for column, got in values:
+            _check_finite(column.name, got)
+        if unseen := [sentence for column, got in values for sentence in column.unseen(got)]:
+            message = f"{'; '.join(unseen)}; no interval is to be trusted in these rows"
+            warnings.warn(message, ColumnWarning, stacklevel=5)  # the line that asks an estimator for a prediction
+        return np.column_stack([feature for column, got in values for feature in column.features(got)])
 
     def report(self) -> tuple[str, ...]:
         """How each column is read, or why it is left out: one line each."""
-        used = [column.told(self.n_rows) for column in self.columns]
+        used = [column.described(self.n_rows) for column in self.columns]
         return (*used, *(f"{column.name}: left out, {column.reason}" for column in self.dropped))
 
     def to_json(self) -> dict[str, Any]:
-        """All that was learned, as what JSON can hold."""
-        columns = [
-            {**asdict(column), "kind": {"name": column.kind.name, **asdict(column.kind)}} for column in self.columns
-        ]
-        dropped = [asdict(column) for column in self.dropped]
-        return {"columns": _plain(columns), "dropped": _plain(dropped), "n_rows": self.n_rows, "plain": self.plain}
+        """Everything that was learned, as what JSON can hold."""
+        content = asdict(self)
+        for entry, column in zip(content["columns"], self.columns, strict=True):
+            entry["kind"]["name"] = column.kind.name
+        return content
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Columns:
         """What `to_json` gave; raises for anything else."""
-        columns = tuple(_column_from(entry) for entry in content["columns"])
+        columns = []
+        for entry in content["columns"]:
+            learned = {name: _as_tuple(value) if name == "levels" else value for name, value in entry["kind"].items()}
+            kind = KINDS[str(learned.pop("name"))](**learned)
+            columns.append(Column(**{**entry, "kind": kind, "kept": _as_tuple(entry["kept"])}))
         dropped = tuple(Dropped(**entry) for entry in content["dropped"])
-        return cls(columns, dropped, content["n_rows"], content.get("plain", False))  # older files do not tell
+        return cls(tuple(columns), dropped, content["n_rows"], content.get("plain", False))  # not in older files
 
 
-def columns_for(X: Any) -> Columns | None:
-    """How a data frame is read; None for arrays, and for frames of numbers without names or of sparse ones."""
+def columns_for(X: Any) -> tuple[Columns, Array] | None:
+    """How a data frame is read, and its rows as numbers; None for arrays, and for numbers without names."""
     if not is_frame(X):
         return None
-    if not is_plain(X):
-        return Columns.of(X)
-    return Columns.of_plain(X) if is_named(X) else None
+    values = {name: read(series) for name, series in columns_of(X).items()}
+    plain = all(column.plain for column in values.values())
+    return None if plain and not is_named(X) else _learned(values, plain=plain)
 
 
-def _values_of(frame: Any) -> dict[str, Values]:
-    values = {name: read(series) for name, series in columns_of(frame).items()}
-    if not values or not len(frame):
-        raise ValueError(f"a table must have rows and columns, got {len(frame)} rows and {len(values)} columns")
-    return values
+def _learned(values: dict[str, Values], *, plain: bool) -> tuple[Columns, Array]:
+    """The columns, and the rows that they were learned from as numbers."""
+    n_rows = max((len(column.missing) for column in values.values()), default=0)
+    if not n_rows:
+        raise ValueError(f"a table must have rows and columns, got {n_rows} rows and {len(values)} columns")
+    found = [_column(name, as_times(column) or column, plain=plain) for name, column in values.items()]
+    columns = tuple(column for column in found if isinstance(column, Column))
+    dropped = tuple(column for column in found if isinstance(column, Dropped))
+    if not columns:
+        reasons = "; ".join(f"{column.name!r}: {column.reason}" for column in dropped[:5])
+        raise ValueError(f"no column tells rows apart ({reasons}); give columns of numbers, categories or dates")
+    _warn_of_training_columns(columns, dropped, values)
+    features = [feature for column in columns for feature in column.features(column.read(values[column.name]))]
+    return Columns(columns, dropped, n_rows, plain), np.column_stack(features)
 
 
-def _learn_plain(name: str, values: Values) -> Column:
-    _check_finite(name, values)
-    assert values.kind is not None  # a plain column has values
-    kind: Any = KINDS[values.kind]
-    return Column(name, kind.of(values), (ITSELF,), like_identifier=_counts_rows(values))
-
-
-def _learn(name: str, values: Values) -> Column | Dropped:
-    values = as_times(values) or values
+def _column(name: str, values: Values, *, plain: bool) -> Column | Dropped:
     _check_finite(name, values)
     if values.kind is None:
         return Dropped(name, EMPTY)
     if values.kind == "text" and _nearly_all_differ(values.present):
         return Dropped(name, IDENTIFIER)
-    kind: Any = KINDS[values.kind]
-    learned: Kind = kind.of(values)
-    kept = tuple(part for part, feature in learned.features(values).items() if (feature != feature[0]).any())
+    kind = kind_of(values)
+    kept = (ITSELF,) if plain else tuple(part for part, f in kind.features(values).items() if (f != f[0]).any())
     if not kept:
         return Dropped(name, CONSTANT)
-    n_missing = int(values.missing.sum())
-    return Column(name, learned, kept, n_missing, like_identifier=_counts_rows(values))
+    return Column(name, kind, kept, int(values.missing.sum()), _counts_rows(values))
 
 
 def _nearly_all_differ(present: NDArray[Any]) -> bool:
@@ -285,28 +399,17 @@ def _counts_rows(values: Values) -> bool:
 
 
 def _check_finite(name: str, values: Values) -> None:
-    if values.kind != "numbers" or np.isfinite(values.present).all():
-        return
-    row = int((~np.isfinite(values.array) & ~values.missing).argmax())
-    raise ValueError(
-        f"column {name!r} must hold finite numbers, got infinity in row {row} (counted from 0); leave such rows out, "
-        "or have no value there"
-    )
+    if values.kind == "numbers" and not np.isfinite(values.present).all():
+        row = int((~np.isfinite(values.array) & ~values.missing).argmax())
+        raise ValueError(
+            f"column {name!r} must hold finite numbers, got infinity in row {row} (counted from 0); leave such rows "
+            "out, or have no value there"
+        )
 
 
-def _of_another_kind(column: Column, values: Values) -> str:
-    zone = column.kind.zone if isinstance(column.kind, Times) else None
-    wanted = column.kind.name + (_in_zone(zone) if isinstance(column.kind, Times) else "")
-    got = f"{values.kind}{_in_zone(values.zone) if values.kind == 'times' else ''}"
-    example = values.told(first_odd(values, column.kind.name, zone))
-    return f"{column.name!r} must hold {wanted}, got {got} such as {example}"
-
-
-def _in_zone(zone: str | None) -> str:
-    return " without a time zone" if zone is None else f" in the time zone {zone}"
-
-
-def _warn_of_training_columns(columns: Sequence[Column], dropped: Sequence[Dropped]) -> None:
+def _warn_of_training_columns(
+    columns: Iterable[Column], dropped: Iterable[Dropped], values: Mapping[str, Values]
+) -> None:
     for reason, category in ((CONSTANT, ConstantDataWarning), (EMPTY, ColumnWarning), (IDENTIFIER, ColumnWarning)):
         if names := [column.name for column in dropped if column.reason == reason]:
             way_out = "; convert what holds numbers, or dates other than 2024-01-31" if reason == IDENTIFIER else ""
@@ -318,31 +421,12 @@ def _warn_of_training_columns(columns: Sequence[Column], dropped: Sequence[Dropp
             ColumnWarning,
             stacklevel=3,
         )
-
-
-def _warn_of_mistakable_text(values: Mapping[str, Values]) -> None:
     texts = {name: set(column.present.tolist()) for name, column in values.items() if column.kind == "text"}
     for meant, pattern in MISTAKABLE.items():
         if names := [name for name, levels in texts.items() if all(map(pattern.fullmatch, levels))]:
             warnings.warn(f"{listed(names)} is read as text, but looks like {meant}", ColumnWarning, stacklevel=3)
 
 
-def _column_from(entry: dict[str, Any]) -> Column:
-    kind = dict(entry["kind"])
-    name = kind.pop("name")
-    if name == Categories.name:
-        kind["levels"] = _tuple(kind["levels"])
-    return Column(**{**entry, "kind": KINDS[name](**kind), "kept": _tuple(entry["kept"])})
-
-
-def _tuple(items: Any) -> tuple[Any, ...]:
-    if not isinstance(items, list):  # a text would become its letters
-        raise ValueError(f"there must be a list, got {items!r}")
+def _as_tuple(items: Any) -> tuple[Any, ...]:
+    _check(isinstance(items, list | tuple), "there must be a list", items)  # a text would become its letters
     return tuple(items)
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists, in which JSON gives them back."""
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -25,7 +25,8 @@ from coverwell.training.device import seeded
 __all__ = ["ImageSource", "InputSource", "TableSource", "is_image_network", "without_cache"]
 
 Array = NDArray[np.float64]
-Read = Callable[[np.random.RandomState], NDArray[Any]]
+Read = NDArray[Any] | Callable[[np.random.RandomState], NDArray[Any]]
+State = tuple[dict[str, Any], dict[str, Tensor]]
 
 TARGETS: dict[str, Any] = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
 
@@ -48,18 +49,18 @@ class InputSource(ABC):
         The names of the numbers of a row, if they have any.
     row_shape : tuple of int
         Of one row, without the axis of views; empty until it is known.
-    mirroring : Mirroring
-        What mirror images do to the targets; tables have none.
     columns : Columns or None
         How columns of a data frame with named columns become numbers.
+    mirroring : Mirroring or None
+        What a mirror does to the targets, if mirror images are rows as well.
     scaled : bool
         Whether rows are standardised, as those of tables, or used as they are.
     """
 
     names: tuple[str, ...] | None
     row_shape: tuple[int, ...]
-    mirroring: Mirroring | None
     columns: Columns | None
+    mirroring: Mirroring | None
     scaled: ClassVar[bool]
 
     @staticmethod
@@ -74,15 +75,15 @@ class InputSource(ABC):
         network, interval_network : recipe or None
             A recipe with a `trunk` takes images, any other a table; both must take the same.
         before : InputSource, optional
-            Where training goes on, the source to go on with: its columns or its trunk are used again.
+            That of a model that continues training: its columns or its trunk are used again.
         """
-        _check_same_inputs(network, interval_network)
+        if interval_network is not None:
+            _check_same_inputs(network, interval_network)
         if not is_image_network(network):
-            _check_no_images(X)
             return replace(before) if isinstance(before, TableSource) else TableSource()
         _check_no_table(X)
         trunk = before.trunk if isinstance(before, ImageSource) else None
-        return ImageSource(int(network.size), None if network.mirror is None else Mirroring(network.mirror), trunk)
+        return ImageSource(int(network.size), _mirroring(network.mirror), trunk)
 
     @abstractmethod
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
@@ -90,11 +91,11 @@ class InputSource(ABC):
 
         Returns
         -------
-        read : function of a RandomState
-            Gives the rows, as `rows` does. A table is read already. Images are only counted: cheaper checks can come
-            before their features, which take long, and before the random numbers that a trunk without weights needs.
+        read : array, or function of a RandomState that gives it
+            The rows, as `rows` gives them. Images are only counted: cheaper checks can come before their features,
+            which take long, and before the random numbers that a trunk without weights needs.
         targets : array (n,) or (n, target)
-            y as finite numbers.
+            y, finite.
         """
 
     @abstractmethod
@@ -102,17 +103,25 @@ class InputSource(ABC):
         """The numbers that networks are given: (row, feature), or (image, [view,] channel, height, width) on disk."""
 
     @abstractmethod
-    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """All that was learned: what JSON can hold, and tensors."""
+    def state(self) -> State:
+        """Everything that was learned: what JSON can hold, and tensors."""
 
     @staticmethod
     def from_state(
         entries: dict[str, Any], tensors: dict[str, Tensor], own_trunk: Callable[[], nn.Module]
     ) -> InputSource:
-        """The source whose state this is; `own_trunk` makes the trunk of a user's own recipe."""
-        entries = dict(entries)
-        kind = {"table": TableSource, "images": ImageSource}[entries.pop("kind")]
-        return kind._from_state(entries, tensors, own_trunk)  # type: ignore[attr-defined, no-any-return]
+        """The source with this state; `own_trunk` makes the trunk of a user's own recipe."""
+        if entries["kind"] == "images":
+            with torch.random.fork_rng(devices=[]):
+                trunk = ResNet18Trunk() if entries["ours"] else own_trunk()
+            trunk.load_state_dict(tensors)  # checks names and shapes
+            trunk.eval().requires_grad_(False)
+            return ImageSource(int(entries["size"]), _mirroring(entries["mirror"]), trunk, tuple(entries["row_shape"]))
+        if "columns" in entries:
+            columns = Columns.from_json(entries["columns"])
+            return TableSource(columns, columns.feature_names, (len(columns.feature_names),))
+        names = None if entries["names"] is None else tuple(entries["names"])
+        return TableSource(None, names, (int(entries["n_features"]),))
 
 
 @dataclass(eq=False)
@@ -127,22 +136,24 @@ class TableSource(InputSource):
     mirroring: ClassVar[None] = None  # type: ignore[misc]
 
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
-        if not self.row_shape:
-            self.columns = columns_for(X)
-        columns = self._columns_for(X)
-        if columns is None:
-            _check_holds_numbers(X)
+        rows: Array | None = None
+        if not isinstance(X, np.ndarray) and not self.row_shape and (learned := columns_for(X)) is not None:
+            self.columns, rows = learned
+        elif self.columns is not None and (columns := self._columns_for(X)) is not None:
+            rows = columns.transform(X)
+        if rows is None:
+            if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "biuf":
+                _check_holds_numbers(X)
             table, targets = validate_data(estimator, X, y, ensure_all_finite=False, **TARGETS)
-            rows = _finite(table, X)
+            checked = _finite(table, X)
         else:
             validate_data(estimator, X, y, skip_check_array=True)  # notes the names of the columns
-            rows, targets = check_X_y(columns.transform(X), y, **TARGETS)
+            checked, targets = check_X_y(rows, y, **TARGETS)
         names = getattr(estimator, "feature_names_in_", None) if self.columns is None else self.columns.feature_names
-        self.names, self.row_shape = None if names is None else tuple(map(str, names)), rows.shape[1:]
-        return lambda random_state: rows, _as_numbers(targets)
+        self.names, self.row_shape = None if names is None else tuple(map(str, names)), checked.shape[1:]
+        return checked, targets
 
     def rows(self, X: Any, estimator: Estimator) -> Array:
-        _check_no_images(X)
         columns = self._columns_for(X)
         if columns is None:
             _check_holds_numbers(X)
@@ -153,21 +164,14 @@ class TableSource(InputSource):
         return rows
 
     def _columns_for(self, X: Any) -> Columns | None:
-        """How X is read; a model of numbers alone takes arrays, and frames like them, as well."""
+        """How X is read; a model of numbers alone takes arrays, and frames without names, as well."""
         return None if self.columns is None or (self.columns.plain and not is_named(X)) else self.columns
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def state(self) -> State:
         if self.columns is not None:
             return {"kind": "table", "columns": self.columns.to_json()}, {}
         names = None if self.names is None else list(self.names)
         return {"kind": "table", "names": names, "n_features": self.row_shape[0]}, {}
-
-    @classmethod
-    def _from_state(cls, entries: dict[str, Any], tensors: dict[str, Tensor], own_trunk: Any) -> TableSource:
-        if "columns" in entries:
-            columns = Columns.from_json(entries["columns"])
-            return cls(columns, columns.feature_names, (len(columns.feature_names),))
-        return cls(None, None if entries["names"] is None else tuple(entries["names"]), (int(entries["n_features"]),))
 
 
 @dataclass(eq=False)
@@ -185,7 +189,7 @@ class ImageSource(InputSource):
 
     def fit(self, X: Any, y: ArrayLike, estimator: Estimator) -> tuple[Read, Array]:
         images = images_of(X)
-        targets = _as_numbers(validate_data(estimator, y=y, multi_output=True, y_numeric=True))
+        targets = validate_data(estimator, y=y, multi_output=True, y_numeric=True)
         if len(images) != len(targets):
             raise ValueError(f"y must have one entry per image, got {len(targets)} for {len(images)} images")
         if len(images) < 2:
@@ -216,25 +220,15 @@ class ImageSource(InputSource):
             verbose=estimator.verbose,
         )
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def state(self) -> State:
         assert self.trunk is not None  # it is fitted
-        entries = {
-            "size": self.size,
-            "mirror": None if self.mirroring is None else self.mirroring.targets,
-            "row_shape": list(self.row_shape),
-        }
+        mirror = None if self.mirroring is None else self.mirroring.targets
+        entries = {"size": self.size, "mirror": mirror, "row_shape": list(self.row_shape)}
         return {"kind": "images", **entries, "ours": isinstance(self.trunk, ResNet18Trunk)}, self.trunk.state_dict()
 
-    @classmethod
-    def _from_state(
-        cls, entries: dict[str, Any], tensors: dict[str, Tensor], own_trunk: Callable[[], nn.Module]
-    ) -> ImageSource:
-        with torch.random.fork_rng(devices=[]):
-            trunk = ResNet18Trunk() if entries["ours"] else own_trunk()
-        trunk.load_state_dict(tensors)  # checks names and shapes
-        trunk.eval().requires_grad_(False)
-        mirroring = None if entries["mirror"] is None else Mirroring(entries["mirror"])
-        return cls(int(entries["size"]), mirroring, trunk, tuple(entries["row_shape"]))
+
+def _mirroring(mirror: str | None) -> Mirroring | None:
+    return None if mirror is None else Mirroring(mirror)
 
 
 def is_image_network(network: Any) -> bool:
@@ -273,26 +267,18 @@ def _check_no_table(X: Any) -> None:
         )
 
 
-def _check_no_images(X: Any) -> None:
+def _check_holds_numbers(X: Any) -> None:
+    """Raise for images, and for a frame or array of anything but numbers: dates would count some unit of time."""
     if getattr(X, "ndim", None) == 4:
         raise ValueError(
             f"the network takes tables, but X has the shape {tuple(X.shape)}, as images have; give "
             "network=ResNet18(...) for images, or a table (row, feature)"
         )
-
-
-def _check_holds_numbers(X: Any) -> None:
-    """Raise for a frame, or an array, of anything else: as numbers, dates would be a count of some unit of time."""
-    if is_frame(X):
+    if isinstance(X, np.ndarray):
+        if X.dtype.kind in "mM":
+            raise ValueError(f"X must hold numbers, got {X.dtype}; convert it, or give a data frame")
+    elif is_frame(X):
         check_numbers(X)
-    elif isinstance(X, np.ndarray) and X.dtype.kind in "mM":
-        raise ValueError(f"X must hold numbers, got {X.dtype}; convert it, or give a data frame")
-
-
-def _as_numbers(targets: NDArray[Any]) -> Array:
-    if targets.dtype.kind not in "biuf":
-        raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
-    return targets.astype(np.float64)
 
 
 def _finite(table: NDArray[Any], X: Any) -> Array:

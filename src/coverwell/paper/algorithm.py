@@ -81,7 +81,7 @@ def alternate(
         history.unit = start
     history.half_width = _out_of_fold_half_width(I, judged, history.unit)
     if start is not None:
-        history.offer(measure(judged, _out_of_fold_mean(F, judged, recipe.matching), history.half_width))
+        history.add(measure(judged, _out_of_fold_mean(F, judged, recipe.matching), history.half_width))
     for _ in range(recipe.max_rounds):
         _one_round(F, I, recipe, next(rounds), history)
         on_round(history)
@@ -253,33 +253,27 @@ class History:
         self.seconds: list[float] = []
         self.started = time.perf_counter()
 
-    def add(self, measures: Measures, losses: Sequence[Tensor]) -> None:
-        """Note one round, keep each network where its score is the best so far, and see which jobs go on."""
-        self.rounds.append(measures)
-        self.losses.append(torch.stack(list(losses), dim=1).unflatten(0, (len(self.unit), -1)).mean(dim=1))
-        self.seconds.append(time.perf_counter() - self.started)
-        self.started = time.perf_counter()
-        self.n_rounds += self.going
-        better = self.offer(measures)
-        self.last_better = torch.where(better, len(self.rounds), self.last_better)
+    def add(self, measures: Measures, losses: Sequence[Tensor] = ()) -> None:
+        """Note one round, keep each network where its score is the best so far, and see which jobs go on.
+
+        Without losses, it is the state that training starts from. Literal training keeps the last round.
+        """
+        if losses:
+            self.rounds.append(measures)
+            self.losses.append(torch.stack(list(losses), dim=1).unflatten(0, (len(self.unit), -1)).mean(dim=1))
+            self.seconds.append(time.perf_counter() - self.started)
+            self.started = time.perf_counter()
+            self.n_rounds += self.going
+        self.coverage = measures.coverage
+        for best, score in zip(self.best, measures.scores, strict=True):
+            latest_first = torch.full_like(score, -len(self.rounds))
+            better = best.offer(latest_first if self.literal else score, self.unit, self.going)
+            self.last_better = torch.where(better, len(self.rounds), self.last_better)
         if not self.literal:
             self.going = self.going & (len(self.rounds) - self.last_better < self.patience)
         elif len(self.losses) > 3:  # as published: all training losses moved less than 1 % over the last 3 rounds
             before, now = self.losses[-4], self.losses[-1]
             self.going = self.going & ~((now - before).abs() < 0.01 * before.abs()).all(dim=1)
-
-    def offer(self, measures: Measures) -> Tensor:
-        """Keep the present state of each network where it is the best of a job that goes on; says where one is.
-
-        Literal training keeps the last round.
-        """
-        self.coverage = measures.coverage
-        better = torch.zeros_like(self.going)
-        for best, score in zip(self.best, measures.scores, strict=True):
-            better |= best.offer(
-                torch.full_like(score, -len(self.rounds)) if self.literal else score, self.unit, self.going
-            )
-        return better
 
     def described(self, jobs: slice, rows: Rows, *, one_target: bool, one_level: bool) -> list[Round]:
         """The rounds of the model that these jobs belong to, in its units, averaged over jobs that had not settled."""

@@ -251,13 +251,11 @@ class QuantileLoss:
         check_number("steepness", self.steepness, above=0.0)
 
     def __call__(self, y: Values, y_mean: Values, interval: Interval, coverage: Coverage, *, scale: Scale) -> PerMember:
-        lower_level, upper_level = quantile_levels(coverage)
         unit = scale[:, None, :]
         held = coverage_loss(y, interval, coverage, self.steepness / scale.square()[:, None, :, None])
-        shaped = pinball_loss(y / unit, interval.lower / unit[..., None], lower_level) + pinball_loss(
-            y / unit, interval.upper / unit[..., None], upper_level
-        )
-        return held + shaped
+        below = pinball(y / unit, interval.lower / unit[..., None], (1 - coverage) / 2)
+        above = pinball(y / unit, interval.upper / unit[..., None], (1 + coverage) / 2)
+        return held + (below.mean(dim=(1, 2, 3)) + above.mean(dim=(1, 2, 3)))
 
 
 @named("interval_loss", "paper")

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from coverwell.calibration import Cross, Estimate, Split, Uncalibrated
-from coverwell.estimator import IntervalRegressor, levels_from, operations_per_step, show_round
+from coverwell.estimator import IntervalRegressor, levels_from, show_round
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.inputs.source import InputSource, is_image_network
 from coverwell.paper.algorithm import History, Measures, alternate
@@ -106,7 +106,7 @@ def _fit(
     training = model.training_for(len(table.files))
     settings, stream = training.settings, _stream(model, table, workers, training.settings.device)
     sample = stream.sample
-    with seeded(sample.seeds[0], settings.device), few_threads(operations_per_step(sample, training)):
+    with seeded(sample.seeds[0], settings.device), few_threads(training, sample):
         F, I = training.learners(sample)
         # All workers draw the same weights, but dropout is to silence other units for other rows.
         if workers is not None and workers.rank > 0:
@@ -114,7 +114,7 @@ def _fit(
         with tqdm(total=settings.max_rounds, disable=not model.verbose, desc="rounds", unit="round") as bar:
 
             def after_round(history: History) -> None:
-                show_round(bar, history)
+                show_round(bar, None, history)
                 on_round(history.rounds[-1])
 
             history = alternate(F, I, training.recipe, stream.buffers(buffer_rows), sample, after_round)
@@ -152,10 +152,10 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     model.n_rows_, model.out_of_fold_rows_ = n_rows, sample.numbers.astype(np.int64)
     model.n_ranked_ = n_rows if isinstance(calibration, Cross) else n_kept
     model.source_ = InputSource.of(table.files, model.network, model.interval_network)
-    read, _ = model.source_.fit(sample.X, sample.y[:, 0] if model.one_dimensional_ else sample.y, model)
+    rows, _ = model.source_.fit(sample.X, sample.y[:, 0] if model.one_dimensional_ else sample.y, model)
     assert model.source_.columns is not None  # a data frame has named columns
     rows = Rows.of(
-        read(random_state),
+        rows,
         sample.y,
         levels=tuple(sorted(levels)),
         folds=[(np.flatnonzero(~out), np.flatnonzero(out)) for out in left_out],

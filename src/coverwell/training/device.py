@@ -11,6 +11,7 @@ import torch
 from torch.backends import cudnn
 
 from coverwell.errors import NotEnoughMemoryError
+from coverwell.networks.mlp import MLP
 from coverwell.training.learner import Settings
 from coverwell.training.rows import Rows
 
@@ -61,17 +62,6 @@ def _same_bits() -> Iterator[None]:
         cudnn.deterministic = before
 
 
-@contextmanager
-def few_threads(operations_per_step: float) -> Iterator[None]:
-    """One thread for small steps, the caller's number for large ones; restored afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if operations_per_step < SMALL_STEP else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 @runtime_checkable
 class Trainable(Protocol[Result]):
     """How an estimator trains all jobs at once."""
@@ -79,11 +69,31 @@ class Trainable(Protocol[Result]):
     @property
     def settings(self) -> Settings: ...
 
+    @property
+    def network(self) -> Any: ...
+
     def run(self, rows: Rows, on_round: Callable[..., None]) -> Result: ...
 
     def shortened(self) -> Trainable[Result]:
         """The same with as little training as shows whether it fits into memory."""
         ...
+
+
+@contextmanager
+def few_threads(training: Trainable[Any], rows: Rows) -> Iterator[None]:
+    """One thread while training steps are small, the caller's number for large ones; restored afterwards."""
+    network = training.network
+    for name in ("mlp", "lstm", "resnet"):
+        network = getattr(network, name, network)  # a random network is made of one
+    per_row = getattr(network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
+    n_networks = training.settings.batch_size * rows.trains.shape[0] * rows.trains.shape[1]
+    small = 6.0 * n_networks * float(per_row(rows.x[0, 0].numel())) < SMALL_STEP
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if small else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def run_within_memory(training: Trainable[Result], rows: Rows, on_round: Callable[..., None]) -> Result:

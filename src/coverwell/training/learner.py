@@ -17,7 +17,7 @@ from coverwell.errors import NonFiniteLossError
 from coverwell.networks.team import Network, Team
 from coverwell.training.rows import Rows, Workers
 
-__all__ = ["BestState", "Learner", "Settings", "outputs_of"]
+__all__ = ["BestState", "Learner", "Settings", "auto_batch_size", "outputs_of"]
 
 # How many input numbers a network takes at a time outside training (few enough for the layers to stay in a processor's
 # cache, many enough to keep a GPU busy), and at least how many rows.
@@ -39,6 +39,11 @@ class Settings:
     learning_rate: float
     ema_decay: float
     device: torch.device
+
+
+def auto_batch_size(n_rows: int) -> int:
+    """Small batches for small tables, which otherwise see few steps an epoch."""
+    return 64 if n_rows < 1000 else 128 if n_rows < 2500 else 256
 
 
 class Adam:
@@ -161,6 +166,7 @@ class Learner:
         self.honest = honest  # whether it learns from rows with out-of-fold residuals alone, as I does
         n_members = rows.trains.shape[0] * rows.trains.shape[1]
         self.team = network.build(n_members, tuple(rows.x.shape[2:]), n_outputs).to(rows.y.device)
+        self.team.sizes = tuple(rows.x.shape[2:]), n_outputs
         self.team.adapt(rows.x, (rows.trains | rows.leaves_out).any(dim=1))
         self.average = copy.deepcopy(self.team).eval().requires_grad_(False)
         self.optimizer = Adam(self.team, settings.learning_rate)
@@ -199,7 +205,15 @@ class Learner:
             total = torch.zeros(self.team.n_members, device=rows.y.device)
             for batch in batches.epoch():
                 total += run(batch)
-            self._update_average()
+            # The first epochs weigh equally, so that the random start soon fades.
+            self.n_epochs += 1
+            new_share = max(1 - self.settings.ema_decay, 1 / self.n_epochs)
+            with torch.no_grad():
+                for average, current in zip(self.average.parameters(), self.team.parameters(), strict=True):
+                    average.lerp_(current, new_share)
+                # Running statistics of a batch norm belong to the weights beside them, so they are averaged alike.
+                for average, current in zip(self.average.buffers(), self.team.buffers(), strict=True):
+                    average.lerp_(current, new_share) if average.is_floating_point() else average.copy_(current)
             if not torch.isfinite(total).all():
                 raise NonFiniteLossError(
                     "the loss became NaN or infinite in training; lower learning_rate, or look for extreme values in X "
@@ -222,20 +236,6 @@ class Learner:
         first = workers.of_first(torch.cat([weight.flatten() for weight in own]))
         for weight, values in zip(own, first.split([weight.numel() for weight in own]), strict=True):
             weight.copy_(values.view_as(weight))
-
-    @torch.no_grad()
-    def _update_average(self) -> None:
-        # The first epochs weigh equally, so that the random start soon fades.
-        self.n_epochs += 1
-        new_share = max(1 - self.settings.ema_decay, 1 / self.n_epochs)
-        for average, current in zip(self.average.parameters(), self.team.parameters(), strict=True):
-            average.lerp_(current, new_share)
-        # Running statistics of a batch norm belong to the weights beside them, so they are averaged alike.
-        for kept, latest in zip(self.average.buffers(), self.team.buffers(), strict=True):
-            if kept.is_floating_point():
-                kept.lerp_(latest, new_share)
-            else:
-                kept.copy_(latest)
 
     def outputs(self, rows: Rows, *, left_out: bool = False) -> Float[Tensor, "member place output"]:
         """The averaged team's outputs for every row of its job, or for those that each member leaves out."""
