@@ -188,7 +188,7 @@ def _state_of(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def _clear(path: Path) -> Iterator[None]:
-    """What polars says about a file, as one line that says what to do."""
+    """An error of polars about a file in one line, with what to do."""
     try:
         yield
     except needed_polars().exceptions.PolarsError as error:
