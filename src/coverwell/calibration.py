@@ -36,6 +36,7 @@ __all__ = [
     "cross_factor",
     "deployed_factor",
     "rank_factor",
+    "scores_by",
     "scores_of",
     "widen_outwards",
 ]
@@ -300,15 +301,16 @@ def scores_of(y: Array, estimate: Estimate) -> Array:
 
 
 def held_back_scores(teams: Sequence[FittedTeam], rows: Rows) -> list[Array]:
-    """Scores of the rows that each team never saw, in scaled units: the smallest half-width knows no unit of y."""
+    """Scores of the rows that each team never saw."""
     assert rows.given is not None  # rows of a fit know what they were made from
     X, y = rows.given
-    scores = []
-    for team, places in zip(teams, rows.held_back, strict=True):
-        estimate, spread = team.estimate(X[places]), team.targets.spread.cpu().numpy()
-        scaled = Estimate(team.scaled(estimate.mean), estimate.half_width / spread[:, None, None])
-        scores.append(scores_of(team.scaled(y[places]), scaled))
-    return scores
+    return [scores_by(team, X[places], y[places]) for team, places in zip(teams, rows.held_back, strict=True)]
+
+
+def scores_by(team: FittedTeam, X: NDArray[Any], y: Array) -> Array:
+    """A team's scores of rows in the user's units, in scaled units: the smallest half-width knows no unit of y."""
+    estimate, spread = team.estimate(X), team.targets.spread.cpu().numpy()
+    return scores_of(team.scaled(y), Estimate(team.scaled(estimate.mean), estimate.half_width / spread[:, None, None]))
 
 
 def out_of_fold_members(rows: Rows, members: Estimate) -> tuple[Array, Estimate, NDArray[np.bool_]]:

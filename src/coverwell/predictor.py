@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -53,11 +54,11 @@ class FittedTeam(nn.Module):
         mirroring: Mirroring | None = None,
     ) -> None:
         super().__init__()
-        self.inputs, self.targets, self.mirroring = inputs, targets, mirroring
-        self.register_buffer(
-            "coverage", torch.tensor(np.reshape(coverage, (1, -1)), dtype=torch.float64), persistent=False
-        )
-        self.register_buffer("z", z_score(self.coverage), persistent=False)  # ONNX cannot compute it
+        self.inputs, self.targets = copy.deepcopy(inputs), copy.deepcopy(targets)  # a team moves to its own device
+        self.mirroring = mirroring
+        levels = torch.tensor(np.reshape(coverage, (1, -1)), dtype=torch.float64)
+        self.register_buffer("coverage", levels, persistent=False)
+        self.register_buffer("z", z_score(levels), persistent=False)  # ONNX cannot compute it
 
     @property
     def levels(self) -> Levels:
@@ -98,7 +99,7 @@ class FittedTeam(nn.Module):
         return outputs.double()
 
     def for_export(self) -> FittedTeam:
-        """The same without anything that is drawn at random, which no graph can do."""
+        """This team, or one that predicts the same and draws no random numbers, which no graph can."""
         return self
 
     def scaled(self, y: Array) -> Array:

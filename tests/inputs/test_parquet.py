@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from coverwell.streaming import table_parts
-from coverwell.streaming.table_parts import Part, TableFiles
-from coverwell.table_files import TableFileError
+from coverwell.errors import TableFileError
+from coverwell.inputs import parquet
+from coverwell.inputs.parquet import Part, TableFiles
 
 
 def rows(first, n, **more):
@@ -38,11 +38,10 @@ def test_a_sequence_keeps_its_order(folder):
 def test_parts_are_the_whole_table_in_order(folder, size):
     files = TableFiles(folder)
     parts = files.parts(size)
-    assert len(files) == 115
+    assert len(files) == sum(part.n_rows for part in parts) == 115
     assert max(part.n_rows for part in parts) <= size
     for part in parts:
         assert files.read(part, ["number"])["number"].to_list() == list(range(part.number, part.number + part.n_rows))
-    assert sum(part.n_rows for part in parts) == 115
 
 
 def test_a_part_is_in_one_file(folder):
@@ -54,10 +53,9 @@ def test_a_part_is_in_one_file(folder):
 
 
 def test_parts_of_wide_tables_have_fewer_rows(folder, monkeypatch):
-    monkeypatch.setattr(table_parts, "PART_NUMBERS", 100)
+    monkeypatch.setattr(parquet, "PART_NUMBERS", 100)
     files = TableFiles(folder)
-    assert files.part_rows == 50
-    assert max(part.n_rows for part in files.parts()) == 50
+    assert files.part_rows == max(part.n_rows for part in files.parts()) == 50
 
 
 @pytest.mark.parametrize("numbers", [[0], [3, 69, 70, 114], range(115), []])
@@ -67,7 +65,7 @@ def test_rows_are_taken_by_their_numbers(folder, numbers):
 
 
 @pytest.mark.parametrize("numbers", [[-1], [115], [5, 4], [5, 5]])
-def test_row_numbers_that_are_none_are_refused(folder, numbers):
+def test_row_numbers_outside_the_table_are_refused(folder, numbers):
     with pytest.raises(ValueError, match="must ascend from 0 to at most 114"):
         TableFiles(folder).take(np.array(numbers))
 
@@ -77,6 +75,8 @@ def test_columns_can_be_chosen(folder):
     assert files.read(files.parts()[0]).columns == ["half"]
     with pytest.raises(TableFileError, match=r"target 'number' is in the files, but not among the chosen columns"):
         files.check_has(["number"], "target")
+    with pytest.raises(TableFileError, match="did you mean number"):
+        TableFiles(folder, columns=["nunber"])
 
 
 def test_columns_may_stand_in_another_order(folder):
@@ -85,58 +85,51 @@ def test_columns_may_stand_in_another_order(folder):
     assert files.read(files.parts()[-1]).columns == ["number", "half"]
 
 
-def test_a_column_that_only_one_file_has_is_told(folder):
-    rows(115, 3, extra=1.0).write_parquet(folder / "d.parquet")
-    with pytest.raises(TableFileError, match=r"'extra' is in .*d\.parquet and not in .*a\.parquet"):
-        TableFiles(folder)
-
-
-def test_a_column_that_a_file_lacks_is_told(folder):
-    rows(115, 3).drop("half").write_parquet(folder / "d.parquet")
-    with pytest.raises(TableFileError, match=r"'half' is in .*a\.parquet and not in .*d\.parquet"):
-        TableFiles(folder)
-
-
-def test_a_column_of_another_type_is_told(folder):
-    rows(115, 3).cast({"half": pl.String}).write_parquet(folder / "d.parquet")
-    with pytest.raises(TableFileError, match=r"'half' is Float64 in .*a\.parquet and String in .*d\.parquet; convert"):
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (rows(115, 3, extra=1.0), r"'extra' is in .*d\.parquet and not in .*a\.parquet"),
+        (rows(115, 3).drop("half"), r"'half' is in .*a\.parquet and not in .*d\.parquet"),
+        (
+            rows(115, 3).cast({"half": pl.String}),
+            r"'half' is Float64 in .*a\.parquet and String in .*d\.parquet; convert",
+        ),
+    ],
+)
+def test_files_with_other_columns_or_types_are_refused(folder, other, message):
+    other.write_parquet(folder / "d.parquet")
+    with pytest.raises(TableFileError, match=message):
         TableFiles(folder)
 
 
 @pytest.mark.parametrize("given", ["none-*.parquet", "none.parquet"])
-def test_a_pattern_that_matches_nothing_is_told(folder, given):
+def test_a_pattern_that_matches_nothing_is_refused(folder, given):
     with pytest.raises(FileNotFoundError, match="none matches; look at the folder and the pattern"):
         TableFiles(folder / given)
 
 
-def test_a_file_that_is_not_there_is_told(folder):
-    with pytest.raises(FileNotFoundError, match=r"x\.parquet, but there is none"):
-        TableFiles([folder / "a.parquet", folder / "x.parquet"])
-
-
-def test_a_file_given_twice_is_told(folder):
-    with pytest.raises(ValueError, match="every file must be given once"):
-        TableFiles([folder / "a.parquet", folder / "a.parquet"])
-
-
-def test_other_kinds_of_files_are_told_how_to_become_parquet(folder):
+@pytest.mark.parametrize(
+    ("names", "error", "message"),
+    [
+        (["a.parquet", "x.parquet"], FileNotFoundError, r"x\.parquet, but there is none"),
+        (["a.parquet", "a.parquet"], ValueError, "every file must be given once"),
+        (["t.csv"], TableFileError, r"got 't\.csv'; convert it: polars\.scan_csv"),
+        (["d.parquet"], TableFileError, r"d\.parquet is damaged or not a Parquet file"),
+    ],
+)
+def test_files_that_cannot_be_streamed_are_refused(folder, names, error, message):
     (folder / "t.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(TableFileError, match=r"got 't\.csv'; convert it: polars\.scan_csv"):
-        TableFiles(folder / "t.csv")
-
-
-def test_a_damaged_file_is_told(folder):
     (folder / "d.parquet").write_bytes(b"not a table")
-    with pytest.raises(TableFileError, match=r"d\.parquet is damaged or not a Parquet file"):
-        TableFiles(folder)
+    with pytest.raises(error, match=message):
+        TableFiles([folder / name for name in names])
 
 
-def test_files_without_rows_are_told(folder):
+def test_files_without_rows_are_refused(folder):
     with pytest.raises(TableFileError, match=r"there must be rows to read, but .*b\.parquet.* has none"):
         len(TableFiles(folder / "b.parquet"))
 
 
-def test_a_file_that_changes_while_it_is_read_is_told(folder):
+def test_a_file_that_changes_while_it_is_read_is_noticed(folder):
     files = TableFiles(folder)
     part = files.parts()[0]
     files.read(part)
@@ -144,8 +137,3 @@ def test_a_file_that_changes_while_it_is_read_is_told(folder):
     os.utime(folder / "a.parquet", ns=(0, 0))
     with pytest.raises(TableFileError, match=r"a\.parquet has changed since it was opened; begin again"):
         files.read(part)
-
-
-def test_a_close_name_is_suggested(folder):
-    with pytest.raises(TableFileError, match="did you mean number"):
-        TableFiles(folder, columns=["nunber"])
