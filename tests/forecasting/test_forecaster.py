@@ -13,8 +13,9 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
-from coverwell import MLP, ExtrapolationWarning, MatchedRegressor
+from coverwell import MLP, MatchedRegressor
 from coverwell.baselines import HeteroscedasticRegressor
+from coverwell.errors import ExtrapolationWarning
 from coverwell.forecasting import Forecaster, MatchedForecaster
 from coverwell.forecasting.learning import USUAL_RATE, levels_of, network_for, rate_of
 from coverwell.networks import LSTM
@@ -184,7 +185,7 @@ def test_a_backtest_goes_on_from_forecasts_that_wait_for_their_truth(three_steps
     assert_the_same(ahead.backtest(Y), said)
 
 
-@pytest.mark.filterwarnings("ignore::coverwell.ExtrapolationWarning")
+@pytest.mark.filterwarnings("ignore::coverwell.errors.ExtrapolationWarning")
 def test_a_backtest_of_a_later_period_judges_only_its_own_forecasts(three_steps):
     ahead = copy.deepcopy(three_steps)
     for value in (*Y[N_FIT : N_FIT + 8], 1e6):  # an outlier, and forecasts wait for what would have come after it
@@ -244,7 +245,7 @@ def test_covariates_that_end_early_end_the_backtest():
 # The future ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::coverwell.ExtrapolationWarning")
+@pytest.mark.filterwarnings("ignore::coverwell.errors.ExtrapolationWarning")
 @pytest.mark.parametrize("kind", ["plain", "gapped", "refitting"])
 def test_forecasts_do_not_depend_on_later_values(kind, request):
     forecaster = request.getfixturevalue(kind)
@@ -446,7 +447,7 @@ def test_a_value_that_is_none_is_refused_and_changes_nothing(plain, y, error, sa
     assert state_of(plain) == before
 
 
-@pytest.mark.filterwarnings("ignore::coverwell.ExtrapolationWarning")
+@pytest.mark.filterwarnings("ignore::coverwell.errors.ExtrapolationWarning")
 def test_feedback_for_a_step_comes_as_late_as_the_step(three_steps):
     forecaster = copy.deepcopy(three_steps)
     start = forecaster.calibrator_.factor

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coverwell import ExtrapolationWarning, MatchedRegressor
+from coverwell import MatchedRegressor
 from coverwell.baselines import HeteroscedasticRegressor
+from coverwell.errors import ExtrapolationWarning
 from coverwell.forecasting.history import read_series
 from coverwell.forecasting.learning import (
     REFIT,
