@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from coverwell import errors as errors
     from coverwell import metrics as metrics
     from coverwell.estimator import fit_together
-    from coverwell.export import to_onnx
+    from coverwell.onnx import to_onnx
     from coverwell.forecasting import Backtest, Forecaster, LiveCalibrator, MatchedForecaster
-    from coverwell.intervals import PredictionInterval
-    from coverwell.matching import IQRFit, SigmaFit
+    from coverwell.prediction import PredictionInterval
+    from coverwell.paper.matching import IQRFit, SigmaFit
     from coverwell.networks import LSTM, MLP, ResNet18
-    from coverwell.persistence import load, save
-    from coverwell.regressor import MatchedRegressor
-    from coverwell.streaming import TableFiles
+    from coverwell.model_file import load, save
+    from coverwell.regressor import MatchedRegressor, Schedule
+    from coverwell.inputs.parquet import TableFiles
 
 __all__ = [
     "LSTM",
@@ -33,6 +33,7 @@ __all__ = [
     "MatchedRegressor",
     "PredictionInterval",
     "ResNet18",
+    "Schedule",
     "SigmaFit",
     "TableFiles",
     "__version__",
@@ -44,14 +45,14 @@ __all__ = [
 
 _NAMES_OF = {
     "estimator": ("fit_together",),
-    "export": ("to_onnx",),
+    "onnx": ("to_onnx",),
     "forecasting": ("Backtest", "Forecaster", "LiveCalibrator", "MatchedForecaster"),
-    "intervals": ("PredictionInterval",),
-    "matching": ("IQRFit", "SigmaFit"),
+    "prediction": ("PredictionInterval",),
+    "paper.matching": ("IQRFit", "SigmaFit"),
     "networks": ("LSTM", "MLP", "ResNet18"),
-    "persistence": ("load", "save"),
-    "regressor": ("MatchedRegressor",),
-    "streaming": ("TableFiles",),
+    "model_file": ("load", "save"),
+    "regressor": ("MatchedRegressor", "Schedule"),
+    "inputs.parquet": ("TableFiles",),
 }
 _HOMES = {name: module for module, names in _NAMES_OF.items() for name in names}
 

@@ -38,9 +38,9 @@ class Said:
 
 
 def say(model: IntervalRegressor, X: Any) -> Said:
-    """Prediction and bounds of rows, with one pass through the networks."""
-    estimates = model._estimates(X)
-    lower, upper = model._stretch.bounds(estimates, model._fitted_levels, joint=False)
+    """What the model says about rows, its networks asked once for prediction and bounds."""
+    estimates = model.estimates(X)
+    lower, upper = model.predictor_.bounds(estimates)
     return Said(np.mean([estimate.mean for estimate in estimates], axis=0), lower, upper)
 
 
@@ -57,10 +57,10 @@ def prediction_columns(targets: Sequence[str], levels: Sequence[float], keep: Se
     return names
 
 
-def feature_names(model: Any) -> list[str] | None:
+def feature_names(model: IntervalRegressor) -> list[str] | None:
     """The columns that a model of tables needs, in order; None if it was fitted on an array without names."""
-    if hasattr(model, "columns_"):
-        return list(model.columns_.kinds)
+    if model.source_.columns is not None:
+        return list(model.source_.columns.kinds)
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else [str(name) for name in names]
 
@@ -84,6 +84,6 @@ def n_trained_rows(model: Any) -> int | None:
         return int(of_stream)
     if (known := getattr(model, "out_of_fold_", None)) is not None:
         return len(known.prediction)
-    if hasattr(model, "columns_") and model.columns_.n_rows:
-        return int(model.columns_.n_rows)
+    if model.source_.columns is not None and model.source_.columns.n_rows:
+        return int(model.source_.columns.n_rows)
     return None if model.scores_ is None else n_ranked_rows(model)  # of "cv+", which ranks every row

@@ -51,17 +51,11 @@ def _contents(path: Path) -> dict[str, Any]:
     from coverwell.cli.rows import load_table_model
     from coverwell.description import describe
     from coverwell.fitted_models import feature_names
-    from coverwell.tensor_files import read_tensors
+    from coverwell.model_file import read_tensors
 
-    model: Any = load_table_model(path, device="cpu")
+    model = load_table_model(path, device="cpu")
     about = describe(model)
-    teams = [
-        getattr(ensemble, name)
-        for ensemble in model.ensembles_
-        for name in ("mean_team", "interval_team", "team")
-        if hasattr(ensemble, name)
-    ]
-    columns = getattr(model, "columns_", None)
+    columns = model.source_.columns
     return {
         "file": str(path),
         "bytes": path.stat().st_size,

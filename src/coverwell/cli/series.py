@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coverwell.forecasting.clocks import Clock, CountClock
+from coverwell.forecasting.clock import Clock
 from coverwell.forecasting.forecaster import SeriesForecaster
-from coverwell.forecasting.history import History, labelled
+from coverwell.forecasting.history import History
 from coverwell.tables import TableFile, needed_polars
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
         values[name][steps[later] - len(seen)] = numbers[name].cast(needed_polars().Float64).to_numpy()[later]
     series = np.concatenate([seen.values, values[seen.name]])
     return {
-        "series": labelled(series, seen.clock.index(0, len(series)), seen.name),
+        "series": seen.clock.labelled(series, 0, seen.name),
         "start": seen.clock.index(len(seen), 1)[0],
         "covariates": _joined(seen.clock, seen.ahead[: len(seen)], values, seen.ahead_names),
         "past_covariates": _joined(seen.clock, seen.past, values, seen.past_names),
@@ -55,11 +55,11 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
 
 def _time_column(seen: History, table: TableFile, asked: str | None) -> str | None:
     """The column of times: the one that was asked for, or the one that has the name of the times in the fit."""
-    if isinstance(seen.clock, CountClock):
+    if seen.clock.kind == "numbers":
         if asked is not None:
             raise ValueError("--time is for series with time stamps, and this forecaster counts steps; leave it out")
         return None
-    name = asked or getattr(seen.clock, "name", None)
+    name = asked or seen.clock.name
     if name is None or (asked is None and name not in table.columns):
         raise ValueError(f"{table.path} must have the time of every row; name that column with --time")
     table.check_has([name], "column for --time:")
@@ -84,9 +84,9 @@ def _joined(clock: Clock, seen: Array, values: dict[str, Array], names: tuple[st
         return None
     table = np.concatenate([seen, np.column_stack([values[name] for name in names])])
     index = clock.index(0, len(table))
-    if type(index).__module__.startswith("pandas"):
+    if clock.kind in ("pandas", "periods"):
         import pandas as pd
 
         return pd.DataFrame(table, index=index, columns=list(names))
     frame = needed_polars().DataFrame(table, schema=list(names))
-    return frame if isinstance(clock, CountClock) else frame.insert_column(0, index)
+    return frame if clock.kind == "numbers" else frame.insert_column(0, index)
