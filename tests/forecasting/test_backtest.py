@@ -84,13 +84,6 @@ def test_a_frame_has_the_time_stamps_that_each_step_is_about():
     assert repr(backtest) == "Backtest(6 forecasts of load, 2 steps ahead, coverage (0.5, 0.9))"
 
 
-def test_months_are_equal_steps():
-    months = pd.period_range("2023-10", periods=8, freq="M")
-    frame = backtest_of(pd.Series(VALUES, months)).to_frame(2)
-    assert_array_equal(frame.index[:2], months[3:5])
-    assert frame.index[-1] == pd.Period("2024-06", "M")
-
-
 @pytest.mark.parametrize(
     "series",
     [VALUES, pd.Series(VALUES, DAYS), pl.DataFrame({"day": DAYS.to_numpy(), "load": VALUES})],

@@ -71,9 +71,13 @@ def test_after_a_fit_the_regressor_says_the_number_of_folds_that_it_was_told(lea
     assert regressor.folds == 2
 
 
-def test_every_row_is_left_out_by_one_member(learned):
-    regressor, *_ = learned
+def test_every_row_is_left_out_by_one_member_and_blocks_lie_far_from_each_other(learned):
+    regressor, windows, folds, history = learned
     assert not np.isnan(regressor.out_of_fold_.prediction).any()
+    assert (folds.n_folds, folds.first, folds.end, folds.embargo) == (2, 3, N, 5)
+    (train, out), _ = folds.split(windows.origins(history))
+    assert_array_equal(np.diff(out), np.ones(len(out) - 1))
+    assert train.min() - out.max() == 6
 
 
 def test_forecasts_are_the_last_value_and_the_learned_change(learned):
@@ -150,10 +154,12 @@ def test_without_changes_levels_are_not_bounded_to_what_was_learned():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"folds": 1}, "at least 2 blocks of time"),
-        ({"folds": None}, "calibration='cross' needs folds"),
-        ({"calibration": "split"}, "calibration must be 'cross' or None for a series"),
+        ({"folds": 1}, "folds must be at least 2 blocks of time, or None, got 1"),
+        ({"folds": None}, "calibration='cross' needs folds, got folds=None; give folds=5, or calibration=None"),
+        ({"calibration": "split"}, "calibration must be 'cross' or None for a series, got 'split': .* overlap"),
+        ({"calibration": "cv+"}, r"calibration must be 'cross' or None for a series, got 'cv\+'"),
         ({"folds": 60}, "60 blocks of time with 5 steps"),
+        ({"folds": 2.5}, "folds must be a whole number of at least 1, got 2.5"),
         ({"folds": "five"}, "folds must be a whole number"),
     ],
 )
