@@ -5,8 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from coverwell.forecasting import MatchedForecaster
-from coverwell.networks import LSTM
+from coverwell import LSTM, MatchedForecaster, Schedule
 
 N = 120
 VALUES = np.sin(np.arange(N) / 3) + 0.1 * np.random.default_rng(0).normal(size=N)
@@ -16,7 +15,13 @@ COVARIATES = np.random.default_rng(1).normal(size=(N, 2))
 
 
 def unfitted(**changes):
-    usual = {"past": 4, "network": LSTM(hidden=4, layers=1), "folds": 2, "max_rounds": 1, "random_state": 0}
+    usual = {
+        "past": 4,
+        "network": LSTM(hidden=4, layers=1),
+        "folds": 2,
+        "schedule": Schedule(max_rounds=1),
+        "random_state": 0,
+    }
     # Set one by one: the checks of types in this test run would be faster than ours.
     return MatchedForecaster(0.8).set_params(**usual | changes)
 
@@ -128,9 +133,6 @@ def test_covariates_of_a_backtest_are_those_of_the_fit():
         ({"calendar": ("day",)}, "calendar must be made of 'hour', 'weekday', 'month', got 'day'"),
         ({"matching": "best"}, "matching must be"),
         ({"shape": "round"}, "shape must be"),
-        ({"max_rounds": 0}, "max_rounds must be 'auto' or a whole number of at least 1, got 0"),
-        ({"batch_size": "large"}, "batch_size must be"),
-        ({"learning_rate": -1.0}, "learning_rate must be a positive number, got -1.0"),
         ({"coverage": 90.0}, "coverage must lie strictly between 0 and 1, got 90.0"),
         ({"coverage": []}, "coverage must hold at least one level"),
     ],
@@ -138,6 +140,10 @@ def test_covariates_of_a_backtest_are_those_of_the_fit():
 )
 def test_a_setting_that_cannot_be_is_refused_before_anything_is_trained(settings, said):
     assert_refused(said, SERIES, **settings)
+
+
+def test_a_schedule_is_a_schedule():
+    assert_refused(r"schedule must be a Schedule\(...\) or None, got 0", SERIES, error=TypeError, schedule=0)
 
 
 def test_a_calendar_needs_time_stamps_and_must_vary():

@@ -14,13 +14,12 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
-from coverwell import MLP, ExtrapolationWarning, MatchedRegressor
+from coverwell import LSTM, MLP, IQRFit, MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
+from coverwell.errors import ExtrapolationWarning
 from coverwell.forecasting import Forecaster, MatchedForecaster
 from coverwell.forecasting.learning import USUAL_RATE, levels_of, rate_of
 from coverwell.forecasting.windows import Windows
-from coverwell.matching import IQRFit
-from coverwell.networks import LSTM
 
 N_FIT, N = 240, 300
 RNG = np.random.default_rng(0)
@@ -33,11 +32,12 @@ COVARIATES = np.stack([np.cos(STEPS / 4), RNG.normal(size=N + 10)], axis=1)
 GAPS = np.array([20, 21, 22, 90, 200, 238, 239, 245, 246, 262, 280])
 WITH_GAPS = np.where(np.isin(np.arange(N), GAPS), np.nan, Y)
 SMALL = LSTM(hidden=4, layers=1)
+ONE_ROUND, THREE_ROUNDS = Schedule(max_rounds=1), Schedule(max_rounds=3, learning_rate=0.01)
 SIX_STEPS = Windows(n_past=6, horizon=2, differences=True, flags=False, n_past_covariates=1, n_known=0)
 
 
 def unfitted(coverage=0.8, **changes):
-    usual = {"past": 5, "network": SMALL, "folds": 2, "max_rounds": 1, "random_state": 0}
+    usual = {"past": 5, "network": SMALL, "folds": 2, "schedule": ONE_ROUND, "random_state": 0}
     return MatchedForecaster(coverage, **usual | changes)
 
 
@@ -173,7 +173,7 @@ def test_a_backtest_goes_on_to_the_next_refit_and_from_forecasts_that_wait_for_t
     assert_the_same(ahead.backtest(Y), said)
 
 
-@pytest.mark.filterwarnings("ignore::coverwell.ExtrapolationWarning")
+@pytest.mark.filterwarnings("ignore::coverwell.errors.ExtrapolationWarning")
 def test_a_backtest_of_a_later_period_counts_only_its_own_forecasts(three_steps):
     ahead = copy.deepcopy(three_steps)
     for value in (*Y[N_FIT : N_FIT + 8], 1e6):  # an outlier, and forecasts wait for what would have come after it
@@ -196,7 +196,9 @@ def test_a_backtest_without_live_calibration_is_the_loop_and_nested():
     assert_the_same(backtest, said)
     assert (backtest.factor == 1).all()
     assert after.calibrator_.n_updates == 0
-    static.regressor_.factor_[:, 0] *= 3  # ranks of a few rows may leave an inner level wider than the next
+    static.regressor_.predictor_.correction.factor[:, 0] *= (
+        3  # ranks of a few rows may leave an inner level wider than the next
+    )
     lower, upper = static.predict_interval()
     assert (np.diff(lower) <= 0).all()
     assert (np.diff(upper) >= 0).all()
@@ -227,7 +229,7 @@ def test_covariates_that_end_early_end_the_backtest():
 # The future ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::coverwell.ExtrapolationWarning")
+@pytest.mark.filterwarnings("ignore::coverwell.errors.ExtrapolationWarning")
 @pytest.mark.parametrize("kind", ["plain", "gapped", "refitting"])
 def test_forecasts_do_not_depend_on_later_values(kind, request):
     forecaster = request.getfixturevalue(kind)
@@ -332,7 +334,7 @@ def test_values_are_in_the_users_units():
 
 
 def test_without_differences_the_value_itself_is_forecast():
-    forecaster = unfitted(differences=False, max_rounds=2).fit(Y[:N_FIT])
+    forecaster = unfitted(differences=False, schedule=Schedule(max_rounds=2)).fit(Y[:N_FIT])
     assert forecaster.windows_.channels == 1
     said, _ = loop(forecaster, Y[N_FIT : N_FIT + 5])
     assert_the_same(forecaster.backtest(Y[: N_FIT + 5]), said)
@@ -411,7 +413,7 @@ def test_a_value_that_is_none_is_refused_and_changes_nothing(plain, y, error, sa
     assert state_of(plain) == before
 
 
-@pytest.mark.filterwarnings("ignore::coverwell.ExtrapolationWarning")
+@pytest.mark.filterwarnings("ignore::coverwell.errors.ExtrapolationWarning")
 def test_feedback_for_a_step_comes_as_late_as_the_step(three_steps):
     forecaster = copy.deepcopy(three_steps)
     start = forecaster.calibrator_.factor
@@ -605,8 +607,8 @@ def test_a_refit_goes_on_from_the_networks_and_keeps_the_live_factor(plain):
     assert forecaster.regressor_ is not before
     assert len(before.out_of_fold_.prediction) == N_FIT - 5  # the former one is as it was
     assert len(forecaster.regressor_.out_of_fold_.prediction) == N - 5
-    scalers = [regressor.ensembles_[0].targets for regressor in (before, forecaster.regressor_)]
-    assert_array_equal(scalers[0].spread, scalers[1].spread)
+    scalings = [regressor.predictor_.fitted_teams[0].targets for regressor in (before, forecaster.regressor_)]
+    assert_array_equal(scalings[0].spread, scalings[1].spread)
 
 
 def test_refits_follow_a_change_that_the_first_networks_never_saw():
@@ -615,7 +617,7 @@ def test_refits_follow_a_change_that_the_first_networks_never_saw():
     series[:2] = 0.0
     for t in range(2, 700):  # the sign with which the last change goes into the next one turns
         series[t] = series[t - 1] + (0.9 if t < 300 else -0.9) * (series[t - 1] - series[t - 2]) + 0.1 * rng.normal()
-    usual = unfitted(max_rounds=3, learning_rate=0.01, rate=0.1).fit(series[:300])
+    usual = unfitted(schedule=THREE_ROUNDS, rate=0.1).fit(series[:300])
     stays, follows = usual.backtest(series), usual.set_params(refit_every=50).backtest(series)
     assert_allclose(stays.prediction[:50], follows.prediction[:50], atol=1e-4)
     errors = [np.sqrt(np.mean((run.y - run.prediction)[250:] ** 2)) for run in (stays, follows)]
@@ -623,12 +625,14 @@ def test_refits_follow_a_change_that_the_first_networks_never_saw():
 
 
 def test_automatic_repeats_do_not_change_when_a_forecaster_is_trained_on():
-    regressor = MatchedRegressor(0.8, network=MLP(hidden=4, layers=2, bins=0), folds=2, max_rounds=1, random_state=0)
+    regressor = MatchedRegressor(
+        0.8, network=MLP(hidden=4, layers=2, bins=0), folds=2, schedule=ONE_ROUND, random_state=0
+    )
     long = np.tile(Y, 6)
     forecaster = Forecaster(regressor, past=4, rate=0.1).fit(long[:1300])
-    assert forecaster.regressor_.ensembles_[0].mean_team.n_members == 10
+    assert forecaster.regressor_.predictor_.fitted_teams[0].n_members == 10
     forecaster.history_ = copy.deepcopy(forecaster).fit(long).history_  # as after 500 updates
-    assert forecaster.refit().regressor_.ensembles_[0].mean_team.n_members == 10
+    assert forecaster.refit().regressor_.predictor_.fitted_teams[0].n_members == 10
 
 
 # Networks and regressors ---------------------------------------------------------------------------------------------
@@ -660,7 +664,7 @@ def test_a_baseline_holds_out_blocks_of_time_and_is_calibrated_live():
     assert np.bincount(groups).min() >= 11  # twenty blocks of a dozen windows
     assert len(np.unique(groups)) == 20
     assert forecaster.rate_ == USUAL_RATE
-    assert not hasattr(baseline, "ensembles_")  # the user's own stays unfitted
+    assert not hasattr(baseline, "predictor_")  # the user's own stays unfitted
     said, _ = loop(forecaster, Y[N_FIT:])
     assert_the_same(forecaster.backtest(Y), said)
     assert forecaster.predict_interval().coverage == (0.9, 0.5)
@@ -686,16 +690,13 @@ def test_the_parameters_are_those_of_the_forecaster_and_of_the_regressor():
     assert {"past", "horizon", "calendar", "missing", "differences", "live", "rate", "refit_every"} < own
     assert "regressor" not in own
     left_out = set(MatchedRegressor().get_params()) - own
-    # A series has no rows to keep at random; its folds are fixed; and a forecaster warm-starts by itself.
-    expected = {"repeats", "calibration_size", "warm_start", "noise_weight", "sharpness_weight", "steepness"}
-    assert left_out == expected
+    assert left_out == {"repeats", "warm_start"}  # its folds are fixed, and a forecaster warm-starts by itself
 
 
 def test_the_regressor_gets_every_parameter_that_both_have():
     given = {"coverage": [0.9, 0.5], "matching": IQRFit(), "network": SMALL, "interval_network": LSTM(hidden=7)}
-    given |= {"folds": 4, "interval_loss": "paper", "shape": "interval", "calibration": None, "mean_epochs": 7}
-    given |= {"interval_epochs": 8, "max_rounds": 9, "patience": 11, "batch_size": 33, "learning_rate": 0.123}
-    given |= {"device": "cpu", "random_state": 5, "verbose": 1}
+    given |= {"folds": 4, "interval_loss": "paper", "shape": "interval", "calibration": None}
+    given |= {"schedule": Schedule(7, 8, 9, 11, 33, 0.123), "device": "cpu", "random_state": 5, "verbose": 1}
     assert set(given) == set(MatchedForecaster().get_params()) & set(MatchedRegressor().get_params())
     regressor = MatchedForecaster(**given)._unfitted(SIX_STEPS, 100)
     in_windows = {"network": LSTM(hidden=4, layers=1, steps=6, channels=3)}
@@ -707,8 +708,8 @@ def test_the_regressor_gets_every_parameter_that_both_have():
 
 
 def test_batches_grow_with_the_rows_within_limits():
-    sizes = [MatchedForecaster()._unfitted(SIX_STEPS, n).batch_size for n in (3, 80, 500, 2560, 10**6)]
-    assert sizes == [16, 16, 100, 512, 512]
+    schedules = [MatchedForecaster()._unfitted(SIX_STEPS, n).schedule for n in (3, 80, 500, 2560, 10**6)]
+    assert schedules == [Schedule(3, 3, 15, 3, batch_size, 4e-3) for batch_size in (16, 16, 100, 512, 512)]
 
 
 def test_a_clone_has_the_parameters_and_nothing_learned(plain):
@@ -760,7 +761,7 @@ def autoregression(n, *, shift=None, seed=0):
 
 @pytest.fixture(scope="module")
 def ar():
-    return unfitted([0.8, 0.95], max_rounds=3, learning_rate=0.01, horizon=2).fit(autoregression(600))
+    return unfitted([0.8, 0.95], schedule=THREE_ROUNDS, horizon=2).fit(autoregression(600))
 
 
 def test_a_stationary_series_is_covered_as_asked_also_without_live_calibration(ar):

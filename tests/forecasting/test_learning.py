@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coverwell import ExtrapolationWarning, MatchedRegressor
+from coverwell import MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
+from coverwell.errors import ExtrapolationWarning
 from coverwell.forecasting.history import read_series
 from coverwell.forecasting.learning import (
     REFIT,
@@ -36,7 +37,8 @@ def windows_on(history, past=4):
 
 
 def regressor_on(windows, **changes):
-    usual = {"network": network_for(SMALL, windows), "folds": 2, "repeats": 1, "max_rounds": 1, "random_state": 0}
+    usual = {"network": network_for(SMALL, windows), "folds": 2, "repeats": 1, "random_state": 0}
+    usual |= {"schedule": Schedule(max_rounds=1)}
     return MatchedRegressor(0.8, **usual | changes)
 
 
@@ -95,10 +97,11 @@ def test_a_refit_goes_on_from_the_former_networks_and_leaves_them_alone(learned)
     before = regressor.predict(windows.rows(history, np.array([60])))
     fresh = refitted(regressor, windows, folds, history)
     assert_array_equal(regressor.predict(windows.rows(history, np.array([60]))), before)
-    assert regressor.max_rounds == 1
-    assert fresh.max_rounds == REFIT["max_rounds"]
+    assert regressor.schedule.max_rounds == 1
+    assert fresh.schedule.max_rounds == REFIT["max_rounds"]
     assert fresh.folds == 2
-    assert fresh.ensembles_[0].targets is regressor.ensembles_[0].targets  # the units of its networks
+    units = [model.predictor_.fitted_teams[0].targets.spread for model in (fresh, regressor)]
+    assert_array_equal(units[0], units[1])
 
 
 def test_a_regressor_that_cannot_go_on_is_fitted_anew():
@@ -147,7 +150,7 @@ def test_without_changes_levels_are_not_bounded_to_what_was_learned():
     learn(regressor, windows, folds_of(regressor, windows, history), history)
     far = history_of(np.append(VALUES, np.full(5, 1000.0)))
     mean, _ = forecast(regressor, windows, far, np.array([N - 1, N + 4]))  # and no warning
-    assert np.isinf(regressor.ensembles_[0].inputs.high).all()
+    assert regressor.predictor_.inputs.high.isinf().all()
     assert mean[0, 0] != mean[1, 0]
 
 

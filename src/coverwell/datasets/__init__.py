@@ -12,7 +12,6 @@ from coverwell.datasets.images import image_names, load_images
 from coverwell.datasets.series import Series, load_series, series_names
 from coverwell.datasets.store import DatasetChecksumError, DatasetNotFoundError, PackagedDataWarning
 from coverwell.datasets.tables import Dataset, load_table, names
-from coverwell.datasets.weights import imagenet_weights
 
 __all__ = [
     "BoxOutsideImageWarning",
@@ -27,7 +26,6 @@ __all__ = [
     "Series",
     "clip_boxes",
     "image_names",
-    "imagenet_weights",
     "load",
     "load_images",
     "load_series",

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import threading
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 from coverwell.datasets.store import DatasetChecksumError, check, sha256_of
-from coverwell.pictures import PictureError, naming, opened, rgb_pixels
+from coverwell.errors import ImageError, LargeImageWarning
+from coverwell.inputs.images import pillow
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -28,7 +30,65 @@ Pixels = NDArray[np.uint8]  # (height, width, channel), RGB
 Rows = NDArray[np.int64] | NDArray[np.bool_]
 
 # Pictures fail alike wherever they are read; this is the error's name among the data.
-ImageFileError = PictureError
+ImageFileError = ImageError
+
+
+@contextmanager
+def naming(image: str, through: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn what is raised about a missing or broken image into an `ImageError` that begins with its name.
+
+    What is no fault of the image comes through as it is: Pillow that is not installed, memory that does not suffice,
+    and the errors in `through`.
+    """
+    try:
+        yield
+    except (ImportError, MemoryError):
+        raise
+    except through:
+        raise
+    except ImageError as error:
+        raise ImageError(f"{image} cannot be read: {error}") from error
+    except Exception as error:  # decoders raise nearly anything about a broken file
+        reason = f"{type(error).__name__}: {error}"
+        raise ImageError(f"{image} cannot be read: {reason}; replace it or leave it out") from error
+
+
+@contextmanager
+def opened(source: str | os.PathLike[str] | io.BytesIO, name: str) -> Iterator[Image]:
+    """The image in a file, opened by Pillow and not yet decoded; `name` is what a warning calls it."""
+    images = pillow()
+    try:
+        with images.open(source) as image:
+            _warn_if_large(image, images.MAX_IMAGE_PIXELS, name)
+            yield image
+    except (images.DecompressionBombError, images.DecompressionBombWarning) as error:
+        raise ImageError(
+            f"it is larger than Pillow takes for safe ({error}); shrink it first, or if you trust it, set "
+            "PIL.Image.MAX_IMAGE_PIXELS higher"
+        ) from error
+
+
+def _warn_if_large(image: Image, limit: int | None, name: str) -> None:
+    # Pillow warns too, but names no file. Its warning stays: filters of warnings are not to be changed in a thread.
+    n_pixels = image.width * image.height
+    if limit is not None and n_pixels > limit:
+        warnings.warn(
+            f"{name} has {n_pixels:,} pixels, more than the {limit:,} that Pillow takes for safe; it is read all the "
+            "same. If you trust it, set PIL.Image.MAX_IMAGE_PIXELS higher",
+            LargeImageWarning,
+            stacklevel=2,
+        )
+
+
+def rgb_pixels(image: Image) -> Pixels:
+    """All pixels of an image of eight bits per channel, (height, width, channel): RGB, opaque."""
+    if image.mode.startswith("I") or image.mode == "F":
+        raise ImageError(f"it must have 8 bits per channel, Pillow's mode here is {image.mode}; convert it first")
+    if image.has_transparency_data:
+        pixels = np.asarray(image.convert("RGBA")) / np.float32(255)
+        on_white = pixels[..., :3] * pixels[..., 3:] + (1 - pixels[..., 3:])
+        return (255 * on_white).round().astype(np.uint8)
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 @dataclass(frozen=True)
@@ -137,7 +197,7 @@ class ImageFiles(torch.utils.data.Dataset[Pixels]):
             return file.path
         archive = self._zip(file.path)
         if file.entry not in archive.NameToInfo:
-            raise PictureError(f"{file.path} has no entry {file.entry}")
+            raise ImageError(f"{file.path} has no entry {file.entry}")
         return io.BytesIO(archive.read(file.entry))
 
     def _zip(self, path: Path) -> zipfile.ZipFile:

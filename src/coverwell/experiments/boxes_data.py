@@ -18,6 +18,7 @@ from coverwell.datasets.images import ARCHIVES
 from coverwell.datasets.store import sha256_of
 from coverwell.experiments.methods import one_of_each
 from coverwell.networks.resnet import ResNet18Trunk
+from coverwell.networks.weights import imagenet_weights
 
 __all__ = [
     "CUB",
@@ -54,7 +55,7 @@ class BoxedPictures(InOriginalPixels):
 
     Attributes
     ----------
-    images : whatever `coverwell.pictures.pictures_of` takes
+    images : whatever `coverwell.inputs.images.images_of` takes
     boxes : array (picture, 4)
         Left, top, width and height in pixels of the original image.
     sizes : array (picture, 2)
@@ -144,7 +145,7 @@ RANDOM_WEIGHTS = TrunkWeights(path=None, name="random", layer4=False)
 
 def trunk_weights(path: Path | None = None) -> TrunkWeights:
     """A file of weights, checked to be those of a ResNet-18; by default torchvision's, trained on ImageNet."""
-    file = datasets.imagenet_weights() if path is None else path
+    file = imagenet_weights() if path is None else path
     absent = ResNet18Trunk().load_weights(file)
     return TrunkWeights(str(file), f"{file.name} (sha256 {sha256_of(file)[:8]})", "layer4" not in absent)
 

@@ -22,7 +22,7 @@ from coverwell.experiments.boxes_data import (
 )
 from coverwell.experiments.boxes_methods import COVERAGE, BoxMethod
 from coverwell.experiments.results import FORMAT, Line, ResultsFileError, environment
-from coverwell.features import features_of
+from coverwell.inputs.features import features_of
 from coverwell.intervals import PredictionInterval
 
 __all__ = ["BOX_FIELDS", "BOX_KEY", "EXAMPLES", "BoxGrid", "BoxUnit", "Source", "examples", "line_of"]

@@ -17,7 +17,7 @@ from coverwell.experiments.boxes_summary import title
 from coverwell.experiments.results import Line
 from coverwell.experiments.typeset import DPI, write_figure
 from coverwell.files import new_file
-from coverwell.pictures import pictures_of
+from coverwell.inputs.images import images_of
 from coverwell.plots import draw_box
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def write_photographs(lines: Iterable[Line], folder: Path, photograph: Photograp
 def photographs_of(problem: BoxProblem) -> Photograph:
     """How the figure gets a test picture by its number, squeezed to a square: (height, width, 3) in [0, 1]."""
     place = {int(number): at for at, number in enumerate(problem.test.image_ids)}
-    pictures = pictures_of(problem.test.images)
+    pictures = images_of(problem.test.images)
 
     def photograph(number: int) -> Pixels:
         if number not in place:

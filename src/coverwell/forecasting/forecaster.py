@@ -14,19 +14,20 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from coverwell.estimator import IntervalRegressor, check_count
+from coverwell.estimator import IntervalRegressor, levels_from
 from coverwell.forecasting import learning
 from coverwell.forecasting.backtest import Backtest
 from coverwell.forecasting.calendar import check_calendar, check_names
 from coverwell.forecasting.history import History, read_history
 from coverwell.forecasting.live import LiveCalibrator, check_rate, one_truth, truths_ahead
 from coverwell.forecasting.windows import TimeFolds, Windows
-from coverwell.intervals import PredictionInterval, widen_outwards
-from coverwell.matching import Matching
-from coverwell.preparation import levels_from
-from coverwell.regressor import MatchedRegressor, NetworkChoice
-from coverwell.rounds import Round
-from coverwell.scaling import varies
+from coverwell.inputs.scaling import varies
+from coverwell.options import check_count, stored
+from coverwell.paper.algorithm import Round
+from coverwell.paper.losses import IntervalLoss
+from coverwell.paper.matching import Matching
+from coverwell.prediction import PredictionInterval
+from coverwell.regressor import MatchedRegressor, NetworkChoice, Schedule
 
 __all__ = ["Forecaster", "MatchedForecaster", "SeriesForecaster"]
 
@@ -356,9 +357,11 @@ class SeriesForecaster(BaseEstimator):
 
 def _bounds(mean: Array, half_width: Array) -> tuple[Array, Array]:
     """Nested bounds (..., level) of means (...) and half-widths (..., side, level)."""
-    return widen_outwards(mean[..., None] - half_width[..., 0, :], mean[..., None] + half_width[..., 1, :])
+    lower, upper = mean[..., None] - half_width[..., 0, :], mean[..., None] + half_width[..., 1, :]
+    return np.minimum.accumulate(lower, axis=-1), np.maximum.accumulate(upper, axis=-1)
 
 
+@stored
 @dataclass(eq=False, repr=False)
 class Forecaster(SeriesForecaster):
     """The next steps of a series with intervals, from any of our regressors on windows of its past.
@@ -393,6 +396,7 @@ class Forecaster(SeriesForecaster):
         return regressor
 
 
+@stored
 @dataclass(eq=False, repr=False)
 class MatchedForecaster(SeriesForecaster):
     """The next steps of a series with intervals, from two teams of LSTMs trained in turns.
@@ -411,10 +415,12 @@ class MatchedForecaster(SeriesForecaster):
         The two networks; None is an `LSTM`. Rows are flat: the window step by step, then what is known ahead.
     folds : int or None, default=5
         Into how many blocks of time the series is cut; None is the paper's literal training.
-    interval_loss, shape, calibration, mean_epochs, interval_epochs, max_rounds, patience, batch_size, learning_rate, \
-device, random_state, verbose
-        As in `MatchedRegressor`, with other defaults. `calibration` is "cross" or None: rows kept at random for ranks
-        would overlap with the windows of others.
+    interval_loss, shape, calibration, device, random_state, verbose
+        As in `MatchedRegressor`. `calibration` is "cross" or None: rows kept at random for ranks would overlap with the
+        windows of others.
+    schedule : Schedule, optional
+        As in `MatchedRegressor`, but "auto" is 3 epochs of each network in at most 15 rounds, a patience of 3, a
+        learning rate of 4e-3, and batches of a fifth of the rows, from 16 to 512.
 
     Attributes
     ----------
@@ -426,9 +432,10 @@ device, random_state, verbose
     Examples
     --------
     >>> import numpy as np
-    >>> from coverwell import LSTM
+    >>> from coverwell import LSTM, Schedule
     >>> series = np.sin(np.arange(400) / 5) + 0.1 * np.random.default_rng(0).normal(size=400)
-    >>> forecaster = MatchedForecaster(0.8, past=8, network=LSTM(hidden=8), max_rounds=2, random_state=0).fit(series)
+    >>> brief = Schedule(max_rounds=2)
+    >>> forecaster = MatchedForecaster(0.8, past=8, network=LSTM(hidden=8), schedule=brief, random_state=0).fit(series)
     >>> lower, upper = forecaster.predict_interval()
     >>> forecaster = forecaster.update(0.5)
     >>> bool(lower[0] < upper[0])
@@ -441,25 +448,24 @@ device, random_state, verbose
     network: NetworkChoice = None
     interval_network: NetworkChoice = None
     folds: int | None = 5
-    interval_loss: str = "quantile"
+    interval_loss: str | IntervalLoss = "quantile"
     shape: str = "both"
-    calibration: str | None = "cross"
-    mean_epochs: int = 3
-    interval_epochs: int = 3
-    max_rounds: int = 15
-    patience: int = 3
-    batch_size: int | str = "auto"
-    learning_rate: float = 4e-3
+    calibration: Any = "cross"
+    schedule: Schedule | None = None
     device: str = "auto"
     random_state: Any = None
     verbose: int = 0
 
     def _unfitted(self, windows: Windows, n_rows: int) -> MatchedRegressor:
+        schedule = Schedule() if self.schedule is None else self.schedule
+        if not isinstance(schedule, Schedule):
+            raise TypeError(f"schedule must be a Schedule(...) or None, got {schedule!r}")
+        # Large batches, which cost a GPU no more than small ones, as long as an epoch has five steps.
+        batch_size = {"batch_size": int(np.clip(n_rows // 5, 16, 512))}
         shared = set(MatchedRegressor().get_params()) & set(self.get_params(deep=False))
         settings = {name: getattr(self, name) for name in shared} | {
             "network": learning.network_for(self.network, windows),
             "interval_network": self.interval_network and learning.network_for(self.interval_network, windows),
-            # Large batches, which cost a GPU no more than small ones, as long as an epoch has five steps.
-            "batch_size": int(np.clip(n_rows // 5, 16, 512)) if self.batch_size == "auto" else self.batch_size,
+            "schedule": schedule.resolved(learning.SCHEDULE, batch_size),
         }
         return MatchedRegressor(**settings, repeats=1)

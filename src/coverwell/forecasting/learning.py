@@ -6,22 +6,25 @@ import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
-from coverwell.estimator import IntervalRegressor, check_count
+from coverwell.estimator import IntervalRegressor, levels_from
 from coverwell.forecasting.history import History
 from coverwell.forecasting.live import choose_rate
 from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.networks.lstm import LSTM
-from coverwell.preparation import levels_from
-from coverwell.regressor import MatchedRegressor, NetworkChoice
+from coverwell.options import check_count
+from coverwell.regressor import MatchedRegressor, NetworkChoice, Schedule
+from coverwell.training.device import device_from
 
 __all__ = [
     "NETWORK",
     "REFIT",
+    "SCHEDULE",
     "USUAL_RATE",
     "asked_levels",
     "folds_of",
@@ -39,9 +42,11 @@ Steps = NDArray[np.intp]
 # Chosen on the first two thirds of each training part (benchmarks/results/forecasting-selection.md), as the defaults of
 # MatchedForecaster are.
 NETWORK = LSTM(hidden=128, layers=2, dropout=0.1)
+# What "auto" stands for in a forecaster's schedule.
+SCHEDULE = {"mean_epochs": 3, "interval_epochs": 3, "max_rounds": 15, "patience": 3, "learning_rate": 4e-3}
 # How training goes on when a series has grown: briefly, from where it was. Longer refits were better in the same
 # comparison; this lies between its candidates and is taken for what it costs.
-REFIT = {"warm_start": True, "max_rounds": 2, "mean_epochs": 2, "interval_epochs": 2, "learning_rate": 2e-3}
+REFIT: dict[str, Any] = {"max_rounds": 2, "mean_epochs": 2, "interval_epochs": 2, "learning_rate": 2e-3}
 # The rate of live calibration for regressors that keep no out-of-fold predictions on which to choose it.
 USUAL_RATE = 0.05
 # Blocks of time that are held out whole where a regressor holds out rows to stop its training.
@@ -59,12 +64,12 @@ def folds_of(regressor: IntervalRegressor, windows: Windows, history: History) -
     if not isinstance(regressor, MatchedRegressor):
         return TimeFolds.of(1, windows, history)
     folds = regressor.folds
-    if regressor.calibration not in ("cross", None):
+    if (calibration := regressor.chosen_calibration.name) not in ("cross", None):
         raise ValueError(
             f"calibration must be 'cross' or None for a series, got {regressor.calibration!r}: rows kept at random for "
             "ranks would overlap with the windows of others"
         )
-    if folds is None and regressor.calibration == "cross":
+    if folds is None and calibration == "cross":
         raise ValueError("calibration='cross' needs folds, got folds=None; give folds=5, or calibration=None")
     if folds is not None:
         check_count("folds", folds)
@@ -78,7 +83,7 @@ def learn(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, hist
     origins = windows.origins(history)
     X, y = windows.rows(history, origins), windows.targets(history, origins)
     # Levels are all that a network without changes sees: bounded, it would not know where a series has gone.
-    regressor._bounded = windows.differences
+    regressor.bounded_ = windows.differences
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConstantDataWarning)  # a window's first change is always 0
         if not isinstance(regressor, MatchedRegressor):
@@ -94,8 +99,9 @@ def refitted(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, h
     """A copy of the regressor, trained further with these steps; from the start if it cannot go on."""
     fresh = copy.copy(regressor)
     if isinstance(fresh, MatchedRegressor):
-        n_members = fresh.ensembles_[0].mean_team.n_members  # "auto" repeats would change with the rows
-        fresh.set_params(**REFIT, repeats=n_members // folds.n_folds)
+        n_members = fresh.predictor_.fitted_teams[0].n_members  # "auto" repeats would change with the rows
+        schedule = replace(fresh.schedule or Schedule(), **REFIT)
+        fresh.set_params(warm_start=True, schedule=schedule, repeats=n_members // folds.n_folds)
     learn(fresh, windows, folds, history)
     return fresh
 
@@ -109,7 +115,7 @@ def asked_levels(
     regressor: IntervalRegressor, coverage: float | Sequence[float] | Array | None
 ) -> float | Sequence[float] | Array:
     """The level or levels that are asked for; an error where one was not fitted."""
-    return regressor._wanted(coverage)
+    return regressor.fitted_coverage(coverage)
 
 
 def forecast(regressor: IntervalRegressor, windows: Windows, history: History, origins: Steps) -> tuple[Array, Array]:
@@ -119,7 +125,7 @@ def forecast(regressor: IntervalRegressor, windows: Windows, history: History, o
     """
     rows = windows.rows(history, origins)
     levels = slice(0, windows.n_past * windows.channels, windows.channels)  # the first channel of every step
-    far = regressor.ensembles_[0].inputs.far_outside(rows)[:, levels].any(axis=1)
+    far = regressor.predictor_.inputs.far_outside(rows)[:, levels].any(axis=1)
     if far.any():
         warnings.warn(
             f"{int(far.sum())} of {len(rows)} forecasts see values far outside what was learned; these are treated as "
@@ -127,8 +133,9 @@ def forecast(regressor: IntervalRegressor, windows: Windows, history: History, o
             ExtrapolationWarning,
             stacklevel=4,
         )
-    estimate = regressor._stretched(rows)
-    return estimate.mean + windows.anchors(history, origins), estimate.reach
+    (estimate,) = regressor.predictor_.moved(device_from(regressor.device)).estimates(rows)
+    factor = np.asarray(regressor.factor_)  # a single team has factors
+    return estimate.mean + windows.anchors(history, origins), estimate.half_width * factor[:, None, :]
 
 
 def rate_of(regressor: IntervalRegressor, windows: Windows, history: History) -> float:

@@ -30,10 +30,10 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from coverwell.errors import FactorBoundWarning
-from coverwell.estimator import check_count, check_number
-from coverwell.intervals import PredictionInterval, widen_outwards
+from coverwell.estimator import levels_from
 from coverwell.metrics import ROLLING_WINDOW, coverage_rank, interval_score, rolling_coverage
-from coverwell.preparation import levels_from
+from coverwell.options import check_count, check_number
+from coverwell.prediction import PredictionInterval
 
 __all__ = ["RATES", "LiveCalibrator", "check_rate", "choose_rate", "one_truth", "truths_ahead"]
 
@@ -325,7 +325,9 @@ class LiveCalibrator:
         """Nested ends (side, step, level) of a factor (step, level), mean (step, 1) and signed half-width."""
         ends: Array = mean + factor * signed
         if ends.shape[-1] > 1:
-            ends[..., self._outwards] = np.stack(widen_outwards(*ends[..., self._outwards]))
+            lower, upper = ends[..., self._outwards]
+            nested = np.minimum.accumulate(lower, axis=-1), np.maximum.accumulate(upper, axis=-1)
+            ends[..., self._outwards] = np.stack(nested)
         return ends
 
 
