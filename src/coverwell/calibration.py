@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.options import check_share, named
+from coverwell.options import check_share, named, stored
 from coverwell.training.rows import Rows, check_enough_rows, coverage_rank, split_rows
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ __all__ = [
     "cross_factor",
     "deployed_factor",
     "rank_factor",
+    "scores_by",
     "scores_of",
     "widen_outwards",
 ]
@@ -61,6 +62,7 @@ class Estimate:
     half_width: Array
 
 
+@stored
 class Correction(nn.Module):
     """What a calibration has learned: factors of the half-widths, or for CV+ the scores of each team's left-out rows.
 
@@ -88,6 +90,11 @@ class Correction(nn.Module):
     def scores(self) -> list[Tensor]:
         return [getattr(self, f"scores_{place}") for place in range(self.n_scores)]
 
+    @property
+    def is_joint(self) -> bool:
+        """Whether there are ranks over all targets together."""
+        return self.factor is None or self.joint_factor is not None
+
     def forward(
         self, means: list[Tensor], half_widths: list[Tensor], levels: tuple[float, ...], joint: bool = False
     ) -> tuple[Tensor, Tensor]:
@@ -95,7 +102,7 @@ class Correction(nn.Module):
         if self.factor is None:
             scores = [part.amax(dim=1, keepdim=True) if joint else part for part in self.scores]
             return widen_outwards(*_cv_plus_bounds(means, half_widths, scores, levels))
-        if joint and self.joint_factor is None and len(self.factor) > 1:
+        if joint and not self.is_joint and len(self.factor) > 1:
             raise ValueError("joint=True needs ranks over all targets together; fit with a calibration other than None")
         factor = self.joint_factor if joint and self.joint_factor is not None else self.factor
         (mean,), (half_width,) = means, half_widths
@@ -294,15 +301,16 @@ def scores_of(y: Array, estimate: Estimate) -> Array:
 
 
 def held_back_scores(teams: Sequence[FittedTeam], rows: Rows) -> list[Array]:
-    """Scores of the rows that each team never saw, in scaled units: the smallest half-width knows no unit of y."""
+    """Scores of the rows that each team never saw."""
     assert rows.given is not None  # rows of a fit know what they were made from
     X, y = rows.given
-    scores = []
-    for team, places in zip(teams, rows.held_back, strict=True):
-        estimate, spread = team.estimate(X[places]), team.targets.spread.cpu().numpy()
-        scaled = Estimate(team.scaled(estimate.mean), estimate.half_width / spread[:, None, None])
-        scores.append(scores_of(team.scaled(y[places]), scaled))
-    return scores
+    return [scores_by(team, X[places], y[places]) for team, places in zip(teams, rows.held_back, strict=True)]
+
+
+def scores_by(team: FittedTeam, X: NDArray[Any], y: Array) -> Array:
+    """A team's scores of rows in the user's units, in scaled units: the smallest half-width knows no unit of y."""
+    estimate, spread = team.estimate(X), team.targets.spread.cpu().numpy()
+    return scores_of(team.scaled(y), Estimate(team.scaled(estimate.mean), estimate.half_width / spread[:, None, None]))
 
 
 def out_of_fold_members(rows: Rows, members: Estimate) -> tuple[Array, Estimate, NDArray[np.bool_]]:

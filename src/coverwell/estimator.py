@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from numbers import Real
 from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
@@ -33,7 +34,15 @@ from coverwell.training.device import device_from, few_threads, run_within_memor
 from coverwell.training.learner import Settings
 from coverwell.training.rows import Rows, check_dealing
 
-__all__ = ["IntervalRegressor", "OutOfFold", "Trained", "Training", "fit_together", "levels_from"]
+__all__ = [
+    "IntervalRegressor",
+    "OutOfFold",
+    "Trained",
+    "Training",
+    "fit_together",
+    "levels_from",
+    "show_round",
+]
 
 Array = NDArray[np.float64]
 Coverage = float | Sequence[float] | Array
@@ -265,14 +274,16 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """How jobs of this many rows are trained; with a start, how its teams continue."""
         raise NotImplementedError
 
-    def set_fitted(self, rows: Rows, trained: Trained, history: History, jobs: slice) -> None:
-        """Calibrate, and keep what was learned; a model that has a `predictor_` is fitted."""
+    def set_fitted(
+        self, rows: Rows, trained: Trained, history: History, jobs: slice, calibration: Calibration | None = None
+    ) -> None:
+        """Calibrate, by the model's own calibration or another, and keep what was learned: sets `predictor_`."""
         one_target, one_level = self.one_dimensional_, isinstance(self.coverage, Real)
         self.rounds_ = history.described(jobs, rows, one_target=one_target, one_level=one_level)
         teams, members = trained.teams[jobs], trained.members[jobs][0]
         for team in teams:
             team.to(device_from(self.device))
-        correction = self.chosen_calibration.correction(teams, rows, members)
+        correction = (calibration or self.chosen_calibration).correction(teams, rows, members)
         self.out_of_fold_ = None if members is None else OutOfFold.of(rows, members, teams, correction)
         self.predictor_ = Predictor(rows.levels[0], teams, correction)
 
@@ -361,15 +372,12 @@ def fit_together(
         parts = list(map(slice, ends, ends[1:]))  # each model's jobs
         bar = tqdm(total=settings.max_rounds, disable=not models[0].verbose, desc="rounds", unit="round")
 
-        def after_round(present: Callable[[Tensor], Trained], history: History) -> None:
-            latest = history.rounds[-1]
-            bar.update()
-            coverage, score = float(latest.coverage.mean()), float(latest.score.mean())
-            bar.set_postfix(coverage=f"{coverage:.3f}", score=f"{score:.4g}", refresh=False)
-            if on_round is not None:
-                teams = present(history.unit).teams
-                on_round([teams[part] for part in parts])
+        def show_teams(present: Callable[[Tensor], Trained], history: History) -> None:
+            show_round(bar, present, history)
+            teams = present(history.unit).teams
+            on_round([teams[part] for part in parts])  # type: ignore[misc]
 
+        after_round = partial(show_round, bar) if on_round is None else show_teams
         with bar, seeded(rows.seeds[0], settings.device), few_threads(training, rows):
             trained, history = run_within_memory(training, rows, after_round)
             if settings.device.type == "cuda":
@@ -495,3 +503,10 @@ def _check_continues(rows: Rows, start: Sequence[FittedTeam]) -> None:
                 "warm_start goes on from networks of the same columns, targets, levels and members, got "
                 f"{now} after {before}; fit with warm_start=False, or give repeats and folds as numbers"
             )
+
+
+def show_round(bar: Any, present: Any, history: History) -> None:
+    """Move a tqdm bar over rounds, with the latest measures beside it."""
+    coverage, score = float(history.rounds[-1].coverage.mean()), float(history.rounds[-1].score.mean())
+    bar.update()
+    bar.set_postfix(coverage=f"{coverage:.3f}", score=f"{score:.4g}", refresh=False)

@@ -18,7 +18,10 @@ NAMED: dict[str, dict[str | None, type[Any]]] = {}  # option -> short name -> cl
 
 
 def stored(cls: Class) -> Class:
-    """Enter a class that model files may name: a dataclass, written field by field, or an estimator."""
+    """Enter a class that model files may name: an estimator, or one whose constructor's arguments are attributes.
+
+    A file holds the arguments, each read from the attribute of the same name.
+    """
     STORED[cls.__name__] = cls
     return cls
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from coverwell.calibration import Correction, Estimate
 from coverwell.inputs.mirroring import Mirroring
 from coverwell.inputs.scaling import Scaling
 from coverwell.networks.team import Team
+from coverwell.options import stored
 from coverwell.paper.algorithm import half_widths
 from coverwell.paper.losses import Levels, z_score
 from coverwell.paper.matching import Matching
@@ -46,16 +48,17 @@ class FittedTeam(nn.Module):
 
     def __init__(
         self,
-        levels: tuple[float, ...],
+        coverage: Sequence[float] | Array,
         inputs: Scaling,
         targets: Scaling,
         mirroring: Mirroring | None = None,
     ) -> None:
         super().__init__()
-        self.inputs, self.targets, self.mirroring = inputs, targets, mirroring
-        coverage = torch.tensor([levels], dtype=torch.float64)
-        self.register_buffer("coverage", coverage, persistent=False)
-        self.register_buffer("z", z_score(coverage), persistent=False)  # ONNX cannot compute it
+        self.inputs, self.targets = copy.deepcopy(inputs), copy.deepcopy(targets)  # a team moves to its own device
+        self.mirroring = mirroring
+        levels = torch.tensor(np.reshape(coverage, (1, -1)), dtype=torch.float64)
+        self.register_buffer("coverage", levels, persistent=False)
+        self.register_buffer("z", z_score(levels), persistent=False)  # ONNX cannot compute it
 
     @property
     def levels(self) -> Levels:
@@ -95,12 +98,17 @@ class FittedTeam(nn.Module):
         outputs: Tensor = team(team.for_members(x[None].to(team.precision)))
         return outputs.double()
 
+    def for_export(self) -> FittedTeam:
+        """This team, or one that predicts the same and draws no random numbers, which no graph can."""
+        return self
+
     def scaled(self, y: Array) -> Array:
         """Targets in scaled units."""
         scaled: Array = self.targets(torch.from_numpy(y).to(self.coverage.device)).cpu().numpy()
         return scaled
 
 
+@stored
 class MatchedTeam(FittedTeam):
     """A mean team and an interval team; their averages are the prediction and its half-widths."""
 
@@ -112,17 +120,17 @@ class MatchedTeam(FittedTeam):
         interval_team: Team,
         matching: Matching,
         unit: Array,
-        levels: tuple[float, ...],
+        coverage: Sequence[float] | Array,
         inputs: Scaling,
         targets: Scaling,
         mirroring: Mirroring | None = None,
         *,
         both: bool = False,
     ) -> None:
-        super().__init__(levels, inputs, targets, mirroring)
+        super().__init__(coverage, inputs, targets, mirroring)
         self.mean_team, self.interval_team = mean_team, interval_team
         self.matching, self.both = matching, both
-        self.register_buffer("unit", torch.tensor(unit, dtype=torch.float64))
+        self.register_buffer("unit", torch.tensor(np.reshape(unit, targets.shape), dtype=torch.float64))
 
     @property
     def n_members(self) -> int:
@@ -159,6 +167,7 @@ def combined(matching: Matching, of_mean: Tensor, half_width: Tensor, levels: Le
     return shaped
 
 
+@stored
 class Predictor(nn.Module):
     """All teams of a fit (one, or one per fold for CV+) and the correction that calibrates their intervals.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from itertools import repeat
 from types import MappingProxyType
@@ -134,15 +134,22 @@ class MatchedTraining:
             units.append(team.unit)
         return torch.stack(units).to(rows.y)
 
+    def estimates_of_members(
+        self, F: Learner, I: Learner, rows: Rows, unit: Tensor, *, left_out: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Each member's means and half-widths, for all rows or for those that it leaves out: (member, row, ...)."""
+        matching, levels, of_mean = self.recipe.matching, rows.levels_of_members, F.outputs(rows, left_out=left_out)
+        half_width = half_widths(I.outputs(rows, left_out=left_out), levels, rows.to_members(unit))
+        if self.both:
+            half_width = combined(matching, of_mean, half_width, levels)
+        return matching.mean(of_mean, rows.y.shape[-1]), half_width
+
     def taken_apart(self, F: Learner, I: Learner, rows: Rows, unit: Tensor) -> Trained:
         """The teams of each job, and their members' outputs for its rows."""
         matching, (n_jobs, n_members, _) = self.recipe.matching, rows.trains.shape
-        of_mean, levels = F.outputs(rows), rows.levels_of_members
-        half_width = half_widths(I.outputs(rows), levels, rows.to_members(unit))
-        if self.both:
-            half_width = combined(matching, of_mean, half_width, levels)
-        mean = matching.mean(of_mean, rows.y.shape[-1]).unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
-        width = half_width.unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
+        means, widths = self.estimates_of_members(F, I, rows, unit)
+        mean = means.unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
+        width = widths.unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
         teams: list[FittedTeam] = []
         members: list[Estimate | None] = []
         for job, length in enumerate(rows.lengths):
@@ -274,6 +281,23 @@ class MatchedRegressor(IntervalRegressor):
         check_number("repeats", self.repeats, least=1, whole=True, or_auto=True)
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise TypeError(f"schedule must be a Schedule(...) or None, got {self.schedule!r}")
+
+    def set_params(self, **params: Any) -> MatchedRegressor:
+        """Set parameters, also single fields of options that are objects: `schedule__max_rounds=5`, `network__hidden=64`.
+
+        So `GridSearchCV` can search over them.
+        """
+        for name in [name for name in params if "__" in name]:
+            option, _, field = name.partition("__")
+            part = params.get(option, getattr(self, option, None))
+            if option == "schedule":
+                part = part or Schedule()
+            elif option in ("matching", "interval_loss", "calibration"):
+                part = part_from(option, part, object)
+            if is_dataclass(part) and not isinstance(part, type) and field in vars(part):
+                params[option] = replace(part, **{field: params.pop(name)})
+        super().set_params(**params)
+        return self
 
     def resolved_params(self) -> dict[str, Any]:
         schedule = (self.schedule or Schedule()).resolved(getattr(self.network, "defaults", {}), DEFAULTS)

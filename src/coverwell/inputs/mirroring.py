@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coverwell.options import stored
+
 __all__ = ["Mirroring"]
 
 Array = NDArray[np.float64]
@@ -24,6 +26,7 @@ MARGIN = 0.5
 SHARE_PAST_EDGE, PAST_EDGE = 0.1, 0.1
 
 
+@stored
 @dataclass(frozen=True)
 class Mirroring:
     """What a mirror does to the targets of an image.

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coverwell.errors import TableFileError
 from coverwell.inputs.frames import listed
-from coverwell.table_files import PARQUET, TableFile, TableFileError, needed_polars
+from coverwell.tables import PARQUET, TableFile, needed_polars
 
 if TYPE_CHECKING:
     import polars as pl
 
 __all__ = ["Part", "TableFiles"]
 
-# A part is cut from a row group at any place; smaller ones would decode large row groups too often. Of wide tables it
-# has fewer rows, with about so many numbers.
+# A part is cut from a row group at any place; smaller ones would decode large row groups too often. Parts of wide
+# tables have fewer rows, with about so many numbers.
 PART_ROWS, PART_NUMBERS = 2**15, 2**22
 
 
@@ -64,7 +65,7 @@ class TableFiles:
 
     def __init__(self, paths: Any, columns: Sequence[str] | None = None) -> None:
         self.paths = _found(paths)
-        schemas = [_schema_of(path) for path in self.paths]
+        schemas = [TableFile(path).schema for path in self.paths]
         for path, schema in zip(self.paths[1:], schemas[1:], strict=True):
             _check_same(self.paths[0], schemas[0], path, schema)
         self.types: dict[str, Any] = schemas[0]
@@ -88,13 +89,12 @@ class TableFiles:
     @cached_property
     def rows_of_files(self) -> dict[Path, int]:
         """How many rows each file has, from its footer."""
-        polars = needed_polars()
-        counts = {}
+        counts, polars = {}, needed_polars()
         for path in self.paths:
             with _clear(path):
                 counts[path] = int(polars.scan_parquet(path, glob=False).select(polars.len()).collect().item())
         if not sum(counts.values()):
-            raise TableFileError(f"there must be rows to read, but {_named(self.paths)} has none")
+            raise TableFileError(f"there must be rows to read, but {listed(list(map(str, self.paths)))} has none")
         return counts
 
     @property
@@ -118,17 +118,15 @@ class TableFiles:
         rows = self.part_rows if rows is None else rows
         parts, number = [], 0
         for path, n_rows in self.rows_of_files.items():
-            for first in range(0, n_rows, rows):
-                parts.append(Part(path, first, min(rows, n_rows - first), number + first))
+            parts += [Part(path, i, min(rows, n_rows - i), number + i) for i in range(0, n_rows, rows)]
             number += n_rows
         return parts
 
     def read(self, part: Part, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """The rows of a part."""
-        polars = needed_polars()
         if _state_of(part.path) != self._seen[part.path]:
             raise TableFileError(f"{part.path} has changed since it was opened; begin again when it is complete")
-        lazy = polars.scan_parquet(part.path, glob=False).slice(part.first, part.n_rows)
+        lazy = needed_polars().scan_parquet(part.path, glob=False).slice(part.first, part.n_rows)
         with _clear(part.path):
             # A part at a time, decoded whole: batches that polars prefetches would not be bounded.
             frame: pl.DataFrame = lazy.select(self.columns if columns is None else list(columns)).collect()
@@ -141,18 +139,20 @@ class TableFiles:
         numbers = np.asarray(numbers)
         if len(numbers) and (numbers[0] < 0 or numbers[-1] >= len(self) or (np.diff(numbers) <= 0).any()):
             raise ValueError(f"row numbers must ascend from 0 to at most {len(self) - 1}")
-        taken = []
+        taken: list[pl.DataFrame] = []
         for part in self.parts():
             first, last = np.searchsorted(numbers, [part.number, part.number + part.n_rows])
-            if first < last:
+            if first < last or not (len(numbers) or taken):
                 taken.append(self.read(part, columns)[numbers[first:last] - part.number])
-        return needed_polars().concat(taken) if taken else self.read(self.parts()[0], columns)[:0]
+        return needed_polars().concat(taken)  # type: ignore[no-any-return]
 
 
 def _found(paths: Any) -> list[Path]:
     """The files that are meant, all of them Parquet."""
     if isinstance(paths, str | os.PathLike):
-        found = _matching(Path(paths))
+        path = Path(paths)
+        matching = path.glob(f"*{PARQUET}") if path.is_dir() else map(Path, glob.glob(str(path)))
+        found = [path] if path.is_file() else sorted(matching)
     else:
         found = [Path(path) for path in paths]
         if absent := [path for path in found if not path.is_file()]:
@@ -165,19 +165,8 @@ def _found(paths: Any) -> list[Path]:
             "polars.scan_csv(...).sink_parquet(...)"
         )
     if len(set(found)) < len(found):
-        raise ValueError(f"every file must be given once, got {_named(found)}")
+        raise ValueError(f"every file must be given once, got {listed(list(map(str, found)))}")
     return found
-
-
-def _matching(path: Path) -> list[Path]:
-    if path.is_dir():
-        return sorted(path.glob(f"*{PARQUET}"))
-    return [path] if path.is_file() else sorted(Path(name) for name in glob.glob(str(path)))
-
-
-def _schema_of(path: Path) -> dict[str, Any]:
-    with _clear(path):
-        return dict(needed_polars().read_parquet_schema(path))
 
 
 def _check_same(first: Path, wanted: dict[str, Any], path: Path, got: dict[str, Any]) -> None:
@@ -197,15 +186,11 @@ def _state_of(path: Path) -> tuple[int, int]:
     return state.st_size, state.st_mtime_ns
 
 
-def _named(paths: Sequence[Path]) -> str:
-    return listed([str(path) for path in paths])
-
-
 @contextmanager
 def _clear(path: Path) -> Iterator[None]:
-    """What polars says about a file, as one line that says what to do."""
+    """An error of polars about a file in one line, with what to do."""
     try:
         yield
     except needed_polars().exceptions.PolarsError as error:
-        told = str(error).strip().partition("\n")[0]
-        raise TableFileError(f"{path} is damaged or not a Parquet file ({told}); write it again") from error
+        first_line = str(error).strip().partition("\n")[0]
+        raise TableFileError(f"{path} is damaged or not a Parquet file ({first_line}); write it again") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -12,12 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.errors import ExtrapolationWarning
+from coverwell.options import stored
 
 __all__ = ["Scaling", "varies"]
 
 Array = NDArray[np.float64]
 
 
+@stored
 class Scaling(nn.Module):
     """Each number minus a centre, over a spread; inputs are also held within the range seen in training.
 
@@ -32,11 +33,19 @@ class Scaling(nn.Module):
     low: Tensor | None
     high: Tensor | None
 
-    def __init__(self, shape: Iterable[int], *buffers: Array) -> None:
+    def __init__(
+        self,
+        shape: Iterable[int],
+        centre: Array | None = None,
+        spread: Array | None = None,
+        low: Array | None = None,
+        high: Array | None = None,
+    ) -> None:
         super().__init__()
         self.shape = tuple(shape)
-        for name, values in zip_longest(("centre", "spread", "low", "high"), buffers):
-            self.register_buffer(name, None if values is None else torch.tensor(values, dtype=torch.float64))
+        for name, values in {"centre": centre, "spread": spread, "low": low, "high": high}.items():
+            known = None if values is None else torch.tensor(np.reshape(values, self.shape), dtype=torch.float64)
+            self.register_buffer(name, known)
 
     @classmethod
     def of(cls, values: Array, *, bounded: bool | None = None, unit_range: bool = False) -> Scaling:

@@ -142,7 +142,8 @@ class TableSource(InputSource):
         elif self.columns is not None and (columns := self._columns_for(X)) is not None:
             rows = columns.transform(X)
         if rows is None:
-            _check_holds_numbers(X)
+            if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "biuf":
+                _check_holds_numbers(X)
             table, targets = validate_data(estimator, X, y, ensure_all_finite=False, **TARGETS)
             checked = _finite(table, X)
         else:

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from coverwell.networks.team import Team
+from coverwell.options import stored
 
 __all__ = ["MLP", "MLPTeam", "PiecewiseLinear", "StackedLinear"]
 
@@ -141,6 +142,7 @@ def kept_units(x: Tensor, rate: float) -> Tensor:
     return torch.ge(bits, n_dropped - 2**15, out=torch.empty_like(x))
 
 
+@stored
 @dataclass(frozen=True)
 class MLP:
     """Recipe of a fully connected network for tables.

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from coverwell.networks.team import LoopTeam, Network, State, Team
 from coverwell.networks.weights import imagenet_weights, parts_of, state_in
+from coverwell.options import stored
 
 __all__ = ["IMAGENET", "BasicBlock", "ResNet18", "ResNet18Tail", "ResNet18Team", "ResNet18Trunk", "read_weights"]
 
@@ -175,6 +176,7 @@ class ResNet18Team(LoopTeam):
         return max(1, n_inputs // 16)
 
 
+@stored
 @dataclass(frozen=True)
 class ResNet18:
     """Recipe of a ResNet-18 for images: a frozen trunk, and layer 4 and a linear head, which every member trains.

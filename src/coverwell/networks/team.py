@@ -28,6 +28,7 @@ class Team(nn.Module):
 
     n_members: int
     recipe: Network | None = None  # what a model file names; None for modules of the user's
+    sizes: tuple[tuple[int, ...], int]  # of one input, and the number of outputs; known once a team has learned
     shares_inputs = False  # whether deployed members compute what they can from the same memory
     capturable = False  # whether a training step may be recorded and replayed on a GPU: no choices made on the CPU
     precision = torch.float64  # in which a trained team predicts

@@ -17,7 +17,7 @@ from coverwell.errors import NonFiniteLossError
 from coverwell.networks.team import Network, Team
 from coverwell.training.rows import Rows, Workers
 
-__all__ = ["BestState", "Learner", "Settings", "outputs_of"]
+__all__ = ["BestState", "Learner", "Settings", "auto_batch_size", "outputs_of"]
 
 # How many input numbers a network takes at a time outside training (few enough for the layers to stay in a processor's
 # cache, many enough to keep a GPU busy), and at least how many rows.
@@ -39,6 +39,11 @@ class Settings:
     learning_rate: float
     ema_decay: float
     device: torch.device
+
+
+def auto_batch_size(n_rows: int) -> int:
+    """Small batches for small tables, which otherwise see few steps an epoch."""
+    return 64 if n_rows < 1000 else 128 if n_rows < 2500 else 256
 
 
 class Adam:
@@ -161,6 +166,7 @@ class Learner:
         self.honest = honest  # whether it learns from rows with out-of-fold residuals alone, as I does
         n_members = rows.trains.shape[0] * rows.trains.shape[1]
         self.team = network.build(n_members, tuple(rows.x.shape[2:]), n_outputs).to(rows.y.device)
+        self.team.sizes = tuple(rows.x.shape[2:]), n_outputs
         self.team.adapt(rows.x, (rows.trains | rows.leaves_out).any(dim=1))
         self.average = copy.deepcopy(self.team).eval().requires_grad_(False)
         self.optimizer = Adam(self.team, settings.learning_rate)
