@@ -25,7 +25,7 @@ from scale_curves import EPOCH_SECONDS, FEATURES
 from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.streaming import TableFiles, fit_streamed
 from coverwell.streaming.buffers import BUFFER_ROWS
-from coverwell.table_files import needed_polars
+from coverwell.tables import needed_polars
 
 HIDDEN, MEMBERS = 64, 5
 ROWS_OF_A_FILE = 500_000

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from coverwell.baselines.heads import OutputHead
@@ -15,6 +16,7 @@ from coverwell.estimator import OnRound, Trained
 from coverwell.inputs.mirroring import Mirroring
 from coverwell.inputs.scaling import Scaling
 from coverwell.networks.team import Network, Team
+from coverwell.options import stored
 from coverwell.paper.algorithm import History, Measures, measure
 from coverwell.paper.losses import Levels
 from coverwell.predictor import FittedTeam
@@ -31,6 +33,7 @@ NUMBERS_AT_A_TIME = 2**24  # weights of sampled networks that are held at a time
 MOST_NUMBERS = 2**27  # weights of an exported model: half a gigabyte in float32, where a file may have two
 
 
+@stored
 class BaselineTeam(FittedTeam):
     """A trained team and its head. Random networks are sampled for every prediction, always the same ones."""
 
@@ -38,7 +41,7 @@ class BaselineTeam(FittedTeam):
         self,
         team: Team,
         head: OutputHead,
-        levels: tuple[float, ...],
+        coverage: ArrayLike,
         inputs: Scaling,
         targets: Scaling,
         mirroring: Mirroring | None = None,
@@ -46,7 +49,7 @@ class BaselineTeam(FittedTeam):
         n_samples: int = 1,
         seed: int = 0,
     ) -> None:
-        super().__init__(levels, inputs, targets, mirroring)
+        super().__init__(coverage, inputs, targets, mirroring)
         self.team, self.head, self.n_samples, self.seed = team, head, n_samples, seed
         self.fixed = nn.ModuleList()  # samples for an exported model
 

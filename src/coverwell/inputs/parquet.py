@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from coverwell.errors import TableFileError
 from coverwell.inputs.frames import listed
-from coverwell.table_files import PARQUET, TableFile, needed_polars
+from coverwell.tables import PARQUET, TableFile, needed_polars
 
 if TYPE_CHECKING:
     import polars as pl

@@ -82,10 +82,7 @@ class Trainable(Protocol[Result]):
 @contextmanager
 def few_threads(training: Trainable[Any], rows: Rows) -> Iterator[None]:
     """One thread while training steps are small, the caller's number for large ones; restored afterwards."""
-    network = training.network
-    for name in ("mlp", "lstm", "resnet"):
-        network = getattr(network, name, network)  # a random network is made of one
-    per_row = getattr(network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
+    per_row = getattr(training.network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
     n_networks = training.settings.batch_size * rows.trains.shape[0] * rows.trains.shape[1]
     small = 6.0 * n_networks * float(per_row(rows.x[0, 0].numel())) < SMALL_STEP
     before = torch.get_num_threads()
