@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from coverwell.errors import ExtrapolationWarning
 from coverwell.options import stored
 
-__all__ = ["Scaling", "varies"]
-
 Array = NDArray[np.float64]
 
 
