@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 
 from coverwell import MLP, MatchedRegressor, Schedule, TableFiles
-from coverwell.errors import TableFileError
+from coverwell.errors import ClusterError, TableFileError
 from coverwell.estimator import IntervalRegressor
-from coverwell.ray import ClusterError, TorchWorkers, _cause, _check_cluster, fit_on_ray, predict_dataset
+from coverwell.ray import TorchWorkers, _cause, _check_cluster, fit_on_ray, predict_dataset
 from coverwell.streaming import fit_streamed
 from coverwell.training.rows import Workers
 
@@ -253,8 +253,8 @@ def test_ctrl_c_ends_a_fit_and_its_workers(cluster, files):
         while len(fits_in(logs)) == before and time.monotonic() < end:
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
-    assert said == "stopped False\n"
+        printed, _ = process.communicate(timeout=60)
+    assert printed == "stopped False\n"
 
 
 # The processes of torch, with numbers worked out by hand -------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a fitted regressor says about rows, prediction and bounds at once, and how many rows stand behind its word."""
+"""What a fitted regressor predicts for rows, prediction and bounds at once, and how many rows set its widths."""
 
 from __future__ import annotations
 

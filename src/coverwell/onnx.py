@@ -14,9 +14,8 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,8 @@ from torch import Tensor, nn
 from coverwell._version import __version__
 from coverwell.estimator import IntervalRegressor
 from coverwell.files import new_file
-from coverwell.inputs.column_kinds import CALENDAR, ITSELF, MISSING, OTHER, Booleans, Categories, Kind, Numbers, Times
-from coverwell.inputs.columns import Column, Columns
+from coverwell.inputs.columns import Booleans, Categories, Column, Columns, Times
 from coverwell.inputs.features import features_of
-from coverwell.inputs.frames import Values
 from coverwell.inputs.images import ROUNDING
 from coverwell.inputs.source import ImageSource
 from coverwell.networks.mlp import MLPTeam, PiecewiseLinear
@@ -43,7 +40,6 @@ from coverwell.predictor import Predictor
 __all__ = ["to_onnx"]
 
 Array = NDArray[np.float64]
-Examples = dict[str, NDArray[Any]]
 
 OPSET, IR_VERSION = 18, 9  # what onnxruntime 1.17 and later read
 FORMAT = 2  # of the metadata; grows when names, shapes or meanings change
@@ -52,7 +48,6 @@ LARGEST_DIFFERENCE = 1e-5  # of predictions and bounds, in standard deviations o
 LARGEST_FEATURE_DIFFERENCE = 1e-4  # of an image's features before they are rounded, relative to their size
 MOST_SCORES = 20_000  # of "cv+", all of which are compared for every row
 MOST_BYTES = 2**31 - 1  # that protobuf can hold
-SECONDS_OF_DAY = 86_400.0
 OUTPUTS = {
     "prediction": "in the units of the targets, in the order of `targets`",
     "lower": "the lower bound of each target at each of `levels`",
@@ -103,8 +98,7 @@ def to_onnx(
         raise ValueError(f"precision must be 'float32' or 'float64', got {precision!r}")
     for package in ("onnx", "onnxruntime", "onnxscript"):
         _needed(package)
-    front = _front(model)
-    graph = _Graph(front, PRECISIONS[precision])
+    graph = _Graph(_front(model), PRECISIONS[precision])
     metadata = _metadata(model, graph, precision, model_file)
     proto = _exported(graph)
     _describe(proto, metadata)
@@ -116,122 +110,81 @@ def to_onnx(
 
 
 def _front(model: Any) -> _Front:
-    series = [cls for cls in type(model).__mro__ if cls.__name__ == "SeriesForecaster"]
-    if not isinstance(model, IntervalRegressor) and not series:
+    if not isinstance(model, IntervalRegressor):
         raise TypeError(f"to_onnx takes a fitted regressor or forecaster of coverwell, got {type(model).__name__}")
     try:
         check_is_fitted(model)
     except NotFittedError:
         raise NotFittedError(f"this {type(model).__name__} is not fitted yet; call fit before it is exported") from None
-    return _Images(model) if isinstance(model.source_, ImageSource) else _Table(model)
+    source = model.source_
+    return _Images(model, source) if isinstance(source, ImageSource) else _Table(model)
 
 
 # From raw inputs to rows.
 
 
-@dataclass(frozen=True)
-class _Input:
-    """What a graph is given: a name, a type of numpy, and sizes after the number of rows."""
-
-    name: str
-    dtype: str
-    sizes: tuple[int, ...]
-    about: str
-
-    def described(self) -> dict[str, Any]:
-        return {"name": self.name, "type": self.dtype, "shape": ["row", *self.sizes], "is": self.about}
-
-
 class _Front(nn.Module):
-    """The layers before the networks. They give rows, and what is added to a row's outputs: NaN if it is of no use.
+    """The layers before the networks: from inputs to rows, and what is added to a row's outputs, NaN if it is no row.
 
     Attributes
     ----------
-    predictor : Predictor
-    inputs : list of _Input
+    model : Predictor
+        What is exported.
+    inputs : list of dict
+        Their names, types and shapes, and what each is.
     examples : dict of arrays
-        The inputs of a few rows, on which the graph is compared with the model.
+        The inputs of a few rows, for which the graph is compared with the model.
     described : dict
-        What the metadata say about the inputs.
+        What the metadata say about the rows.
     """
 
-    predictor: Predictor
-    inputs: list[_Input]
-    examples: Examples
     described: dict[str, Any]
 
-    def own_rows(self, features: NDArray[Any]) -> tuple[NDArray[Any], Array | float]:
+    def __init__(self, predictor: Predictor) -> None:
+        super().__init__()
+        self.model = (predictor,)  # in a tuple: no layer of this one
+        self.inputs: list[dict[str, Any]] = []
+        self.examples: dict[str, NDArray[Any]] = {}
+
+    def add(self, name: str, examples: NDArray[Any], about: str) -> None:
+        """One more input."""
+        shape = ["row", *examples.shape[1:]]
+        self.inputs.append({"name": name, "type": examples.dtype.name, "shape": shape, "is": about})
+        self.examples[name] = examples
+
+    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
         """Rows of the examples as the model itself makes them, and what is added to their outputs."""
         raise NotImplementedError
 
 
 class _Table(_Front):
-    """The columns of a table, as they are or as the features that `Columns` makes of them.
-
-    Categories are codes, the place of a level in the metadata; times are seconds since 1970 by the local clock; NaN is
-    a missing value.
-    """
+    """The columns of a table: numbers as they are, codes of categories, and seconds since 1970 by the local clock."""
 
     def __init__(self, model: IntervalRegressor) -> None:
-        super().__init__()
-        self.predictor, self.columns = [model.predictor_], model.source_.columns
+        super().__init__(model.predictor_)
+        self.columns, scaling = model.source_.columns, model.predictor_.inputs
         names = getattr(model, "feature_names_in_", [f"column {number}" for number in range(model.n_features_in_)])
         described = [{"name": str(name), "kind": "numbers"} for name in names]
-        scaling, rng = model.predictor_.fitted_teams[0].inputs, np.random.default_rng(0)
+        rng = np.random.default_rng(0)
         rows = scaling.inverse(torch.from_numpy(rng.normal(size=(64, *scaling.shape)))).numpy()
         if self.columns is not None:
-            described = [_column_described(column) for column in self.columns.columns]
+            described = [_described(column) for column in self.columns.columns]
             rows = _raw_examples(self.columns, rows, rng)
-            self._set_places(self.columns)
-        self.described = {"kind": "table", "columns": described}
-        about = "one column per raw column, in the order of `columns`"
-        self.inputs, self.examples = [_Input("X", "float64", (len(described),), about)], {"X": rows}
-
-    def _set_places(self, columns: Columns) -> None:
-        """Where the features of each kind lie, so that all columns of a kind are read at once."""
-        kinds = dict(enumerate(column.kind for column in columns.columns))
-        self.times = [place for place, kind in kinds.items() if isinstance(kind, Times)]
-        self.categories = [place for place, kind in kinds.items() if isinstance(kind, Categories)]
-        levels = [(place, code) for place in self.categories for code in range(len(kinds[place].levels))]
-        self.level_columns = [place for place, _ in levels]
-        self.register_buffer("codes", torch.tensor([code for _, code in levels], dtype=torch.float64))
-        owner = [[float(place == category) for category in self.categories] for place in self.level_columns]
-        self.register_buffer("owner", torch.tensor(owner, dtype=torch.float64).reshape(len(levels), -1))
-        self.register_buffer("usual", torch.tensor([_usual(kind) for kind in kinds.values()], dtype=torch.float64))
-        unit = [SECONDS_OF_DAY if place in self.times else 1.0 for place in kinds]
+        unit = [1e6 if entry["kind"] == Times.name else 1.0 for entry in described]  # times are read in microseconds
         self.register_buffer("unit", torch.tensor(unit, dtype=torch.float64))
-        made = [
-            *((place, ITSELF) for place in kinds),
-            *((place, MISSING) for place in kinds),
-            *((place, f"={kinds[place].levels[code]}") for place, code in levels),
-            *((place, OTHER) for place in self.categories),
-            *((place, f" ({part})") for part in CALENDAR for place in self.times),
-        ]
-        self.order = [made.index((place, part)) for place, c in enumerate(columns.columns) for part in c.kept]
+        self.described = {"kind": "table", "columns": described}
+        self.add("X", rows, "one column per raw column, in the order of `columns`")
 
     def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        rows = X if self.columns is None else self.features(X)
+        rows = X if self.columns is None else self.columns.features(X * self.unit)
         return rows, (rows - rows).sum(dim=1, keepdim=True)
 
-    def features(self, X: Tensor) -> Tensor:
-        missing = X.isnan()
-        filled, flags = torch.where(missing, self.usual, X), missing.double()
-        levels = (X[:, self.level_columns] == self.codes).double()
-        other = 1 - flags[:, self.categories] - levels @ self.owner
-        calendar = _calendar(filled[:, self.times])
-        return torch.cat([filled / self.unit, flags, levels, other, *calendar], dim=1)[:, self.order]
-
-    def own_rows(self, features: NDArray[Any]) -> tuple[NDArray[Any], Array | float]:
+    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
         X = self.examples["X"]
-        if self.columns is None:
-            return X, 0.0
-        pairs = zip(self.columns.columns, X.T, strict=True)
-        return np.stack(
-            [f for column, codes in pairs for f in column.features(_decoded(column.kind, codes))], axis=1
-        ), 0.0
+        return X if self.columns is None else self.columns.features(X * self.unit.numpy()), np.zeros((len(X), 1))
 
 
-def _column_described(column: Column) -> dict[str, Any]:
+def _described(column: Column) -> dict[str, Any]:
     """How a raw column is written as numbers, for whoever fills the matrix."""
     kind, entry = column.kind, {"name": column.name, "kind": column.kind.name, "missing": "NaN"}
     if isinstance(kind, Categories):
@@ -245,77 +198,32 @@ def _seconds_by_the_clock(zone: str | None) -> str:
     return f"seconds from 1970-01-01T00:00 to what the clock shows{'' if zone is None else f' in {zone}'}"
 
 
-def _usual(kind: Kind) -> float:
-    """What stands for a missing value."""
-    if isinstance(kind, Categories):
-        return 0.0
-    if isinstance(kind, Times):
-        return float(np.datetime64(kind.median, "us").astype(np.int64) / 1e6)
-    return float(kind.median if isinstance(kind, Numbers) else kind.usual)
-
-
-def _decoded(kind: Kind, codes: Array) -> Values:
-    """Codes as the values that the model itself reads."""
-    missing = np.isnan(codes)
-    values: NDArray[Any] = np.where(missing, 0.0, codes)
-    if isinstance(kind, Categories):
-        levels = np.array([*kind.levels, "".join(kind.levels) + "?"], dtype=object)  # the last is longer than any level
-        values = levels[np.where(values < len(kind.levels), values, -1).astype(np.int64)]
-    elif isinstance(kind, Times):
-        values = (values * 1e6).round().astype(np.int64).astype("datetime64[us]")
-    return Values(kind.name, values, missing)
-
-
-def _raw_examples(columns: Columns, rows: Array, rng: np.random.Generator) -> Array:
-    """Raw rows near those of the training, some values missing, from features that are."""
-    raw = rng.normal(size=(len(rows), len(columns.columns)))
+def _raw_examples(columns: Columns, features: Array, rng: np.random.Generator) -> Array:
+    """Raw rows near those of the training, from features that are; some values are missing."""
+    raw = rng.normal(size=(len(features), len(columns.columns)))
     for place, column in enumerate(columns.columns):
         if column.name in columns.feature_names:
-            raw[:, place] = rows[:, columns.feature_names.index(column.name)]
+            raw[:, place] = features[:, columns.feature_names.index(column.name)]
         if isinstance(column.kind, Times):
-            raw[:, place] = np.floor(raw[:, place] * SECONDS_OF_DAY)
-        elif not isinstance(column.kind, Numbers):
-            n_codes = 2 if isinstance(column.kind, Booleans) else len(column.kind.levels)
-            raw[:, place] = rng.integers(-isinstance(column.kind, Categories), n_codes, len(rows))
+            raw[:, place] = np.floor(raw[:, place] * 86_400)
+        elif isinstance(column.kind, Booleans):
+            raw[:, place] = rng.integers(0, 2, len(raw))
+        elif isinstance(column.kind, Categories):
+            raw[:, place] = rng.integers(-1, len(column.kind.levels), len(raw))
     raw[rng.random(raw.shape) < 0.1] = np.nan
     return raw
 
 
-def _calendar(seconds: Tensor) -> list[Tensor]:
-    """The parts of the calendar, in the order of `CALENDAR`, of seconds since 1970 by the local clock."""
-
-    def new_year(year: Tensor) -> Tensor:  # days from 1970: 365 a year, and a leap day in every 4 but 100 but 400 years
-        past = year - 1
-        return 365 * (year - 1970) + (past / 4).floor() - (past / 100).floor() + (past / 400).floor() - 477
-
-    def wave(phase: Tensor) -> list[Tensor]:  # older versions of onnxruntime have no cosine in float64
-        return [torch.sin(2 * np.pi * phase), torch.sin(2 * np.pi * phase + np.pi / 2)]
-
-    day = (seconds / SECONDS_OF_DAY).floor()
-    year = (day / 365.2425).floor() + 1970  # or the one before or after
-    year = year + (day >= new_year(year + 1)).double() - (day < new_year(year)).double()
-    begin, end = SECONDS_OF_DAY * new_year(year), SECONDS_OF_DAY * new_year(year + 1)
-    since_monday = day + 3 - 7 * ((day + 3) / 7).floor()  # 1 January 1970 was a Thursday
-    days = [(since_monday == number).double() for number in range(7)]
-    in_year, in_day = (seconds - begin) / (end - begin), (seconds - SECONDS_OF_DAY * day) / SECONDS_OF_DAY
-    return [year, *wave(in_year), *wave(in_day), *days]
-
-
 class _Images(_Front):
-    """Pixels, and what the frozen layers make of them, rounded to float16 as estimators keep it."""
+    """Pixels, and what the frozen layers make of them; the features are one output more, to be checked."""
 
-    def __init__(self, model: IntervalRegressor) -> None:
-        super().__init__()
-        source = model.source_
-        assert isinstance(source, ImageSource)
-        assert source.trunk is not None
-        self.predictor, self.size, self.mirrored = [model.predictor_], source.size, source.mirroring is not None
-        self.trunk = copy.deepcopy(source.trunk).cpu()
+    def __init__(self, model: IntervalRegressor, source: ImageSource) -> None:
+        super().__init__(model.predictor_)
+        self.size, self.mirrored, self.trunk = source.size, source.mirroring is not None, copy.deepcopy(source.trunk)
         mirror = None if source.mirroring is None else source.mirroring.targets
         self.described = {"kind": "images", "size": self.size, "mirror": mirror}
-        about = f"RGB in [0, 1], squeezed to {self.size} x {self.size} (bilinear, with antialiasing)"
-        self.inputs = [_Input("X", "float32", (3, self.size, self.size), about)]
-        self.examples = {"X": np.random.default_rng(0).random((2, *self.inputs[0].sizes), dtype=np.float32)}
+        pixels = np.random.default_rng(0).random((2, 3, self.size, self.size), dtype=np.float32)
+        self.add("X", pixels, f"RGB in [0, 1], squeezed to {self.size} x {self.size} (bilinear, with antialiasing)")
 
     def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
         pixels = X.clamp(0, 1)
@@ -325,12 +233,13 @@ class _Images(_Front):
             features = torch.stack([features, self.trunk(pixels.flip(-1))], dim=1)
         return features, (beyond - beyond).double().sum(dim=(1, 2, 3))[:, None]
 
-    def own_rows(self, features: NDArray[Any]) -> tuple[NDArray[Any], Array | float]:
+    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
         """The graph's own features, after these were found to be the model's.
 
         One that lies between two numbers of float16 is rounded up by one way to compute it and down by another, which
         would hide an error of the layers behind it.
         """
+        assert features is not None  # they are an output of the graph
         X, size, mirrored = self.examples["X"], self.size, self.mirrored
         own = features_of(X, self.trunk, size=size, mirrored=mirrored, device="cpu", dtype="float32").astype(np.float64)
         largest = float(np.max(np.abs(features - own) / (np.abs(own) + np.sqrt(np.mean(own**2)))))
@@ -339,32 +248,34 @@ class _Images(_Front):
                 f"the exported trunk must give the model's features within {LARGEST_FEATURE_DIFFERENCE:g} of their "
                 f"size, but they lie {largest:.2g} apart; nothing was written"
             )
-        return features.astype(np.float16), 0.0
+        return features.astype(np.float16), np.zeros((len(X), 1))
 
 
 # The graph.
 
 
 class _Graph(nn.Module):
-    """From raw inputs to the outputs of a file; for images, their features are one output more."""
+    """From raw inputs to the outputs of a file."""
 
     def __init__(self, front: _Front, precision: torch.dtype) -> None:
         super().__init__()
-        self.front, self.images = front, isinstance(front, _Images)
-        self.predictor = _plain(front.predictor[0], precision)
-        n_targets = front.predictor[0].fitted_teams[0].targets.shape[0]
-        self.outputs = list(OUTPUTS)[: 5 if n_targets > 1 and self.predictor.correction.is_joint else 3]
+        (predictor,) = front.model
+        self.front, self.predictor, self.images = front, _plain(predictor, precision), isinstance(front, _Images)
+        n_targets = predictor.fitted_teams[0].targets.shape[0]
+        self.outputs = list(OUTPUTS)[: 5 if n_targets > 1 and predictor.correction.is_joint else 3]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         features, added = self.front(*inputs)
-        # onnxruntime ends the process where some layers are given no row, so there is always one more.
-        rows = features.half().float() if self.images else torch.cat([features, torch.zeros_like(features[:1])])
-        rows = torch.cat([features, features.new_zeros(1, *features.shape[1:])]) if not self.images else rows
+        if self.images:
+            rows = features.half().float()  # as estimators keep them
+        else:  # onnxruntime ends the process where some layers are given no row, so there is one more
+            rows = torch.cat([features, features.new_zeros(1, features.shape[1])])
         means, half_widths = (list(part) for part in zip(*(team(rows) for team in self.predictor.teams), strict=True))
         outputs = [torch.stack(means).mean(dim=0)]
         for joint in (False, True)[: len(self.outputs) // 2]:
             outputs += self.predictor.correction(means, half_widths, self.predictor.levels, joint)
-        results = [output[: added.shape[0]] + (added if output.ndim == 2 else added[..., None]) for output in outputs]
+        n_rows = features.shape[0]
+        results = [output[:n_rows] + (added if output.ndim == 2 else added[..., None]) for output in outputs]
         return (*results, features) if self.images else tuple(results)
 
 
@@ -380,12 +291,15 @@ def _plain(predictor: Predictor, precision: torch.dtype) -> Predictor:
     for fitted in teams:
         fitted.in_chunks = False
         for team in [module for module in fitted.modules() if isinstance(module, Team)]:
-            if isinstance(team, MLPTeam) and precision == torch.float32:
-                team.linears.float()
-                team.code = _Rounded(team.code)
-            elif team.recipe is None and not list(team.children()) == []:
-                team.float()
-                team.precision = torch.float32
+            if isinstance(team, MLPTeam):
+                for layer in team.layers[1:]:
+                    layer.weight *= 1 - team.rate  # onnxruntime would scale in float32
+                team.rate = 0.0
+                if precision == torch.float32:
+                    team.linears.float()
+                    team.code = _Rounded(team.code)
+            elif team.recipe is None:  # of the user's
+                team.float().precision = torch.float32
     return Predictor(predictor.levels, teams, predictor.correction)
 
 
@@ -404,28 +318,49 @@ class _Rounded(nn.Module):
 
 def _exported(graph: _Graph) -> Any:
     """The ONNX model; what torch cannot export is an error of one line."""
-    front, names = graph.front, [given.name for given in graph.front.inputs]
-    examples = tuple(
-        torch.from_numpy(front.examples[name][:1]).repeat(3, *[1] * (front.examples[name].ndim - 1)) for name in names
-    )
-    outputs = graph.outputs + ["features"] * graph.images
+    names, outputs = list(graph.front.examples), graph.outputs + ["features"] * graph.images
+    examples = tuple(torch.from_numpy(given[[0, 0, 0]]) for given in graph.front.examples.values())
+    shapes = (tuple({0: torch.export.Dim("row")} for _ in names),)
     try:
         with _silence(), torch.no_grad():
             # Read by torch.export here: some versions of torch.onnx else fall back to what one example row makes it do.
-            rows = torch.export.Dim("row")
-            read = torch.export.export(
-                graph.eval(), examples, dynamic_shapes=(tuple({0: rows} for _ in names),), strict=False
-            )
-            program: Any = torch.onnx.export(
-                read, dynamo=True, opset_version=OPSET, verbose=False, input_names=names, output_names=outputs
-            )
-            return _needed("onnx.inliner").inline_local_functions(program.model_proto)
+            read = torch.export.export(graph.eval(), examples, dynamic_shapes=shapes, strict=False)
+            _write_out_softplus(read.graph)
+            named = {"input_names": names, "output_names": outputs}
+            program: Any = torch.onnx.export(read, dynamo=True, opset_version=OPSET, verbose=False, **named)
+            proto = _needed("onnx.inliner").inline_local_functions(program.model_proto)
     except Exception as error:  # the exporter raises nearly anything about what it cannot read
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"this model cannot be exported: torch.onnx ended with {type(error).__name__} ({reason}); give a network of "
-            "your own a forward of plain tensor operations, or fit with one of ours, such as MLP()"
+            f"this model cannot be exported: torch.onnx ended with {type(error).__name__} ({reason}); give a network "
+            "of your own a forward of plain tensor operations, or fit with one of ours, such as MLP()"
         ) from error
+    _restore_numbers(proto, read.graph)
+    return proto
+
+
+def _write_out_softplus(graph: torch.fx.Graph) -> None:
+    """log(1 + exp(x)) as relu(x) + log(1 + exp(-|x|)): onnxruntime's own is computed in float32."""
+    aten = torch.ops.aten
+    for node in [node for node in graph.nodes if node.target is aten.softplus.default]:
+        with graph.inserting_before(node):
+            value = node.args[0]
+            for function in (aten.abs, aten.neg, aten.exp, aten.log1p):
+                value = graph.call_function(function.default, (value,))
+            above = graph.call_function(aten.relu.default, node.args[:1])
+            node.replace_all_uses_with(graph.call_function(aten.add.Tensor, (above, value)))
+        graph.erase_node(node)
+
+
+def _restore_numbers(proto: Any, graph: torch.fx.Graph) -> None:
+    """Numbers in the code as they were: the exporter rounds them to float32, also where all else is float64."""
+    helper = _needed("onnx.numpy_helper")
+    given = [value for node in graph.nodes for value in (*node.args, *node.kwargs.values())]
+    exact = {float(np.float32(value)): value for value in given if isinstance(value, float)}
+    for tensor in proto.graph.initializer:
+        value = helper.to_array(tensor) if not tensor.dims else None
+        if value is not None and value.dtype == np.float64 and value.item() in exact:
+            tensor.CopyFrom(helper.from_array(np.array(exact[value.item()]), tensor.name))
 
 
 @contextmanager
@@ -451,7 +386,7 @@ def _metadata(model: Any, graph: _Graph, precision: str, model_file: str | os.Pa
         "class": type(model).__name__,
         "targets": list(model.target_names_),
         "levels": levels,
-        "inputs": [given.described() for given in graph.front.inputs],
+        "inputs": graph.front.inputs,
         "outputs": [
             {"name": name, "type": "float64", "shape": ["row", *sizes[name]], "is": OUTPUTS[name]}
             for name in graph.outputs
@@ -490,17 +425,16 @@ def _serialized(proto: Any) -> bytes:
 
 def _check(graph: _Graph, proto: Any) -> None:
     """Raise unless onnxruntime gives the model's numbers for the examples."""
-    front = graph.front
-    found = _run(_serialized(proto), front.examples)
-    predictor, (rows, added) = front.predictor[0], front.own_rows(found.get("features", np.empty(0)))
-    estimates = predictor.moved(torch.device("cpu")).estimates(rows)
+    found = _run(_serialized(proto), graph.front.examples)
+    (predictor,), (rows, added) = graph.front.model, graph.front.own_rows(found.get("features"))
+    estimates = predictor.estimates(rows)
     expected = [np.mean([estimate.mean for estimate in estimates], axis=0)]
     for joint in (False, True)[: len(graph.outputs) // 2]:
         expected += predictor.bounds(estimates, joint=joint)
-    spread = predictor.fitted_teams[0].targets.spread.numpy()
+    spread = predictor.fitted_teams[0].targets.spread.cpu().numpy()[:, None]
     for name, own in zip(graph.outputs, expected, strict=True):
-        unit = spread if own.ndim == 2 else spread[:, None]
-        largest = float(np.max(np.abs(found[name] - own - np.expand_dims(added, -1) * (own.ndim > 2)) / unit))
+        differences = (found[name] - own).reshape(len(own), len(spread), -1) - added[..., None]
+        largest = float(np.max(np.abs(differences) / spread))
         if not largest <= LARGEST_DIFFERENCE:  # NaN is a difference too
             raise ValueError(
                 f"the exported graph must give the model's numbers within {LARGEST_DIFFERENCE:g} standard deviations "
@@ -509,7 +443,7 @@ def _check(graph: _Graph, proto: Any) -> None:
             )
 
 
-def _run(content: bytes, examples: Examples) -> dict[str, NDArray[Any]]:
+def _run(content: bytes, examples: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     onnxruntime = _needed("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.calibration import Correction, Estimate
@@ -48,7 +48,7 @@ class FittedTeam(nn.Module):
 
     def __init__(
         self,
-        coverage: ArrayLike,
+        coverage: Sequence[float] | Array,
         inputs: Scaling,
         targets: Scaling,
         mirroring: Mirroring | None = None,
@@ -120,7 +120,7 @@ class MatchedTeam(FittedTeam):
         interval_team: Team,
         matching: Matching,
         unit: Array,
-        coverage: ArrayLike,
+        coverage: Sequence[float] | Array,
         inputs: Scaling,
         targets: Scaling,
         mirroring: Mirroring | None = None,

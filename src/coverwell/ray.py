@@ -41,15 +41,7 @@ from coverwell.table_files import needed_polars
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "ClusterError",
-    "TorchWorkers",
-    "connect",
-    "fit_on_ray",
-    "needed_ray",
-    "predict_dataset",
-    "problems_of_nodes",
-]
+__all__ = ["TorchWorkers", "connect", "fit_on_ray", "needed_ray", "predict_dataset", "problems_of_nodes"]
 
 SECONDS_TO_CONNECT = 15.0
 SECONDS_TO_KNOCK = 5.0  # a port without a listener answers sooner
@@ -305,7 +297,7 @@ def _trained(work: dict[str, Any], workers: int, *, gpus: bool) -> bytes:
 
 
 def _cause(error: Exception) -> Exception:
-    """The error of a worker that says what is wrong: our own checks' as it is, others in one sentence."""
+    """The error of a worker that explains most: one of our own checks as it is, another in one sentence."""
     failures = dict(sorted(getattr(error, "worker_failures", {}).items()))
     causes = {rank: getattr(failure, "_base_exc", failure) for rank, failure in failures.items()}
     for cause in causes.values():
@@ -349,11 +341,11 @@ def predict_dataset(
     workers: int | None = None,
     gpus: float = 0.0,
 ) -> Any:
-    """The columns that `coverwell predict` writes, for the rows of a `ray.data.Dataset`.
+    """The columns that `coverwell predict` writes, for the rows of a `ray.data.Dataset`, as another one.
 
-    Nothing is computed before the result is read or written, as with every step of Ray Data. The values are those of
-    the model in this process, but for rounding in the last digits. Ray Data keeps rows in order only if its context
-    asks for that: name a column in `keep` that identifies rows.
+    For a target `price` at coverage 0.9: what is kept, price, price_lower_0.9 and price_upper_0.9. Nothing is computed
+    before they are read or written. The values are those of the model in this process, but for rounding in the last
+    digits. Ray Data keeps rows in order only if its context asks for that: keep a column that identifies them.
 
     Parameters
     ----------
@@ -370,11 +362,6 @@ def predict_dataset(
         At most how many workers, each with one CPU and one thread; by default as many as the cluster has CPUs.
     gpus : float
         The share of a GPU that each worker takes.
-
-    Returns
-    -------
-    ray.data.Dataset
-        For a target `price` at coverage 0.9: what is kept, price, price_lower_0.9 and price_upper_0.9.
     """
     ray = needed_ray()
     fitted = _table_model(model).set_params(device=device)

@@ -597,10 +597,10 @@ def test_unknown_names_are_named_beside_missing_ones(whole, file_of):
 
 def test_other_shapes_are_named_with_what_they_must_be(whole, file_of):
     path = file_of({**trunk_of(whole), "conv1.weight": torch.zeros(64, 1, 7, 7)}, "grey.pth")
-    shape = r"1 of another shape \(conv1\.weight \(64, 1, 7, 7\) in place of \(64, 3, 7, 7\)\)"
+    shape = r"1 of another shape \(conv1\.weight \(64, 1, 7, 7\) instead of \(64, 3, 7, 7\)\)"
     with pytest.raises(ValueError, match=rf"grey\.pth must hold .*{shape}"):
         read_weights(path)
-    with pytest.raises(ValueError, match=r"fc\.weight \(1000, 3\) in place of \(1000, 512\)"):
+    with pytest.raises(ValueError, match=r"fc\.weight \(1000, 3\) instead of \(1000, 512\)"):
         read_weights(file_of({**whole, "fc.weight": torch.zeros(1000, 3)}))
 
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from coverwell.calibration import Estimate
 from coverwell.experiments.series_data import Problem
 from coverwell.forecasting.backtest import Backtest
-from coverwell.forecasting.live import LiveCalibrator, run_live
-from coverwell.forecasting.timeline import causal_fill
+from coverwell.forecasting.history import causal_fill
+from coverwell.forecasting.live import LiveCalibrator
 
 __all__ = ["autoregression", "calibrator_of", "last_value", "live_backtest"]
 
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 def last_value(problem: Problem) -> Array:
     """Persistence: the value before as the forecast of every step, (step,); NaN at the first."""
-    filled, _ = causal_fill(problem.y)
+    filled = causal_fill(problem.y)
     return np.concatenate([[np.nan], filled[:-1]])
 
 
@@ -29,7 +29,7 @@ def autoregression(problem: Problem, lags: int) -> Array:
 
     NaN where there are not so many values before. Filled values are inputs, never targets.
     """
-    filled, gaps = causal_fill(problem.y)
+    filled, gaps = causal_fill(problem.y), np.isnan(problem.y)
     centre = filled[: problem.start].mean()
     windows = np.lib.stride_tricks.sliding_window_view(filled - centre, lags)[:-1]  # row t is before step t + lags
     rows = np.column_stack([windows, np.ones(len(windows))])
@@ -52,7 +52,7 @@ def live_backtest(problem: Problem, forecast: Array, calibrator: LiveCalibrator)
     mean = forecast[test, None]
     estimate = Estimate(mean, np.ones((*mean.shape, 2, 1)))
     static_lower, static_upper = estimate.bounds(calibrator.factor)
-    live = run_live(copy.deepcopy(calibrator), estimate, problem.y[test])
+    live = copy.deepcopy(calibrator).run(mean, estimate.reach, problem.y[test])
     return Backtest(
         stamps=problem.time[test],
         name=problem.data,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from coverwell import datasets
 from coverwell.experiments.methods import one_of_each
-from coverwell.forecasting.calendar_features import calendar_features
+from coverwell.forecasting.calendar import calendar_features
 
 __all__ = [
     "CALENDAR",

@@ -18,7 +18,7 @@ from coverwell.experiments.protocol import AS_PUBLISHED
 from coverwell.experiments.series_data import CALENDAR
 from coverwell.forecasting import Forecaster, MatchedForecaster
 from coverwell.forecasting.learning import NETWORK, REFIT, USUAL_RATE
-from coverwell.forecasting.rates import RATES
+from coverwell.forecasting.live import RATES
 from coverwell.networks.lstm import LSTM
 from coverwell.regressor import MatchedRegressor
 

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from coverwell.errors import ColumnWarning, ConstantDataWarning
@@ -25,12 +26,13 @@ from coverwell.inputs.frames import ISO_TIME, Values, as_times, columns_of, is_f
 __all__ = ["Booleans", "Categories", "Column", "Columns", "Dropped", "Numbers", "Times", "columns_for"]
 
 Array = NDArray[np.float64]
-Features = dict[str, Array]
+Features = dict[str, Any]  # arrays, or tensors
 
 MOST_LEVELS = 20  # with a feature of their own; rarer ones share one
 FEWEST_ROWS = 2  # of a level with a feature of its own: one row teaches a network nothing about others
 NEARLY_ALL = 0.95  # of the values differ in a column that looks like an identifier
 FEWEST_NUMBERS = 20  # rows from which whole numbers may look like an identifier
+DAY = 86_400e6  # microseconds
 
 # What is put behind the name of a column to name its features. A level is "=level", so no level is taken for these.
 ITSELF, MISSING, OTHER = "", " (missing)", " (other)"
@@ -49,11 +51,19 @@ def _check(holds: bool, must: str, got: Any) -> None:
         raise ValueError(f"{must}, got {got!r}")
 
 
-# Kinds of columns: what each learned from its training values, and `features`, all that it can give.
+# Kinds of columns: what each learned from its training values; `codes`, its values as numbers, NaN for missing ones;
+# and `features`, all that it makes of codes: an array, or a tensor in an exported model.
+
+
+class _Kind:
+    """Numbers are their own codes."""
+
+    def codes(self, values: Values) -> Array:
+        return np.where(values.missing, np.nan, values.array)
 
 
 @dataclass(frozen=True)
-class Numbers:
+class Numbers(_Kind):
     """Numbers as they are; a missing one becomes the median, the lower of two, with a flag beside it."""
 
     median: float
@@ -62,8 +72,10 @@ class Numbers:
     def __post_init__(self) -> None:
         _check(isinstance(self.median, float) and math.isfinite(self.median), "the median must be finite", self.median)
 
-    def features(self, values: Values) -> Features:
-        return {ITSELF: np.where(values.missing, self.median, values.array), MISSING: _flags(values.missing)}
+    def features(self, codes: Any) -> Features:
+        library = library_of(codes)
+        missing = library.isnan(codes)
+        return {ITSELF: library.where(missing, self.median, codes), MISSING: _flags(missing)}
 
     def described(self) -> tuple[str, str]:
         """What the column is read as, and what stands for a missing value."""
@@ -71,7 +83,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Booleans:
+class Booleans(_Kind):
     """0 and 1; a missing one becomes the more frequent of the two, with a flag beside it."""
 
     usual: bool
@@ -80,15 +92,19 @@ class Booleans:
     def __post_init__(self) -> None:
         _check(isinstance(self.usual, bool), "the usual value must be true or false", self.usual)
 
-    def features(self, values: Values) -> Features:
-        return Numbers(float(self.usual)).features(values)
+    @property
+    def median(self) -> float:
+        return float(self.usual)
+
+    def features(self, codes: Any) -> Features:
+        return Numbers(self.median).features(codes)
 
     def described(self) -> tuple[str, str]:
         return "booleans", f"the more frequent {str(self.usual).lower()}"
 
 
 @dataclass(frozen=True)
-class Categories:
+class Categories(_Kind):
     """One feature of 0 and 1 for each known level, one for all others together, one for missing values.
 
     The known levels are the most frequent ones, 20 at most, that occur at least twice. A level that was not seen in
@@ -102,19 +118,23 @@ class Categories:
         are_texts = bool(self.levels) and all(isinstance(level, str) for level in self.levels)
         _check(are_texts and len(set(self.levels)) == len(self.levels), "levels must be texts, each once", self.levels)
 
-    def features(self, values: Values) -> Features:
+    def codes(self, values: Values) -> Array:
+        """The place of each level; -1 for one that is not known."""
         code_of = {level: code for code, level in enumerate(self.levels)}
-        codes = np.fromiter((code_of.get(level, -1) for level in values.array), np.int64, len(values.array))
-        codes[values.missing] = -1
+        codes = np.fromiter((code_of.get(level, -1) for level in values.array), np.float64, len(values.array))
+        return np.where(values.missing, np.nan, codes)
+
+    def features(self, codes: Any) -> Features:
         known = {f"={level}": _flags(codes == code) for code, level in enumerate(self.levels)}
-        return {**known, OTHER: _flags((codes < 0) & ~values.missing), MISSING: _flags(values.missing)}
+        missing = _flags(library_of(codes).isnan(codes))
+        return {**known, OTHER: 1 - sum(known.values()) - missing, MISSING: missing}
 
     def described(self) -> tuple[str, str]:
         return f"categories ({listed(self.levels)})", "a level of its own"
 
 
 @dataclass(frozen=True)
-class Times:
+class Times(_Kind):
     """Days since 1970, the year, and where in the year, the week and the day a time lies, by its own clock.
 
     The positions in the year and the day are a sine and a cosine, so that an end meets the next beginning. A missing
@@ -131,19 +151,28 @@ class Times:
         _check(is_local, "the median must be a time by the local clock", self.median)
         _check(isinstance(self.zone, str | None), "the zone must be the name of one or nothing", self.zone)
 
-    def features(self, values: Values) -> Features:
-        moments = np.full(len(values.missing), np.datetime64(self.median, "us"))
-        moments[~values.missing] = values.present.astype("datetime64[us]")
-        day, year = moments.astype("datetime64[D]"), moments.astype("datetime64[Y]")
-        begin, end = year.astype(moments.dtype), (year + 1).astype(moments.dtype)
-        weekday = (day.astype(np.int64) + 3) % 7  # 1 January 1970 was a Thursday
+    def codes(self, values: Values) -> Array:
+        """Microseconds since 1970 by the local clock."""
+        codes = np.full(len(values.missing), np.nan)
+        codes[~values.missing] = _microseconds(values.present)
+        return codes
+
+    def features(self, codes: Any) -> Features:
+        library = library_of(codes)
+        missing = library.isnan(codes)
+        moments = library.where(missing, float(_microseconds(np.datetime64(self.median))), codes)
+        day = library.floor(moments / DAY)
+        year = library.floor(day / 365.2425) + 1970  # or the one before or after
+        year = year + _flags(day >= _new_year(year + 1)) - _flags(day < _new_year(year))
+        begin, end = DAY * _new_year(year), DAY * _new_year(year + 1)
+        weekday = day + 3 - 7 * library.floor((day + 3) / 7)  # 1 January 1970 was a Thursday
         return {
-            ITSELF: moments.astype(np.int64) / 86_400e6,
-            " (year)": year.astype(np.float64) + 1970,
+            ITSELF: moments / DAY,
+            " (year)": year,
             **_wave("month", (moments - begin) / (end - begin)),
-            **_wave("hour", (moments - day) / np.timedelta64(1, "D")),
+            **_wave("hour", (moments - DAY * day) / DAY),
             **{f" ({name})": _flags(weekday == number) for number, name in enumerate(WEEKDAYS)},
-            MISSING: _flags(values.missing),
+            MISSING: _flags(missing),
         }
 
     def described(self) -> tuple[str, str]:
@@ -167,13 +196,30 @@ def kind_of(values: Values) -> Kind:
     return Booleans(bool(median)) if values.kind == "booleans" else Numbers(float(median))
 
 
-def _flags(mask: NDArray[np.bool_]) -> Array:
-    return mask.astype(np.float64)
+def library_of(values: Any) -> Any:
+    """The module, numpy or torch, whose functions take these values."""
+    return torch if isinstance(values, torch.Tensor) else np
 
 
-def _wave(name: str, phase: Array) -> Features:
+def _flags(mask: Any) -> Any:
+    return mask.double() if isinstance(mask, torch.Tensor) else mask.astype(np.float64)
+
+
+def _microseconds(times: Any) -> Any:
+    return times.astype("datetime64[us]").astype(np.int64)
+
+
+def _new_year(year: Any) -> Any:
+    """Days from 1970 to the first day of a year: 365 a year, and a leap day in every 4 but 100 but 400 years."""
+    past, floor = year - 1, library_of(year).floor
+    return 365 * (year - 1970) + floor(past / 4) - floor(past / 100) + floor(past / 400) - 477
+
+
+def _wave(name: str, phase: Any) -> Features:
     """Sine and cosine of a position in a cycle, 0 to 1; rounded, since the last digits of equal ones would differ."""
     turn = 2 * np.pi * phase
+    if isinstance(turn, torch.Tensor):  # onnxruntime 1.17 has no cosine in float64
+        return {f" ({name} sin)": torch.sin(turn), f" ({name} cos)": torch.sin(turn + np.pi / 2)}
     return {f" ({name} sin)": np.sin(turn).round(12) + 0.0, f" ({name} cos)": np.cos(turn).round(12) + 0.0}
 
 
@@ -188,11 +234,9 @@ class Column:
     like_identifier: bool = False
 
     def __post_init__(self) -> None:
-        _check(
-            isinstance(self.name, str) and isinstance(self.like_identifier, bool), "a column needs a name", self.name
-        )
+        _check(isinstance(self.name, str), "a column needs a name", self.name)
         _check(isinstance(self.n_missing, int) and self.n_missing >= 0, "gaps must be a count", self.n_missing)
-        possible = self.kind.features(Values(None, np.zeros(0), np.zeros(0, dtype=bool)))
+        possible = self.kind.features(np.zeros(0))
         in_order = bool(self.kept) and self.kept == tuple(part for part in possible if part in self.kept)
         _check(in_order, f"column {self.name!r} must give some of its features in their order", self.kept)
 
@@ -204,14 +248,13 @@ class Column:
         """Values of this column's kind, as far as they can be read so: dates written as text, 0 and 1 for booleans."""
         if isinstance(self.kind, Times):
             return as_times(values) or values
-        is_boolean = (
-            isinstance(self.kind, Booleans) and values.kind == "numbers" and np.isin(values.present, (0, 1)).all()
-        )
-        return replace(values, kind="booleans") if is_boolean else values
+        if isinstance(self.kind, Booleans) and values.kind == "numbers" and np.isin(values.present, (0, 1)).all():
+            return replace(values, kind="booleans")
+        return values
 
-    def features(self, values: Values) -> list[Array]:
+    def features(self, codes: Any) -> list[Any]:
         """The kept features."""
-        features = self.kind.features(values)
+        features = self.kind.features(codes)
         return [features[part] for part in self.kept]
 
     def mismatch(self, values: Values) -> str | None:
@@ -228,7 +271,7 @@ class Column:
         filled = "no known level" if is_text else self.kind.described()[1]
         if MISSING not in self.kept and (n_missing := int(values.missing.sum())):
             yield f"{self.name!r} is missing in {n_missing} of {n_rows} rows, never in training; read as {filled}"
-        if is_text and OTHER not in self.kept and (other := self.kind.features(values)[OTHER] > 0).any():
+        if is_text and OTHER not in self.kept and (other := self.kind.codes(values) < 0).any():
             where = f"in {int(other.sum())} of {n_rows} rows ({listed(sorted(set(values.array[other])))})"
             yield f"{self.name!r} has levels that were never seen in training {where}; read as {filled}"
 
@@ -317,12 +360,20 @@ class Columns:
         if others := [told for column, got in values if (told := column.mismatch(got))]:
             told = "; ".join(others[:5])
             raise ValueError(f"columns must hold what they held in training, but {told}; convert them")
-        for column, got in values:
-            _check_finite(column.name, got)
         if unseen := [sentence for column, got in values for sentence in column.unseen(got)]:
             message = f"{'; '.join(unseen)}; no interval is to be trusted in these rows"
             warnings.warn(message, ColumnWarning, stacklevel=5)  # the line that asks an estimator for a prediction
-        return np.column_stack([feature for column, got in values for feature in column.features(got)])
+        features: Array = self.features(np.column_stack([column.kind.codes(got) for column, got in values]))
+        return features
+
+    def features(self, codes: Any) -> Any:
+        """The features (row, feature) of codes (row, column), an array or a tensor."""
+        library = library_of(codes)
+        if self.plain:
+            medians = [column.kind.median for column in self.columns if isinstance(column.kind, Numbers | Booleans)]
+            return library.where(library.isnan(codes), library.asarray(np.array(medians)), codes)
+        parts = [part for place, column in enumerate(self.columns) for part in column.features(codes[:, place])]
+        return library.stack(parts, 1)
 
     def report(self) -> tuple[str, ...]:
         """How each column is read, or why it is left out: one line each."""
@@ -369,18 +420,22 @@ def _learned(values: dict[str, Values], *, plain: bool) -> tuple[Columns, Array]
         reasons = "; ".join(f"{column.name!r}: {column.reason}" for column in dropped[:5])
         raise ValueError(f"no column tells rows apart ({reasons}); give columns of numbers, categories or dates")
     _warn_of_training_columns(columns, dropped, values)
-    features = [feature for column in columns for feature in column.features(column.read(values[column.name]))]
-    return Columns(columns, dropped, n_rows, plain), np.column_stack(features)
+    learned = Columns(columns, dropped, n_rows, plain)
+    codes = [column.kind.codes(column.read(values[column.name])) for column in columns]
+    return learned, learned.features(np.column_stack(codes))
 
 
 def _column(name: str, values: Values, *, plain: bool) -> Column | Dropped:
-    _check_finite(name, values)
     if values.kind is None:
         return Dropped(name, EMPTY)
     if values.kind == "text" and _nearly_all_differ(values.present):
         return Dropped(name, IDENTIFIER)
     kind = kind_of(values)
-    kept = (ITSELF,) if plain else tuple(part for part, f in kind.features(values).items() if (f != f[0]).any())
+    kept = (
+        (ITSELF,)
+        if plain
+        else tuple(part for part, f in kind.features(kind.codes(values)).items() if (f != f[0]).any())
+    )
     if not kept:
         return Dropped(name, CONSTANT)
     return Column(name, kind, kept, int(values.missing.sum()), _counts_rows(values))
@@ -396,15 +451,6 @@ def _counts_rows(values: Values) -> bool:
         return False
     steps = np.diff(values.present)
     return _nearly_all_differ(values.present) and bool((steps >= 0).all() or (steps <= 0).all())
-
-
-def _check_finite(name: str, values: Values) -> None:
-    if values.kind == "numbers" and not np.isfinite(values.present).all():
-        row = int((~np.isfinite(values.array) & ~values.missing).argmax())
-        raise ValueError(
-            f"column {name!r} must hold finite numbers, got infinity in row {row} (counted from 0); leave such rows "
-            "out, or have no value there"
-        )
 
 
 def _warn_of_training_columns(
