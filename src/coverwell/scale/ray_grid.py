@@ -9,9 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-
-from coverwell._version import __version__
-from coverwell.experiments.work import Failure, Outcome, Unit, Work, outcome_of
 from coverwell.scale.ray_cluster import (
     DATA_FOLDER,
     ClusterError,
@@ -20,6 +17,9 @@ from coverwell.scale.ray_cluster import (
     problems_of_nodes,
     use_data_folder,
 )
+
+from coverwell._version import __version__
+from coverwell.experiments.work import Failure, Outcome, Unit, Work, outcome_of
 
 __all__ = ["RayTasks"]
 
