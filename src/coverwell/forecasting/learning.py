@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
-from coverwell.estimator import IntervalRegressor, levels_from
+from coverwell.estimator import IntervalRegressor
 from coverwell.forecasting.history import History
 from coverwell.forecasting.live import choose_rate
 from coverwell.forecasting.windows import TimeFolds, Windows
@@ -26,11 +25,9 @@ __all__ = [
     "REFIT",
     "SCHEDULE",
     "USUAL_RATE",
-    "asked_levels",
     "folds_of",
     "forecast",
     "learn",
-    "levels_of",
     "network_for",
     "rate_of",
     "refitted",
@@ -106,18 +103,6 @@ def refitted(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, h
     return fresh
 
 
-def levels_of(regressor: IntervalRegressor) -> tuple[float, ...]:
-    """The fitted levels, from the innermost to the outermost."""
-    return tuple(sorted(levels_from(regressor.coverage)))
-
-
-def asked_levels(
-    regressor: IntervalRegressor, coverage: float | Sequence[float] | Array | None
-) -> float | Sequence[float] | Array:
-    """The level or levels that are asked for; an error where one was not fitted."""
-    return regressor.fitted_coverage(coverage)
-
-
 def forecast(regressor: IntervalRegressor, windows: Windows, history: History, origins: Steps) -> tuple[Array, Array]:
     """The forecasts made at these origins, in the units of the series.
 
@@ -148,7 +133,7 @@ def rate_of(regressor: IntervalRegressor, windows: Windows, history: History) ->
     below, above = mean[..., None] - out_of_fold.lower[left_out], out_of_fold.upper[left_out] - mean[..., None]
     truths = _truths_in_a_row(history.filled, origins, windows.horizon)
     anchored = mean + windows.anchors(history, origins)
-    return choose_rate(anchored, np.stack([below, above], axis=-2), truths, levels_of(regressor), start=1.0)
+    return choose_rate(anchored, np.stack([below, above], axis=-2), truths, regressor.predictor_.levels, start=1.0)
 
 
 def _truths_in_a_row(values: Array, origins: Steps, horizon: int) -> Array:

@@ -19,6 +19,7 @@ fast and pay with widths that jump; `choose_rate` looks for the best on past for
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from coverwell.errors import FactorBoundWarning
 from coverwell.estimator import levels_from
 from coverwell.metrics import ROLLING_WINDOW, coverage_rank, interval_score, rolling_coverage
-from coverwell.options import check_count, check_number
+from coverwell.options import check_count, check_number, stored
 from coverwell.prediction import PredictionInterval
 
 __all__ = ["RATES", "LiveCalibrator", "check_rate", "choose_rate", "one_truth", "truths_ahead"]
@@ -46,6 +47,7 @@ RATES = (0.05, 0.1, 0.2, 0.4)
 SMALLEST_HALF_WIDTH = 1e-12  # zero would need an infinite factor
 
 
+@stored
 class LiveCalibrator:
     """Intervals around any point forecaster, whose width follows the misses.
 
@@ -65,6 +67,8 @@ class LiveCalibrator:
         The factor at the start.
     farthest : float
         The factor is held between start / farthest and start * farthest; reaching either gives a `FactorBoundWarning`.
+    state : str, optional
+        The `state_dict` of another one to go on from, as JSON.
 
     Attributes
     ----------
@@ -97,6 +101,7 @@ class LiveCalibrator:
         horizon: int = 1,
         start: Numbers = 1.0,
         farthest: float = 20.0,
+        state: str | None = None,
     ) -> None:
         levels = levels_from(coverage)
         check_count("horizon", horizon)
@@ -116,6 +121,8 @@ class LiveCalibrator:
         self._n_missed = np.zeros(shape, dtype=np.int64)
         self.n_scored = np.zeros(self.horizon, dtype=np.int64)
         self.n_updates = 0
+        if state is not None:
+            self.load_state_dict(json.loads(state))
 
     @classmethod
     def from_residuals(
@@ -165,6 +172,14 @@ class LiveCalibrator:
                 y[h:][np.isnan(errors[: len(errors) - h, h])] = np.nan
             rate = choose_rate(-np.nan_to_num(errors), half_width, y, levels, start=start, farthest=farthest)
         return cls(coverage, rate=rate, horizon=errors.shape[1], start=start, farthest=farthest)
+
+    @property
+    def start(self) -> Array:
+        return self._start
+
+    @property
+    def state(self) -> str:
+        return json.dumps(self.state_dict())
 
     @property
     def factor(self) -> float | Array:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from coverwell.forecasting.calendar import calendar_columns, library_of
 from coverwell.forecasting.history import History
+from coverwell.options import stored
 
 __all__ = ["TimeFolds", "WindowEncoding", "Windows"]
 
@@ -21,6 +22,7 @@ Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
 
 
+@stored
 @dataclass(frozen=True)
 class Windows:
     """How a moment of a series becomes a row.
@@ -146,6 +148,7 @@ class WindowEncoding(nn.Module):
         return filled[:, 1:]
 
 
+@stored
 @dataclass(frozen=True)
 class TimeFolds:
     """Which block of time, and so which fold, every step belongs to, now and after more steps have come.
