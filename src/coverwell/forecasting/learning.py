@@ -36,10 +36,9 @@ __all__ = [
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
 
-# Chosen on the first two thirds of each training part (benchmarks/results/forecasting-selection.md), as the defaults of
-# MatchedForecaster are.
+# Chosen on the first two thirds of each training part (benchmarks/results/forecasting-selection.md), as SCHEDULE was:
+# what "auto" stands for in a forecaster's schedule.
 NETWORK = LSTM(hidden=128, layers=2, dropout=0.1)
-# What "auto" stands for in a forecaster's schedule.
 SCHEDULE = {"mean_epochs": 3, "interval_epochs": 3, "max_rounds": 15, "patience": 3, "learning_rate": 4e-3}
 # How training goes on when a series has grown: briefly, from where it was. Longer refits were better in the same
 # comparison; this lies between its candidates and is taken for what it costs.

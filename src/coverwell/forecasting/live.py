@@ -4,17 +4,16 @@ Adaptive conformal inference (Gibbs and Candes 2021) on the logarithm of the fac
 
     log factor <- log factor + rate (miss - (1 - p)),    miss = 1 if the truth was outside, 0 if inside.
 
-Proven, for any series and any forecasts: all moves together lead from the first log factor to the last one. So after T
-forecasts have met their truths, while the factor has stayed inside its bounds,
+All moves together lead from the first log factor to the last. So, for any series and any forecasts, once T of them met
+their truths while the factor stayed inside its bounds,
 
     |mean miss - (1 - p)| <= (range of the log factor + rate) / (rate T),
 
-where the range is that of the factors in use so far. It holds for every T, each step ahead and each level, and for the
-intervals as they were given (several levels are made nested first). It does not cover a stretch of time, the coverage
-given x, or widths, and ends where the factor is held at a bound, with a `FactorBoundWarning`.
-
-Only measured: the coverage over a rolling window, and which rate is good (`reproduction/table2.md`). Large rates follow
-fast and pay with widths that jump; `choose_rate` looks for the best on past forecasts.
+where the range is that of the factors in use so far. This is proven for every T, each step ahead and each level, and
+for the intervals as they were given (several levels are made nested first). It does not cover a stretch of time, the
+coverage given x, or widths, and ends where the factor is held at a bound, with a `FactorBoundWarning`. The coverage
+over a rolling window, and which rate is good, are only measured (`reproduction/table2.md`): large rates follow fast,
+and their widths jump.
 """
 
 from __future__ import annotations
@@ -53,14 +52,13 @@ class LiveCalibrator:
 
     At each time call `interval` with the forecasts of the next steps, and then `update` with the next truth. A forecast
     for step h meets its truth h updates later, so its feedback is h steps late. Each step and level has its own factor.
-    The head of this module says what is proven. Levels come in the order in which `coverage` gives them.
+    Levels come in the order in which `coverage` gives them.
 
     Parameters
     ----------
     coverage : float or sequence of float
-        Level or levels, each in (0, 1).
     rate : float
-        How far a miss moves the logarithm of the factor. `choose_rate` and `from_residuals` choose it on past data.
+        How far a miss moves the logarithm of the factor; `from_residuals` chooses it on past data.
     horizon : int
         Steps ahead that are forecast each time.
     start : float or array (level,) or (step, level)
@@ -146,9 +144,7 @@ class LiveCalibrator:
         scale : float or array (time,), (time, step), (time, step, level) or (time, step, side, level)
             The half-width of an interval of factor 1 at that time, as will be given to `interval`.
         rate : float or "auto"
-            "auto" takes what `choose_rate` finds best on the residuals.
-        coverage, farthest
-            As in the class.
+            "auto" is the best on the residuals.
 
         Examples
         --------
@@ -352,8 +348,7 @@ def _one_or_all(values: Array) -> float | Array:
 
 def _signed(half_width: Array) -> Array:
     """Half-widths (..., step, side, level) as signed distances from the mean, (..., side, step, level)."""
-    signed: Array = np.moveaxis(half_width, -2, -3) * np.array([-1.0, 1.0])[:, None, None]
-    return signed
+    return np.asarray(np.moveaxis(half_width, -2, -3) * np.array([-1.0, 1.0])[:, None, None])
 
 
 # Ends wait for their truth in an array (time, side, step, level), by the time when they are due; NaN where none are.
@@ -450,14 +445,9 @@ def _rank_start(errors: Array, half_width: Array, levels: tuple[float, ...]) -> 
 def truths_ahead(y: Numbers, horizon: int) -> Array:
     """The truth of every step of every row, (time, step), NaN beyond the end; y[t] is what step 1 of row t was about.
 
-    Examples
-    --------
-    >>> truths_ahead([1.0, 2.0, 3.0], horizon=2)
-    array([[ 1.,  2.],
-           [ 2.,  3.],
-           [ 3., nan]])
+    >>> truths_ahead([1.0, 2.0, 3.0], horizon=2).tolist()
+    [[1.0, 2.0], [2.0, 3.0], [3.0, nan]]
     """
-    check_count("horizon", horizon)
     values = _array("y", y, missing=True)
     if values.ndim != 1:
         raise ValueError(f"y must have the shape (time,), got {values.shape}")
