@@ -8,10 +8,13 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from coverwell.baselines.voices import Voices
+from coverwell.ensemble import Ensemble
 from numpy.testing import assert_array_equal
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
+from tests.synthetic import laws
 
 from coverwell import MLP, MatchedRegressor, fit_together
 from coverwell.baselines import (
@@ -22,9 +25,6 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
-from coverwell.baselines.voices import Voices
-from coverwell.datasets import synthetic
-from coverwell.ensemble import Ensemble
 from coverwell.estimator import IntervalRegressor, auto_batch_size, check_count, check_number, check_share
 
 BASELINES = [
@@ -134,7 +134,7 @@ def test_models_fitted_together_have_rows_levels_groups_and_units_of_their_own(k
 
 @pytest.mark.parametrize("kind", BASELINES)
 def test_models_fitted_together_by_split_are_each_calibrated_by_their_own_rows(kind):
-    law, p = synthetic.laws()["homoscedastic"], 0.8
+    law, p = laws()["homoscedastic"], 0.8
     tables = [(*law.draw(n, random_state=n), None) for n in (200, 300)]
     models = [unfitted(kind, p, calibration="split", calibration_size=0.5, random_state=seed) for seed in range(2)]
     fit_together(models, tables)

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
+from tests.synthetic import laws
 from torch import nn
 
 from coverwell import MLP, PredictionInterval, fit_together
@@ -23,7 +24,6 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
-from coverwell.datasets import synthetic
 from coverwell.errors import ConstantDataWarning, NonFiniteLossError
 from coverwell.networks.mlp import MLPTeam
 
@@ -152,7 +152,7 @@ def test_the_reading_without_noise_chooses_among_levels_and_has_no_joint_boxes(k
 
 # Learning and calibration --------------------------------------------------------------------------------------------
 
-LAW = synthetic.laws()["heteroscedastic"]
+LAW = laws()["heteroscedastic"]
 
 
 @every

@@ -5,14 +5,14 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
+from tests.synthetic import laws
 from torch import nn
 
 from coverwell import MLP
 from coverwell.baselines import DeepEnsembleRegressor, HeteroscedasticRegressor
-from coverwell.datasets import synthetic
 
 NETWORK = MLP(hidden=32, layers=3, bins=4, dropout=0.0)
-LAW = synthetic.laws()["homoscedastic"]
+LAW = laws()["homoscedastic"]
 X, Y = LAW.draw(200, random_state=0)
 ROWS = np.linspace(X.min(), X.max(), 40)[:, None]
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
+from tests.synthetic import laws
 from torch.nn.functional import softplus
 
 from coverwell import MLP
 from coverwell.baselines import HeteroscedasticRegressor
-from coverwell.datasets import synthetic
 
-LAW = synthetic.laws()["heteroscedastic"]  # N(sin(2 pi x), (0.1 + 0.5 x)^2)
+LAW = laws()["heteroscedastic"]  # N(sin(2 pi x), (0.1 + 0.5 x)^2)
 LEVELS = [0.5, 0.9]
 N = 1500
 ROWS = np.linspace(0.02, 0.98, 49)[:, None]

@@ -5,10 +5,10 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 from sklearn.linear_model import QuantileRegressor
+from tests.synthetic import laws
 
 from coverwell import MLP
 from coverwell.baselines import NeuralQuantileRegressor
-from coverwell.datasets import synthetic
 
 LINEAR = MLP(hidden=1, layers=1, bins=0)
 N, SIGMA, P = 500, 0.5, 0.8
@@ -68,7 +68,7 @@ def test_the_share_of_new_rows_below_a_quantile_and_inside_is_the_asked_one(mode
 
 
 def test_bounds_are_of_unequal_reach_where_the_law_is_skewed():
-    law = synthetic.laws()["skewed"]
+    law = laws()["skewed"]
     x, y = law.draw(1000, random_state=0)
     network = MLP(hidden=32, layers=2, bins=8, dropout=0.0)
     model = NeuralQuantileRegressor(0.9, network=network, learning_rate=0.01, max_epochs=60, random_state=0).fit(x, y)
