@@ -5,11 +5,11 @@ import pickle
 
 import pytest
 import torch
+from coverwell.networks.packed_lstm import PackedLSTM
 from numpy.testing import assert_array_equal
 from torch.func import functional_call
 
 from coverwell.networks.lstm import StackedLSTM
-from coverwell.networks.packed_lstm import PackedLSTM
 
 MEMBERS, STEPS, CHANNELS, HIDDEN = 3, 6, 2, 5
 ROW = torch.randn(MEMBERS, STEPS, 1, CHANNELS, generator=torch.Generator().manual_seed(0))
