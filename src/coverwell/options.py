@@ -1,15 +1,15 @@
-"""Options: names for parts, and checks of numbers.
+"""Options: names for parts, checks of numbers, and how many rows a level needs.
 
 A decorator enters a class, so that a string can stand for it and a model file can restore it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any, TypeVar
-
-__all__ = ["STORED", "check_count", "check_number", "check_share", "named", "part_from", "stored"]
 
 Class = TypeVar("Class", bound=type[Any])
 
@@ -105,3 +105,34 @@ def check_share(name: str, value: Any) -> None:
 def check_count(name: str, value: Any, *, or_auto: bool = False) -> None:
     """Raise unless the value is a whole number of at least 1, or "auto" where that is allowed."""
     check_number(name, value, least=1, whole=True, or_auto=or_auto)
+
+
+def coverage_rank(asked: float, n_train: int) -> int:
+    """The rank k = ceil((n_train + 1) asked) of the score that covers a new row with at least this probability.
+
+    Counted from 1, at most the number of ranked scores. `asked` is read as the decimal it prints: 0.55 of 100 is 55,
+    though in floating point it is a little more.
+
+    Examples
+    --------
+    >>> coverage_rank(0.9, n_train=9), coverage_rank(0.55, n_train=99)
+    (9, 55)
+    """
+    check_share("asked", asked)
+    check_count("n_train", n_train)
+    share = Fraction(str(round(float(asked), 12)))
+    rank = max(1, math.ceil((n_train + 1) * share))  # a share that rounds to 0 still has rank 1
+    if rank > n_train:
+        needed = "more than 10^12" if share == 1 else str(math.ceil(share / (1 - share)))
+        raise ValueError(
+            f"coverage {asked!r} by ranks needs at least {needed} rows, got {n_train}: give more rows or ask for less"
+        )
+    return rank
+
+
+def check_enough_rows(n: int, levels: tuple[float, ...], what: str) -> None:
+    """Raise unless this many rows have a rank for the outermost level."""
+    try:
+        coverage_rank(max(levels), n)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}, or fit with calibration=None") from None

@@ -380,7 +380,7 @@ def predict_dataset(
     )
 
 
-def _table_model(model: Any) -> IntervalRegressor:
+def _table_model(model: object) -> IntervalRegressor:
     """A copy of the model, or that of a file, so that the caller's own keeps its device."""
     if isinstance(model, str | os.PathLike):
         from coverwell.model_file import load

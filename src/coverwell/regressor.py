@@ -16,19 +16,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coverwell.calibration import Estimate
-from coverwell.estimator import Coverage, IntervalRegressor, OnRound, OutOfFold, Trained
+from coverwell.estimator import Coverage, IntervalRegressor, OnRound, Trained
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network, network_from
 from coverwell.options import check_number, part_from, stored
-from coverwell.paper.algorithm import History, Recipe, Round, alternate, half_widths
+from coverwell.paper.algorithm import History, Recipe, alternate, half_widths
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.predictor import FittedTeam, MatchedTeam, combined
 from coverwell.training.device import device_from
 from coverwell.training.learner import Learner, Settings
 from coverwell.training.rows import Rows
-
-__all__ = ["MatchedRegressor", "OutOfFold", "Round", "Schedule"]
 
 Array = NDArray[np.float64]
 NetworkChoice = Network | Callable[[int, int], torch.nn.Module] | None
@@ -283,7 +281,7 @@ class MatchedRegressor(IntervalRegressor):
             raise TypeError(f"schedule must be a Schedule(...) or None, got {self.schedule!r}")
 
     def set_params(self, **params: Any) -> MatchedRegressor:
-        """Set parameters, also fields of options that are objects, as in `schedule__max_rounds=5`, for grid searches."""
+        """Set parameters, also fields of options that are objects: `schedule__max_rounds=5`, for grid searches."""
         for name in [name for name in params if "__" in name]:
             option, _, field = name.partition("__")
             part = params.get(option, getattr(self, option, None))

@@ -76,7 +76,7 @@ class BaselineRegressor(IntervalRegressor):
     network: Network | Callable[[int, int], torch.nn.Module] | None = None
     members: int = 1
     validation_size: float = 0.1
-    calibration: str | Split | None = None
+    calibration: str | Split | Uncalibrated | None = None
     max_epochs: int = 400
     patience: int = 60
     batch_size: int | str = "auto"
@@ -242,7 +242,6 @@ class SampledRegressor(MixtureRegressor):
 
     n_samples: int = 50
 
-    @property
     def plain_network(self) -> MLP | LSTM | ResNet18:
         """The network that is made random."""
         network: Any = self.NETWORK if self.network is None else self.network
@@ -254,7 +253,7 @@ class SampledRegressor(MixtureRegressor):
     def check_params(self) -> None:
         super().check_params()
         check_count("n_samples", self.n_samples)
-        self.trained_network()
+        self.plain_network()
 
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> BaselineTraining:
         return replace(super().training_for(n_rows, start), n_samples=self.n_samples)

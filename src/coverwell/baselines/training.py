@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.baselines.heads import OutputHead
@@ -41,7 +42,7 @@ class BaselineTeam(FittedTeam):
         self,
         team: Team,
         head: OutputHead,
-        coverage: ArrayLike,
+        coverage: Sequence[float] | NDArray[np.float64],
         inputs: Scaling,
         targets: Scaling,
         mirroring: Mirroring | None = None,

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from coverwell.errors import ExtrapolationWarning
 from coverwell.options import stored
 
-__all__ = ["Scaling", "varies"]
-
 Array = NDArray[np.float64]
 
 
@@ -61,14 +59,14 @@ class Scaling(nn.Module):
         return cls(spread.shape, centre, np.where(varies(values), spread, 1.0), *bounds)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.centre is None:
+        if self.centre is None or self.spread is None:
             return x
         x = x if self.low is None else x.clamp(self.low, self.high)
         return (x - self.centre) / self.spread
 
     def inverse(self, x: Tensor) -> Tensor:
         """Scaled values in the user's units."""
-        return x if self.centre is None else x * self.spread + self.centre
+        return x if self.centre is None or self.spread is None else x * self.spread + self.centre
 
     def widened(self, other: Scaling) -> Scaling:
         """This scaling with the range of both: what teams that trained on different rows have seen together."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import date
+from numbers import Real
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_array, check_X_y, validate_data
+from sklearn.utils.validation import check_array, check_X_y, column_or_1d, validate_data
 from torch import Tensor, nn
 
 from coverwell.inputs.columns import Columns, columns_for
@@ -21,8 +23,6 @@ from coverwell.inputs.mirroring import Mirroring
 from coverwell.networks.resnet import ResNet18, ResNet18Trunk
 from coverwell.networks.team import ImageNetwork
 from coverwell.training.device import seeded
-
-__all__ = ["ImageSource", "InputSource", "TableSource", "is_image_network", "without_cache"]
 
 Array = NDArray[np.float64]
 Read = NDArray[Any] | Callable[[np.random.RandomState], NDArray[Any]]
@@ -86,7 +86,7 @@ class InputSource(ABC):
         return ImageSource(int(network.size), _mirroring(network.mirror), trunk)
 
     @abstractmethod
-    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, Array]:
+    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         """Check X and y, and learn how X is read.
 
         Returns
@@ -135,7 +135,7 @@ class TableSource(InputSource):
     scaled: ClassVar[bool] = True
     mirroring: ClassVar[None] = None  # type: ignore[misc]
 
-    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, Array]:
+    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         rows: Array | None = None
         if not isinstance(X, np.ndarray) and not self.row_shape and (learned := columns_for(X)) is not None:
             self.columns, rows = learned
@@ -187,7 +187,7 @@ class ImageSource(InputSource):
     names: ClassVar[None] = None  # type: ignore[misc]
     columns: ClassVar[None] = None  # type: ignore[misc]
 
-    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, Array]:
+    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         images = images_of(X)
         targets = validate_data(estimator, y=y, multi_output=True, y_numeric=True)
         if len(images) != len(targets):
@@ -293,3 +293,39 @@ def _finite(table: NDArray[Any], X: Any) -> Array:
             "finite: leave such rows out, or fit on a data frame with named columns, in which gaps are filled"
         )
     return rows
+
+
+def checked_groups(groups: ArrayLike, n_rows: int) -> NDArray[Any]:
+    """The group of each row: all texts, all numbers or all times, and none missing."""
+    one_each: NDArray[Any] = column_or_1d(np.asarray(groups, dtype=object))
+    if len(one_each) != n_rows:
+        raise ValueError(f"groups must have one entry per row, got {len(one_each)} for {n_rows} rows")
+    if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "biuU":  # these have one kind and no gaps
+        _check_kinds_of_groups(one_each)
+    checked: NDArray[Any] = column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
+    return checked
+
+
+def _check_kinds_of_groups(groups: NDArray[np.object_]) -> None:
+    """Raise for a missing group, and for 1 beside "1", which one array would make the same."""
+    kinds = [_kind_of_group(group) for group in groups]
+    for row, kind in enumerate(kinds):
+        if kind is None:
+            raise ValueError(
+                f"groups must have a value in every row, got {groups[row]} in row {row} (counted from 0); fill it in"
+            )
+        if kind != kinds[0]:
+            raise ValueError(
+                f"groups must be of one kind, got {groups[0]!r} in row 0 and {groups[row]!r} in row {row} (counted "
+                "from 0); convert them"
+            )
+
+
+def _kind_of_group(group: Any) -> Any:
+    """What tells groups apart from others; None for a missing one, for which each library has its own sign."""
+    if group is None or type(group).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(group, Real | np.datetime64) and group != group:  # NaN, and numpy's own sign for times
+        return None
+    kinds = (bool | np.bool_, Real, str, date | np.datetime64)
+    return next((kind for kind in kinds if isinstance(group, kind)), type(group))

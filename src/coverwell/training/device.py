@@ -15,8 +15,6 @@ from coverwell.networks.mlp import MLP
 from coverwell.training.learner import Settings
 from coverwell.training.rows import Rows
 
-__all__ = ["device_from", "few_threads", "run_within_memory", "seeded"]
-
 Result = TypeVar("Result", covariant=True)
 # Floating-point operations of one step below which a second thread waits more than it works.
 SMALL_STEP = 4e9

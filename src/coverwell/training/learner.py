@@ -17,8 +17,6 @@ from coverwell.errors import NonFiniteLossError
 from coverwell.networks.team import Network, Team
 from coverwell.training.rows import Rows, Workers
 
-__all__ = ["BestState", "Learner", "Settings", "auto_batch_size", "outputs_of"]
-
 # How many input numbers a network takes at a time outside training (few enough for the layers to stay in a processor's
 # cache, many enough to keep a GPU busy), and at least how many rows.
 CPU_CHUNK, GPU_CHUNK = 2**16, 2**22

@@ -6,11 +6,9 @@ A *job* is one team's share of a fit: its rows, and which of its members train o
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from fractions import Fraction
 from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -24,25 +22,12 @@ from torch import Tensor
 from coverwell.errors import ConstantDataWarning
 from coverwell.inputs.mirroring import Mirroring
 from coverwell.inputs.scaling import Scaling, varies
+from coverwell.options import check_enough_rows
 from coverwell.paper.losses import Levels, z_score
 
 if TYPE_CHECKING:
     from coverwell.calibration import Calibration
     from coverwell.predictor import FittedTeam
-
-__all__ = [
-    "Batches",
-    "OutOfFoldView",
-    "Rows",
-    "Workers",
-    "as_tensor",
-    "check_dealing",
-    "check_enough_rows",
-    "check_folds",
-    "coverage_rank",
-    "left_out_by",
-    "split_rows",
-]
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -172,8 +157,6 @@ class Rows:
     mirroring: Mirroring | None = None
     workers: Workers | None = None
 
-    # From arrays to rows.
-
     @classmethod
     def of(
         cls,
@@ -194,20 +177,9 @@ class Rows:
     ) -> Rows:
         """The rows of one fit: which of them each team may see, who trains on what, and everything scaled.
 
-        Parameters
-        ----------
-        X : array (row, feature), or features of images
-        y : array (row, target)
-        levels : tuple of float
-            From the innermost to the outermost.
-        folds, repeats : as in `MatchedRegressor`
-        calibration : Calibration
-            Decides which rows each team may see.
-        scaled, bounded : bool
-            Whether inputs are standardised, and held within the range of the training rows.
-        unit_range : bool
-            Whether targets are scaled to [0, 1], the unit of the published weights.
-        start : teams that continue training, one for each job; they keep their scalings
+        X is (row, feature) or features of images, y (row, target). The calibration decides which rows a team may see.
+        Inputs are `scaled` to order one and `bounded` by the range of the training rows, targets scaled by their
+        standard deviation or, for the published weights, to `unit_range`. Teams in `start` keep their scalings.
         """
         _check_values(X if scaled else None, y)
         if mirroring is not None:
@@ -278,8 +250,6 @@ class Rows:
         others = {name: getattr(self, name)[:n_jobs] for name in ("x", "y", "coverage", *PER_JOB)}
         return replace(self, **masks, **others)
 
-    # Sizes.
-
     @property
     def n_jobs(self) -> int:
         return self.y.shape[0]
@@ -287,8 +257,6 @@ class Rows:
     @property
     def members_per_job(self) -> int:
         return self.trains.shape[1]
-
-    # Members and jobs.
 
     @cached_property
     def levels_of_members(self) -> Levels:
@@ -299,8 +267,6 @@ class Rows:
     def to_members(self, jobs: Tensor) -> Tensor:
         """Values per job, given to each of its members: (job, ...) -> (job * member, ...)."""
         return jobs.repeat_interleave(self.trains.shape[1], dim=0)
-
-    # Batches.
 
     def batches(self, batch_size: int, epochs: int, *, honest: bool) -> Batches:
         """Batches of the rows that each member trains on; if `honest`, of those with an out-of-fold residual."""
@@ -328,8 +294,6 @@ class Rows:
     def _first_rows(self) -> Int[Tensor, "member 1"]:
         """Where each member's job begins when the jobs stand one below the other."""
         return self.to_members(torch.arange(self.n_jobs, device=self.y.device) * self.y.shape[1])[:, None]
-
-    # The out-of-fold view.
 
     def out_of_fold(self, outputs: Float[Tensor, "member place *rest"]) -> Float[Tensor, "job row *rest"]:
         """Average over the members that leave a row out, from each member's outputs for the rows it leaves out.
@@ -397,12 +361,8 @@ def _same_memory(one: Tensor, other: Tensor) -> bool:
 
 
 def _padded(part: Tensor, length: int, axis: int) -> Tensor:
-    missing = length - part.shape[axis]
-    if missing == 0:
-        return part
-    shape = list(part.shape)
-    shape[axis] = missing
-    return torch.cat([part, part.new_zeros(shape)], dim=axis)
+    behind = [0] * (2 * (part.dim() - 1 - axis))  # torch counts axes from the last one
+    return torch.nn.functional.pad(part, [*behind, 0, length - part.shape[axis]])
 
 
 def as_tensor(rows: NDArray[Any]) -> Tensor:
@@ -521,48 +481,6 @@ def _among_all(masks: Masks, places: Places, n_rows: int) -> Masks:
     among_all = np.zeros((*masks.shape[:2], n_rows), dtype=bool)
     among_all[..., places] = masks
     return among_all
-
-
-def coverage_rank(asked: float, n_train: int) -> int:
-    """The rank k = ceil((n_train + 1) asked) of the score that covers a new row with at least this probability.
-
-    `asked` is read as the decimal it prints: 0.55 of 100 is 55, though in floating point it is a little more.
-
-    Parameters
-    ----------
-    asked : float
-        The coverage that is asked for, in (0, 1).
-    n_train : int
-        How many scores are ranked.
-
-    Returns
-    -------
-    int
-        Counted from 1, at most `n_train`.
-
-    Examples
-    --------
-    >>> coverage_rank(0.9, n_train=9)
-    9
-    >>> coverage_rank(0.55, n_train=99)
-    55
-    """
-    share = Fraction(str(round(float(asked), 12)))
-    rank = max(1, math.ceil((n_train + 1) * share))  # a share that rounds to 0 still has rank 1
-    if rank > n_train:
-        needed = "more than 10^12" if share == 1 else str(math.ceil(share / (1 - share)))
-        raise ValueError(
-            f"coverage {asked!r} by ranks needs at least {needed} rows, got {n_train}: give more rows or ask for less"
-        )
-    return rank
-
-
-def check_enough_rows(n: int, levels: tuple[float, ...], what: str) -> None:
-    """Raise unless this many rows have a rank for the outermost level."""
-    try:
-        coverage_rank(max(levels), n)
-    except ValueError as error:
-        raise ValueError(f"{what}: {error}, or fit with calibration=None") from None
 
 
 def _check_values(X: Array | None, y: Array) -> None:
