@@ -37,10 +37,10 @@ from torch.nn.functional import softplus
 
 from coverwell import MLP, IQRFit, MatchedRegressor, PredictionInterval, Schedule, SigmaFit, fit_together, load, save
 from coverwell.calibration import Split
+from coverwell.options import coverage_rank
 from coverwell.paper.losses import PaperLoss, QuantileLoss
 from coverwell.paper.matching import Unmatched
 from coverwell.training.learner import outputs_of
-from coverwell.training.rows import coverage_rank
 
 SMALL = MLP(hidden=16, layers=3, bins=4)
 RNG = np.random.default_rng(0)
@@ -666,12 +666,13 @@ def test_a_fresh_process_gives_the_same_bits():
         import hashlib
         import numpy as np
         import torch
-        from coverwell import MLP, MatchedRegressor
+        from coverwell import MLP, MatchedRegressor, Schedule
 
         torch.set_num_threads(1)
         rng = np.random.default_rng(5)
         X, y = rng.uniform(size=(60, 3)), rng.normal(size=60)
-        model = MatchedRegressor(network=MLP(hidden=8), folds=3, repeats=2, max_rounds=2, random_state=7).fit(X, y)
+        schedule = Schedule(max_rounds=2)
+        model = MatchedRegressor(network=MLP(hidden=8), folds=3, repeats=2, schedule=schedule, random_state=7).fit(X, y)
         parts = [model.predict(X), *model.predict_interval(X)]
         print(hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest())
     """
@@ -990,5 +991,5 @@ def test_fields_of_options_can_be_set_by_name():
     assert model.network.hidden == 5
     assert model.calibration == Split(0.4)
     assert model.matching == SigmaFit(2.0)
-    with pytest.raises(ValueError, match="Invalid parameter 'schedule__speed'"):
+    with pytest.raises(ValueError, match="Invalid parameter 'schedule__speed': schedule has the fields mean_epochs, "):
         model.set_params(schedule__speed=3)
