@@ -226,7 +226,9 @@ class MatchedRegressor(IntervalRegressor):
                 part = part or Schedule()
             elif option in ("matching", "interval_loss", "calibration"):
                 part = part_from(option, part, object)
-            if is_dataclass(part) and not isinstance(part, type) and field in vars(part):
+            if is_dataclass(part) and not isinstance(part, type):
+                if field not in vars(part):
+                    raise ValueError(f"Invalid parameter {name!r}: {option} has the fields {', '.join(vars(part))}")
                 params[option] = replace(part, **{field: params.pop(name)})
         super().set_params(**params)
         return self

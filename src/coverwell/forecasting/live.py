@@ -30,7 +30,8 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from coverwell.errors import FactorBoundWarning
-from coverwell.metrics import ROLLING_WINDOW, coverage_rank, interval_score, rolling_coverage
+from coverwell.metrics import ROLLING_WINDOW, interval_score, rolling_coverage
+from coverwell.options import coverage_rank
 from coverwell.options import check_count, check_number, levels_from, stored
 from coverwell.prediction import PredictionInterval
 
