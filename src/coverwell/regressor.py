@@ -24,7 +24,7 @@ from coverwell.preparation import Plan, Prepared
 from coverwell.rounds import Round
 from coverwell.training import device_from
 
-__all__ = ["MatchedRegressor", "Round"]
+__all__ = ["AS_PUBLISHED", "MatchedRegressor", "Round"]
 
 Array = NDArray[np.float64]
 NetworkChoice = Network | Callable[[int, int], torch.nn.Module] | None
@@ -284,3 +284,17 @@ class MatchedRegressor(IntervalRegressor):
         if self.folds is not None:
             device = device_from(self.device)
             self.out_of_fold_ = out_of_fold_of(prepared, trained[0].said, ensembles, self._stretch, device)
+
+
+# Paper: nothing is left out, Eqs. 2 to 5 and 7 or 10 as printed (with means for sums), y in [0, 1], no calibration
+# afterwards. The paper gives five linear layers, but neither their width nor the batch size.
+AS_PUBLISHED: dict[str, Any] = {
+    "folds": None,
+    "interval_loss": "paper",
+    "shape": "interval",
+    "calibration": None,
+    "network": MLP(hidden=64, layers=5, dropout=0.0, bins=0),
+    "mean_epochs": 10,
+    "interval_epochs": 10,
+    "max_rounds": 50,
+}
