@@ -104,7 +104,13 @@ def _run(study: Study, path: Path, engine: Engine) -> None:
         study.check_same(stored)
     if study.SETTINGS is not None and not study.quick:
         file, now = path.parent / study.SETTINGS, study.settings()
-        _check_settings(file, now, path, {line["method"] for line in stored})
+        before = json.loads(file.read_text()) if file.exists() else now
+        changed = {line["method"] for line in stored if before.get(line["method"], {}) != now.get(line["method"], {})}
+        if changed & set(before):
+            raise ResultsFileError(
+                f"{path} has results of {', '.join(sorted(changed))} with other settings than now (see {file}); give "
+                "another folder with --out, or remove those lines"
+            )
         check(study, path, engine)  # nothing is written where data are missing
         with new_file(file) as opened:  # before the first line: a killed command leaves no results without settings
             opened.write(json.dumps(now, indent=1).encode() + b"\n")
@@ -124,19 +130,8 @@ def _run(study: Study, path: Path, engine: Engine) -> None:
         )
 
 
-def _check_settings(file: Path, now: dict[str, Any], results: Path, there: set[str]) -> None:
-    """Raise if there are results of a method whose settings have changed since."""
-    before = json.loads(file.read_text()) if file.exists() else {}
-    changed = sorted(method for method in there if method in before and before[method] != now.get(method))
-    if changed:
-        raise ResultsFileError(
-            f"{results} has results of {', '.join(changed)} with other settings than now (see {file}); give another "
-            "folder with --out, or remove those lines"
-        )
-
-
-def _write(write: Callable[[list[Line], Path], Sequence[Path]], lines: list[Line], folder: Path) -> None:
-    for path in write(lines, folder):
+def _say(paths: Sequence[Path]) -> None:
+    for path in paths:
         click.echo(f"wrote {path}")
 
 
@@ -311,33 +306,35 @@ def make_table1(peers: Path | None, **asked: Any) -> None:
     if peers is None and table.exists() and table1.PEERS_HEAD in table.read_text():
         raise click.ClickException(f"{table} has rows of peers; give their results with --peers, or another --out")
     others = [] if peers is None else TableStudy.stored(peers, version=None)  # before hours of training
-    _write(partial(table1.write, peers=others), *_of_levels(**asked))
+    _say(table1.write(*_of_levels(**asked), others))
 
 
 @_command(*TABLE_OPTIONS)
 def make_figure3(**asked: Any) -> None:
-    _write(figures.write_figure3, *_of_levels(**asked))
+    lines, folder = _of_levels(**asked)
+    _say(figures.write(figures.draw_figure3(lines), folder, "figure3"))
 
 
 @_command(*ROUND_OPTIONS)
 def make_figure2(**asked: Any) -> None:
-    _write(figures.write_figure2, *_results(RoundStudy, **asked))
+    lines, folder = _results(RoundStudy, **asked)
+    _say(figures.write(figures.draw_figure2(lines), folder, "figure2"))
 
 
 @_command(*SERIES_OPTIONS)
 def make_table2(**asked: Any) -> None:
-    _write(table2.write, *_of_series(**asked))
+    _say(table2.write(*_of_series(**asked)))
 
 
 @_command(*SERIES_OPTIONS)
 def make_figure4(methods: tuple[Method, ...] | None, **asked: Any) -> None:
     shown = tuple(method for method in SERIES_METHODS if method.in_figure)
-    _write(figures.write_figure4, *_of_series(methods=methods or shown, **asked))
+    _say(figures.write_figure4(*_of_series(methods=methods or shown, **asked)))
 
 
 @_command(*BOX_OPTIONS)
 def make_table3(**asked: Any) -> None:
-    _write(table3.write, *_of_boxes(**asked))
+    _say(table3.write(*_of_boxes(**asked)))
 
 
 @_command(*BOX_OPTIONS, _flag("--photographs"))
@@ -349,10 +346,11 @@ def make_figure5(methods: tuple[Method, ...] | None, photographs: bool, **asked:
         shown = " or ".join(figures.FIGURE5)
         raise click.UsageError(f"Figure 5 shows {shown}: give one of them in --methods, or leave --methods out")
     lines, folder = _of_boxes(methods=wanted, **asked)
-    _write(figures.write_figure5, lines, folder)
+    line = figures.line_of_figure5(lines)
+    _say(figures.write(figures.draw_figure5(line), folder, "figure5"))
     if photographs:
         problem = Source(_shards(asked["shards"], asked["small"]), generated=asked["quick"]).problem()
-        _write(partial(figures.write_photographs, problem=problem), lines, folder)
+        _say(figures.write_photographs(line, folder, problem))
 
 
 @main.command()

@@ -46,13 +46,13 @@ BLACK, GREY, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
 
 
 @contextmanager
-def _new_figure(height: float, layout: str | None = None) -> Iterator[Figure]:
+def _new_figure(height: float, **layout: Any) -> Iterator[Figure]:
     """A figure of this height in inches, to be drawn inside the block. Raises ImportError without matplotlib."""
     import matplotlib
     from matplotlib.figure import Figure  # extra `plots`; no pyplot, so no window and no global state
 
     with matplotlib.rc_context({"font.size": FONT_SIZE, "axes.linewidth": 0.6}):
-        yield Figure(figsize=(WIDTH, height), layout=layout)
+        yield Figure(figsize=(WIDTH, height), **layout)
 
 
 def _add_legend(figure: Figure, texts: Mapping[str, str] | None = None, **where: Any) -> None:
@@ -72,7 +72,8 @@ def _note(name: str, width: int, lines: Iterable[Line], **words: Any) -> str:
     return textwrap.fill(LEGENDS[name]["note"].format(devices=devices, **words), width)
 
 
-def _write(figure: Figure, folder: Path, name: str) -> list[Path]:
+def write(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and SVG; returns both paths."""
     import matplotlib
 
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
@@ -87,11 +88,6 @@ def _write(figure: Figure, folder: Path, name: str) -> list[Path]:
 # Figure 2: error, coverage and width by round of Algorithm 1, on the test rows ----------------------------------------
 
 ROUND_STYLES = {"sigma-fit": ("Sigma Fit", VERMILION), "iqr-fit": ("IQR Fit", BLUE)}
-
-
-def write_figure2(lines: Sequence[Line], folder: Path) -> list[Path]:
-    """Write `figure2`; returns the paths."""
-    return _write(draw_figure2(lines), folder, "figure2")
 
 
 def draw_figure2(lines: Sequence[Line]) -> Figure:
@@ -189,11 +185,6 @@ class Curve:
         return STYLES.get(self.method, UNKNOWN)
 
 
-def write_figure3(lines: Iterable[Line], folder: Path) -> list[Path]:
-    """Write `figure3`; returns the paths."""
-    return _write(draw_figure3(lines), folder, "figure3")
-
-
 def draw_figure3(lines: Iterable[Line]) -> Figure:
     """For each table a panel of coverage, and below it a panel of widths."""
     chosen = [line for line in lines if line["trial"] < TRIALS and line["data"] in TABLES]
@@ -245,8 +236,8 @@ def _draw_coverage(ax: Axes, data: str, curves: list[Curve]) -> None:
     fewest = min(curves, key=lambda curve: len(curve.runs))
     for curve in _thick_first(curves):
         band = coverage_band(curve) if curve is fewest else None  # the other curves have none
-        how = {"label": splits.title(curve.method), "style": curve.style, "band": band}
-        plots.draw_calibration_curve(ax, curve.asked, curve.coverage, **how)
+        title = splits.title(curve.method)
+        plots.draw_calibration_curve(ax, curve.asked, curve.coverage, label=title, style=curve.style, band=band)
     ax.set_title(data, fontweight="bold")
     ax.set(xticks=SHARES, yticks=SHARES)
 
@@ -299,7 +290,7 @@ def write_figure4(lines: Sequence[Line], folder: Path) -> list[Path]:
     chosen = {name: (own, method) for method, name in FIGURE4.items() if (own := lines_of_figure4(lines, method))}
     if not chosen:
         raise ValueError(f"Figure 4 needs results of {' or '.join(FIGURE4)}, got none; run the study with them first")
-    return [path for name, own in chosen.items() for path in _write(draw_figure4(*own), folder, name)]
+    return [path for name, own in chosen.items() for path in write(draw_figure4(*own), folder, name)]
 
 
 def lines_of_figure4(lines: Iterable[Line], method: str) -> dict[str, Line]:
@@ -394,14 +385,9 @@ FIGURE5 = [method.slug for method in BOX_METHODS if method.in_figure]
 BOX_TEXTS = {name: f"{name} box" for name in ("true", "predicted", "inner", "outer")}
 
 
-def write_figure5(lines: Iterable[Line], folder: Path) -> list[Path]:
-    """Write the figure without photographs; returns the paths."""
-    return _write(draw_figure5(line_of_figure5(lines)), folder, "figure5")
-
-
-def write_photographs(lines: Iterable[Line], folder: Path, problem: BoxProblem) -> list[Path]:
+def write_photographs(line: Line, folder: Path, problem: BoxProblem) -> list[Path]:
     """Write the figure on the photographs, as PNG, into a folder that git passes over."""
-    figure, path = draw_figure5(line_of_figure5(lines), photographs_of(problem)), folder / PHOTOGRAPHS / "figure5.png"
+    figure, path = draw_figure5(line, photographs_of(problem)), folder / PHOTOGRAPHS / "figure5.png"
     with new_file(path.with_name(".gitignore")) as file:
         file.write(b"# The photographs remain their photographers'.\n*\n")
     with new_file(path) as file:

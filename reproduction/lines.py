@@ -117,22 +117,24 @@ def only_writer(path: Path) -> Iterator[None]:
 def _whole_and_torn(content: bytes) -> tuple[list[bytes], bytes]:
     """The whole lines, and what follows them: the beginning of a line that a kill broke off, or nothing."""
     *whole, last = content.split(b"\n")
-    if _is_object(last):  # no beginning of an object is an object: only its line end is missing
+    if _parsed(last) is not None:  # no beginning of an object is an object: only its line end is missing
         return [*whole, last], b""
     return whole, last
 
 
-def _is_object(text: bytes) -> bool:
+def _parsed(text: bytes) -> Line | None:
+    """The object in a line of JSON; None for anything else."""
     try:
-        return isinstance(json.loads(text), dict)
+        found = json.loads(text)
     except ValueError:
-        return False
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _checked(text: bytes, fields: Sequence[str], where: str) -> Line:
-    if not _is_object(text):
+    line = _parsed(text)
+    if line is None:
         raise ResultsFileError(f"{where}: expected one JSON object, got {text[:40]!r}; {WAY_OUT}")
-    line: Line = json.loads(text)
     if line.get("format") != FORMAT:
         raise ResultsFileError(f"{where}: expected format {FORMAT}, got {line.get('format')!r}; {WAY_OUT}")
     missing = [name for name in fields if name not in line]

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Container, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -96,8 +95,8 @@ class Study(ABC):
             for place in self.places(method):
                 missing = [t for t in range(self.n_trials(method)) if (method.slug, *place, t) not in done]
                 # By number, not by position: what is done does not change who else is fitted together.
-                stacks = groupby(missing, key=lambda trial, size=size: trial // size)
-                units += [Unit(self, method, place, tuple(trials)) for _, trials in stacks]
+                stacks = [[t for t in missing if t // size == stack] for stack in sorted({t // size for t in missing})]
+                units += [Unit(self, method, place, tuple(trials)) for trials in stacks]
         return sorted(units, key=lambda unit: unit.cost, reverse=True)
 
 

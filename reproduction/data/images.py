@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
+import secrets
+import shutil
 import zipfile
-import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from coverwell.datasets.boxes import clip_boxes
-from coverwell.datasets.store import DatasetNotFoundError, check, folders, sha256_of
+from coverwell.datasets.store import DatasetNotFoundError, cache_folder, check, folders, sha256_of
 from coverwell.errors import PictureError
 from reproduction.data.store import CATALOGUE, known_name
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 Boxes = NDArray[np.float64]  # (image, 4): left, top, width, height
 Rows = NDArray[np.int64] | NDArray[np.bool_]
@@ -38,69 +35,21 @@ SHARDS = tuple(name.removesuffix(".zip") for name in CUB["sha256"] if name.endsw
 ANNOTATIONS = "annotations.csv"
 OFFICIAL = ("images.txt", "bounding_boxes.txt", "train_test_split.txt")
 BY_HAND = (
-    f"How to get the original by hand: from {CUB['address']}, fetch CUB_200_2011.tgz (1.2 GB) and unpack it into one of "
-    "the folders or into one that the environment variable COVERWELL_DATA names."
+    f"How to get the original by hand: from {CUB['address']}, fetch CUB_200_2011.tgz (1.2 GB) and unpack it into one "
+    "of the folders or into one that the environment variable COVERWELL_DATA names."
 )
 
 
 @dataclass(frozen=True, eq=False)
-class ImageFiles:
-    """Images in files and zip files, opened when asked for; other processes get the paths and open files of their own.
-
-    `files` are pairs of a path and the entry of a zip file, or None for a file that is an image itself. `sha256` has
-    the checksums of zip files, each compared before the first of its images is read.
-    """
-
-    files: tuple[tuple[Path, str | None], ...]
-    sha256: Mapping[Path, str] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, at: int) -> Path | Image:
-        """The path of an image, or the image itself, opened and not yet decoded, where it lies in a zip file."""
-        path, entry = self.files[at]
-        if entry is None:
-            return path
-        from PIL import Image  # extra `images`
-
-        try:
-            archive = _opened(path, self.sha256.get(path), path.stat().st_mtime_ns, os.getpid())
-            return Image.open(io.BytesIO(archive.read(entry)))
-        except (KeyError, OSError, zipfile.BadZipFile, zlib.error) as error:
-            raise PictureError(f"{path}/{entry} cannot be read: {type(error).__name__}: {error}; replace it") from error
-
-    @property
-    def key(self) -> str | None:
-        """What features of these images are kept by: checksums of zip files; None where single files are compared."""
-        if not all(path in self.sha256 for path, _ in self.files):
-            return None
-        entries = "".join(f"{self.sha256[path]} {entry}\n" for path, entry in self.files)
-        return hashlib.sha256(entries.encode()).hexdigest()
-
-    def take(self, rows: Rows) -> ImageFiles:
-        """The images at these positions, or where a mask is true."""
-        return replace(self, files=tuple(self.files[at] for at in np.arange(len(self))[rows]))
-
-
-@cache
-def _opened(path: Path, sha256: str | None, changed: int, process: int) -> zipfile.ZipFile:
-    """The zip file, if it has this sha256; opened once by each process, and again when it has changed."""
-    if sha256 is not None:
-        check(sha256_of(path), sha256, path)
-    return zipfile.ZipFile(path)
-
-
-@dataclass(frozen=True, eq=False)
 class BoxedImages:
-    """Images, `ImageFiles` or an array, with one box each and the official split.
+    """Images, as an array of paths or of pixels, with one box each and the official split.
 
     Boxes are left, top, width and height in pixels of the original image, whose width and height are in `sizes`. The
     images themselves may be reduced copies.
     """
 
     name: str
-    images: Any
+    images: NDArray[Any]
     boxes: Boxes = field(repr=False)
     sizes: NDArray[np.int64] = field(repr=False)  # (image, 2)
     image_ids: NDArray[np.int64] = field(repr=False)
@@ -123,28 +72,20 @@ class BoxedImages:
 
     def take(self, rows: Rows) -> BoxedImages:
         """The images at these positions, or where a mask is true: ``cub.take(cub.train)``."""
-        images = self.images.take(rows) if isinstance(self.images, ImageFiles) else self.images[rows]
-        arrays = {name: getattr(self, name)[rows] for name in ("boxes", "sizes", "image_ids", "train")}
-        return replace(self, images=images, **arrays)
+        arrays = ("images", "boxes", "sizes", "image_ids", "train")
+        return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 
 
 def load_images(name: str, *, shards: Iterable[str] | None = None, clip: str | None = "warn") -> BoxedImages:
     """The images of that name, with their boxes; no image is read yet. ``"cub"`` is Caltech-UCSD Birds-200-2011.
 
     They come from the folder in the environment variable ``COVERWELL_DATA`` or from the user's cache: the reduced copy
-    where there is one, otherwise the original archive, as the folder ``CUB_200_2011``. Lists and annotations are checked
-    by sha256 here, a shard when it is first read, single images of the original not at all.
+    where there is one, otherwise the original archive, as the folder ``CUB_200_2011``. Lists and annotations are
+    checked by sha256, and shards before they are unpacked into the cache; single images of the original are not.
 
     `shards` are those of the reduced copy, by default all. Each is a fair sample of its half of the official split:
     ``("train-0", "test-0")`` is a sixth of the data. `clip` says what happens to boxes past the edge of their image, 30
     in CUB: see `coverwell.datasets.clip_boxes`.
-
-    Examples
-    --------
-    >>> load_images("birds")
-    Traceback (most recent call last):
-    ...
-    ValueError: name must be one of cub; got 'birds'
     """
     known = known_name(name, IMAGES)
     if shards is not None:
@@ -189,10 +130,11 @@ def _reduced(name: str, folder: Path, shards: tuple[str, ...]) -> BoxedImages:
     every_row = pd.read_csv(io.BytesIO(_checked(folder / ANNOTATIONS)))
     rows = every_row[every_row["shard"].isin(list(paths))]
     ids = rows["image_id"].to_numpy(dtype=np.int64)
-    files = tuple((paths[shard], f"{number:05}.jpg") for shard, number in zip(rows["shard"], ids, strict=True))
+    unpacked = {shard: _unpacked(path, CUB["sha256"][shard]) for shard, path in paths.items()}
+    files = [str(unpacked[shard] / f"{number:05}.jpg") for shard, number in zip(rows["shard"], ids, strict=True)]
     return BoxedImages(
         name=name,
-        images=ImageFiles(files, {path: CUB["sha256"][shard] for shard, path in paths.items()}),
+        images=np.array(files),
         boxes=rows[[f"orig_{side}" for side in "xywh"]].to_numpy(dtype=np.float64),
         sizes=rows[["orig_width", "orig_height"]].to_numpy(dtype=np.int64),
         image_ids=ids,
@@ -201,12 +143,28 @@ def _reduced(name: str, folder: Path, shards: tuple[str, ...]) -> BoxedImages:
     )
 
 
+def _unpacked(shard: Path, sha256: str) -> Path:
+    """The folder in the cache with the images of a shard: whole, or not there at all."""
+    folder: Path = cache_folder() / CUB["folder"] / f"{shard.stem}-{sha256[:8]}"
+    if not folder.is_dir():
+        check(sha256_of(shard), sha256, shard)
+        part = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.part")
+        try:
+            with zipfile.ZipFile(shard) as archive:
+                archive.extractall(part)
+            with suppress(FileExistsError):  # another process was faster, with the same content
+                part.rename(folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
 def _original(name: str, folder: Path) -> BoxedImages:
     paths, boxes, split = (_official(folder / file) for file in OFFICIAL)
     files = [folder / "images" / path for path in paths[1]]
     return BoxedImages(
         name=name,
-        images=ImageFiles(tuple((path, None) for path in files)),
+        images=np.array([str(path) for path in files]),
         boxes=boxes.to_numpy(dtype=np.float64),
         sizes=np.array([_size(path) for path in files], dtype=np.int64),
         image_ids=paths.index.to_numpy(dtype=np.int64),

@@ -66,16 +66,6 @@ def load_series(name: str) -> Series:
     """The series of that name; case does not matter, and underscores or hyphens may stand for spaces.
 
     Only Beijing's file can be downloaded as it is; for the others, the error says how to get the file by hand.
-
-    Examples
-    --------
-    >>> series = load_series("bike_sharing")  # doctest: +SKIP
-    >>> series.y.shape, series.step  # doctest: +SKIP
-    ((17544,), np.timedelta64(3600,'s'))
-    >>> load_series("bikes")
-    Traceback (most recent call last):
-    ...
-    ValueError: name must be one of nsw2013, bike sharing, tas2016, traffic, beijing pm2.5, air quality; got 'bikes'
     """
     known = known_name(name, SERIES)
     about = CATALOGUE["series"][known]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 
+from coverwell.datasets.store import DataFile as PublishedFile
 from coverwell.datasets.store import DatasetChecksumError, DatasetNotFoundError, cache_folder, check, download, folders
 
 CATALOGUE: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text())
@@ -97,7 +98,8 @@ def _packaged(file: DataFile) -> tuple[bytes, Mapping[str, str]] | None:
 def _downloaded(file: DataFile) -> bytes:
     by_hand = f" How to get {file.name}: {file.by_hand}" if file.by_hand else ""
     try:
-        return download(file, cache_folder() / file.folder).read_bytes()
+        published = PublishedFile(file.name, file.folder, file.sha256, file.address)
+        return download(published, cache_folder() / file.folder).read_bytes()
     except DatasetChecksumError as error:
         raise DatasetChecksumError(f"{error}{by_hand}") from error
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:

@@ -19,11 +19,7 @@ MISSING = "?"
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A regression table, ready for `fit`.
-
-    `groups` says which rows belong together (the patient in parkinsons), `source` what to cite and the licence,
-    `notes` what was chosen, left out or filled in.
-    """
+    """A regression table, ready for `fit`; `groups` says which rows belong together (the patient in parkinsons)."""
 
     name: str
     X: Array = field(repr=False)
@@ -36,17 +32,7 @@ class Table:
 
 
 def load_table(name: str) -> Table:
-    """The table of that name; case does not matter, and underscores or hyphens may stand for spaces.
-
-    Examples
-    --------
-    >>> load_table("auto_mpg").X.shape  # doctest: +SKIP
-    (392, 7)
-    >>> load_table("autos")
-    Traceback (most recent call last):
-    ...
-    ValueError: name must be one of crime, red wine, white wine, parkinsons, boston, auto mpg; got 'autos'
-    """
+    """The table of that name; case does not matter, and underscores or hyphens may stand for spaces."""
     known = known_name(name, TABLES)
     about = CATALOGUE["tables"][known]
     content, layout = read(DataFile.of(about, "regression"))

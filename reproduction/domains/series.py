@@ -118,46 +118,37 @@ class SeriesStudy(Study):
 
     def measure(self, method: Method, place: Place, trials: Sequence[int]) -> list[Line]:
         posed, (trial,) = problem(*place), trials
-        came = ~np.isnan(posed.y[posed.start :])
-        sizes = {"coverage": COVERAGE, "n_train": posed.start, "n_test": int(came.sum())}
-        return [{**sizes, **(self._linear(method, posed) if method.model is None else self._run(method, posed, trial))}]
+        run = self._linear(method, posed) if method.model is None else self._run(method, posed, trial)
+        found, started, fitted, ended = run
+        sizes = {"n_train": posed.start, "n_test": int((~np.isnan(posed.y[posed.start :])).sum())}
+        seconds = {"fit_seconds": round(fitted - started, 3), "backtest_seconds": round(ended - fitted, 3)}
+        return [{"coverage": COVERAGE, **sizes, "n_refits": 0, "rounds": 0, **found, **seconds}]
 
-    def _run(self, method: Method, posed: Problem, seed: int) -> Line:
+    def _run(self, method: Method, posed: Problem, seed: int) -> tuple[Line, float, float, float]:
+        """What a forecaster reaches, and when it started, was fitted and had gone through the test period."""
         forecaster = method.build(COVERAGE, seed, self.device, quick=self.quick)
         started = time.perf_counter()
         forecaster.fit(posed.y[: posed.start], **posed.covariates(method, posed.start))
         fitted = time.perf_counter()
         backtest = forecaster.backtest(posed.y, start=posed.start, **posed.covariates(method, len(posed.y)))
         ended = time.perf_counter()
-        every = forecaster.refit_every
-        line = {
-            **_measured(backtest),
-            "rate": forecaster.rate_,
-            "n_refits": 0 if every is None else (len(backtest) - 1) // every,
-            "rounds": len(forecaster.rounds_),
-            "fit_seconds": round(fitted - started, 3),
-            "backtest_seconds": round(ended - fitted, 3),
-        }
+        line = {**_measured(backtest), "rate": forecaster.rate_, "rounds": len(forecaster.rounds_)}
+        if forecaster.refit_every is not None:
+            line["n_refits"] = (len(backtest) - 1) // forecaster.refit_every
         if method.in_figure:
             line |= {"excerpt": _excerpt(posed, backtest), "rolling": _rolling_path(posed, backtest)}
-        return line
+        return line, started, fitted, ended
 
-    def _linear(self, method: Method, posed: Problem) -> Line:
+    def _linear(self, method: Method, posed: Problem) -> tuple[Line, float, float, float]:
+        """The same of a linear forecast, which is calibrated at a fixed rate too."""
         started = time.perf_counter()
         forecast = autoregression(posed, method.lags) if method.lags else last_value(posed)
-        calibrator, fixed = (calibrator_of(posed, forecast, COVERAGE, rate=rate) for rate in ("auto", FIXED_RATE))
+        chosen, fixed = (calibrator_of(posed, forecast, COVERAGE, rate=rate) for rate in ("auto", FIXED_RATE))
         fitted = time.perf_counter()
-        line = _measured(live_backtest(posed, forecast, calibrator))
+        line = {**_measured(live_backtest(posed, forecast, chosen)), "rate": chosen.rate}
         ended = time.perf_counter()
-        return {
-            **line,
-            "fixed_rate": {"rate": FIXED_RATE, **_measured(live_backtest(posed, forecast, fixed))["live"]},
-            "rate": calibrator.rate,
-            "n_refits": 0,
-            "rounds": 0,
-            "fit_seconds": round(fitted - started, 3),
-            "backtest_seconds": round(ended - fitted, 3),
-        }
+        line["fixed_rate"] = {"rate": FIXED_RATE, **_measured(live_backtest(posed, forecast, fixed))["live"]}
+        return line, started, fitted, ended
 
 
 def _measured(backtest: Backtest) -> Line:

@@ -128,7 +128,7 @@ class TableStudy(Study):
 
     def cost(self, method: Method, place: Place) -> float:
         n_rows, n_columns = table(place[0]).X.shape
-        return n_rows * (COLUMNS_FOR_FREE + n_columns) * method.n_networks(len(self.levels)) * method.cost
+        return float(n_rows * (COLUMNS_FOR_FREE + n_columns) * method.n_networks(len(self.levels)) * method.cost)
 
     def measure(self, method: Method, place: Place, trials: Sequence[int]) -> list[Line]:
         """Fit the trials as one stack, or as smaller ones if memory is short."""

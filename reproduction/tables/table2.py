@@ -10,7 +10,7 @@ from pathlib import Path
 from reproduction.data.series import SERIES
 from reproduction.domains.series import COVERAGE, INTERPOLATED, READINGS, readings_of, stand_in
 from reproduction.lines import Line
-from reproduction.methods import BASELINE, OURS, SERIES_METHODS, ordered, title_of
+from reproduction.methods import BASELINE, OURS, SERIES_METHODS, title_of
 from reproduction.tables import typeset
 from reproduction.tables.typeset import LEGENDS, PAPER, Estimate, Record, Target, markdown, number, with_error
 
@@ -30,12 +30,11 @@ EFFORT = ("method", "series", "reading", "train", "judged", "rate", "rounds", "r
 COLUMNS = "method title data reading metric intervals trials mean error paper target bound reached"
 
 
-class Results:
+class Results(typeset.SeedResults):
     """Result lines by method, series and reading; a series without gaps is the same in both readings."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
-        self.lines = list(lines)
-        self.methods = ordered({line["method"] for line in self.lines}, SERIES_METHODS)
+        super().__init__(lines, SERIES_METHODS)
         self.data = [name for name in SERIES if any(line["data"] == name for line in self.lines)]
         if not self.data:
             raise ValueError(
@@ -45,9 +44,7 @@ class Results:
     def of(self, method: str, data: str, reading: str) -> list[Line]:
         """One method's lines on one series, by seed, or those of the method whose run it would repeat."""
         shown = stand_in(METHODS[method], data) if method in METHODS else method
-        (read,) = readings_of(data, (reading,))
-        own = [line for line in self.lines if (line["method"], line["data"], line["reading"]) == (shown, data, read)]
-        return sorted(own, key=lambda line: int(line["trial"]))
+        return self.where(method=shown, data=data, reading=readings_of(data, (reading,))[0])
 
     def estimate(self, method: str, data: str, reading: str, name: str, intervals: str = "live") -> Estimate | None:
         """Mean over seeds in the unit of the column, and its standard error; None where there is no such run."""

@@ -23,11 +23,11 @@ PAPER_ABOVE = {"hnn": "hnn", "iqr-fit-published": "iqr-fit"}
 COLUMNS = "method title metric unit part trials mean error paper target bound reached"
 
 
-class Results:
+class Results(typeset.SeedResults):
     """Result lines by method, all on the same images and from the same weights."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
-        self.lines = list(lines)
+        super().__init__(lines, BOX_METHODS)
         if not self.lines:
             raise ValueError("results on boxes are needed, got none; run the study first")
         for name in ("data", "weights", "layer4", "n_train", "n_test"):
@@ -38,15 +38,10 @@ class Results:
                     "their own"
                 )
         self.data = str(self.lines[0]["data"])
-        self.methods = ordered({line["method"] for line in self.lines}, BOX_METHODS)
-
-    def of(self, method: str) -> list[Line]:
-        """One method's lines, by seed; none if it was not run."""
-        return sorted((line for line in self.lines if line["method"] == method), key=lambda line: int(line["trial"]))
 
     def estimate(self, method: str, name: str, part: str, unit: str = "percent") -> Estimate | None:
         """Mean over seeds and its standard error; None where there is no such run, or nothing to measure."""
-        found = [measure(line, name, part, unit) for line in self.of(method)]
+        found = [measure(line, name, part, unit) for line in self.where(method=method)]
         return typeset.mean_of_seeds([value for value in found if value is not None])
 
 
@@ -154,7 +149,7 @@ def _document(found: Results) -> Iterator[str]:
     yield f"# Table 3: boxes around birds at {COVERAGE} asked, the paper's and ours"
     if found.data == GENERATED:
         yield TEXTS["nothing"]
-    first, seeds = found.lines[0], typeset.span({len(found.of(method)) for method in found.methods})
+    first, seeds = found.lines[0], typeset.span({len(found.where(method=method)) for method in found.methods})
     images = "CUB-200-2011, official split" if found.data == CUB else found.data
     yield TEXTS["made"].format(images=images, seeds=seeds, **first)
     yield f"Ran on: {typeset.stamp(found.lines)}."
@@ -214,7 +209,7 @@ def _table_with_units(found: Results, name: str) -> str:
 def _effort(found: Results) -> str:
     rows = []
     for method in found.methods:
-        for line in found.of(method):
+        for line in found.where(method=method):
             speed = line["n_test"] / line["predict_seconds"] if line["predict_seconds"] else float("nan")
             seconds = [f"{line['fit_seconds']:.1f}", f"{line['predict_seconds']:.1f}", f"{speed:.0f}"]
             rows.append([title(method), str(line["seed"]), line["device"], str(line["rounds"]), *seconds])

@@ -14,6 +14,7 @@ from typing import Any
 
 from coverwell.files import new_file
 from reproduction.lines import Line
+from reproduction.methods import Method, ordered
 
 Record = dict[str, object]
 
@@ -41,6 +42,18 @@ def mean_of_seeds(values: Sequence[float]) -> Estimate | None:
         return None
     error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
     return Estimate(statistics.fmean(values), error, len(values))
+
+
+class SeedResults:
+    """Result lines of a domain whose trials are seeds."""
+
+    def __init__(self, lines: Iterable[Line], methods: Sequence[Method]) -> None:
+        self.lines = sorted(lines, key=lambda line: int(line["trial"]))
+        self.methods = ordered({line["method"] for line in self.lines}, methods)
+
+    def where(self, **values: object) -> list[Line]:
+        """The lines that have these values, by seed."""
+        return [line for line in self.lines if all(line[name] == value for name, value in values.items())]
 
 
 @dataclass(frozen=True)
