@@ -2,4 +2,5 @@
 
 from reproduction.cli import main
 
-main(prog_name="python -m reproduction")
+if __name__ == "__main__":  # worker processes import this file too
+    main(prog_name="python -m reproduction")

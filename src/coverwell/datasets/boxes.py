@@ -1,15 +1,14 @@
-"""Images with one box each; boxes past the edge of their images, and boxes in fractions of the image's sides."""
+"""Boxes around what images show: cut at the edges of their images."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coverwell.datasets.image_files import ImageFiles, Rows
+__all__ = ["BoxOutsideImageWarning", "clip_boxes"]
 
 Boxes = NDArray[np.float64]  # (image, 4): left, top, width, height
 Mask = NDArray[np.bool_]
@@ -17,101 +16,6 @@ Mask = NDArray[np.bool_]
 
 class BoxOutsideImageWarning(UserWarning):
     """Boxes ran past the edge of their images and were cut there."""
-
-
-class InOriginalPixels:
-    """What has boxes, and the sizes of their images, in pixels of the originals."""
-
-    boxes: Boxes
-    sizes: NDArray[np.int64]
-
-    @property
-    def sides(self) -> Boxes:
-        """Side of the original that each number of a box refers to: width, height, width, height."""
-        return np.tile(self.sizes.astype(np.float64), 2)
-
-    @property
-    def fractions(self) -> Boxes:
-        """The boxes in fractions of the sides: left and width of the image's width, top and height of its height.
-
-        They are the same for the original, a reduced copy, and a square to which either is squeezed.
-        """
-        return self.boxes / self.sides
-
-
-@dataclass(frozen=True, eq=False)
-class BoxedImages(InOriginalPixels):
-    """Images with one box each.
-
-    Parameters
-    ----------
-    name : str
-        The name it was loaded by.
-    images : ImageFiles
-        The pictures, read when asked for. They may be reduced copies: boxes and sizes are those of the originals.
-    boxes : ndarray of shape (n_images, 4), float64
-        Left, top, width and height of the box, in pixels of the original image.
-    sizes : ndarray of shape (n_images, 2), int64
-        Width and height of the original image.
-    image_ids : ndarray of shape (n_images,), int64
-        The official number of each image; as loaded, ascending.
-    train : ndarray of shape (n_images,), bool
-        The official split: true for training, false for testing.
-    classes : ndarray of shape (n_images,), int64
-        Position in `class_names` of what is seen.
-    class_names : tuple of str
-        The names of all classes.
-    source : str
-        What to cite, and the licence.
-    notes : str
-        What was chosen or changed.
-    """
-
-    name: str
-    images: ImageFiles
-    boxes: Boxes = field(repr=False)
-    sizes: NDArray[np.int64] = field(repr=False)
-    image_ids: NDArray[np.int64] = field(repr=False)
-    train: NDArray[np.bool_] = field(repr=False)
-    classes: NDArray[np.int64] = field(repr=False)
-    class_names: tuple[str, ...] = field(repr=False)
-    source: str
-    notes: str
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def to_pixels(self, fractions: ArrayLike) -> Boxes:
-        """Fractions of the sides as pixels of the original images, the way back from `fractions`.
-
-        Parameters
-        ----------
-        fractions : array-like of shape (..., n_images, 4)
-            Left, top, width and height: boxes, ends of intervals, or widths of intervals, one row for each image.
-
-        Returns
-        -------
-        ndarray of the same shape, float64
-            In pixels of the original images.
-
-        Raises
-        ------
-        ValueError
-            If there is not one row of four numbers for each image.
-        """
-        values = np.asarray(fractions, dtype=np.float64)
-        if values.shape[-2:] != (len(self), 4):
-            raise ValueError(
-                f"fractions must have one row of 4 for each of the {len(self)} images, got the shape {values.shape}; "
-                "take() gives the images that belong to fewer rows"
-            )
-        pixels: Boxes = values * self.sides
-        return pixels
-
-    def take(self, rows: Rows) -> BoxedImages:
-        """The images at these positions, or where a mask is true: ``cub.take(cub.train)``."""
-        arrays = {name: getattr(self, name)[rows] for name in ("boxes", "sizes", "image_ids", "train", "classes")}
-        return replace(self, images=self.images.take(rows), **arrays)
 
 
 def clip_boxes(
@@ -157,18 +61,18 @@ def clip_boxes(
     ids = np.arange(len(boxes)) if image_ids is None else np.asarray(image_ids)
     no_box: Mask = ~np.isfinite(boxes).all(axis=1) | np.any(boxes[:, 2:] <= 0, axis=1)
     if no_box.any():
-        raise ValueError(f"boxes must be finite, wider and higher than 0; not so {_told(no_box, boxes, sizes, ids)}")
+        raise ValueError(f"boxes must be finite, wider and higher than 0; not so {_described(no_box, boxes, sizes, ids)}")
     past: Mask = np.any(boxes[:, :2] < 0, axis=1) | np.any(boxes[:, :2] + boxes[:, 2:] > sizes, axis=1)
     if clip is None or not past.any():
         return boxes
     if clip == "refuse":
         way_out = "mend them, cut them by clip='warn', or keep them by clip=None"
-        raise ValueError(f"boxes must lie inside their images; not so {_told(past, boxes, sizes, ids)}; {way_out}")
+        raise ValueError(f"boxes must lie inside their images; not so {_described(past, boxes, sizes, ids)}; {way_out}")
     cut = _cut(boxes, sizes)
     beyond: Mask = np.any(cut[:, 2:] <= 0, axis=1)
     if beyond.any():
-        raise ValueError(f"boxes must at least reach into their images; not so {_told(beyond, boxes, sizes, ids)}")
-    message = f"boxes past the edge of their images were cut there {_told(past, boxes, sizes, ids)}"
+        raise ValueError(f"boxes must at least reach into their images; not so {_described(beyond, boxes, sizes, ids)}")
+    message = f"boxes past the edge of their images were cut there {_described(past, boxes, sizes, ids)}"
     warnings.warn(message, BoxOutsideImageWarning, stacklevel=2)
     return np.where(past[:, None], cut, boxes)  # the others keep their bits
 
@@ -185,7 +89,7 @@ def _cut(boxes: Boxes, sizes: Boxes) -> Boxes:
     return np.concatenate([start, end - start], axis=1)
 
 
-def _told(bad: Mask, boxes: Boxes, sizes: Boxes, ids: NDArray[Any]) -> str:
+def _described(bad: Mask, boxes: Boxes, sizes: Boxes, ids: NDArray[Any]) -> str:
     """How many boxes are bad, and the first of them."""
     first = int(np.flatnonzero(bad)[0])
     left, top, width, height = (f"{value:g}" for value in boxes[first])
