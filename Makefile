@@ -54,7 +54,7 @@ test-lowest: ## the tests with the lowest versions that pyproject.toml allows, i
 	.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt \
 		beartype cloudpickle 'hatchling>=1.26' hypothesis 'pandas==2.2.*' 'pyarrow==17.*' 'pytest>=8' pytest-xdist
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 -W ignore::DeprecationWarning --ignore tests/scale
+	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 -W ignore::DeprecationWarning --ignore tests/test_ray.py
 
 docs: venv chromium ## the documentation site, in docs/_build/html; warnings are errors, links and pages are checked
 	rm -rf docs/_build docs/api/generated

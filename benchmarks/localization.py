@@ -31,10 +31,10 @@ from torch import Tensor
 from coverwell import MatchedRegressor
 from coverwell.datasets import load_images
 from coverwell.ensemble import learner_of
-from coverwell.features import bytes_kept, features_of
 from coverwell.folds import Problem
+from coverwell.inputs.features import bytes_kept, features_of
+from coverwell.inputs.images import images_of
 from coverwell.networks.resnet import ResNet18
-from coverwell.pictures import pictures_of
 from coverwell.training import Learner
 
 HERE = Path(__file__).parent
@@ -199,7 +199,7 @@ class FromPictures:
     def epoch(self) -> None:
         steps = list(self.batches.epoch())  # (member, batch) each
         order = torch.cat([rows.flatten() for rows in steps]).cpu().numpy()
-        pictures = pictures_of(InOrder(self.setting.train.pictures, order))
+        pictures = images_of(InOrder(self.setting.train.pictures, order))
         self.team.train()
         with closing(pictures.batches(size=self.setting.sizes.size, batch_size=self.batches.batch_size)) as batches:
             for rows in steps:

@@ -29,12 +29,12 @@ from coverwell.ensemble import learner_of
 from coverwell.experiments.boxes_data import RANDOM_WEIGHTS, box_problem, trunk_weights
 from coverwell.experiments.boxes_methods import QUICK_SIZE
 from coverwell.experiments.typeset import markdown
-from coverwell.features import features_of
 from coverwell.folds import Problem, as_tensor
-from coverwell.mirroring import Mirroring
+from coverwell.inputs.features import features_of
+from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import TargetScaler
 from coverwell.networks.resnet import ResNet18
 from coverwell.regressor import WEIGHT_MEMORY
-from coverwell.scaling import TargetScaler
 from coverwell.training import Learner, device_from, seeded
 
 SEED = 0

@@ -13,14 +13,13 @@ from typing import Any
 import click
 
 from coverwell._version import __version__
-from coverwell.datasets.store import DatasetNotFoundError, cache_folder
 from coverwell.errors import ClusterError
 from coverwell.files import new_file
-from coverwell.scale.ray_cluster import needed_ray
-from coverwell.training import device_from
+from coverwell.training.device import device_from
 from reproduction import data as public
 from reproduction import figures
 from reproduction.data.series import SERIES
+from reproduction.data.store import cache_folder
 from reproduction.data.tables import TABLES
 from reproduction.domains.boxes import SMALL_SHARDS, BoxStudy, Source, shards_from, trunk_weights
 from reproduction.domains.series import READINGS, SeriesStudy
@@ -28,7 +27,6 @@ from reproduction.domains.tables import DATA, LEVEL_OF, LEVELS, RoundStudy, Tabl
 from reproduction.lines import Line, ResultsFileError, key_of
 from reproduction.methods import BOX_METHODS, SERIES_METHODS, TABLE_METHODS, Method, named
 from reproduction.processes import Processes
-from reproduction.ray_tasks import RayTasks
 from reproduction.study import Engine, Study, check, run
 from reproduction.tables import table1, table2, table3
 from reproduction.tables.typeset import LEGENDS
@@ -156,7 +154,7 @@ def _clear_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("\nStopped. What was finished is stored; the same command goes on from there.", err=True)
         raise SystemExit(STOPPED_BY_CTRL_C) from None
-    except (ValueError, DatasetNotFoundError, ClusterError) as error:  # what our own checks say
+    except (ValueError, FileNotFoundError, ClusterError) as error:  # what our own checks say
         raise click.ClickException(str(error)) from None
     except OSError as error:  # no space, no permission
         raise click.ClickException(f"{type(error).__name__}: {error}") from None
@@ -229,10 +227,9 @@ def _device(context: click.Context, option: click.Parameter, value: str) -> str:
 
 def _engine(on: str, jobs: int | None, ray_address: str | None, ray_gpus: float) -> Engine:
     if on == "ray":
-        try:
-            needed_ray()
-        except ImportError as error:
-            raise click.ClickException(str(error)) from None
+        _need("ray", "--on ray needs Ray", "ray")
+        from reproduction.ray_tasks import RayTasks
+
         return RayTasks(ray_address, jobs=jobs, gpus=ray_gpus)
     if ray_address is not None or ray_gpus:
         raise click.UsageError("--ray-address and --ray-gpus are for --on ray; give that too, or leave them out")

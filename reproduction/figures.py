@@ -17,9 +17,9 @@ from scipy.stats import norm
 
 from coverwell import plots
 from coverwell.files import new_file
-from coverwell.intervals import PredictionInterval
-from coverwell.pictures import pictures_of
+from coverwell.inputs.images import images_of
 from coverwell.plots import CurveStyle
+from coverwell.prediction import PredictionInterval
 from reproduction.data.series import SERIES
 from reproduction.data.tables import TABLES
 from reproduction.domains.boxes import COVERAGE, EXAMPLES, GENERATED, BoxProblem
@@ -398,7 +398,7 @@ def write_photographs(line: Line, folder: Path, problem: BoxProblem) -> list[Pat
 def photographs_of(problem: BoxProblem) -> Photograph:
     """How the figure gets a test image by its number, squeezed to a square: (height, width, 3) in [0, 1]."""
     place = {int(number): at for at, number in enumerate(problem.test.image_ids)}
-    images = pictures_of(problem.test.images)
+    images = images_of(problem.test.images)
 
     def photograph(number: int) -> NDArray[Any]:
         if number not in place:

@@ -20,7 +20,7 @@ import sklearn
 import torch
 
 from coverwell._version import __version__
-from coverwell.training import device_from
+from coverwell.training.device import device_from
 
 try:
     import fcntl

@@ -11,14 +11,16 @@ from typing import Any
 from sklearn.model_selection import ShuffleSplit
 
 from coverwell import baselines
+from coverwell.calibration import Split
 from coverwell.estimator import IntervalRegressor
 from coverwell.forecasting import Forecaster, MatchedForecaster
-from coverwell.forecasting.learning import NETWORK, REFIT, USUAL_RATE
-from coverwell.forecasting.rates import RATES
+from coverwell.forecasting.learning import NETWORK, REFIT, SCHEDULE, USUAL_RATE
+from coverwell.forecasting.live import RATES
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.resnet import ResNet18
-from coverwell.regressor import AS_PUBLISHED, MatchedRegressor
+from coverwell.paper.losses import PaperLoss
+from coverwell.regressor import AS_PUBLISHED, MatchedRegressor, Schedule
 
 Settings = Mapping[str, Any]
 
@@ -70,12 +72,23 @@ class Method:
         """The model, not yet fitted."""
         settings = {**self.settings, **(self.quick if quick else {}), **more, "device": device, "random_state": seed}
         assert self.model is not None, f"{self.slug} has no model"
-        model = self.model(coverage, **settings)
+        model = self.model(coverage, **_arguments(self.model, settings))
         return model if self.forecasting is None else Forecaster(model, **self.forecasting)
 
     def n_networks(self, n_levels: int) -> int:
         """About how many networks one trial trains side by side."""
         return self.members * (n_levels if self.one_per_level else 1)
+
+
+def _arguments(model: type[Any], settings: Settings) -> dict[str, Any]:
+    """Flat settings as the model takes them: numbers of the training in a `Schedule`, that of the ranks in a `Split`."""
+    arguments = dict(settings)
+    if "calibration_size" in arguments:
+        arguments["calibration"] = Split(arguments.pop("calibration_size"))
+    if model in _MODELS.values():
+        numbers = {name: arguments.pop(name) for name in vars(Schedule()) if name in arguments}
+        arguments["schedule"] = replace(arguments.get("schedule", Schedule()), **numbers)
+    return arguments
 
 
 _MODELS = {model.__name__: model for model in (MatchedRegressor, MatchedForecaster)}
@@ -151,12 +164,13 @@ def table_settings() -> dict[str, Any]:
     found = {}
     for method in TABLE_METHODS:
         model = method.build((0.9,), 0, "cpu")
-        training = model._training(n_rows=1000)
+        training = model.training_for(n_rows=1000)
+        networks = [getattr(training, name) for name in ("network", "interval_network") if hasattr(training, name)]
         found[method.slug] = {
             "regressor": type(model).__name__,
             "parameters": _parameters(model, but=("coverage", "warm_start")),
-            "networks": [repr(network) for network in training.networks],
-            "learning_rate": training.learning_rate,
+            "networks": [repr(network) for network in networks],
+            "learning_rate": training.settings.learning_rate,
         }
     return found
 
@@ -178,7 +192,7 @@ def _series_settings(method: Method, coverage: float) -> dict[str, Any]:
         regressor = forecaster.regressor
         found |= {"regressor": type(regressor).__name__, "regressor_parameters": _parameters(regressor)}
     if "refit_every" in method.settings:
-        found["refit"] = {name: repr(value) for name, value in REFIT.items()}
+        found["refit"] = {name: repr(value) for name, value in {"warm_start": True, **REFIT}.items()}
     return found | {"usual_rate": USUAL_RATE, "rates": list(RATES)}
 
 
@@ -194,7 +208,15 @@ def box_settings(coverage: float) -> dict[str, Any]:
 
 
 def _parameters(model: Any, but: tuple[str, ...] = ()) -> dict[str, str]:
-    """Parameters with numbers for "auto", but for those that are no setting of a method."""
-    found = model._written_out() if isinstance(model, IntervalRegressor) else model.get_params(deep=False)
+    """Parameters, flat and with numbers for "auto", but for those that are no setting of a method."""
+    found = model.resolved_params() if isinstance(model, IntervalRegressor) else model.get_params(deep=False)
+    if "schedule" in found:
+        found |= vars((found.pop("schedule") or Schedule()).resolved(SCHEDULE))
+    if isinstance(model, IntervalRegressor):
+        found["calibration_size"] = Split().size
+        if isinstance(found["calibration"], Split):
+            found |= {"calibration": "split", "calibration_size": found["calibration"].size}
+    if isinstance(model, MatchedRegressor):
+        found |= vars(PaperLoss())
     left_out = {*but, "device", "random_state", "verbose"}
-    return {name: repr(value) for name, value in found.items() if name not in left_out}
+    return {name: repr(found[name]) for name in sorted(found) if name not in left_out}

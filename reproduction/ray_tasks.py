@@ -12,8 +12,10 @@ import torch
 
 from coverwell._version import __version__
 from coverwell.errors import ClusterError
-from coverwell.scale.ray_cluster import DATA_FOLDER, connect, needed_ray, problems_of_nodes, use_data_folder
+from coverwell.ray import connect, needed_ray, problems_of_nodes
 from reproduction.study import Engine, Failure, Outcome, Study, Unit, outcome_of
+
+DATA_FOLDER = "COVERWELL_DATA"
 
 
 @dataclass
@@ -89,11 +91,16 @@ def _outcome_in(ray: Any, reference: Any, unit: Unit) -> Outcome:
     return outcome
 
 
-# What runs on the workers.
+# What runs on the workers, who look for data in the folder of the process that asked unless they have one of their own.
+
+
+def _use_data_folder(folder: str | None) -> None:
+    if folder is not None:
+        os.environ.setdefault(DATA_FOLDER, folder)
 
 
 def _outcome_there(unit: Unit, data_folder: str | None) -> Outcome:
-    use_data_folder(data_folder)
+    _use_data_folder(data_folder)
     torch.set_num_threads(1)  # the other cores are for the other workers
     outcome = outcome_of(unit)
     if isinstance(outcome, Failure):
@@ -103,7 +110,7 @@ def _outcome_there(unit: Unit, data_folder: str | None) -> Outcome:
 
 
 def _problem_here(study: Study, version: str, data_folder: str | None) -> str:
-    use_data_folder(data_folder)
+    _use_data_folder(data_folder)
     if version != __version__:
         return f"coverwell {__version__} is installed, {version} is needed"
     try:

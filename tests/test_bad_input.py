@@ -16,8 +16,8 @@ from sklearn.model_selection import KFold, LeaveOneGroupOut, PredefinedSplit, Ti
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from coverwell import MLP, MatchedRegressor, SigmaFit
-from coverwell.scaling import ConstantDataWarning, ExtrapolationWarning
+from coverwell import MLP, MatchedRegressor, Schedule, SigmaFit
+from coverwell.inputs.scaling import ConstantDataWarning, ExtrapolationWarning
 from coverwell.training import NonFiniteLossError
 
 N = 60
@@ -29,7 +29,7 @@ GROUPS = np.repeat(np.arange(12), 5)
 
 def unfitted(**changes):
     """A small model; parameters are set as `set_params` does, which takes anything and leaves the checks to `fit`."""
-    model = MatchedRegressor(network=MLP(hidden=8, layers=3, bins=4), folds=3, repeats=1, max_rounds=2, random_state=0)
+    model = MatchedRegressor(network=MLP(hidden=8, layers=3, bins=4), folds=3, repeats=1, schedule=Schedule(max_rounds=2), random_state=0)
     return model.set_params(mean_epochs=2, interval_epochs=2).set_params(**changes)
 
 

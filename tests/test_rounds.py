@@ -5,9 +5,9 @@ from numpy.testing import assert_allclose
 
 from coverwell import MLP, MatchedRegressor
 from coverwell.algorithm import Measures, Record
+from coverwell.inputs.scaling import TargetScaler
 from coverwell.metrics import interval_score, rmse
 from coverwell.rounds import rounds_of
-from coverwell.scaling import TargetScaler
 
 SMALL = MLP(hidden=16, bins=4)
 RNG = np.random.default_rng(0)

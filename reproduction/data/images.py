@@ -22,9 +22,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from coverwell.datasets.boxes import clip_boxes
-from coverwell.datasets.store import DatasetNotFoundError, cache_folder, check, folders, sha256_of
-from coverwell.errors import PictureError
-from reproduction.data.store import CATALOGUE, known_name
+from coverwell.errors import ImageError
+from reproduction.data.store import CATALOGUE, cache_folder, check, folders, known_name, sha256_of
 
 Boxes = NDArray[np.float64]  # (image, 4): left, top, width, height
 Rows = NDArray[np.int64] | NDArray[np.bool_]
@@ -109,7 +108,7 @@ def _load(name: str, shards: tuple[str, ...] | None) -> BoxedImages:
                 )
             return _original(name, folder)
     looked_in = dict.fromkeys(str(place) for inner in ("folder", "original") for place in _places(CUB[inner]))
-    raise DatasetNotFoundError(
+    raise FileNotFoundError(
         f"the images were not found: neither {ANNOTATIONS} with {SHARDS[0]}.zip and the other shards, nor images/ with "
         f"{', '.join(OFFICIAL)}. Folders: {', '.join(looked_in)}. {BY_HAND}"
     )
@@ -124,7 +123,7 @@ def _reduced(name: str, folder: Path, shards: tuple[str, ...]) -> BoxedImages:
     paths = {f"{shard}.zip": folder / f"{shard}.zip" for shard in shards}
     missing = [str(path) for path in paths.values() if not path.is_file()]
     if missing:
-        raise DatasetNotFoundError(
+        raise FileNotFoundError(
             f"the shards {', '.join(missing)} were not found. Put them there, or ask for the others only by `shards`."
         )
     every_row = pd.read_csv(io.BytesIO(_checked(folder / ANNOTATIONS)))
@@ -181,7 +180,7 @@ def _size(path: Path) -> tuple[int, int]:
         with Image.open(path) as image:
             return image.size
     except OSError as error:
-        raise PictureError(f"{path} cannot be read: {type(error).__name__}: {error}; replace it") from error
+        raise ImageError(f"{path} cannot be read: {type(error).__name__}: {error}; replace it") from error
 
 
 def _official(path: Path) -> pd.DataFrame:
@@ -191,7 +190,7 @@ def _official(path: Path) -> pd.DataFrame:
 
 def _checked(path: Path) -> bytes:
     if not path.is_file():
-        raise DatasetNotFoundError(f"{path} was not found. {BY_HAND}")
+        raise FileNotFoundError(f"{path} was not found. {BY_HAND}")
     content = path.read_bytes()
     check(hashlib.sha256(content).hexdigest(), CUB["sha256"][path.name], path)
     return content

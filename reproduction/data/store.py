@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import importlib.util
+import os
 import tomllib
 import warnings
 import zlib
@@ -18,11 +19,16 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
-from coverwell.datasets.store import DataFile as PublishedFile
-from coverwell.datasets.store import DatasetChecksumError, DatasetNotFoundError, cache_folder, check, download, folders
+from coverwell.files import new_file
 
 CATALOGUE: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text())
+TIMEOUT = 60.0  # seconds of silence after which an address counts as unreachable
+
+
+class ChecksumError(ValueError):
+    """A data file was found, but its content is not the published one."""
 
 
 class PackagedDataWarning(UserWarning):
@@ -38,7 +44,7 @@ class DataFile:
     sha256: str  # of the uncompressed content
     address: str
     copy: Mapping[str, str] | None = None
-    by_hand: str = ""
+    by_hand: str = ""  # how to get it where its address does not give it
 
     @classmethod
     def of(cls, about: Mapping[str, Any], folder: str) -> DataFile:
@@ -53,6 +59,31 @@ def known_name(name: str, known: Iterable[str]) -> str:
     if spelled not in names:
         raise ValueError(f"name must be one of {', '.join(names)}; got {name!r}")
     return spelled
+
+
+def cache_folder() -> Path:
+    """The folder downloads go to: ``$XDG_CACHE_HOME/coverwell``, by default ``~/.cache/coverwell``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coverwell"
+
+
+def folders() -> tuple[Path, ...]:
+    """The folders that are searched, in order: ``COVERWELL_DATA`` where it is set, then the cache."""
+    asked = os.environ.get("COVERWELL_DATA")
+    return (Path(asked).expanduser(), cache_folder()) if asked else (cache_folder(),)
+
+
+def sha256_of(path: Path) -> str:
+    """Sha256 of a file, which is never in memory as a whole."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check(found: str, expected: str, where: Path | str, way_out: str = "Delete or replace it") -> None:
+    """Raise a `ChecksumError` if a sha256 is not the published one."""
+    if found != expected:
+        raise ChecksumError(
+            f"{where} is not the published file: its sha256 is {found}, expected {expected}. {way_out}."
+        )
 
 
 def read(file: DataFile) -> tuple[bytes, Mapping[str, str]]:
@@ -76,36 +107,43 @@ def _checked(path: Path, sha256: str, way_out: str = "Delete or replace it") -> 
         try:
             content = gzip.decompress(content)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise DatasetChecksumError(f"{path} is not a whole gzip file ({error}); delete or replace it") from error
+            raise ChecksumError(f"{path} is not a whole gzip file ({error}); delete or replace it") from error
     check(hashlib.sha256(content).hexdigest(), sha256, path, way_out)
     return content
 
 
 def _packaged(file: DataFile) -> tuple[bytes, Mapping[str, str]] | None:
     copy = file.copy or {}
-    spec = importlib.util.find_spec(copy["package"]) if copy else None
+    spec = importlib.util.find_spec(copy["package"]) if copy else None  # finds without importing
     for root in (spec and spec.submodule_search_locations) or ():
         path = Path(root) / copy["path"]
         if path.is_file():
             try:
                 return _checked(path, copy["sha256"], "Another version of the package may have it"), copy
-            except DatasetChecksumError as error:
+            except ChecksumError as error:
                 message = f"the copy of {file.name} in the package {copy['package']} is not used: {error}"
                 warnings.warn(message, PackagedDataWarning, stacklevel=3)
     return None
 
 
 def _downloaded(file: DataFile) -> bytes:
+    """The file from its address, kept in the cache: complete and checked, or not there at all."""
     by_hand = f" How to get {file.name}: {file.by_hand}" if file.by_hand else ""
     try:
-        published = PublishedFile(file.name, file.folder, file.sha256, file.address)
-        return download(published, cache_folder() / file.folder).read_bytes()
-    except DatasetChecksumError as error:
-        raise DatasetChecksumError(f"{error}{by_hand}") from error
+        with urlopen(file.address, timeout=TIMEOUT) as response:
+            content: bytes = response.read()
+            announced = response.headers.get("Content-Length")
+        if announced is not None and len(content) != int(announced):
+            raise URLError(f"only {len(content)} of {announced} bytes arrived")
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
         if isinstance(error, HTTPError):
             error.close()  # it holds the open connection
-        raise DatasetNotFoundError(_not_found(file, error) + by_hand) from error
+        raise FileNotFoundError(_not_found(file, error) + by_hand) from error
+    way_out = f"Nothing was kept; get the file elsewhere.{by_hand}".removesuffix(".")
+    check(hashlib.sha256(content).hexdigest(), file.sha256, file.address, way_out)
+    with new_file(cache_folder() / file.folder / file.name) as out:
+        out.write(content)
+    return content
 
 
 def _not_found(file: DataFile, error: Exception) -> str:

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell import metrics
-from coverwell.datasets.boxes import BoxOutsideImageWarning
-from coverwell.datasets.store import sha256_of
-from coverwell.datasets.weights import imagenet_weights
-from coverwell.features import features_of
-from coverwell.intervals import PredictionInterval
+from coverwell.errors import BoxOutsideImageWarning
+from coverwell.inputs.features import features_of
 from coverwell.networks.resnet import ResNet18Trunk
+from coverwell.networks.weights import imagenet_weights
+from coverwell.prediction import PredictionInterval
 from reproduction.data.images import SHARDS, BoxedImages, load_images
+from reproduction.data.store import sha256_of
 from reproduction.lines import Line, ResultsFileError
 from reproduction.methods import BOX_METHODS, Method, box_settings, named, with_trunk
 from reproduction.study import Place, Study

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell import metrics
-from coverwell.calibration import Estimate
 from coverwell.forecasting.backtest import Backtest
-from coverwell.forecasting.calendar_features import calendar_features
-from coverwell.forecasting.live import LiveCalibrator, run_live
-from coverwell.forecasting.timeline import causal_fill
+from coverwell.forecasting.calendar import calendar_features
+from coverwell.forecasting.history import causal_fill
+from coverwell.forecasting.live import LiveCalibrator
 from reproduction.data.series import SERIES, load_series
 from reproduction.lines import Line
 from reproduction.methods import CALENDAR, FIXED_RATE, SERIES_METHODS, Method, series_settings
@@ -203,7 +202,7 @@ def _rounded(values: Array) -> list[float | None]:
 
 def last_value(posed: Problem) -> Array:
     """Persistence: the value before as the forecast of every step, (step,); NaN at the first."""
-    filled, _ = causal_fill(posed.y)
+    filled = causal_fill(posed.y)
     return np.concatenate([[np.nan], filled[:-1]])
 
 
@@ -212,7 +211,7 @@ def autoregression(posed: Problem, lags: int) -> Array:
 
     NaN where there are not so many values before. Filled values are inputs, never targets.
     """
-    filled, gaps = causal_fill(posed.y)
+    filled, gaps = causal_fill(posed.y), np.isnan(posed.y)
     centre = filled[: posed.start].mean()
     windows = np.lib.stride_tricks.sliding_window_view(filled - centre, lags)[:-1]  # row t is before step t + lags
     rows = np.column_stack([windows, np.ones(len(windows))])
@@ -231,10 +230,9 @@ def calibrator_of(posed: Problem, forecast: Array, coverage: float, *, rate: flo
 def live_backtest(posed: Problem, forecast: Array, calibrator: LiveCalibrator) -> Backtest:
     """Forecasts of the test period with intervals that follow the misses, and with the width they started from."""
     test = slice(posed.start, None)
-    mean = forecast[test, None]
-    estimate = Estimate(mean, np.ones((*mean.shape, 2, 1)))
-    static_lower, static_upper = estimate.bounds(calibrator.factor)
-    lower, upper, factor = run_live(copy.deepcopy(calibrator), estimate, posed.y[test])
+    mean = forecast[test, None]  # (time, step)
+    width = np.ones((*mean.shape, 2, 1))  # (time, step, side, level)
+    lower, upper, factor = copy.deepcopy(calibrator).run(mean, width, posed.y[test])
     return Backtest(
         stamps=posed.time[test],
         name=posed.data,
@@ -242,8 +240,8 @@ def live_backtest(posed: Problem, forecast: Array, calibrator: LiveCalibrator) -
         prediction=mean,
         lower=lower,
         upper=upper,
-        static_lower=static_lower,
-        static_upper=static_upper,
+        static_lower=mean[..., None] - calibrator.factor,
+        static_upper=mean[..., None] + calibrator.factor,
         factor=factor,
         levels=(float(np.max(calibrator.coverage)),),
     )

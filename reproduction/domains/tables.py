@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 
 from coverwell import fit_together, metrics
-from coverwell.ensemble import Ensemble
 from coverwell.errors import NotEnoughMemoryError
-from coverwell.training import device_from
+from coverwell.predictor import FittedTeam
+from coverwell.training.device import device_from
 from reproduction.data.tables import TABLES, Table, load_table
 from reproduction.lines import Line
 from reproduction.methods import OURS, PUBLISHED, TABLE_METHODS, Method, table_settings
@@ -158,17 +158,11 @@ class TableStudy(Study):
             **_scores(rows.y_test, *bounds, self.levels),
             "weighted_interval_score": score,
             "rounds": len(usual.rounds_),
-            "members": _n_members(usual),
+            "members": usual.predictor_.fitted_teams[0].n_members,
         }
         if method.epistemic:
             line["epistemic"] = _scores(rows.y_test, *_bounds(models, rows.X_test, noise=False), self.levels)
         return line
-
-
-def _n_members(model: Any) -> int:
-    ensemble = model.ensembles_[0]
-    team = ensemble.mean_team if isinstance(ensemble, Ensemble) else ensemble.team  # two kinds of networks, or one
-    return int(team.n_members)
 
 
 def _bounds(models: list[Any], X: Array, **options: Any) -> tuple[Array, Array]:
@@ -223,9 +217,9 @@ class RoundStudy(Study):
         models = [method.build(levels, trial, self.device, **how) for trial in trials]
         on_test: list[list[Line]] = [[] for _ in trials]
 
-        def watch(ensembles: list[list[Ensemble]]) -> None:
-            for seen, ensemble, own in zip(on_test, ensembles, rows, strict=True):
-                seen.append(_before_ranks(ensemble[0], own, self.device))
+        def watch(present: list[list[FittedTeam]]) -> None:
+            for seen, teams, own in zip(on_test, present, rows, strict=True):
+                seen.append(_before_ranks(teams[0], own))
 
         effort = _fit([[model] for model in models], rows, watch)
         return [
@@ -241,12 +235,13 @@ class RoundStudy(Study):
         ]
 
 
-def _before_ranks(ensemble: Ensemble, rows: Rows, device: str) -> Line:
+def _before_ranks(team: FittedTeam, rows: Rows) -> Line:
     """Error, coverage and width of the learned intervals on the test rows, before any ranks."""
-    estimate = ensemble.estimate(rows.X_test, device_from(device))
-    lower, upper = (bound[:, 0, 0] for bound in estimate.bounds(1.0))
+    estimate = team.estimate(rows.X_test)
+    mean, (below, above) = estimate.mean[:, 0], estimate.half_width[:, 0, :, 0].T  # one target, one level
+    lower, upper = mean - below, mean + above
     return {
-        "rmse": metrics.rmse(rows.y_test, estimate.mean[:, 0]),
+        "rmse": metrics.rmse(rows.y_test, mean),
         "coverage": metrics.coverage(rows.y_test, lower, upper),
         "width": metrics.average_width(lower, upper),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "BlankLinesWarning",
+    "BoxOutsideImageWarning",
     "ClusterError",
     "ColumnWarning",
     "ConstantDataWarning",
@@ -11,11 +12,11 @@ __all__ = [
     "DecimalCommaWarning",
     "ExtrapolationWarning",
     "FactorBoundWarning",
-    "LargePictureWarning",
+    "ImageError",
+    "LargeImageWarning",
     "ModelFileError",
     "NonFiniteLossError",
     "NotEnoughMemoryError",
-    "PictureError",
     "TableFileError",
 ]
 
@@ -32,12 +33,16 @@ class FactorBoundWarning(UserWarning):
     """The width factor has reached a bound and is held there: mean coverage is no longer promised."""
 
 
-class PictureError(ValueError):
+class ImageError(ValueError):
     """A picture is missing, broken, empty or not a picture; the message names its path or its position."""
 
 
-class LargePictureWarning(UserWarning):
+class LargeImageWarning(UserWarning):
     """A file has more pixels than Pillow takes for safe, up to twice as many; the message names its path."""
+
+
+class BoxOutsideImageWarning(UserWarning):
+    """Boxes ran past the edge of their images and were cut there."""
 
 
 class ClusterError(RuntimeError):

@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from coverwell import MLP, ConstantDataWarning, NonFiniteLossError, PredictionInterval, fit_together
+from coverwell import MLP, PredictionInterval, fit_together
 from coverwell.baselines import (
     BayesByBackpropRegressor,
     ConcreteDropoutRegressor,
@@ -24,6 +24,7 @@ from coverwell.baselines import (
     NeuralQuantileRegressor,
 )
 from coverwell.datasets import synthetic
+from coverwell.errors import ConstantDataWarning, NonFiniteLossError
 from coverwell.networks.mlp import MLPTeam
 
 SAMPLED = [MCDropoutRegressor, ConcreteDropoutRegressor, BayesByBackpropRegressor]

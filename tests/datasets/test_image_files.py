@@ -17,7 +17,7 @@ from PIL import Image
 
 from coverwell import datasets
 from coverwell.datasets import ImageFile, ImageFileError, ImageFiles
-from coverwell.pictures import PictureError, pictures_of
+from coverwell.inputs.images import ImageError, images_of
 
 
 def scene() -> Image.Image:
@@ -67,7 +67,7 @@ def test_transparency_is_laid_on_white_as_in_all_other_pictures(tmp_path: Path, 
     picture = scene().crop((0, 0, 40, 40))  # a square, so that nothing is squeezed
     picture.putalpha(alpha)
     files = picture_file(tmp_path, picture)
-    from_path, from_data_set = pictures_of([tmp_path / "picture.png"]).read(0, 40), pictures_of(files).read(0, 40)
+    from_path, from_data_set = images_of([tmp_path / "picture.png"]).read(0, 40), images_of(files).read(0, 40)
     np.testing.assert_allclose(from_data_set, from_path, atol=0.5 / 255 + 1e-6)  # the data set rounds to eight bits
 
 
@@ -150,11 +150,11 @@ def test_a_broken_picture_is_the_same_error_read_as_a_path_or_in_a_data_set(tmp_
     path.write_bytes(jpeg(scene())[:500])
     told = []
     for images in ([path], ImageFiles([ImageFile(path)])):
-        with pytest.raises(PictureError, match=r"broken\.jpg") as caught:
-            pictures_of(images).read(0, 32)
-        told.append(str(caught.value).replace(f"picture 0 ({path})", str(path)))
+        with pytest.raises(ImageError, match=r"broken\.jpg") as caught:
+            images_of(images).read(0, 32)
+        told.append(str(caught.value).replace(f"image 0 ({path})", str(path)))
     assert told[0] == told[1]
-    assert caught.value.__notes__ == ["while reading picture 0"]
+    assert caught.value.__notes__ == ["while reading image 0"]
 
 
 def test_an_error_survives_the_way_between_processes(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import torch
 from coverwell import MLP, MatchedRegressor
 from coverwell.algorithm import n_interval_outputs
 from coverwell.ensemble import Ensemble
+from coverwell.inputs.scaling import InputScaler, TargetScaler
+from coverwell.inputs.source import TableSource
 from coverwell.matching import matching_from
-from coverwell.scaling import InputScaler, TargetScaler
 
 onnx, onnxruntime = (pytest.importorskip(name) for name in ("onnx", "onnxruntime"))
 
@@ -104,6 +105,7 @@ def random_regressor(
     model._fitted_levels, model._one_dimensional = levels, n_targets == 1
     model.target_names_ = tuple(f"y{number}" for number in range(n_targets))
     model.n_features_in_ = n_features
+    model.source_ = TableSource(row_shape=(n_features,))
     model.factor_ = rng.uniform(0.5, 2, (n_targets, len(levels)))
     model.joint_factor_, model.scores_ = model.factor_ * 1.2, None
     return model, rows

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from coverwell import MLP, MatchedRegressor
-from coverwell.columns import Columns
 from coverwell.export import to_onnx
 from coverwell.export.columns import example_rows, features_from_codes, told
+from coverwell.inputs.columns import Columns
 
 LEVELS = ["Rome", "Oslo", "Bern", "Nice"]
 

@@ -80,7 +80,7 @@ def test_a_series_that_cannot_be_learned_is_refused(series, said):
 def test_the_shortest_series_that_is_not_refused_is_fitted():
     forecaster = unfitted().fit(VALUES[:27])
     assert np.isfinite(forecaster.predict()).all()
-    origins = forecaster.windows_.origins(forecaster.history_.panel(0, forecaster.horizon))
+    origins = forecaster.windows_.origins(forecaster.history_)
     for train, out in forecaster.time_folds_.split(origins):
         assert len(train) > 0
         assert len(out) > 0

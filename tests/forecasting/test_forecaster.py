@@ -13,10 +13,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
-from coverwell import MLP, ExtrapolationWarning, MatchedRegressor
+from coverwell import MLP, MatchedRegressor
 from coverwell.baselines import HeteroscedasticRegressor
+from coverwell.errors import ExtrapolationWarning
 from coverwell.forecasting import Forecaster, MatchedForecaster
-from coverwell.forecasting.learning import USUAL_RATE, fitting, rate_of
+from coverwell.forecasting.learning import USUAL_RATE, levels_of, network_for, rate_of
 from coverwell.networks import LSTM
 
 N_FIT, N = 240, 300
@@ -63,7 +64,7 @@ def loop(forecaster, values, *, covariates=None, past_covariates=None):
         ahead = {"covariates": covariates[t : t + forecaster.horizon]} if covariates is not None else {}
         past = {"past_covariates": past_covariates[t]} if past_covariates is not None else {}
         prediction = as_array(forecaster.predict(**ahead))
-        lower, upper = forecaster.predict_interval(sorted(forecaster.regressor_._fitted_levels))
+        lower, upper = forecaster.predict_interval(levels_of(forecaster.regressor_))
         said.append((prediction, lower, upper))
         forecaster.update(value, **past)
     return [np.stack(part) for part in zip(*said, strict=True)], forecaster
@@ -126,7 +127,7 @@ def test_a_backtest_is_the_loop_of_forecasts_and_updates(plain):
 def test_a_backtest_is_the_loop_for_several_steps_and_levels(three_steps):
     said, after = loop(three_steps, Y[N_FIT:])
     assert_the_same(three_steps.backtest(Y), said)
-    assert_array_equal(after.calibrator_.n_judged, [60, 59, 58])
+    assert_array_equal(after.calibrator_.n_scored, [60, 59, 58])
 
 
 def test_a_backtest_is_the_loop_over_gaps(gapped):
@@ -135,7 +136,7 @@ def test_a_backtest_is_the_loop_over_gaps(gapped):
     assert_the_same(backtest, said)
     assert_array_equal(np.isnan(backtest.y[:, 0]), np.isnan(WITH_GAPS[N_FIT:]))
     n_gaps = (GAPS >= N_FIT).sum()
-    assert after.calibrator_.n_judged[0] == N - N_FIT - n_gaps
+    assert after.calibrator_.n_scored[0] == N - N_FIT - n_gaps
 
 
 def test_a_backtest_is_the_loop_with_a_calendar(stamped):
@@ -184,7 +185,7 @@ def test_a_backtest_goes_on_from_forecasts_that_wait_for_their_truth(three_steps
     assert_the_same(ahead.backtest(Y), said)
 
 
-@pytest.mark.filterwarnings("ignore::coverwell.ExtrapolationWarning")
+@pytest.mark.filterwarnings("ignore::coverwell.errors.ExtrapolationWarning")
 def test_a_backtest_of_a_later_period_judges_only_its_own_forecasts(three_steps):
     ahead = copy.deepcopy(three_steps)
     for value in (*Y[N_FIT : N_FIT + 8], 1e6):  # an outlier, and forecasts wait for what would have come after it
@@ -244,7 +245,7 @@ def test_covariates_that_end_early_end_the_backtest():
 # The future ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::coverwell.ExtrapolationWarning")
+@pytest.mark.filterwarnings("ignore::coverwell.errors.ExtrapolationWarning")
 @pytest.mark.parametrize("kind", ["plain", "gapped", "refitting"])
 def test_forecasts_do_not_depend_on_later_values(kind, request):
     forecaster = request.getfixturevalue(kind)
@@ -422,7 +423,7 @@ def test_a_later_time_leaves_a_gap(gapped):
     assert state_of(skipped)[:5] == state_of(told)[:5]
     assert_array_equal(skipped.predict(), told.predict())
     assert_array_equal(skipped.history_.values[N_FIT:], [np.nan] * 3 + [50.0])
-    assert skipped.calibrator_.n_judged[0] == 1
+    assert skipped.calibrator_.n_scored[0] == 1
 
 
 def test_a_gap_between_companions_repeats_the_last_row(with_past):
@@ -446,7 +447,7 @@ def test_a_value_that_is_none_is_refused_and_changes_nothing(plain, y, error, sa
     assert state_of(plain) == before
 
 
-@pytest.mark.filterwarnings("ignore::coverwell.ExtrapolationWarning")
+@pytest.mark.filterwarnings("ignore::coverwell.errors.ExtrapolationWarning")
 def test_feedback_for_a_step_comes_as_late_as_the_step(three_steps):
     forecaster = copy.deepcopy(three_steps)
     start = forecaster.calibrator_.factor
@@ -454,7 +455,7 @@ def test_feedback_for_a_step_comes_as_late_as_the_step(three_steps):
         forecaster.update(-((-10.0) ** (n_updates + 3)))  # far outside of all intervals
         grown = forecaster.calibrator_.factor > start
         assert_array_equal(grown.all(axis=1), n_updates >= np.arange(1, 4))
-        assert_array_equal(forecaster.calibrator_.n_judged, np.maximum(n_updates - np.arange(3), 0))
+        assert_array_equal(forecaster.calibrator_.n_scored, np.maximum(n_updates - np.arange(3), 0))
 
 
 def test_a_forecast_that_was_given_is_the_one_that_is_judged(plain):
@@ -705,10 +706,10 @@ def test_automatic_repeats_do_not_change_when_a_forecaster_is_trained_on():
 
 def test_an_lstm_gets_the_steps_and_channels_of_the_windows_and_others_stay_as_they_are(gapped):
     assert gapped.windows_.channels == 3  # level, change, missing
-    network = fitting(SMALL, gapped.windows_)
+    network = network_for(SMALL, gapped.windows_)
     assert (network.steps, network.channels, network.hidden) == (5, 3, 4)
-    assert fitting(None, gapped.windows_).hidden == 128
-    assert fitting(nn.Linear, gapped.windows_) is nn.Linear
+    assert network_for(None, gapped.windows_).hidden == 128
+    assert network_for(nn.Linear, gapped.windows_) is nn.Linear
     assert gapped.network == SMALL
 
 
@@ -754,7 +755,7 @@ def test_a_baseline_holds_out_blocks_of_time_and_is_calibrated_live():
 def test_a_regressor_of_another_kind_is_refused():
     for regressor in (nn.Linear(2, 2), "lstm", MatchedRegressor):
         with pytest.raises(TypeError, match="regressor must be one of our estimators, unfitted, got "):
-            Forecaster(regressor, past=5).fit(Y[:N_FIT])
+            Forecaster(MatchedRegressor(), past=5).set_params(regressor=regressor).fit(Y[:N_FIT])
 
 
 @pytest.mark.parametrize("calibration", ["split", "cv+"])
@@ -806,8 +807,8 @@ def test_live_coverage_keeps_its_proven_distance_and_returns_after_a_shift(ar):
     for k, step in enumerate((1, 2)):
         for place, level in enumerate((0.8, 0.95)):
             spread = np.ptp(np.log(backtest.factor[:, k, place]))
-            n_judged = 2000 - k
-            bound = (spread + ar.rate_) / (ar.rate_ * n_judged)
+            n_scored = 2000 - k
+            bound = (spread + ar.rate_) / (ar.rate_ * n_scored)
             live = backtest.scores(step, level)["coverage"]
             assert abs(live - level) <= bound
             static = backtest.scores(step, level, static=True)["coverage"]
@@ -819,7 +820,7 @@ def test_live_coverage_keeps_its_proven_distance_and_returns_after_a_shift(ar):
 
 
 def test_the_rate_is_chosen_on_the_training_part_or_given(ar):
-    assert ar.rate_ == rate_of(ar.regressor_, ar.windows_, ar.history_.panel(0, ar.horizon))
+    assert ar.rate_ == rate_of(ar.regressor_, ar.windows_, ar.history_)
     assert ar.calibrator_.rate == ar.rate_
     assert unfitted(rate=0.123).fit(Y[:N_FIT]).calibrator_.rate == 0.123
 
@@ -842,9 +843,9 @@ def test_rows_with_whole_numbers_for_stamps_are_about_those_steps():
 def test_gaps_that_come_after_a_fit_without_gaps_are_filled_and_not_judged():
     forecaster = unfitted(missing="fill").fit(Y[:N_FIT])
     assert not forecaster.windows_.flags
-    judged = forecaster.update(Y[N_FIT]).calibrator_.n_judged.copy()
+    judged = forecaster.update(Y[N_FIT]).calibrator_.n_scored.copy()
     forecaster.update(np.nan)
-    assert_array_equal(forecaster.calibrator_.n_judged, judged)
+    assert_array_equal(forecaster.calibrator_.n_scored, judged)
     assert forecaster.history_.filled[-1] == Y[N_FIT]
 
 

@@ -7,7 +7,6 @@ from sklearn.base import clone
 
 from coverwell import MatchedRegressor
 from coverwell.forecasting import MatchedForecaster
-from coverwell.forecasting.matched import _auto_batch_size
 from coverwell.forecasting.windows import Windows
 from coverwell.matching import IQRFit
 from coverwell.networks import LSTM
@@ -62,7 +61,8 @@ def test_the_regressor_gets_every_parameter_that_both_have():
 
 
 def test_batches_grow_with_the_rows_within_limits():
-    assert [_auto_batch_size(n) for n in (3, 80, 500, 2560, 10**6)] == [16, 16, 100, 512, 512]
+    sizes = [MatchedForecaster()._unfitted(WINDOWS, n).batch_size for n in (3, 80, 500, 2560, 10**6)]
+    assert sizes == [16, 16, 100, 512, 512]
 
 
 def test_a_clone_has_the_parameters_and_nothing_learned(fitted):
@@ -94,7 +94,7 @@ def test_a_fitted_forecaster_goes_through_pickle_and_on(fitted):
 def test_folds_are_blocks_of_time_far_from_each_other(fitted):
     folds = fitted.time_folds_
     assert (folds.n_folds, folds.first, folds.end, folds.embargo) == (2, 5, 200, 7)
-    (train, out), _ = folds.split(fitted.windows_.origins(fitted.history_.panel(0, fitted.horizon)))
+    (train, out), _ = folds.split(fitted.windows_.origins(fitted.history_))
     assert_array_equal(np.diff(out), np.ones(len(out) - 1))
     assert train.min() - out.max() == 8
     said = fitted.regressor_.out_of_fold_

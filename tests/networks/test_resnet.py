@@ -19,7 +19,7 @@ from coverwell.networks.resnet import (
     ResNet18Trunk,
     read_weights,
 )
-from coverwell.networks.team import Network, PictureNetwork
+from coverwell.networks.team import ImageNetwork, Network
 
 # The architecture as published (He et al. 2016, Table 1, 18 layers), in the order and with the names of torchvision.
 CONVOLUTIONS = {
@@ -437,7 +437,7 @@ def test_outside_training_nobody_is_silenced():
 
 def test_the_recipe_is_a_network_and_compares_by_its_settings():
     assert isinstance(ResNet18(), Network)
-    assert isinstance(ResNet18(), PictureNetwork)
+    assert isinstance(ResNet18(), ImageNetwork)
     assert ResNet18(dropout=0.2) == ResNet18(dropout=0.2)
     assert ResNet18(dropout=0.2) != ResNet18()
 
@@ -496,12 +496,6 @@ def test_a_batch_norm_needs_more_than_one_number(n_pictures, side):
     with pytest.raises(ValueError, match=r"got 2 x 1: give a batch_size of at least 2, or a larger size"):
         tail(torch.rand(1, 256, 2, 1))
     assert tail.eval()(torch.rand(1, 256, 2, 1)).shape == (1, 1)
-
-
-def test_the_name_of_the_public_weights_is_no_file_and_says_who_finds_it():
-    for use in (ResNet18().trunk, lambda: ResNet18().build(1, (256, 2, 2), 4)):
-        with pytest.raises(ValueError, match=r"weights='imagenet' is a name .*coverwell\.datasets\.weights"):
-            use()
 
 
 def test_the_usual_numbers_cannot_be_changed_by_mistake():
@@ -603,10 +597,10 @@ def test_unknown_names_are_named_beside_missing_ones(whole, file_of):
 
 def test_other_shapes_are_named_with_what_they_must_be(whole, file_of):
     path = file_of({**trunk_of(whole), "conv1.weight": torch.zeros(64, 1, 7, 7)}, "grey.pth")
-    shape = r"1 of another shape \(conv1\.weight \(64, 1, 7, 7\) in place of \(64, 3, 7, 7\)\)"
+    shape = r"1 of another shape \(conv1\.weight \(64, 1, 7, 7\) instead of \(64, 3, 7, 7\)\)"
     with pytest.raises(ValueError, match=rf"grey\.pth must hold .*{shape}"):
         read_weights(path)
-    with pytest.raises(ValueError, match=r"fc\.weight \(1000, 3\) in place of \(1000, 512\)"):
+    with pytest.raises(ValueError, match=r"fc\.weight \(1000, 3\) instead of \(1000, 512\)"):
         read_weights(file_of({**whole, "fc.weight": torch.zeros(1000, 3)}))
 
 

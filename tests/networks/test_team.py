@@ -8,7 +8,7 @@ from torch import nn
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.resnet import ResNet18
-from coverwell.networks.team import FactoryNetwork, LoopTeam, Network, PictureNetwork, Team, network_from
+from coverwell.networks.team import FactoryNetwork, ImageNetwork, LoopTeam, Network, Team, network_from
 
 
 class Normed(nn.Module):
@@ -216,6 +216,6 @@ def test_members_of_one_job_that_run_one_after_the_other_look_at_the_same_memory
 
 
 def test_networks_for_tables_are_none_for_pictures():
-    assert isinstance(ResNet18(), PictureNetwork)
+    assert isinstance(ResNet18(), ImageNetwork)
     for network in (MLP(), LSTM(steps=2, channels=1), FactoryNetwork(nn.Linear)):
-        assert not isinstance(network, PictureNetwork)
+        assert not isinstance(network, ImageNetwork)

@@ -13,8 +13,8 @@ from PIL import Image
 from torch import nn
 
 from coverwell import MatchedRegressor
+from coverwell.inputs.images import images_of
 from coverwell.networks.team import LoopTeam
-from coverwell.pictures import pictures_of
 from coverwell.report import write_report
 from coverwell.report.picture_sections import are_boxes, jpeg
 
@@ -86,7 +86,7 @@ def test_four_targets_that_are_no_boxes_are_told_in_numbers(model, tmp_path):
 
 def test_a_picture_in_the_page_is_a_small_jpeg_of_what_was_given():
     images, _ = shown(1)
-    kind, content = jpeg(pictures_of(images), 0).split(",")
+    kind, content = jpeg(images_of(images), 0).split(",")
     picture = Image.open(io.BytesIO(base64.b64decode(content)))
     assert (kind, picture.format, picture.size) == ("data:image/jpeg;base64", "JPEG", (240, 240))
     whole = np.asarray(picture, dtype=float).mean()

@@ -1,15 +1,6 @@
-"""Synthetic laws whose true intervals are known, boxes cut at the edges of their images, and ImageNet's weights."""
+"""Synthetic laws whose true intervals are known, and boxes cut at the edges of their images."""
 
 from coverwell.datasets import synthetic
-from coverwell.datasets.boxes import BoxOutsideImageWarning, clip_boxes
-from coverwell.datasets.store import DatasetChecksumError, DatasetNotFoundError
-from coverwell.datasets.weights import imagenet_weights
+from coverwell.datasets.boxes import clip_boxes
 
-__all__ = [
-    "BoxOutsideImageWarning",
-    "DatasetChecksumError",
-    "DatasetNotFoundError",
-    "clip_boxes",
-    "imagenet_weights",
-    "synthetic",
-]
+__all__ = ["clip_boxes", "synthetic"]

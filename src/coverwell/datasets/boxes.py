@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["BoxOutsideImageWarning", "clip_boxes"]
+from coverwell.errors import BoxOutsideImageWarning
+
+__all__ = ["clip_boxes"]
 
 Boxes = NDArray[np.float64]  # (image, 4): left, top, width, height
 Mask = NDArray[np.bool_]
-
-
-class BoxOutsideImageWarning(UserWarning):
-    """Boxes ran past the edge of their images and were cut there."""
 
 
 def clip_boxes(
@@ -61,7 +59,9 @@ def clip_boxes(
     ids = np.arange(len(boxes)) if image_ids is None else np.asarray(image_ids)
     no_box: Mask = ~np.isfinite(boxes).all(axis=1) | np.any(boxes[:, 2:] <= 0, axis=1)
     if no_box.any():
-        raise ValueError(f"boxes must be finite, wider and higher than 0; not so {_described(no_box, boxes, sizes, ids)}")
+        raise ValueError(
+            f"boxes must be finite, wider and higher than 0; not so {_described(no_box, boxes, sizes, ids)}"
+        )
     past: Mask = np.any(boxes[:, :2] < 0, axis=1) | np.any(boxes[:, :2] + boxes[:, 2:] > sizes, axis=1)
     if clip is None or not past.any():
         return boxes

@@ -1,0 +1,295 @@
+"""How X becomes rows: a table or data frame, or images seen through frozen layers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_array, check_X_y, validate_data
+from torch import Tensor, nn
+
+from coverwell.inputs.columns import Columns, columns_for
+from coverwell.inputs.features import features_of
+from coverwell.inputs.frames import check_numbers, columns_of, is_frame, is_named
+from coverwell.inputs.images import images_of
+from coverwell.inputs.mirroring import Mirroring
+from coverwell.networks.resnet import ResNet18, ResNet18Trunk
+from coverwell.networks.team import ImageNetwork
+from coverwell.training.device import seeded
+
+__all__ = ["ImageSource", "InputSource", "TableSource", "is_image_network", "without_cache"]
+
+Array = NDArray[np.float64]
+Read = NDArray[Any] | Callable[[np.random.RandomState], NDArray[Any]]
+State = tuple[dict[str, Any], dict[str, Tensor]]
+
+TARGETS: dict[str, Any] = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """What a source needs to know of the estimator that it serves."""
+
+    device: str
+    verbose: int
+    network: Any
+
+
+class InputSource(ABC):
+    """How X becomes rows: fitted once, kept by the model as `source_`, written into model files.
+
+    Attributes
+    ----------
+    names : tuple of str, or None
+        The names of the numbers of a row, if they have any.
+    row_shape : tuple of int
+        Of one row, without the axis of views; empty until it is known.
+    columns : Columns or None
+        How columns of a data frame with named columns become numbers.
+    mirroring : Mirroring or None
+        What a mirror does to the targets, if mirror images are rows as well.
+    scaled : bool
+        Whether rows are standardised, as those of tables, or used as they are.
+    """
+
+    names: tuple[str, ...] | None
+    row_shape: tuple[int, ...]
+    columns: Columns | None
+    mirroring: Mirroring | None
+    scaled: ClassVar[bool]
+
+    @staticmethod
+    def of(
+        X: Any, network: Any, interval_network: Any = None, before: InputSource | None = None
+    ) -> TableSource | ImageSource:
+        """The source for X and these networks, not yet fitted.
+
+        Parameters
+        ----------
+        X : table or images
+        network, interval_network : recipe or None
+            A recipe with a `trunk` takes images, any other a table; both must take the same.
+        before : InputSource, optional
+            That of a model that continues training: its columns or its trunk are used again.
+        """
+        if interval_network is not None:
+            _check_same_inputs(network, interval_network)
+        if not is_image_network(network):
+            return replace(before) if isinstance(before, TableSource) else TableSource()
+        _check_no_table(X)
+        trunk = before.trunk if isinstance(before, ImageSource) else None
+        return ImageSource(int(network.size), _mirroring(network.mirror), trunk)
+
+    @abstractmethod
+    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, Array]:
+        """Check X and y, and learn how X is read.
+
+        Returns
+        -------
+        read : array, or function of a RandomState that gives it
+            The rows, as `rows` gives them. Images are only counted: cheaper checks can come before their features,
+            which take long, and before the random numbers that a trunk without weights needs.
+        targets : array (n,) or (n, target)
+            y, finite.
+        """
+
+    @abstractmethod
+    def rows(self, X: Any, estimator: Estimator) -> NDArray[Any]:
+        """The numbers that networks are given: (row, feature), or (image, [view,] channel, height, width) on disk."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """Everything that was learned: what JSON can hold, and tensors."""
+
+    @staticmethod
+    def from_state(
+        entries: dict[str, Any], tensors: dict[str, Tensor], own_trunk: Callable[[], nn.Module]
+    ) -> InputSource:
+        """The source with this state; `own_trunk` makes the trunk of a user's own recipe."""
+        if entries["kind"] == "images":
+            with torch.random.fork_rng(devices=[]):
+                trunk = ResNet18Trunk() if entries["ours"] else own_trunk()
+            trunk.load_state_dict(tensors)  # checks names and shapes
+            trunk.eval().requires_grad_(False)
+            return ImageSource(int(entries["size"]), _mirroring(entries["mirror"]), trunk, tuple(entries["row_shape"]))
+        if "columns" in entries:
+            columns = Columns.from_json(entries["columns"])
+            return TableSource(columns, columns.feature_names, (len(columns.feature_names),))
+        names = None if entries["names"] is None else tuple(entries["names"])
+        return TableSource(None, names, (int(entries["n_features"]),))
+
+
+@dataclass(eq=False)
+class TableSource(InputSource):
+    """Rows of a table: data frames are read by columns, arrays as they are."""
+
+    columns: Columns | None = None
+    names: tuple[str, ...] | None = None
+    row_shape: tuple[int, ...] = ()
+
+    scaled: ClassVar[bool] = True
+    mirroring: ClassVar[None] = None  # type: ignore[misc]
+
+    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, Array]:
+        rows: Array | None = None
+        if not isinstance(X, np.ndarray) and not self.row_shape and (learned := columns_for(X)) is not None:
+            self.columns, rows = learned
+        elif self.columns is not None and (columns := self._columns_for(X)) is not None:
+            rows = columns.transform(X)
+        if rows is None:
+            if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "biuf":
+                _check_holds_numbers(X)
+            table, targets = validate_data(estimator, X, y, ensure_all_finite=False, **TARGETS)
+            checked = _finite(table, X)
+        else:
+            validate_data(estimator, X, y, skip_check_array=True)  # notes the names of the columns
+            checked, targets = check_X_y(rows, y, **TARGETS)
+        names = getattr(estimator, "feature_names_in_", None) if self.columns is None else self.columns.feature_names
+        self.names, self.row_shape = None if names is None else tuple(map(str, names)), checked.shape[1:]
+        return checked, targets
+
+    def rows(self, X: Any, estimator: Estimator) -> Array:
+        columns = self._columns_for(X)
+        if columns is None:
+            _check_holds_numbers(X)
+            return _finite(validate_data(estimator, X, reset=False, ensure_all_finite=False), X)
+        if columns.plain:  # scikit-learn's rule for names: all of them, no others, in their order
+            validate_data(estimator, X, reset=False, skip_check_array=True)
+        rows: Array = check_array(columns.transform(X))
+        return rows
+
+    def _columns_for(self, X: Any) -> Columns | None:
+        """How X is read; a model of numbers alone takes arrays, and frames without names, as well."""
+        return None if self.columns is None or (self.columns.plain and not is_named(X)) else self.columns
+
+    def state(self) -> State:
+        if self.columns is not None:
+            return {"kind": "table", "columns": self.columns.to_json()}, {}
+        names = None if self.names is None else list(self.names)
+        return {"kind": "table", "names": names, "n_features": self.row_shape[0]}, {}
+
+
+@dataclass(eq=False)
+class ImageSource(InputSource):
+    """Features that frozen layers, the trunk, make of images."""
+
+    size: int  # of the square that images are squeezed to
+    mirroring: Mirroring | None = None
+    trunk: nn.Module | None = None
+    row_shape: tuple[int, ...] = ()
+
+    scaled: ClassVar[bool] = False
+    names: ClassVar[None] = None  # type: ignore[misc]
+    columns: ClassVar[None] = None  # type: ignore[misc]
+
+    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, Array]:
+        images = images_of(X)
+        targets = validate_data(estimator, y=y, multi_output=True, y_numeric=True)
+        if len(images) != len(targets):
+            raise ValueError(f"y must have one entry per image, got {len(targets)} for {len(images)} images")
+        if len(images) < 2:
+            raise ValueError(f"at least 2 images are needed to learn from, got {len(images)}")
+        if self.mirroring is not None:
+            self.mirroring.check(targets.reshape(len(targets), -1))
+
+        def read(random_state: np.random.RandomState) -> NDArray[Any]:
+            if self.trunk is None:
+                with seeded(random_state.randint(2**31 - 1), torch.device("cpu")):  # without weights it is random
+                    self.trunk = estimator.network.trunk()
+            features = self.rows(images, estimator)
+            self.row_shape = features.shape[1 if self.mirroring is None else 2 :]
+            return features
+
+        return read, targets
+
+    def rows(self, X: Any, estimator: Estimator) -> NDArray[Any]:
+        _check_no_table(X)
+        assert self.trunk is not None  # it is fitted
+        return features_of(
+            X,
+            self.trunk,
+            size=self.size,
+            mirrored=self.mirroring is not None,
+            device=estimator.device,
+            cache=getattr(estimator.network, "cache", None),
+            verbose=estimator.verbose,
+        )
+
+    def state(self) -> State:
+        assert self.trunk is not None  # it is fitted
+        mirror = None if self.mirroring is None else self.mirroring.targets
+        entries = {"size": self.size, "mirror": mirror, "row_shape": list(self.row_shape)}
+        return {"kind": "images", **entries, "ours": isinstance(self.trunk, ResNet18Trunk)}, self.trunk.state_dict()
+
+
+def _mirroring(mirror: str | None) -> Mirroring | None:
+    return None if mirror is None else Mirroring(mirror)
+
+
+def is_image_network(network: Any) -> bool:
+    """Whether what a user gave as a network is a recipe for images."""
+    return isinstance(network, ImageNetwork) and not isinstance(network, type)
+
+
+def without_cache(network: Any) -> Any:
+    """The network without the folder of its features: a model may be opened on another machine."""
+    return replace(network, cache=None) if isinstance(network, ResNet18) else network
+
+
+def _check_same_inputs(network: Any, interval_network: Any) -> None:
+    """Raise unless both networks take tables, or the same features of images."""
+    if interval_network is None:
+        return
+    if is_image_network(interval_network) != is_image_network(network):
+        raise ValueError(
+            "network and interval_network must both take images or both take tables, got "
+            f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
+        )
+    for name in ("size", "mirror", "weights") if is_image_network(network) else ():
+        mine, yours = getattr(network, name, None), getattr(interval_network, name, None)
+        if mine != yours:
+            raise ValueError(
+                f"network and interval_network must have the same {name}, since they see the same features, got "
+                f"{mine!r} and {yours!r}"
+            )
+
+
+def _check_no_table(X: Any) -> None:
+    if isinstance(X, np.ndarray) and X.ndim == 2:
+        raise ValueError(
+            f"the network takes images, but X is a table of the shape {X.shape}; give an array (image, channel, "
+            "height, width) or file paths, or a network for tables such as MLP()"
+        )
+
+
+def _check_holds_numbers(X: Any) -> None:
+    """Raise for images, and for a frame or array of anything but numbers: dates would count some unit of time."""
+    if getattr(X, "ndim", None) == 4:
+        raise ValueError(
+            f"the network takes tables, but X has the shape {tuple(X.shape)}, as images have; give "
+            "network=ResNet18(...) for images, or a table (row, feature)"
+        )
+    if isinstance(X, np.ndarray):
+        if X.dtype.kind in "mM":
+            raise ValueError(f"X must hold numbers, got {X.dtype}; convert it, or give a data frame")
+    elif is_frame(X):
+        check_numbers(X)
+
+
+def _finite(table: NDArray[Any], X: Any) -> Array:
+    rows: Array = table.astype(np.float64)
+    odd = ~np.isfinite(rows)
+    if odd.any():
+        row, column = np.argwhere(odd)[0].tolist()
+        what = "NaN" if np.isnan(rows[row, column]) else "infinity"
+        name = f" ({list(columns_of(X))[column]!r})" if is_frame(X) else ""
+        raise ValueError(
+            f"Input X contains {what} in row {row}, column {column}{name}, both counted from 0; every number must be "
+            "finite: leave such rows out, or fit on a data frame with named columns, in which gaps are filled"
+        )
+    return rows

@@ -1,0 +1,303 @@
+"""A team in training: steps of descent, the running average of its weights, and its best state."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.optim.adam import adam
+
+from coverwell.errors import NonFiniteLossError
+from coverwell.networks.team import Network, Team
+from coverwell.training.rows import Rows, Workers
+
+__all__ = ["BestState", "Learner", "Settings", "auto_batch_size", "outputs_of"]
+
+# How many input numbers a network takes at a time outside training (few enough for the layers to stay in a processor's
+# cache, many enough to keep a GPU busy), and at least how many rows.
+CPU_CHUNK, GPU_CHUNK = 2**16, 2**22
+FEWEST_ROWS = 64
+# Steps before the first capture, see `_Graphs`.
+ORDINARY_STEPS = 3
+
+Step = Callable[[Tensor], Tensor]
+Objective = Callable[[Tensor, Tensor], Float[Tensor, " member"]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How every team of a fit is trained."""
+
+    max_rounds: int
+    batch_size: int
+    learning_rate: float
+    ema_decay: float
+    device: torch.device
+
+
+def auto_batch_size(n_rows: int) -> int:
+    """Small batches for small tables, which otherwise see few steps an epoch."""
+    return 64 if n_rows < 1000 else 128 if n_rows < 2500 else 256
+
+
+class Adam:
+    """Adam with torch's defaults (Kingma and Ba 2015), for all weights of a team in one call.
+
+    The class in torch.optim gives the same bits, but loads torch's compiler when it is first made, which costs a second
+    and 65 MB, and spends longer on each step.
+    """
+
+    def __init__(self, team: Team, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+        self.weights: list[Tensor] = list(filter(attrgetter("requires_grad"), team.parameters()))
+        self.means = list(map(torch.zeros_like, self.weights))
+        self.squares = list(map(torch.zeros_like, self.weights))
+        device = self.weights[0].device if self.weights else None
+        self.n_steps = list(torch.zeros(len(self.weights), device=device).unbind())
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the weights against their gradients, and drop the gradients."""
+        for weight in self.weights:
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+        adam(
+            self.weights,
+            list(map(attrgetter("grad"), self.weights)),
+            self.means,
+            self.squares,
+            [],
+            self.n_steps,
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self.learning_rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+        for weight in self.weights:
+            weight.grad = None
+
+    def drop_gradients(self) -> None:
+        for weight in self.weights:
+            weight.grad = None
+
+
+class _Graphs:
+    """Steps of descent that a GPU replays whole, instead of launching a hundred small kernels for each.
+
+    A step is captured once for each of its losses. The very first steps run normally: libraries allocate buffers
+    then, which must not belong to a graph.
+    """
+
+    def __init__(self, optimizer: Adam) -> None:
+        self.optimizer = optimizer
+        self.n_ordinary = ORDINARY_STEPS
+        self.stream = torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()
+        self.latest: torch.cuda.CUDAGraph | None = None  # a pool lives as long as one of its graphs
+
+    def replayed(self, step: Step) -> Step:
+        """The same step, replayed; one that cannot be captured, such as with a user's own loss, stays as it is."""
+        captured: tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None = None
+
+        def replay(rows: Tensor) -> Tensor:
+            nonlocal captured
+            if captured is None and self.n_ordinary == 0:
+                captured = self._captured(step, rows)
+            if captured is None:
+                self.n_ordinary -= self.n_ordinary > 0
+                return self._apart(lambda: step(rows))
+            graph, input_rows, losses = captured
+            input_rows.copy_(rows)
+            graph.replay()
+            return losses
+
+        return replay
+
+    def _captured(self, step: Step, rows: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None:
+        graph, input_rows = torch.cuda.CUDAGraph(), rows.clone()
+
+        def capture() -> Tensor:
+            graph.capture_begin(pool=self.pool)
+            try:
+                return step(input_rows)
+            finally:
+                graph.capture_end()
+
+        try:
+            losses = self._apart(capture)
+            self.latest = graph
+            return graph, input_rows, losses
+        except RuntimeError:
+            self.optimizer.drop_gradients()  # what was recorded was never computed
+            self.n_ordinary = -1  # never again
+            return None
+
+    def _apart(self, work: Callable[[], Tensor]) -> Tensor:
+        """Run something on a stream of its own, as capturing needs it."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            result = work()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return result
+
+
+class Learner:
+    """A team in training: its weights, its optimizer, and the running average of its weights, which predicts.
+
+    It owns no rows: every call is given those it is about.
+
+    Paper: the average over epochs stands for a decaying learning rate, because alternating training has no set end.
+    """
+
+    def __init__(
+        self, network: Network, rows: Rows, n_outputs: int, settings: Settings, *, honest: bool = False
+    ) -> None:
+        self.settings = settings
+        self.honest = honest  # whether it learns from rows with out-of-fold residuals alone, as I does
+        n_members = rows.trains.shape[0] * rows.trains.shape[1]
+        self.team = network.build(n_members, tuple(rows.x.shape[2:]), n_outputs).to(rows.y.device)
+        self.team.sizes = tuple(rows.x.shape[2:]), n_outputs
+        self.team.adapt(rows.x, (rows.trains | rows.leaves_out).any(dim=1))
+        self.average = copy.deepcopy(self.team).eval().requires_grad_(False)
+        self.optimizer = Adam(self.team, settings.learning_rate)
+        self.n_epochs = 0
+        captured = self.team.capturable and settings.device.type == "cuda" and _is_current_gpu(settings.device)
+        self.graphs = _Graphs(self.optimizer) if captured else None
+
+    def start_from(self, members: slice, team: Team) -> None:
+        """Let some members continue from those of a trained team."""
+        if _sizes(team) != _sizes(self.team.deployed(members)):
+            raise ValueError(
+                "warm_start goes on from networks of the same kind, size and outputs, but network or matching has "
+                "changed; fit with warm_start=False"
+            )
+        self.team.copy_from(team, members)
+        self.average.copy_from(team, members)
+        self.n_epochs = math.ceil(1 / (1 - self.settings.ema_decay))  # keep the start in the average
+
+    def descend(self, rows: Rows, epochs: int, objective: Objective) -> Float[Tensor, " member"]:
+        """Train for some epochs; `objective(outputs, batch)` gives one number per member. Returns the mean loss."""
+        self.team.train()
+        batches = rows.batches(self.settings.batch_size, epochs, honest=self.honest)
+
+        def step(batch: Tensor) -> Tensor:
+            outputs = self.team(rows.at(rows.x, batch).to(rows.y.dtype))  # image features are stored in fewer bits
+            per_member = objective(outputs if rows.workers is None else rows.workers.together(outputs), batch)
+            per_member.sum().backward()  # Adam is elementwise: members do not touch each other
+            if rows.workers is not None:
+                self._share_gradients(rows.workers)
+            self.optimizer.step()
+            return per_member.detach()
+
+        # What passes between workers is not replayed.
+        run = step if self.graphs is None or rows.workers is not None else self.graphs.replayed(step)
+        for _ in range(epochs):
+            total = torch.zeros(self.team.n_members, device=rows.y.device)
+            for batch in batches.epoch():
+                total += run(batch)
+            # The first epochs weigh equally, so that the random start soon fades.
+            self.n_epochs += 1
+            new_share = max(1 - self.settings.ema_decay, 1 / self.n_epochs)
+            with torch.no_grad():
+                for average, current in zip(self.average.parameters(), self.team.parameters(), strict=True):
+                    average.lerp_(current, new_share)
+                # Running statistics of a batch norm belong to the weights beside them, so they are averaged alike.
+                for average, current in zip(self.average.buffers(), self.team.buffers(), strict=True):
+                    average.lerp_(current, new_share) if average.is_floating_point() else average.copy_(current)
+            if not torch.isfinite(total).all():
+                raise NonFiniteLossError(
+                    "the loss became NaN or infinite in training; lower learning_rate, or look for extreme values in X "
+                    "or y"
+                )
+        if rows.workers is not None:
+            self._agree(rows.workers)
+        return total / batches.n_steps
+
+    def _share_gradients(self, workers: Workers) -> None:
+        learning = [weight for weight in self.optimizer.weights if weight.grad is not None]
+        gradients = workers.summed([weight.grad for weight in learning if weight.grad is not None])
+        for weight, gradient in zip(learning, gradients, strict=True):
+            weight.grad = gradient
+
+    @torch.no_grad()
+    def _agree(self, workers: Workers) -> None:
+        """Take the first worker's weights: unlike processors may round a step differently, and that would grow."""
+        own = [*self.team.parameters(), *self.average.parameters()]
+        first = workers.of_first(torch.cat([weight.flatten() for weight in own]))
+        for weight, values in zip(own, first.split([weight.numel() for weight in own]), strict=True):
+            weight.copy_(values.view_as(weight))
+
+    def outputs(self, rows: Rows, *, left_out: bool = False) -> Float[Tensor, "member place output"]:
+        """The averaged team's outputs for every row of its job, or for those that each member leaves out."""
+        # Where nobody is left out, all members look at the same memory.
+        view = rows if left_out and not rows.out_of_fold_view.literal else None
+        return outputs_of(self.average, rows.x, rows.y.dtype, view)
+
+
+class BestState:
+    """One network's state in its best round, job by job."""
+
+    def __init__(self, learner: Learner, unit: Tensor) -> None:
+        self.learner = learner
+        self.team = copy.deepcopy(learner.average)
+        self.score = torch.full_like(unit[:, 0], torch.inf)
+        self.unit = unit.clone()
+
+    def offer(self, score: Tensor, unit: Tensor, jobs: Tensor | None = None) -> Tensor:
+        """Keep the present state of those of the jobs whose score is the lowest so far, and say which."""
+        better = score < self.score if jobs is None else jobs & (score < self.score)
+        size = self.team.n_members // len(score)
+        for job in better.nonzero()[:, 0].tolist():
+            members = slice(job * size, (job + 1) * size)
+            self.team.copy_from(self.learner.average, members, members)
+        self.score = torch.where(better, score, self.score)
+        self.unit = torch.where(better[:, None], unit, self.unit)
+        return better
+
+    def restore(self) -> None:
+        state = self.team.state_dict()
+        self.learner.average.load_state_dict(state)
+        self.learner.team.load_state_dict(state)
+
+
+@torch.no_grad()
+def outputs_of(
+    team: Team, x: Float[Tensor, "job row *input"], precision: torch.dtype, rows: Rows | None = None
+) -> Float[Tensor, "member place output"]:
+    """A team's outputs for all x, or for those that each member leaves out of some rows, in the given precision.
+
+    Computed in chunks; members are ordered by job.
+    """
+    chunk = CPU_CHUNK if x.device.type == "cpu" else GPU_CHUNK
+    step = max(FEWEST_ROWS, chunk // (team.n_members * team.weight_of_row(x[0, 0].numel())))
+    n_rows = x.shape[1] if rows is None else rows.out_of_fold_view.left_out.shape[1]
+    outputs = torch.empty(0)
+    for first in range(0, n_rows, step):
+        if rows is None:
+            part = team(team.for_members(x[:, first : first + step].to(precision)))
+        else:
+            left_out = rows.out_of_fold_view.left_out[:, first : first + step]
+            part = team(rows.at(x, left_out).to(precision))
+        if first == 0:  # one place for all parts: kept apart they scatter the memory
+            outputs = part.new_empty(len(part), n_rows, part.shape[-1])
+        outputs[:, first : first + step] = part
+    return outputs
+
+
+def _sizes(team: Team) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in team.state_dict().items()}
+
+
+def _is_current_gpu(device: torch.device) -> bool:
+    """Whether a device is the GPU on whose streams torch works by itself; only there are steps captured."""
+    return device.type == "cuda" and device.index in (None, torch.cuda.current_device())
