@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from coverwell import errors as errors
     from coverwell import metrics as metrics
     from coverwell.estimator import fit_together
-    from coverwell.onnx import to_onnx
     from coverwell.forecasting import Backtest, Forecaster, LiveCalibrator, MatchedForecaster
-    from coverwell.prediction import PredictionInterval
-    from coverwell.paper.matching import IQRFit, SigmaFit
-    from coverwell.networks import LSTM, MLP, ResNet18
-    from coverwell.model_file import load, save
-    from coverwell.regressor import MatchedRegressor, Schedule
     from coverwell.inputs.parquet import TableFiles
+    from coverwell.model_file import load, save
+    from coverwell.networks import LSTM, MLP, ResNet18
+    from coverwell.onnx import to_onnx
+    from coverwell.paper.matching import IQRFit, SigmaFit
+    from coverwell.prediction import PredictionInterval
+    from coverwell.regressor import MatchedRegressor, Schedule
 
 __all__ = [
     "LSTM",

@@ -28,7 +28,7 @@ from coverwell.inputs.source import InputSource, without_cache
 from coverwell.networks.team import Network
 from coverwell.options import part_from, stored
 from coverwell.paper.algorithm import History, Round
-from coverwell.prediction import PredictionInterval
+from coverwell.prediction import Prediction, PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
 from coverwell.training.device import device_from, few_threads, run_within_memory, seeded
 from coverwell.training.learner import Settings
@@ -186,6 +186,12 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         wanted = self.fitted_coverage(coverage)
         return self.interval(X, wanted, *self.predictor_.bounds(self.estimates(X), joint=joint))
 
+    def predict_all(self, X: Any) -> Prediction:
+        """Predictions and the bounds of all fitted levels, with one pass through the networks."""
+        estimates = self.estimates(X)
+        mean: Array = np.mean([estimate.mean for estimate in estimates], axis=0)
+        return Prediction(mean, *self.predictor_.bounds(estimates))
+
     def estimates(self, X: Any, *, noise: bool = True) -> list[Estimate]:
         """Each team's means and half-widths for these rows, before calibration."""
         check_is_fitted(self)
@@ -231,6 +237,15 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         factor = self.predictor_.correction.factor
         return None if factor is None else factor.cpu().numpy()
+
+    @property
+    def table_columns_(self) -> list[str] | None:
+        """The columns that a table must have, in order; None for images, and for arrays without names."""
+        check_is_fitted(self)
+        if self.source_.columns is not None:
+            return list(self.source_.columns.kinds)
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
 
     @property
     def columns_(self) -> Any:

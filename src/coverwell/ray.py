@@ -30,13 +30,13 @@ from torch import Tensor
 from coverwell._version import __version__
 from coverwell.errors import ClusterError
 from coverwell.estimator import IntervalRegressor
-from coverwell.fitted_models import feature_names, prediction_columns, say
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import TableSource
+from coverwell.prediction import prediction_columns
 from coverwell.predictor import ROWS_AT_A_TIME
 from coverwell.streaming.buffers import BUFFER_ROWS, lanes_of
 from coverwell.streaming.fit import check_fit, fit_streamed
-from coverwell.table_files import needed_polars
+from coverwell.tables import needed_polars
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -380,7 +380,7 @@ def predict_dataset(
     )
 
 
-def _table_model(model: Any) -> IntervalRegressor:
+def _table_model(model: object) -> IntervalRegressor:
     """A copy of the model, or that of a file, so that the caller's own keeps its device."""
     if isinstance(model, str | os.PathLike):
         from coverwell.model_file import load
@@ -394,7 +394,7 @@ def _table_model(model: Any) -> IntervalRegressor:
 
 
 def _features(fitted: IntervalRegressor, there: Sequence[str], keep: Sequence[str]) -> list[str]:
-    names = feature_names(fitted)
+    names = fitted.table_columns_
     for name in (*(names or ()), *keep):
         if name not in there:
             what = "to keep" if name in keep else "that the model was fitted on"
@@ -426,7 +426,7 @@ class _BatchPredictor:
         polars = needed_polars()
         part = polars.from_arrow(batch.select(list(dict.fromkeys([*self.names, *self.keep]))))
         features = part.select(self.names)
-        if feature_names(self.fitted) is None:
+        if self.fitted.table_columns_ is None:
             features = features.select(polars.all().cast(polars.Float64)).to_numpy()
-        found = zip(self.columns, [*part.select(self.keep), *say(self.fitted, features).columns], strict=True)
+        found = zip(self.columns, [*part.select(self.keep), *self.fitted.predict_all(features).columns], strict=True)
         return polars.DataFrame(dict(found)).to_arrow()

@@ -283,10 +283,7 @@ class MatchedRegressor(IntervalRegressor):
             raise TypeError(f"schedule must be a Schedule(...) or None, got {self.schedule!r}")
 
     def set_params(self, **params: Any) -> MatchedRegressor:
-        """Set parameters, also single fields of options that are objects: `schedule__max_rounds=5`, `network__hidden=64`.
-
-        So `GridSearchCV` can search over them.
-        """
+        """Set parameters, also fields of options that are objects, as in `schedule__max_rounds=5`, for grid searches."""
         for name in [name for name in params if "__" in name]:
             option, _, field = name.partition("__")
             part = params.get(option, getattr(self, option, None))

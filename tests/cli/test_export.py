@@ -46,15 +46,6 @@ def test_json_has_the_metadata_and_the_sha256_of_the_model_file(run, model, tmp_
     assert (found["targets"], found["levels"]) == (["rent", "price"], [0.5, 0.8])
 
 
-def test_a_file_that_exists_is_replaced_only_when_asked(run, refused, model, tmp_path):
-    out = tmp_path / "model.onnx"
-    out.write_text("mine")
-    assert refused("export", model, out) == f"{out} exists; give another OUT, or --force to replace it"
-    assert out.read_text() == "mine"
-    assert run("export", model, out, "--force").exit_code == 0
-    assert onnxruntime.InferenceSession(out).get_inputs()[0].shape == ["row", 4]
-
-
 def test_a_file_that_is_no_model_is_refused_in_one_line_and_nothing_is_written(refused, folder, tmp_path):
     assert "damaged or not a model file" in refused("export", folder / "test.csv", tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 
 import coverwell
 from coverwell import MatchedRegressor, TableFiles
@@ -212,31 +211,6 @@ def test_a_missing_table_or_target_is_told(run, tmp_path, out):
     assert "does not exist" in run("fit", tmp_path / "none.csv", "--target", "y", "--out", out).stderr
     (tmp_path / "t.csv").touch()
     assert "Missing option '--target'" in run("fit", tmp_path / "t.csv", "--out", out).stderr
-
-
-def test_an_existing_model_is_replaced_by_force_alone(run, refused, table, numbers, tmp_path):
-    out = tmp_path / "model.safetensors"
-    out.write_text("before")
-    data = table(numbers)
-    message = refused("fit", data, "--target", "y", "--out", out)
-    assert message == f"{out} exists; give another --out, or --force to replace it"
-    assert "exists" in refused("fit", data, "--target", "y", "--out", out)
-    assert out.read_text() == "before"
-    assert run("fit", data, "--target", "y", *QUICKLY, "--out", out, "--force").exit_code == 0
-    assert coverwell.load(out).target_names_ == ("y",)
-
-
-def test_the_table_itself_is_never_replaced(refused, table, numbers):
-    data = table(numbers)
-    assert "is the file that is read" in refused("fit", data, "--target", "y", "--out", data, "--force")
-    assert_frame_equal(pl.read_csv(data), numbers)
-
-
-def test_a_place_that_cannot_be_written_is_told_before_training(refused, table, numbers, tmp_path):
-    (tmp_path / "file").touch()
-    data = table(numbers)
-    assert "is not a folder" in refused("fit", data, "--target", "y", "--out", tmp_path / "file" / "model")
-    assert "is a folder" in refused("fit", data, "--target", "y", "--out", tmp_path)
 
 
 def test_text_in_a_parquet_file_stays_text(run, tmp_path, out):

@@ -168,3 +168,33 @@ def test_a_name_that_is_too_long_is_told_before_any_work(tmp_path):
 def test_a_folder_in_which_nothing_can_be_written_is_told_before_any_work():
     with pytest.raises(BadInput, match=r"--out /proc/new/model cannot be written \(.*: /proc.*\); give another --out"):
         check_output(Path("/proc/new/model"), force=False)
+
+
+WRITING = {
+    "fit": ("houses.csv", "--target", "price", "--folds", 2, "--max-rounds", 1, "--out", "out"),
+    "predict": ("model.safetensors", "test.csv", "--out", "out.csv"),
+    "report": ("model.safetensors", "test.csv", "--out", "out.html"),
+    "plot intervals": ("model.safetensors", "test.csv", "--out", "out.png"),
+    "plot rounds": ("model.safetensors", "--out", "out.png"),
+    "export": ("model.safetensors", "out"),
+}
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_a_file_that_exists_is_replaced_by_force_alone_and_one_that_is_read_never(
+    run, refused, folder, tmp_path, command
+):
+    *given, out = (folder / word if str(word).endswith((".csv", ".safetensors")) else word for word in WRITING[command])
+    out = tmp_path / Path(out).name
+    out.write_text("mine")
+    name = "OUT" if command == "export" else "--out"
+    message = refused(*command.split(), *given, out)
+    assert message == f"{out} exists; give another {name}, or --force to replace it"
+    assert out.read_text() == "mine"
+    result = run(*command.split(), *given, out, "--force")
+    assert result.exit_code == 0, result.output
+    assert out.read_bytes() != b"mine"
+    (tmp_path / "read").mkdir()
+    read = tmp_path / "read" / out.name
+    read.symlink_to(given[0])
+    assert f"{name} {read} is the file that is read" in refused(*command.split(), *given, read, "--force")

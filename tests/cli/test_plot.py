@@ -16,20 +16,13 @@ def arguments(folder):
 
 
 @pytest.mark.parametrize("kind", [*WITH_DATA, "rounds"])
-def test_every_kind_of_figure_is_written_and_kept_unless_forced(run, refused, arguments, kind, tmp_path):
+def test_every_kind_of_figure_is_written(run, arguments, kind, tmp_path):
     out = tmp_path / "figure.png"
     result = run(*arguments(kind), "--out", out)
     assert result.exit_code == 0, result.output
     assert result.stdout == f"wrote {out}\n"
     assert out.read_bytes().startswith(PNG)
     assert list(tmp_path.iterdir()) == [out]
-    out.write_bytes(b"mine")
-    message = refused(*arguments(kind), "--out", out)
-    assert "exists" in message
-    assert "--force" in message
-    assert out.read_bytes() == b"mine"
-    assert run(*arguments(kind), "--out", out, "--force").exit_code == 0
-    assert out.read_bytes().startswith(PNG)
 
 
 @pytest.mark.parametrize("along", ["area", "sold"])

@@ -301,21 +301,6 @@ def test_an_output_of_another_kind_is_told(refused, folder, model, tmp_path, nam
     assert "ends in .csv, .tsv, .tab, .parquet" in message
 
 
-def test_an_existing_output_is_replaced_by_force_alone(run, refused, folder, model, out):
-    out.write_text("before")
-    assert "exists; give another --out, or --force" in refused("predict", model, folder / "test.csv", "--out", out)
-    assert out.read_text() == "before"
-    assert run("predict", model, folder / "test.csv", "--out", out, "--force").exit_code == 0
-    assert len(texts(out)) == 40
-
-
-def test_the_files_that_are_read_are_never_replaced(refused, folder, model):
-    before = (folder / "test.csv").read_bytes()
-    message = refused("predict", model, folder / "test.csv", "--out", folder / "test.csv", "--force")
-    assert "is the file that is read" in message
-    assert (folder / "test.csv").read_bytes() == before
-
-
 FULL_DISK = """
 import resource, sys
 from coverwell.cli import main

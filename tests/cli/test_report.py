@@ -85,14 +85,6 @@ def test_a_tab_between_columns_is_named_in_the_command(run, model, tmp_path, hou
     assert "--delimiter tab" in written(out)
 
 
-def test_an_existing_report_stays_without_force(run, folder, model, tmp_path, refused):
-    out = tmp_path / "report.html"
-    out.write_text("mine")
-    assert refused(model, folder / "test.csv", "--out", out).startswith(f"{out} exists")
-    assert out.read_text() == "mine"
-    assert run("report", model, folder / "test.csv", "--out", out, "--force").exit_code == 0
-
-
 def test_bad_input_is_told_in_one_line(folder, model, tmp_path, refused, houses):
     out = tmp_path / "report.html"
     test = houses[90:]

@@ -6,10 +6,9 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coverwell.forecasting import Backtest, MatchedForecaster
+from coverwell import LSTM, Backtest, MatchedForecaster, Schedule
 from coverwell.forecasting.history import read_series
 from coverwell.forecasting.live import truths_ahead
-from coverwell.networks import LSTM
 
 LEVELS = (0.5, 0.9)
 DAYS = pd.date_range("2024-02-26", periods=8, freq="D", name="day")
@@ -84,13 +83,6 @@ def test_a_frame_has_the_time_stamps_that_each_step_is_about():
     assert repr(backtest) == "Backtest(6 forecasts of load, 2 steps ahead, coverage (0.5, 0.9))"
 
 
-def test_months_are_equal_steps():
-    months = pd.period_range("2023-10", periods=8, freq="M")
-    frame = backtest_of(pd.Series(VALUES, months)).to_frame(2)
-    assert_array_equal(frame.index[:2], months[3:5])
-    assert frame.index[-1] == pd.Period("2024-06", "M")
-
-
 @pytest.mark.parametrize(
     "series",
     [VALUES, pd.Series(VALUES, DAYS), pl.DataFrame({"day": DAYS.to_numpy(), "load": VALUES})],
@@ -107,7 +99,13 @@ def test_a_frame_can_be_made_of_any_period_and_step(series, first):
 
 
 def test_a_backtest_shows_how_far_it_is_when_asked_to(capsys):
-    usual = {"past": 4, "network": LSTM(hidden=3, layers=1), "folds": 2, "max_rounds": 1, "random_state": 0}
+    usual = {
+        "past": 4,
+        "network": LSTM(hidden=3, layers=1),
+        "folds": 2,
+        "schedule": Schedule(max_rounds=1),
+        "random_state": 0,
+    }
     values = np.sin(np.arange(150) / 3) + 0.1 * np.random.default_rng(0).normal(size=150)
     quiet = MatchedForecaster(0.8, refit_every=10, **usual).fit(values[:120])
     quiet.backtest(values)

@@ -80,12 +80,6 @@ def test_a_series_that_starts_with_a_gap_is_not_cut_silently():
         read_series(series, missing="fill")
 
 
-@pytest.mark.parametrize("missing", ["error", "fill"])
-def test_a_series_without_any_observed_value_is_refused(missing):
-    with pytest.raises(ValueError, match="series must have observed values, but all 4 are missing"):
-        read_series(np.full(4, np.nan), missing=missing)
-
-
 def test_missing_is_error_or_fill():
     with pytest.raises(ValueError, match='must be "error" or "fill", got \'drop\''):
         read_series([1.0, 2.0], missing="drop")
@@ -97,20 +91,6 @@ def test_business_days_are_days_with_gaps():
     assert np.flatnonzero(np.isnan(timeline.values)).tolist() == [5, 6]
     assert timeline.clock.kind == "pandas"
     assert timeline.clock.freq is None
-
-
-@pytest.mark.parametrize(
-    ("series", "error", "match"),
-    [
-        ([], ValueError, "at least one value, got none"),
-        (pd.Series([], index=pd.DatetimeIndex([]), dtype=float), ValueError, "at least one value, got none"),
-        ([1.0, np.inf, -np.inf], ValueError, "must be finite, but 2 values are not, the first at 1"),
-    ],
-)
-@pytest.mark.parametrize("missing", ["error", "fill"])
-def test_a_series_of_no_or_infinite_values_is_refused(series, error, match, missing):
-    with pytest.raises(error, match=match):
-        read_series(series, missing=missing)
 
 
 # --- Causal fill -----------------------------------------------------------------------------------------------------
@@ -167,22 +147,14 @@ def test_a_table_is_aligned_by_its_stamps_and_keeps_its_names(hours):
     assert names == ("heat", "3")
     assert_array_equal(values[:, 0], np.arange(2, 12))  # two rows from before the series are left out
     assert_array_equal(values[:, 1], [1, 0] * 5)
+    values, names = read_beside(weather(HOURS)["heat"], hours)
+    assert (values.shape, names) == ((12, 1), ("heat",))  # four rows known ahead
 
 
 def test_rows_from_before_the_series_do_not_fill_gaps_at_its_end(hours):
     table = weather(HOURS.shift(-2))[["heat"]].drop(HOURS[8])
     values, _ = read_beside(table, hours, missing="fill")
     assert_array_equal(values[:, 0], [2, 3, 4, 5, 6, 7, 8, 9, 9, 11])
-
-
-def test_covariates_known_ahead_go_beyond_the_end(hours):
-    values, _ = read_beside(weather(HOURS), hours)
-    assert len(values) == 12
-
-
-def test_one_column_keeps_its_name(hours):
-    _, names = read_beside(weather(HOURS)["heat"], hours)
-    assert names == ("heat",)
 
 
 def test_stamps_in_another_unit_zone_or_library_are_the_same_times():
@@ -251,22 +223,21 @@ def test_covariates_that_do_not_fit_are_refused_with_the_reason(hours, table, er
 
 
 @pytest.mark.parametrize(
-    ("series", "match"),
+    ("series", "index", "match"),
     [
-        (values_for(8), "the series has no time stamps, but covariates has DatetimeIndex"),
-        (pandas_series("clocks go back"), "the series has the time zone Europe/Berlin, but covariates"),
-        (pandas_series("months"), "the series has periods of frequency M, but covariates has DatetimeIndex"),
+        (values_for(8), HOURS, "the series has no time stamps, but covariates has DatetimeIndex"),
+        (pandas_series("clocks go back"), HOURS, "the series has the time zone Europe/Berlin, but covariates"),
+        (pandas_series("months"), HOURS, "the series has periods of frequency M, but covariates has DatetimeIndex"),
+        (
+            pandas_series("months"),
+            INDEXES["quarters"],
+            r"frequency M, but covariates has PeriodIndex of period\[Q-DEC\]",
+        ),
     ],
 )
-def test_stamps_of_another_kind_than_the_series_are_refused(series, match):
+def test_stamps_of_another_kind_than_the_series_are_refused(series, index, match):
     with pytest.raises(ValueError, match=match):
-        read_beside(weather(HOURS), read_series(series, missing="error"))
-
-
-def test_periods_of_another_frequency_than_the_series_are_refused():
-    months = read_series(pandas_series("months"), missing="error")
-    with pytest.raises(ValueError, match=r"periods of frequency M, but covariates has PeriodIndex of period\[Q-DEC\]"):
-        read_beside(weather(INDEXES["quarters"]), months)
+        read_beside(weather(index), read_series(series, missing="error"))
 
 
 @pytest.mark.parametrize("table", [np.zeros(9), weather(HOURS).iloc[:9]])
@@ -282,9 +253,6 @@ def test_a_covariate_that_starts_with_a_gap_is_not_filled_from_the_future(hours)
     table = weather(HOURS)[["heat"]].mask(lambda t: t < 2)
     with pytest.raises(ValueError, match=r"column heat of covariates must start with .* is at 2024-01-01 02:00:00"):
         read_beside(table, hours, missing="fill")
-
-
-def test_a_column_without_any_value_is_refused(hours):
     with pytest.raises(ValueError, match="column empty of covariates must have observed values, but all 12"):
         read_beside(weather(HOURS)[[]].assign(empty=np.nan), hours, missing="fill")
 
@@ -297,12 +265,10 @@ LOAD_IN_POLARS = pl.DataFrame({"when": HOURS[:6].to_numpy(), "load": np.arange(6
 
 
 def test_names_are_kept_and_the_nameless_is_y():
-    assert read_series(LOAD, missing="error").name == "load"
-    assert read_series(LOAD.to_frame(), missing="error").name == "load"
-    assert read_series(LOAD_IN_POLARS, missing="error").name == "load"
-    assert read_series(pl.Series("load", [1.0, 2.0]), missing="error").name == "load"
-    assert read_series(LOAD.rename(None), missing="error").name == "y"
-    assert read_series([1.0, 2.0], missing="error").name == "y"
+    for series in (LOAD, LOAD.to_frame(), LOAD_IN_POLARS, pl.Series("load", [1.0, 2.0])):
+        assert read_series(series, missing="error").name == "load"
+    for series in (LOAD.rename(None), [1.0, 2.0], pl.Series([1.0, 2.0])):
+        assert read_series(series, missing="error").name == "y"
 
 
 @pytest.mark.parametrize(
@@ -323,6 +289,10 @@ def test_every_number_type_becomes_float64_with_nan_for_missing(values):
 @pytest.mark.parametrize(
     ("series", "error", "match"),
     [
+        ([], ValueError, "at least one value, got none"),
+        (pd.Series([], index=pd.DatetimeIndex([]), dtype=float), ValueError, "at least one value, got none"),
+        ([1.0, np.inf, -np.inf], ValueError, "must be finite, but 2 values are not, the first at 1"),
+        (np.full(4, np.nan), ValueError, "series must have observed values, but all 4 are missing"),
         (np.zeros((5, 2)), ValueError, r"series must have one dimension, got the shape \(5, 2\); take one column"),
         (np.zeros((5, 1)), ValueError, r"got the shape \(5, 1\).*\.ravel\(\)"),
         (3.0, ValueError, r"got the shape \(\)"),
@@ -417,7 +387,7 @@ def test_a_history_grows_by_a_value_or_a_gap():
     assert_array_equal(grown.past[6:, 0], [9, 9.5])
 
 
-def test_what_must_be_known_ahead_is_told_with_the_first_step_that_is_not():
+def test_what_must_be_known_ahead_is_named_with_the_first_step_that_is_not():
     history = ahead_history(7, pd.date_range("2024-01-01", periods=9, freq="h"))
     history.check_known(1)
     with pytest.raises(ValueError, match="for the next 3 steps, 2 rows are missing from 2024-01-01 07:00:00 on"):
@@ -443,10 +413,18 @@ def test_rows_with_time_stamps_are_about_their_times():
     index = pd.date_range("2024-01-01", periods=12, freq="h")
     history = ahead_history(7, index)
     rows = pd.DataFrame({"promo": [1.0, 2, 3], "price": [4.0, 5, 6]}, index=index[5:8])
-    told = history.with_ahead(rows, 6, missing="error")
-    assert_array_equal(told.ahead[5:], [[5, 50], [2, 5], [3, 6]])  # step 5 has been seen: it stays
+    known = history.with_ahead(rows, 6, missing="error")
+    assert_array_equal(known.ahead[5:], [[5, 50], [2, 5], [3, 6]])  # step 5 has been seen: it stays
     with pytest.raises(ValueError, match="must be about steps from 2024-01-01 06:00:00 on, got 2 rows before it"):
         history.with_ahead(rows.set_axis(index[3:6])[:2], 6, missing="error")
+
+
+def test_rows_with_whole_numbers_for_stamps_are_about_those_steps():
+    plan = pd.DataFrame({"promo": np.arange(9.0)})
+    history = history_of(pd.Series(VALUES), plan[:6])
+    with pytest.raises(ValueError, match="1 rows are missing before 7, from 6 on"):
+        history.with_ahead(plan.loc[[7]], 6, missing="error")
+    assert_array_equal(history.with_ahead(plan.loc[[6, 7]], 6, missing="error").ahead[6:], [[6.0], [7.0]])
 
 
 def test_rows_after_a_step_that_nobody_knows_are_refused_or_the_step_filled():
@@ -519,11 +497,7 @@ def test_of_a_single_covariate_each_number_is_a_row(rows, expected):
         ([["a", "b"]], TypeError, "covariates must hold numbers"),
         ([[np.inf, 1.0]], ValueError, "rows of 2 finite numbers"),
         (np.zeros((0, 2)), ValueError, "rows of 2 finite numbers"),
-        (
-            pd.DataFrame({"promo": [1.0], "price": [2.0]}, index=MORNING[:1]),
-            ValueError,
-            "the series has no time stamps",
-        ),
+        (pd.DataFrame([[1.0, 2.0]], MORNING[:1], NAMES), ValueError, "the series has no time stamps"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(rows, error, said):

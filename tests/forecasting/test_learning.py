@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coverwell import MatchedRegressor
+from coverwell import MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.errors import ExtrapolationWarning
 from coverwell.forecasting.history import read_series
@@ -37,7 +37,8 @@ def windows_on(history, past=4):
 
 
 def regressor_on(windows, **changes):
-    usual = {"network": network_for(SMALL, windows), "folds": 2, "repeats": 1, "max_rounds": 1, "random_state": 0}
+    usual = {"network": network_for(SMALL, windows), "folds": 2, "repeats": 1, "random_state": 0}
+    usual |= {"schedule": Schedule(max_rounds=1)}
     return MatchedRegressor(0.8, **usual | changes)
 
 
@@ -72,9 +73,13 @@ def test_after_a_fit_the_regressor_says_the_number_of_folds_that_it_was_told(lea
     assert regressor.folds == 2
 
 
-def test_every_row_is_left_out_by_one_member(learned):
-    regressor, *_ = learned
+def test_every_row_is_left_out_by_one_member_and_blocks_lie_far_from_each_other(learned):
+    regressor, windows, folds, history = learned
     assert not np.isnan(regressor.out_of_fold_.prediction).any()
+    assert (folds.n_folds, folds.first, folds.end, folds.embargo) == (2, 3, N, 5)
+    (train, out), _ = folds.split(windows.origins(history))
+    assert_array_equal(np.diff(out), np.ones(len(out) - 1))
+    assert train.min() - out.max() == 6
 
 
 def test_forecasts_are_the_last_value_and_the_learned_change(learned):
@@ -92,10 +97,11 @@ def test_a_refit_goes_on_from_the_former_networks_and_leaves_them_alone(learned)
     before = regressor.predict(windows.rows(history, np.array([60])))
     fresh = refitted(regressor, windows, folds, history)
     assert_array_equal(regressor.predict(windows.rows(history, np.array([60]))), before)
-    assert regressor.max_rounds == 1
-    assert fresh.max_rounds == REFIT["max_rounds"]
+    assert regressor.schedule.max_rounds == 1
+    assert fresh.schedule.max_rounds == REFIT["max_rounds"]
     assert fresh.folds == 2
-    assert fresh.ensembles_[0].targets is regressor.ensembles_[0].targets  # the units of its networks
+    units = [model.predictor_.fitted_teams[0].targets.spread for model in (fresh, regressor)]
+    assert_array_equal(units[0], units[1])
 
 
 def test_a_regressor_that_cannot_go_on_is_fitted_anew():
@@ -144,17 +150,19 @@ def test_without_changes_levels_are_not_bounded_to_what_was_learned():
     learn(regressor, windows, folds_of(regressor, windows, history), history)
     far = history_of(np.append(VALUES, np.full(5, 1000.0)))
     mean, _ = forecast(regressor, windows, far, np.array([N - 1, N + 4]))  # and no warning
-    assert np.isinf(regressor.ensembles_[0].inputs.high).all()
+    assert regressor.predictor_.inputs.high.isinf().all()
     assert mean[0, 0] != mean[1, 0]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"folds": 1}, "at least 2 blocks of time"),
-        ({"folds": None}, "calibration='cross' needs folds"),
-        ({"calibration": "split"}, "calibration must be 'cross' or None for a series"),
+        ({"folds": 1}, "folds must be at least 2 blocks of time, or None, got 1"),
+        ({"folds": None}, "calibration='cross' needs folds, got folds=None; give folds=5, or calibration=None"),
+        ({"calibration": "split"}, "calibration must be 'cross' or None for a series, got 'split': .* overlap"),
+        ({"calibration": "cv+"}, r"calibration must be 'cross' or None for a series, got 'cv\+'"),
         ({"folds": 60}, "60 blocks of time with 5 steps"),
+        ({"folds": 2.5}, "folds must be a whole number of at least 1, got 2.5"),
         ({"folds": "five"}, "folds must be a whole number"),
     ],
 )

@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from coverwell.networks.embeddings import PiecewiseLinear
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
-
-from coverwell.networks.embeddings import PiecewiseLinear
 
 cells = st.floats(-5, 5, width=32)
 

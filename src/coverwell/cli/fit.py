@@ -123,7 +123,7 @@ def fit(
         matching=matching,
         calibration=None if calibration == NO_CALIBRATION else calibration,
         folds=folds,
-        max_rounds="auto" if max_rounds is None else max_rounds,
+        schedule=None if max_rounds is None else coverwell.Schedule(max_rounds=max_rounds),
         device=device,
         random_state=seed,
         verbose=int(at_a_terminal()),
@@ -150,7 +150,7 @@ def _features_in(
 ) -> list[str]:
     """The columns to learn from."""
     from coverwell.cli.rows import check_targets
-    from coverwell.fitted_models import prediction_columns
+    from coverwell.prediction import prediction_columns
 
     check_targets(table, targets)
     prediction_columns(targets, levels)
@@ -197,7 +197,6 @@ def _fit_table(
 def _summary(model: Any, y: NDArray[Any], n_skipped: int) -> dict[str, Any]:
     """What was fitted, and how it does on training rows by members that did not train on them."""
     from coverwell.description import describe
-    from coverwell.fitted_models import feature_names
 
     metrics, known, found = coverwell.metrics, model.out_of_fold_, []
     for (target, name), (level, asked) in product(enumerate(model.target_names_), enumerate(describe(model).levels)):
@@ -217,7 +216,7 @@ def _summary(model: Any, y: NDArray[Any], n_skipped: int) -> dict[str, Any]:
         "rows": getattr(model, "n_rows_", len(y)),
         "rows_judged": len(y),
         "rows_skipped": n_skipped,
-        "columns": list(model.columns_.report()) if hasattr(model, "columns_") else feature_names(model),
+        "columns": list(model.columns_.report()) if model.columns_ is not None else model.table_columns_,
         "rounds": len(model.rounds_),
         "out_of_fold": found,
     }

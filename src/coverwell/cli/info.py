@@ -50,22 +50,22 @@ def info(model: Path, as_json: bool) -> None:
 def _contents(path: Path) -> dict[str, Any]:
     from coverwell.cli.rows import load_table_model
     from coverwell.description import describe
-    from coverwell.fitted_models import feature_names
     from coverwell.model_file import read_tensors
+    from coverwell.networks.team import Team
 
     model = load_table_model(path, device="cpu")
     about = describe(model)
-    columns = model.source_.columns
+    columns, teams = model.source_.columns, [m for m in model.predictor_.modules() if isinstance(m, Team)]
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
         "class": about.name,
         "targets": list(about.target_names),
         "coverage": list(about.levels),
-        "features": feature_names(model),
+        "features": model.table_columns_,
         "n_features": int(model.n_features_in_),
         "columns": None if columns is None else list(columns.report()),
-        "calibration": model.calibration,
+        "calibration": model.chosen_calibration.name,
         "seed": model.random_state,
         "training_rows": about.n_trained,
         "rows_ranked": about.n_ranked,

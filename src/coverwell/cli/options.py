@@ -30,7 +30,7 @@ def _delimiter(context: click.Context, option: click.Parameter, value: str | Non
 
 def _device(context: click.Context, option: click.Parameter, value: str) -> str:
     if value not in ("auto", "cpu"):  # others are known by torch alone
-        from coverwell.training import device_from
+        from coverwell.training.device import device_from
 
         try:
             device_from(value)

@@ -62,7 +62,7 @@ def predict(
 
     from coverwell.cli.rows import Reader, load_table_model
     from coverwell.description import describe
-    from coverwell.fitted_models import prediction_columns
+    from coverwell.prediction import prediction_columns
 
     fitted = load_table_model(model, device=device, float32=float32)
     names = prediction_columns(fitted.target_names_, describe(fitted).levels, keep)
@@ -101,7 +101,6 @@ def _predicted(
     from tqdm import tqdm
 
     from coverwell.cli.rows import ROWS_IN_A_PART
-    from coverwell.fitted_models import say
 
     needed = [list(dict.fromkeys([*reader.names, *keep])) for reader in readers]  # whatever is missing is found first
     with tqdm(disable=not at_a_terminal(), desc="rows", unit=" rows", unit_scale=True) as bar:
@@ -110,7 +109,7 @@ def _predicted(
             for part in reader.table.parts(columns, ROWS_IN_A_PART):
                 features, last = reader.features(part, first), first + len(part)
                 try:
-                    predicted = say(reader.model, features).columns
+                    predicted = reader.model.predict_all(features).columns
                 except ValueError as error:  # the model counts the rows that it is given
                     raise ValueError(f"rows {first + 1} to {last} of {reader.table.path}: {error}") from None
                 found = zip(names, [*part.select(keep), *predicted], strict=True)

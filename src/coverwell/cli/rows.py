@@ -13,14 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from coverwell.description import describe
-from coverwell.ensemble import ROWS_AT_A_TIME
 from coverwell.estimator import IntervalRegressor
 from coverwell.evaluation import Outcome, outcome_of
-from coverwell.fitted_models import feature_names
+from coverwell.model_file import load
 from coverwell.networks.team import Team
-from coverwell.persistence import load
-from coverwell.preparation import LARGEST_NUMBER
+from coverwell.predictor import ROWS_AT_A_TIME
 from coverwell.tables import TableFile, needed_polars
+from coverwell.training.rows import LARGEST_NUMBER
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,10 +40,9 @@ def load_table_model(path: Path, *, device: str, float32: bool = False) -> Inter
         what = "a model for images" if isinstance(model, IntervalRegressor) else f"a {type(model).__name__}"
         raise ValueError(f"{path} holds {what}, not one for tables; use it in Python: coverwell.load({str(path)!r})")
     if float32:
-        for part in (part for ensemble in model.ensembles_ for part in vars(ensemble).values()):
-            if isinstance(part, Team):
-                part.to(torch.float32)
-                part.precision = torch.float32
+        for team in (module for module in model.predictor_.modules() if isinstance(module, Team)):
+            team.to(torch.float32)
+            team.precision = torch.float32
     model.set_params(device=device)
     return model
 
@@ -73,7 +71,7 @@ class Reader:
         if self.images is not None:
             self.table.check_has([self.images], "column for --pictures:")
             return [self.images]
-        if (names := feature_names(self.model)) is not None:
+        if (names := self.model.table_columns_) is not None:
             self.table.check_has(names, f"column that {self.path.name} was fitted on:")
             return names
         n_features: int = self.model.n_features_in_
@@ -89,7 +87,7 @@ class Reader:
         """The features of rows as they come from the file: a frame, or an array for a model without names."""
         polars, rows = needed_polars(), range(first_row, first_row + len(part))
         frame = self.table.typed(part.select(self.names), self._kinds, rows)
-        if self.images is not None or feature_names(self.model) is not None:
+        if self.images is not None or self.model.table_columns_ is not None:
             return frame
         return frame.select(polars.all().cast(polars.Float64)).to_numpy()
 
@@ -97,7 +95,7 @@ class Reader:
     def _kinds(self) -> dict[str, str]:
         if self.images is not None:
             return {self.images: "text"}
-        if hasattr(self.model, "columns_"):
+        if self.model.columns_ is not None:
             return dict(self.model.columns_.kinds)
         # Numbers alone, or booleans that count as 0 and 1: the first value decides.
         rows = next(self.table.parts(self.names, ROWS_IN_A_PART))

@@ -83,7 +83,7 @@ class Clock:
         if self.kind == "numbers":
             raise ValueError(
                 "a calendar needs time stamps, and this series has none; give a pandas Series with a DatetimeIndex or "
-                "a polars DataFrame with a time column, or leave the calendar out with calendar=()"
+                "a polars frame with a time column, or leave it out with calendar=()"
             )
         index = self._in_pandas(first, n)
         wall = index.start_time if self.kind == "periods" else index.tz_localize(None)
@@ -107,23 +107,30 @@ class Clock:
 
     def position(self, at: Any) -> int:
         """The step of a time stamp, negative before the first; an error where it lies between two steps."""
-        if self.kind == "periods":
-            stamp: Any = self._period(at)
-        elif self.kind != "numbers":
-            stamp = _instant(at, self.tz)
-        elif isinstance(at, bool) or not isinstance(at, int | np.integer):
+        if self.kind == "numbers" and (isinstance(at, bool) or not isinstance(at, int | np.integer)):
             raise TypeError(f"the steps of a series without time stamps are whole numbers, got {at!r}")
-        else:
+        if self.kind == "numbers":
             stamp = at
+        else:
+            stamp = self._period(at) if self.kind == "periods" else _instant(at, self.tz)
         return int(self._positions(np.array([stamp]), [at])[0])
 
     def positions(self, index: Any, what: str) -> Steps:
         """The steps that the stamps of another index are; an error where they are of another kind."""
-        if (reason := self._differs(index)) is not None:
+        kind = _kind_of(index)
+        if self.kind == "numbers":
+            mine, alike = "no time stamps", kind == "numbers"
+        elif self.kind == "periods":
+            mine, alike = f"periods of frequency {self.freq}", kind == "periods" and index.freqstr == self.freq
+        elif kind not in ("pandas", "polars"):
+            mine, alike = "points in time as stamps", False
+        else:
+            mine = "no time zone" if self.tz is None else f"the time zone {self.tz}"
+            alike = (_in_pandas(index).tz is None) == (self.tz is None)
+        if not alike:
             raise ValueError(
-                f"{what} must have the kind of time stamps that the series has: {reason}, but {what} has "
-                f"{type(index).__name__} of {index.dtype}; give both the same, or give {what} as an array, row by row "
-                "beside the series"
+                f"{what} must have the kind of time stamps that the series has: the series has {mine}, but {what} has "
+                f"{type(index).__name__} of {index.dtype}; give both the same, or give {what} as an array, row by row"
             )
         return self._positions(_stamps_of(index), index)
 
@@ -162,20 +169,6 @@ class Clock:
         if at.freqstr != self.freq:
             raise ValueError(f"the periods of the series have frequency {self.freq}, got {at!r}")
         return int(at.ordinal)
-
-    def _differs(self, index: Any) -> str | None:
-        """Why stamps of another index cannot be placed on this clock; None where they can."""
-        kind = _kind_of(index)
-        if self.kind == "numbers":
-            return None if kind == "numbers" else "the series has no time stamps"
-        if self.kind == "periods":
-            same = kind == "periods" and index.freqstr == self.freq
-            return None if same else f"the series has periods of frequency {self.freq}"
-        if kind not in ("pandas", "polars"):
-            return "the series has points in time as stamps"
-        if (_in_pandas(index).tz is None) != (self.tz is None):
-            return "the series has " + ("no time zone" if self.tz is None else f"the time zone {self.tz}")
-        return None
 
 
 def check_stamps(index: Any, what: str) -> None:

@@ -100,8 +100,7 @@ class SeriesForecaster(BaseEstimator):
             The values, in time order at regular steps; pandas with a `DatetimeIndex` or `PeriodIndex`, polars with a
             column of times beside the values.
         covariates : array or data frame, optional
-            Known ahead, such as holidays or prices that are set: a row for every step, and for later ones as far as
-            they are known. A forecast needs rows for the steps that it is about.
+            Known ahead, such as holidays or prices that are set: a row for every step, and for those to be forecast.
         past_covariates : array or data frame, optional
             Measured with the series, such as weather: a row for every step.
         """
@@ -162,8 +161,7 @@ class SeriesForecaster(BaseEstimator):
     def update(self, y: Any, at: Any = None, *, covariates: Any = None, past_covariates: Any = None) -> Any:
         """Take in the value of the next step, and let the intervals follow their misses.
 
-        A forecast for step h meets its value h updates later. A refit that is due follows. A bad update raises and
-        changes nothing.
+        A refit that is due follows. A bad update raises and changes nothing.
 
         Parameters
         ----------
@@ -175,7 +173,7 @@ class SeriesForecaster(BaseEstimator):
             The row of this step and of later ones, as far as they were not known or are known better now. The forecast
             that stands is compared with y as it was made.
         past_covariates : optional
-            The row of this step, if the series was fitted with such rows.
+            The row of this step, if the fit had them.
         """
         check_is_fitted(self)
         value, n_skipped = one_truth(y), self._n_skipped(at)
@@ -208,8 +206,7 @@ class SeriesForecaster(BaseEstimator):
         series, covariates, past_covariates
             As in `fit`; the period and at least `past` steps before it.
         start : time stamp or position, optional
-            The first step that is forecast; None is the step after those that have been seen. Earlier ones have been
-            learned, and forecasts of them flatter.
+            The first step that is forecast; None is the first one not yet seen. Forecasts of learned steps flatter.
         """
         check_is_fitted(self)
         history = read_history(series, covariates, past_covariates, calendar=self.calendar, missing=self.missing)
@@ -228,12 +225,10 @@ class SeriesForecaster(BaseEstimator):
             live = calibrator.run(mean, half_width, history.values[now + 1]) if self.live else None
             parts.append((mean, *(live or (*static, np.ones_like(static[0]))), *static))
         mean, lower, upper, factor, low, high = (np.concatenate(part) for part in zip(*parts, strict=True))
-        truths = truths_ahead(history.values[origins[0] + 1 :], horizon)[: len(origins)]
-        stamps, levels = (
-            history.clock.index(int(origins[0]) + 1, len(mean) + horizon - 1),
-            learning.levels_of(regressor),
-        )
-        return Backtest(stamps, history.name, truths, mean, lower, upper, low, high, factor, levels)
+        y = truths_ahead(history.values[origins[0] + 1 :], horizon)[: len(origins)]
+        stamps = history.clock.index(int(origins[0]) + 1, len(y) + horizon - 1)
+        levels = learning.levels_of(regressor)
+        return Backtest(stamps, history.name, y, mean, lower, upper, low, high, factor, levels)
 
     @property
     def rounds_(self) -> list[Round]:
@@ -266,19 +261,16 @@ class SeriesForecaster(BaseEstimator):
         clock, due = self.history_.clock, len(self.history_)
         n_skipped = clock.position(at) - due
         if n_skipped < 0:
-            raise ValueError(
-                f"updates must come in order: {at} has been seen already; the next one is {clock.label(due)}"
-            )
+            seen = f"updates must come in order: {at} has been seen already"
+            raise ValueError(f"{seen}; the next one is {clock.label(due)}")
         if n_skipped and self.missing == "error":
             raise ValueError(
                 f"the next update must be {clock.label(due)}, got {at}; give the {n_skipped} before it first, or make "
                 "the forecaster with missing='fill' to leave a gap"
             )
         if n_skipped > due:
-            raise ValueError(
-                f"a gap must not be longer than the {due} steps that have been seen, got {n_skipped} before {at}; look "
-                "at the time stamp, or fit again"
-            )
+            gap = f"a gap must not be longer than the {due} steps that have been seen, got {n_skipped} before {at}"
+            raise ValueError(f"{gap}; look at the time stamp, or fit again")
         return n_skipped
 
     def _check_alike(self, history: History) -> None:
@@ -286,9 +278,8 @@ class SeriesForecaster(BaseEstimator):
         mine = self.history_
         if (history.past_names, history.ahead_names) != (mine.past_names, mine.ahead_names):
             raise ValueError(
-                "a backtest needs the covariates of the fit: "
-                f"covariates {mine.ahead_names} and past_covariates {mine.past_names}, got {history.ahead_names} and "
-                f"{history.past_names}"
+                f"a backtest needs the covariates of the fit: covariates {mine.ahead_names} and past_covariates "
+                f"{mine.past_names}, got {history.ahead_names} and {history.past_names}"
             )
         fitted, given = mine.clock.step_in_words(), history.clock.step_in_words()
         if given != fitted:
@@ -466,12 +457,15 @@ class MatchedForecaster(SeriesForecaster):
     verbose: int = 0
 
     def _unfitted(self, windows: Windows, n_rows: int) -> MatchedRegressor:
-        shared = set(MatchedRegressor().get_params()) & set(self.get_params(deep=False))
+        schedule = Schedule() if self.schedule is None else self.schedule
+        if not isinstance(schedule, Schedule):
+            raise TypeError(f"schedule must be a Schedule(...) or None, got {schedule!r}")
         # Large batches, which cost a GPU no more than small ones, as long as an epoch has five steps.
         batch_size = {"batch_size": int(np.clip(n_rows // 5, 16, 512))}
+        shared = set(MatchedRegressor().get_params()) & set(self.get_params(deep=False))
         settings = {name: getattr(self, name) for name in shared} | {
             "network": learning.network_for(self.network, windows),
             "interval_network": self.interval_network and learning.network_for(self.interval_network, windows),
-            "schedule": (self.schedule or Schedule()).resolved(learning.SCHEDULE, batch_size),
+            "schedule": schedule.resolved(learning.SCHEDULE, batch_size),
         }
         return MatchedRegressor(**settings, repeats=1)

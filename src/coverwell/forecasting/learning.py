@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ NETWORK = LSTM(hidden=128, layers=2, dropout=0.1)
 SCHEDULE = {"mean_epochs": 3, "interval_epochs": 3, "max_rounds": 15, "patience": 3, "learning_rate": 4e-3}
 # How training goes on when a series has grown: briefly, from where it was. Longer refits were better in the same
 # comparison; this lies between its candidates and is taken for what it costs.
-REFIT = {"max_rounds": 2, "mean_epochs": 2, "interval_epochs": 2, "learning_rate": 2e-3}
+REFIT: dict[str, Any] = {"max_rounds": 2, "mean_epochs": 2, "interval_epochs": 2, "learning_rate": 2e-3}
 # The rate of live calibration for regressors that keep no out-of-fold predictions on which to choose it.
 USUAL_RATE = 0.05
 # Blocks of time that are held out whole where a regressor holds out rows to stop its training.

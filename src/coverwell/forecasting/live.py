@@ -87,14 +87,6 @@ class LiveCalibrator:
     0.9
     >>> 1.2 < live.factor < 2.2  # the right one is 1.64
     True
-
-    The state is plain JSON, and a restored calibrator goes on bit for bit:
-
-    >>> import json
-    >>> restored = LiveCalibrator(0.9)
-    >>> restored.load_state_dict(json.loads(json.dumps(live.state_dict())))
-    >>> restored.factor == live.factor
-    True
     """
 
     def __init__(
@@ -137,8 +129,7 @@ class LiveCalibrator:
     ) -> LiveCalibrator:
         """A calibrator whose start is the coverage rank of past residuals, and whose rate was chosen on them.
 
-        Residuals of rows that the forecaster was trained on are too small; take rows it had not seen where you can. A
-        start that is too small by a factor of 2.7 is made up for by some 1 / rate misses.
+        Residuals of rows that the forecaster was trained on are too small; take others where you can.
 
         Parameters
         ----------
@@ -186,7 +177,9 @@ class LiveCalibrator:
         return _one_or_all(self._n_missed / np.where(self.n_scored > 0, self.n_scored, np.nan)[:, None])
 
     def interval(self, prediction: Numbers, scale: Numbers = 1.0) -> PredictionInterval:
-        """The intervals around the forecasts made now; a second call before `update` replaces the first.
+        """The intervals around the forecasts made now: bounds (step,), or (step, level) for a sequence of levels.
+
+        A second call before `update` replaces the first.
 
         Parameters
         ----------
@@ -194,21 +187,14 @@ class LiveCalibrator:
             The forecasts of the next `horizon` steps; a float where the horizon is 1.
         scale : float or array (step,), (step, level) or (step, side, level)
             The half-width of an interval of factor 1; with a side axis, below and above the forecast.
-
-        Returns
-        -------
-        PredictionInterval
-            One row per step: bounds (step,), or (step, level) where `coverage` is a sequence.
         """
         mean = _array("prediction", prediction)
         if mean.shape != (self.horizon,) and not (mean.shape == () and self.horizon == 1):
             raise ValueError(f"prediction must have one number for each of {self.horizon} steps, got {mean.shape}")
         signed = _signed(_half_width(scale, self.horizon, len(self._allowed)))
-        lower, upper = _by_origin(self._due)[0] = self._ends(
-            self._start * np.exp(self._drift), mean.reshape(-1, 1), signed
-        )
-        if isinstance(self.coverage, float):
-            lower, upper = lower[:, 0], upper[:, 0]
+        ends = self._ends(self._start * np.exp(self._drift), mean.reshape(-1, 1), signed)
+        _by_origin(self._due)[0] = ends
+        lower, upper = ends[..., 0] if isinstance(self.coverage, float) else ends
         return PredictionInterval(lower, upper, coverage=self.coverage)
 
     def update(self, y: Numbers) -> None:
@@ -236,12 +222,11 @@ class LiveCalibrator:
         Returns
         -------
         lower, upper, factor : arrays (time, step, level)
-            The intervals as they were given at each time, and the factor then in use. A `FactorBoundWarning` is given
-            once for the whole period, with the number of times that a bound was reached.
+            The intervals as they were given at each time, and the factor then in use.
         """
         ends, factors, drifts = self._follow(*_period(mean, half_width, y, self.horizon, len(self._allowed)))
         self._warn_of_bounds(drifts)
-        return ends[:, 0], ends[:, 1], factors
+        return ends[:, 0].copy(), ends[:, 1].copy(), factors
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is needed to go on, as lists and numbers that JSON can hold."""
@@ -270,11 +255,11 @@ class LiveCalibrator:
             restored._restore(state)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ValueError(f"this is not the state_dict of a LiveCalibrator: {error!r}") from error
-        for name in ("coverage", "horizon"):
-            if getattr(restored, name) != getattr(self, name):
+        for name, mine, theirs in ((n, getattr(self, n), getattr(restored, n)) for n in ("coverage", "horizon")):
+            if mine != theirs:
                 raise ValueError(
-                    f"the state is of a calibrator with {name}={getattr(restored, name)!r}, this one has "
-                    f"{getattr(self, name)!r}; make one with the {name} of the state"
+                    f"the state is of a calibrator with {name}={theirs!r}, this one has {mine!r}; make one with the "
+                    f"{name} of the state"
                 )
         vars(self).update(vars(restored))
 
@@ -287,8 +272,7 @@ class LiveCalibrator:
         self.n_scored = _array(scored, state[scored], [shape[:1]]).astype(np.int64)
         self.n_updates = int(state["n_updates"])
         for ahead, step in np.ndindex(self.horizon, self.horizon):
-            ends = state["pending"][ahead][step]
-            if ends is not None:
+            if (ends := state["pending"][ahead][step]) is not None:
                 self._due[ahead, :, step] = _array("pending", ends, [(2, shape[1])])
 
     def _follow(
@@ -308,23 +292,18 @@ class LiveCalibrator:
             if mean is not None and signed is not None:
                 factors[t] = factor = self._start * np.exp(drift)
                 ends[t] = self._ends(factor, mean[t, :, None], signed[t])
-            drifts[t + 1] = drift = self._moved(drift, due[t], truth)
+            if not math.isnan(truth):
+                lower, upper = due[t]  # (step, level), NaN where no interval was given
+                feedback = _outside(truth, lower, upper) - self._allowed  # miss - (1 - p)
+                moved = drift + self.rate * feedback * (lower == lower)  # NaN differs from itself: no feedback
+                drift = np.minimum(np.maximum(moved, -self._limit), self._limit)
+            drifts[t + 1] = drift
         self._drift, self._due = drift, due[n_times:].copy()
         lower, upper, values = due[:n_times, 0], due[:n_times, 1], y[:, None, None]
         self.n_updates += n_times
         self.n_scored = self.n_scored + (~np.isnan(lower[..., 0]) & ~np.isnan(values[..., 0])).sum(axis=0)
         self._n_missed = self._n_missed + _outside(values, lower, upper).sum(axis=0)
         return ends[:n_times], factors, drifts
-
-    def _moved(self, drift: Array, due: Array, y: float) -> Array:
-        """The drift after one truth; `due` has the ends (side, step, level) given for it, NaN where there were none."""
-        if math.isnan(y):
-            return drift
-        lower, upper = due
-        feedback = _outside(y, lower, upper) - self._allowed  # miss - (1 - p)
-        moved = drift + self.rate * feedback * (lower == lower)  # NaN differs from itself: no feedback
-        held: Array = np.minimum(np.maximum(moved, -self._limit), self._limit)
-        return held
 
     def _warn_of_bounds(self, drifts: Array) -> None:
         """Warn if a bound was reached along these drifts; being held there is not reaching it."""

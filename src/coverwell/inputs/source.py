@@ -86,7 +86,7 @@ class InputSource(ABC):
         return ImageSource(int(network.size), _mirroring(network.mirror), trunk)
 
     @abstractmethod
-    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, Array]:
+    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         """Check X and y, and learn how X is read.
 
         Returns
@@ -135,7 +135,7 @@ class TableSource(InputSource):
     scaled: ClassVar[bool] = True
     mirroring: ClassVar[None] = None  # type: ignore[misc]
 
-    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, Array]:
+    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         rows: Array | None = None
         if not isinstance(X, np.ndarray) and not self.row_shape and (learned := columns_for(X)) is not None:
             self.columns, rows = learned
@@ -187,7 +187,7 @@ class ImageSource(InputSource):
     names: ClassVar[None] = None  # type: ignore[misc]
     columns: ClassVar[None] = None  # type: ignore[misc]
 
-    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, Array]:
+    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         images = images_of(X)
         targets = validate_data(estimator, y=y, multi_output=True, y_numeric=True)
         if len(images) != len(targets):

@@ -15,9 +15,9 @@ from coverwell import metrics
 from coverwell.description import ModelDescription
 from coverwell.evaluation import Outcome
 from coverwell.files import new_file
-from coverwell.intervals import PredictionInterval
 from coverwell.plots.charts import draw_calibration_curve, draw_intervals, draw_rounds, draw_slices, draw_width_curve
 from coverwell.plots.grammar import COLOURS, CurveStyle, percent, with_unit
+from coverwell.prediction import PredictionInterval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

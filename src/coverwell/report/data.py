@@ -20,11 +20,11 @@ from scipy.stats import norm
 from coverwell._version import __version__
 from coverwell.description import InputRange, ModelDescription
 from coverwell.evaluation import Outcome
+from coverwell.model_file import read_tensors
 from coverwell.plots.charts import draw_rounds, told_apart
 from coverwell.plots.grammar import Axis, Chart, Mark, Tip, shortened
 from coverwell.report.page import Block, Graph, Section, Table, Text, library_versions, prose
 from coverwell.report.words import as_text, chance_of, number, share
-from coverwell.tensor_files import read_tensors
 
 __all__ = ["Shift", "Source", "column_row", "data", "drift", "provenance", "rounds", "shifts_between"]
 

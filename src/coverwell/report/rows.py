@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from coverwell.description import ModelDescription
 from coverwell.evaluation import Outcome, View
-from coverwell.pictures import Pictures, pictures_of, pillow
+from coverwell.inputs.images import Images, images_of, pillow
 from coverwell.plots.boxes import BOX_STYLES, inner_and_outer
 from coverwell.plots.charts import told_apart
 from coverwell.plots.grammar import Axis, Chart, Mark, Tip, shortened
@@ -85,7 +85,7 @@ def images(outcome: Outcome, model: ModelDescription) -> Section | None:
     """The images whose targets lie farthest outside, and some at random; with boxes where the targets are boxes."""
     if model.takes != "images":
         return None
-    given = pictures_of(outcome.inputs)
+    given = images_of(outcome.inputs)
     signs = {"-": "━", "--": "╌", ":": "┄"}
     looks = {name: (signs[dash], f"var(--{colour})") for name, (colour, dash, _) in BOX_STYLES.items()}
     blocks: list[Block] = [Legend([(*looks[name], text) for name, text in BOXES.items()])] if outcome.boxes else []
@@ -106,7 +106,7 @@ def images(outcome: Outcome, model: ModelDescription) -> Section | None:
     return Section("images", blocks, beside=True, lead={"boxes": outcome.boxes})
 
 
-def jpeg(given: Pictures, place: int) -> str:
+def jpeg(given: Images, place: int) -> str:
     """An image as a data URI."""
     pixels = (255 * given.read(place, SIDE).movedim(0, -1)).round().byte().numpy()
     file = io.BytesIO()

@@ -11,9 +11,9 @@ import numpy as np
 from coverwell import metrics
 from coverwell.description import ModelDescription
 from coverwell.evaluation import Outcome, View
-from coverwell.intervals import PredictionInterval
 from coverwell.plots.charts import draw_forecast, draw_rolling_coverage
 from coverwell.plots.grammar import Axis, Chart, Mark, Tip, shortened
+from coverwell.prediction import PredictionInterval
 from coverwell.report.page import Block, Choice, Graph, Section, prose
 from coverwell.report.words import as_text, when
 

@@ -152,10 +152,11 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     model.n_rows_, model.out_of_fold_rows_ = n_rows, sample.numbers.astype(np.int64)
     model.n_ranked_ = n_rows if isinstance(calibration, Cross) else n_kept
     model.source_ = InputSource.of(table.files, model.network, model.interval_network)
-    rows, _ = model.source_.fit(sample.X, sample.y[:, 0] if model.one_dimensional_ else sample.y, model)
+    X, _ = model.source_.fit(sample.X, sample.y[:, 0] if model.one_dimensional_ else sample.y, model)
+    assert isinstance(X, np.ndarray)  # a table is read already
     assert model.source_.columns is not None  # a data frame has named columns
     rows = Rows.of(
-        rows,
+        X,
         sample.y,
         levels=tuple(sorted(levels)),
         folds=[(np.flatnonzero(~out), np.flatnonzero(out)) for out in left_out],
