@@ -33,7 +33,7 @@ class FactorBoundWarning(UserWarning):
 
 
 class ImageError(ValueError):
-    """A picture is missing, broken, empty or not a picture; the message names its path or its position."""
+    """An image is missing, broken, empty or no image; the message names its path or its position."""
 
 
 class LargeImageWarning(UserWarning):

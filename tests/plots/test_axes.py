@@ -1,13 +1,15 @@
-"""What all pictures share: axes for a caller who has none, and legends that cover nothing."""
+"""What all charts share: axes for a caller who has none, and legends that cover nothing."""
+
+import inspect
 
 import numpy as np
 import pytest
+from coverwell.plots.style import axes_or_new
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from coverwell import PredictionInterval, plots
 from coverwell.plots import legend_below
-from coverwell.plots.style import axes_or_new
 from coverwell.slices import slices_of
 
 INTERVAL = PredictionInterval(np.array([0.0, 1.0]), np.array([2.0, 3.0]), coverage=0.9)
@@ -33,23 +35,19 @@ def no_figure_left():
         pyplot.close(number)
 
 
-def test_every_kind_of_picture_is_tried_here():
+def test_every_kind_of_chart_is_tried_here():
     assert set(DRAWN_FROM_NOTHING) == {name for name in plots.__all__ if name.startswith("draw_")}
 
 
 @pytest.mark.parametrize("draw", DRAWN_FROM_NOTHING.values(), ids=list(DRAWN_FROM_NOTHING))
-def test_without_axes_a_new_figure_is_made_and_its_axes_come_back(draw, no_figure_left):
-    ax = draw(None)
-    assert ax.has_data()
-    assert ax is pyplot.gca()
-    assert pyplot.get_fignums() != no_figure_left
-
-
-@pytest.mark.parametrize("draw", DRAWN_FROM_NOTHING.values(), ids=list(DRAWN_FROM_NOTHING))
-def test_axes_that_came_are_drawn_on_and_pyplot_hears_nothing_of_it(draw, no_figure_left):
+def test_without_axes_a_new_figure_is_made_and_axes_that_came_are_drawn_on(draw, no_figure_left):
     ax = Figure().subplots()
     assert draw(ax) is ax
     assert pyplot.get_fignums() == no_figure_left
+    new = draw(None)
+    assert new.has_data()
+    assert new is pyplot.gca()
+    assert pyplot.get_fignums() != no_figure_left
 
 
 def test_a_bad_call_leaves_no_empty_figure(no_figure_left):
@@ -58,9 +56,9 @@ def test_a_bad_call_leaves_no_empty_figure(no_figure_left):
     assert pyplot.get_fignums() == no_figure_left
 
 
-def test_axes_go_through_unchanged():
-    ax = Figure().subplots()
-    assert axes_or_new(ax) is ax
+def test_the_signature_names_the_axes_first_and_a_description_comes_without_them():
+    assert list(inspect.signature(plots.draw_rounds).parameters) == ["ax", "values", "label", "style", "asked"]
+    assert plots.draw_rounds.chart([[1.0, 2.0]]).table["value"].tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("size", [(9, 5), (9, 2), (4, 3)])
