@@ -20,16 +20,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from coverwell.ensemble import learner_of
+from coverwell.folds import Problem
 from machine import Work, at_the_end, environment, in_turns, place, seconds_of, threads, three_digits
 from torch import Tensor, nn
 
 from coverwell import LSTM
-from coverwell.calibration import Estimate
-from coverwell.ensemble import learner_of
-from coverwell.folds import Problem
 from coverwell.forecasting import LiveCalibrator, MatchedForecaster
 from coverwell.forecasting.learning import NETWORK, REFIT
-from coverwell.forecasting.live import run_live
 from coverwell.networks.lstm import StackedLSTM
 from coverwell.training import Learner, spoken
 
@@ -279,10 +277,10 @@ def backtest_times(sizes: Sizes, device: torch.device) -> dict[str, Any]:
         "backtest": seconds_of(lambda: forecaster.backtest(series, start=start), device),
     }
     for horizon in (1, 24):
-        estimate = Estimate(np.zeros((n, horizon)), np.full((n, horizon, 2, 1), 40.0))
+        mean, half_width = np.zeros((n, horizon)), np.full((n, horizon, 2, 1), 40.0)
         calibrator = LiveCalibrator(0.95, horizon=horizon)
         found[f"run_live, {horizon} ahead"] = seconds_of(
-            partial(run_live, calibrator, estimate, series[start:] - 100), device
+            partial(calibrator.run, mean, half_width, series[start:] - 100), device
         )
     return found
 

@@ -20,7 +20,7 @@ from coverwell import LSTM, MatchedForecaster
 from coverwell.experiments.series_data import INTERPOLATED, OBSERVED, SERIES, Problem, problem, readings_of
 from coverwell.experiments.typeset import markdown
 from coverwell.forecasting import learning
-from coverwell.forecasting.calendar_features import calendar_features
+from coverwell.forecasting.calendar import calendar_features
 
 LEARNED_SHARE = 2 / 3
 COVERAGE = 0.95

@@ -13,10 +13,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from coverwell import MLP, MatchedRegressor, Schedule, TableFiles
-from coverwell.errors import TableFileError
+from coverwell import MLP, MatchedRegressor, Schedule, TableFiles, save
+from coverwell.errors import ClusterError, TableFileError
 from coverwell.estimator import IntervalRegressor
-from coverwell.ray import ClusterError, TorchWorkers, _cause, _check_cluster, fit_on_ray, predict_dataset
+from coverwell.ray import TorchWorkers, _cause, _check_cluster, fit_on_ray, predict_dataset
 from coverwell.streaming import fit_streamed
 from coverwell.training.rows import Workers
 
@@ -138,9 +138,6 @@ def test_mistakes_are_found_before_anything_is_started(files, options, asked, er
     with pytest.raises(error, match=message):
         fit_on_ray(unfitted, files, **{"target": "y", **asked})
     assert not [name for name in vars(unfitted) if name.endswith("_")]
-
-
-def test_other_estimators_are_refused(files):
     with pytest.raises(TypeError, match="trains a MatchedRegressor, got a IntervalRegressor"):
         fit_on_ray(IntervalRegressor(), files, "y")
 
@@ -161,15 +158,12 @@ def test_a_node_without_the_same_files_is_an_error_before_anything_is_fitted(con
         _check_cluster({path: 1000}, 1, gpus=False)
 
 
-def test_a_missing_ray_names_the_extra(files, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"pip install 'coverwell\[ray\]'"):
-        fit_on_ray(model(), files, "y")
-
-
-def test_a_ray_that_is_too_old_is_an_error(files, monkeypatch):
+def test_a_missing_ray_names_the_extra_and_an_old_one_the_version(files, monkeypatch):
     monkeypatch.delattr("ray.train.Result.return_value")
     with pytest.raises(ImportError, match=r"needs Ray 2\.60 or later"):
+        fit_on_ray(model(), files, "y")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"pip install 'coverwell\[ray\]'"):
         fit_on_ray(model(), files, "y")
 
 
@@ -253,8 +247,8 @@ def test_ctrl_c_ends_a_fit_and_its_workers(cluster, files):
         while len(fits_in(logs)) == before and time.monotonic() < end:
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
-    assert said == "stopped False\n"
+        printed, _ = process.communicate(timeout=60)
+    assert printed == "stopped False\n"
 
 
 # The processes of torch, with numbers worked out by hand -------------------------------------------------------------
@@ -335,8 +329,6 @@ def dataset(connected, houses):
 
 
 def test_a_dataset_gets_the_columns_of_predict_with_the_values_of_the_model(dataset, houses, price, tmp_path):
-    from coverwell import save
-
     save(price, tmp_path / "price.safetensors")
     found = predict_dataset(tmp_path / "price.safetensors", dataset, keep=["id", "city"]).to_pandas().sort_values("id")
     bounds = ["price_lower_0.5", "price_upper_0.5", "price_lower_0.9", "price_upper_0.9"]

@@ -1,18 +1,18 @@
-"""Metrics as plain functions of arrays: how far off, how often inside, how wide, and what to expect of it.
+"""Metrics as plain functions of arrays: errors, coverage and the coverage to expect, widths, scores.
 
-Shapes: one target `(n,)` gives a float; several targets `(n, target)` give an array `(target,)`. Where several coverage
-levels come together, their axis is the last one: `(n, level)` or `(n, target, level)`.
+`y`, `y_hat`, `lower` and `upper` are `(n,)` for one target, which gives a float, or `(n, target)`, which gives an array
+`(target,)`. Several coverage levels have the last axis: `(n, level)` or `(n, target, level)`.
 """
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
 from numbers import Integral
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import betabinom, binom
+
+from coverwell.options import coverage_rank
 
 __all__ = [
     "average_width",
@@ -35,22 +35,13 @@ __all__ = [
 Array = NDArray[np.float64]
 Score = float | Array
 
-FEWEST_LEVELS = 9  # below this the trapezoid of the weighted interval score is no longer close to the CRPS
-COUNT_ROUNDING = 1e-6  # a share times its count is that count, give or take the rounding of floating point
-ROLLING_WINDOW = 500  # rows: among so many the share inside has a standard error of .01 at coverage .95
+FEWEST_LEVELS = 9  # with fewer, the trapezoid of the weighted interval score is no longer close to the CRPS
+COUNT_ROUNDING = 1e-6  # a share times its count is that count up to floating-point rounding
+ROLLING_WINDOW = 500  # rows: the share inside has a standard error of .01 at coverage .95
 
 
 def rmse(y: ArrayLike, y_hat: ArrayLike) -> Score:
-    """Root of the mean squared error.
-
-    Parameters
-    ----------
-    y, y_hat : array-like of shape (n,) or (n, target)
-        What was observed and what was predicted.
-
-    Returns
-    -------
-    float or ndarray of shape (target,)
+    """Root mean squared error.
 
     Examples
     --------
@@ -58,42 +49,22 @@ def rmse(y: ArrayLike, y_hat: ArrayLike) -> Score:
     3.0
     """
     y, y_hat = _arrays(y=y, y_hat=y_hat)
-    mean_square = ((y - y_hat) ** 2).mean(axis=0)
-    return _score(np.sqrt(mean_square))
+    return _score(np.sqrt(((y - y_hat) ** 2).mean(axis=0)))
 
 
 def coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Score:
-    """Share of the rows whose target lies inside its interval, the bounds included.
-
-    Parameters
-    ----------
-    y, lower, upper : array-like of shape (n,) or (n, target)
-        Targets and the bounds of their intervals.
-
-    Returns
-    -------
-    float or ndarray of shape (target,)
+    """Share of rows whose target lies inside its interval, bounds included.
 
     Examples
     --------
     >>> coverage([1.0, 2.0, 3.0, 9.0], [0.0, 0.0, 0.0, 0.0], [3.0, 3.0, 3.0, 3.0])
     0.75
     """
-    y, lower, upper = _intervals(y, lower, upper)
-    return _score(_inside(y, lower, upper).mean(axis=0))
+    return _score(_inside(*_intervals(y, lower, upper)).mean(axis=0))
 
 
 def joint_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
-    """Share of the rows of which every target lies inside its interval, the bounds included.
-
-    Parameters
-    ----------
-    y, lower, upper : array-like of shape (n,) or (n, target)
-        Targets and the bounds of their intervals.
-
-    Returns
-    -------
-    float
+    """Share of rows with every target inside its interval, bounds included.
 
     Examples
     --------
@@ -102,19 +73,12 @@ def joint_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
     >>> joint_coverage([[1.0, 2.0], [1.0, 9.0]], [[0.0, 0.0], [0.0, 0.0]], [[3.0, 3.0], [3.0, 3.0]])
     0.5
     """
-    y, lower, upper = _intervals(y, lower, upper)
-    return float(_inside(y, lower, upper).reshape(len(y), -1).all(axis=1).mean())
+    inside = _inside(*_intervals(y, lower, upper))
+    return float(inside.reshape(len(inside), -1).all(axis=1).mean())
 
 
 def rolling_coverage(inside: ArrayLike, window: int = ROLLING_WINDOW) -> Array:
-    """The share inside over every `window` rows in a row: (time, ...) -> (time - window + 1, ...).
-
-    Parameters
-    ----------
-    inside : array-like of bool (time, ...)
-        Whether each truth lay in its interval, in time order.
-    window : int
-        Rows in a window.
+    """Share inside over every `window` consecutive rows: booleans (time, ...) -> shares (time - window + 1, ...).
 
     Examples
     --------
@@ -125,30 +89,18 @@ def rolling_coverage(inside: ArrayLike, window: int = ROLLING_WINDOW) -> Array:
         raise ValueError(f"window must be a whole number of at least 1, got {window!r}")
     rows = np.asarray(inside)
     if rows.dtype != np.bool_:
-        raise ValueError(f"inside must hold True and False, got {rows.dtype}; compare the truths with their bounds")
+        raise ValueError(f"inside must hold True and False, got {rows.dtype}; compare the targets with their bounds")
     if rows.ndim == 0 or len(rows) < window:
         raise ValueError(f"inside must hold at least one window of {window} rows, got shape {rows.shape}")
     counts = np.concatenate([np.zeros_like(rows[:1], dtype=np.int64), rows.cumsum(axis=0)])
-    shares: Array = (counts[window:] - counts[:-window]) / window
-    return shares
+    return np.asarray((counts[window:] - counts[:-window]) / window)
 
 
 def calibration_error(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: float) -> Score:
-    """Distance between the coverage that was reached and the one that was asked for.
+    """Distance between the coverage and the asked level.
 
-    This is the error of one trial; the CE of a table is its mean over trials. Even exact ranks do not reach zero:
-    `expected_calibration_error` says what to expect.
-
-    Parameters
-    ----------
-    y, lower, upper : array-like of shape (n,) or (n, target)
-        Targets and the bounds of their intervals.
-    asked : float
-        The coverage that was asked for, in (0, 1).
-
-    Returns
-    -------
-    float or ndarray of shape (target,)
+    This is the error of one trial; a table's CE is its mean over trials. Even exact ranks do not reach zero:
+    `expected_calibration_error` gives the error to expect.
 
     Examples
     --------
@@ -156,52 +108,15 @@ def calibration_error(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: f
     0.25
     """
     _check_share("asked", asked)
-    y, lower, upper = _intervals(y, lower, upper)
-    return _score(np.abs(_inside(y, lower, upper).mean(axis=0) - asked))
+    return _score(np.abs(_inside(*_intervals(y, lower, upper)).mean(axis=0) - asked))
 
 
 # What to expect of exact ranks. Take n_train exchangeable scores without ties, and cover a new row when its score is at
-# most the k-th smallest of them, k = ceil((n_train + 1) p). Given the training scores the probability of covering is
+# most the k-th smallest of them, k = ceil((n_train + 1) p). Given the training scores, the probability of covering is
 #     B ~ Beta(k, n_train + 1 - k),
-# and of n_test new rows the number covered is
+# and the number of covered rows among n_test new ones is
 #     C ~ BetaBin(n_test; k, n_train + 1 - k).
 # So C / n_test scatters around p even for a perfect method: E|C / n_test - p| is the calibration error to expect.
-
-
-def coverage_rank(asked: float, n_train: int) -> int:
-    """The rank k = ceil((n_train + 1) asked) of the score that covers a new row with at least this probability.
-
-    `asked` is read as the decimal it prints: 0.55 of 100 is 55, though in floating point it is a little more.
-
-    Parameters
-    ----------
-    asked : float
-        The coverage that is asked for, in (0, 1).
-    n_train : int
-        How many scores are ranked.
-
-    Returns
-    -------
-    int
-        Counted from 1, at most `n_train`.
-
-    Examples
-    --------
-    >>> coverage_rank(0.9, n_train=9)
-    9
-    >>> coverage_rank(0.55, n_train=99)
-    55
-    """
-    _check_share("asked", asked)
-    _check_count("n_train", n_train)
-    share = Fraction(str(round(float(asked), 12)))
-    rank = max(1, math.ceil((n_train + 1) * share))  # a share that rounds to 0 still has rank 1
-    if rank > n_train:
-        needed = "more than 10^12" if share == 1 else str(math.ceil(share / (1 - share)))
-        raise ValueError(
-            f"coverage {asked!r} by ranks needs at least {needed} rows, got {n_train}: give more rows or ask for less"
-        )
-    return rank
 
 
 def expected_calibration_error(asked: float, n_test: int, n_train: int | None) -> float:
@@ -210,16 +125,11 @@ def expected_calibration_error(asked: float, n_test: int, n_train: int | None) -
     Parameters
     ----------
     asked : float
-        The coverage that was asked for, in (0, 1).
+        The asked coverage, in (0, 1).
     n_test : int
         Rows on which the coverage was counted.
     n_train : int or None
-        Rows whose ranks set the intervals; None where no ranks did: then each row is to be inside with the asked
-        probability, C ~ Bin(n_test; asked).
-
-    Returns
-    -------
-    float
+        Rows whose ranks set the intervals; None without ranks, where C ~ Bin(n_test; asked).
 
     Examples
     --------
@@ -235,7 +145,7 @@ def expected_calibration_error(asked: float, n_test: int, n_train: int | None) -
 
 
 def coverage_band(asked: float, n_test: int, n_train: int | None, *, probability: float = 0.9) -> tuple[float, float]:
-    """Lowest and highest coverage in the central band of what exact ranks reach.
+    """Lowest and highest coverage in the central band of what exact ranks give.
 
     Parameters
     ----------
@@ -243,10 +153,6 @@ def coverage_band(asked: float, n_test: int, n_train: int | None, *, probability
         As in `expected_calibration_error`.
     probability : float, default=0.9
         The band holds at least this probability, with at most half of the rest on either side.
-
-    Returns
-    -------
-    tuple of two floats
 
     Examples
     --------
@@ -263,15 +169,6 @@ def coverage_band(asked: float, n_test: int, n_train: int | None, *, probability
 def average_width(lower: ArrayLike, upper: ArrayLike) -> Score:
     """Mean width of the intervals.
 
-    Parameters
-    ----------
-    lower, upper : array-like of shape (n,) or (n, target)
-        The bounds.
-
-    Returns
-    -------
-    float or ndarray of shape (target,)
-
     Examples
     --------
     >>> average_width([0.0, 1.0], [1.0, 4.0])
@@ -283,25 +180,14 @@ def average_width(lower: ArrayLike, upper: ArrayLike) -> Score:
 
 
 def constant_width(y: ArrayLike, y_hat: ArrayLike, coverage: float | ArrayLike) -> Score:
-    """Width of the narrowest intervals around the predictions that are all equally wide and cover such a share.
+    """Width of the narrowest intervals around the predictions that all have the same width and cover a given share.
 
-    Intervals that know nothing of the row but its prediction need this width: a mean width below it is what knowing
-    where to be wide has brought.
-
-    Parameters
-    ----------
-    y, y_hat : array-like of shape (n,) or (n, target)
-        What was observed and what was predicted.
-    coverage : float or array-like of shape (target,)
-        The share of these rows to be covered, in [0, 1]; for each target, or one for all.
-
-    Returns
-    -------
-    float or ndarray of shape (target,)
+    Intervals that know only a row's prediction need this width. A smaller mean width is what knowing where to be wide
+    has gained. `coverage` is the share of these rows to cover, in [0, 1]: one per target, or one for all.
 
     Examples
     --------
-    Errors are 1, 2, 3 and 4; three of four are covered by intervals that reach 3 to either side:
+    The errors are 1, 2, 3 and 4. A half-width of 3 covers three of the four rows:
 
     >>> constant_width([1.0, -2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 0.0], coverage=0.75)
     6.0
@@ -311,26 +197,15 @@ def constant_width(y: ArrayLike, y_hat: ArrayLike, coverage: float | ArrayLike) 
     if shares.shape not in ((), y.shape[1:]) or shares.min() < 0 or shares.max() > 1:
         raise ValueError(f"coverage must be shares in [0, 1], one or one per target of {y.shape}, got {coverage!r}")
     n_inside = np.ceil(np.broadcast_to(shares, y.shape[1:]) * len(y) - COUNT_ROUNDING).astype(np.intp)
-    errors = np.concatenate([np.zeros_like(y[:1]), np.sort(np.abs(y - y_hat), axis=0)])  # [k] reaches k rows
+    errors = np.concatenate([np.zeros_like(y[:1]), np.sort(np.abs(y - y_hat), axis=0)])  # [k] covers k rows
     return _score(2 * np.take_along_axis(errors, n_inside[None], axis=0)[0])
 
 
 def interval_score(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: float) -> Score:
-    """Mean interval score (Winkler; Gneiting and Raftery 2007): the width, and a fine for every miss. Lower is better.
+    """Mean interval score (Winkler; Gneiting and Raftery 2007): width plus a penalty for misses. Lower is better.
 
-    The fine is 2 / (1 - asked) times the distance to the interval. The true quantiles at (1 - asked) / 2 and
+    The penalty is 2 / (1 - asked) times the distance to the interval. The true quantiles at (1 - asked) / 2 and
     (1 + asked) / 2 have the lowest score on average, so it rewards intervals that are sharp *and* calibrated.
-
-    Parameters
-    ----------
-    y, lower, upper : array-like of shape (n,) or (n, target)
-        Targets and the bounds of their intervals.
-    asked : float
-        The coverage that was asked for, in (0, 1).
-
-    Returns
-    -------
-    float or ndarray of shape (target,)
 
     Examples
     --------
@@ -346,18 +221,7 @@ def interval_score(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: floa
 
 
 def pinball(y: ArrayLike, quantile: ArrayLike, level: float) -> Score:
-    """Mean pinball loss of a predicted quantile. Lower is better, and lowest at the true quantile.
-
-    Parameters
-    ----------
-    y, quantile : array-like of shape (n,) or (n, target)
-        Targets and the quantiles predicted for them.
-    level : float
-        The level of the quantile, in (0, 1).
-
-    Returns
-    -------
-    float or ndarray of shape (target,)
+    """Mean pinball loss of predicted quantiles at a level in (0, 1). Lower is better, and lowest at the true quantile.
 
     Examples
     --------
@@ -371,7 +235,7 @@ def pinball(y: ArrayLike, quantile: ArrayLike, level: float) -> Score:
 
 # The weighted interval score. With q(t) the quantile function of the forecast,
 #     CRPS = 2 * integral over t in (0, 1) of pinball_t(y, q(t)).
-# Of q we know K levels t_1 < ... < t_K: both ends (1 - p) / 2 and (1 + p) / 2 of every interval, and the median at 1/2.
+# We know q at K levels t_1 < ... < t_K: both ends (1 - p) / 2 and (1 + p) / 2 of every interval, and the median at 1/2.
 # The trapezoid rule over them, with the loss running to 0 at t_0 = 0 and t_(K+1) = 1 as it does for any forecast with a
 # finite mean, is
 #     WIS = 2 * sum over i of weight_i * pinball_(t_i)(y, q_i),    weight_i = (t_(i+1) - t_(i-1)) / 2.
@@ -385,16 +249,10 @@ def weighted_interval_score(
 
     Parameters
     ----------
-    y, median : array-like of shape (n,) or (n, target)
-        Targets and the medians predicted for them.
-    lower, upper : array-like of shape (n, level) or (n, target, level)
-        The bounds at every level.
-    asked : array-like of shape (level,)
+    y, median : array-like (n,) or (n, target)
+    lower, upper : array-like (n, level) or (n, target, level)
+    asked : array-like (level,)
         At least nine different coverage levels in (0, 1), in the order of the bounds.
-
-    Returns
-    -------
-    float or ndarray of shape (target,)
 
     Examples
     --------
@@ -417,24 +275,15 @@ def weighted_interval_score(
     levels = np.concatenate([(1 - asked) / 2, [0.5], (1 + asked) / 2])
     quantiles = np.concatenate([lower, median[..., None], upper], axis=-1)  # (n, target, 2 * level + 1)
     losses = _pinball(y[..., None], quantiles, levels)
-    return _score((2 * losses @ _trapezoid_weights(levels)).mean(axis=0))
+    order = np.argsort(levels)
+    around = np.concatenate([[0.0], levels[order], [1.0]])
+    weights = np.empty_like(levels)
+    weights[order] = (around[2:] - around[:-2]) / 2
+    return _score((2 * losses @ weights).mean(axis=0))
 
 
 def calibration_curve(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: ArrayLike) -> Array:
-    """Coverage that was reached at every level that was asked for.
-
-    Parameters
-    ----------
-    y : array-like of shape (n,) or (n, target)
-        Targets.
-    lower, upper : array-like of shape (n, level) or (n, target, level)
-        The bounds at every level.
-    asked : array-like of shape (level,)
-        Different coverage levels in (0, 1), in the order of the bounds.
-
-    Returns
-    -------
-    ndarray of shape (level,) or (target, level)
+    """Coverage at every asked level, (level,) or (target, level); arguments as in `weighted_interval_score`.
 
     Examples
     --------
@@ -443,21 +292,13 @@ def calibration_curve(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: A
     """
     (y,) = _arrays(y=y)
     lower, upper, _ = _nested_bounds(y, lower, upper, asked)
-    reached: Array = _inside(y[..., None], lower, upper).mean(axis=0)  # (n, target, level) -> (target, level)
-    return reached
+    return np.asarray(_inside(y[..., None], lower, upper).mean(axis=0))  # (n, target, level) -> (target, level)
 
 
 def iou(boxes: ArrayLike, others: ArrayLike) -> float:
-    """Mean intersection over union of boxes with the others in the same rows: 1 where they agree, 0 where apart.
+    """Mean intersection over union of boxes and the others in the same rows: 1 where equal, 0 where disjoint.
 
-    Parameters
-    ----------
-    boxes, others : array-like of shape (n, 4)
-        Left, top, width and height. A box whose width or height is not above 0, as a network may predict, has no area.
-
-    Returns
-    -------
-    float
+    Boxes are (n, 4): left, top, width and height. A box has no area unless its width and height are above 0.
 
     Examples
     --------
@@ -471,16 +312,9 @@ def iou(boxes: ArrayLike, others: ArrayLike) -> float:
         raise ValueError(f"boxes must have the shape (n, 4): left, top, width and height; got {boxes.shape}")
     start = np.maximum(boxes[:, :2], others[:, :2])
     end = np.minimum(boxes[:, :2] + boxes[:, 2:], others[:, :2] + others[:, 2:])
-    common = _area(end - start)
-    together = _area(boxes[:, 2:]) + _area(others[:, 2:]) - common
-    # Two boxes without area have nothing in common.
-    return float(np.divide(common, together, out=np.zeros_like(common), where=together > 0).mean())
-
-
-def _area(sides: Array) -> Array:
-    """(n, 2) -> (n,); none where a side is not above 0."""
-    area: Array = np.maximum(sides, 0.0).prod(axis=1)
-    return area
+    common, area, other = (np.maximum(sides, 0.0).prod(axis=1) for sides in (end - start, boxes[:, 2:], others[:, 2:]))
+    union = area + other - common
+    return float(np.divide(common, union, out=np.zeros_like(common), where=union > 0).mean())
 
 
 def _coverage_law(asked: float, n_test: int, n_train: int | None) -> tuple[Array, Array]:
@@ -500,14 +334,6 @@ def _inside(y: Array, lower: Array, upper: Array) -> NDArray[np.bool_]:
 
 def _pinball(y: Array, quantile: Array, level: Array | np.float64) -> Array:
     return np.maximum(level * (y - quantile), (level - 1) * (y - quantile))
-
-
-def _trapezoid_weights(levels: Array) -> Array:
-    """Half the distance between both neighbours of every level, 0 and 1 being the outermost neighbours."""
-    ordered = np.concatenate([[0.0], np.sort(levels), [1.0]])
-    weights = np.empty_like(levels)
-    weights[np.argsort(levels)] = (ordered[2:] - ordered[:-2]) / 2
-    return weights
 
 
 def _score(value: Array | np.float64) -> Score:

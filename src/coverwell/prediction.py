@@ -1,8 +1,10 @@
-"""What users get: lower and upper bounds for every row."""
+"""What users get for their rows: predictions, and lower and upper bounds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PredictionInterval"]
+__all__ = ["Prediction", "PredictionInterval", "prediction_columns"]
 
 
 class PredictionInterval:
@@ -95,3 +97,36 @@ class PredictionInterval:
         frame = pd.DataFrame(columns, index=self.index)
         frame.columns = pd.MultiIndex.from_tuples(list(columns), names=["target", "coverage", "bound"])
         return frame
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predictions (row, target) and bounds (row, target, level), levels in ascending order."""
+
+    mean: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+
+    @property
+    def columns(self) -> list[NDArray[np.float64]]:
+        """For each target its prediction, then both bounds of each level, as `prediction_columns` names them."""
+        _, n_targets, n_levels = self.lower.shape
+        columns = []
+        for target in range(n_targets):
+            columns.append(self.mean[:, target])
+            for level in range(n_levels):
+                columns += [self.lower[:, target, level], self.upper[:, target, level]]
+        return columns
+
+
+def prediction_columns(targets: Sequence[str], levels: Sequence[float], keep: Sequence[str] = ()) -> list[str]:
+    """The columns of a table of predictions: those that are kept, then each target with both bounds of each level."""
+    names = [*keep]
+    for target in targets:
+        names += [target, *(f"{target}_{bound}_{level!r}" for level in levels for bound in ("lower", "upper"))]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(
+            f"predictions would have two columns named {twice[0]}; keep every column once, and let no target and no "
+            "kept column be named like a prediction or a bound of another"
+        )
+    return names

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.calibration import Correction, Estimate
@@ -23,8 +23,6 @@ from coverwell.paper.losses import Levels, z_score
 from coverwell.paper.matching import Matching
 from coverwell.training.learner import outputs_of
 from coverwell.training.rows import as_tensor
-
-__all__ = ["FittedTeam", "MatchedTeam", "Predictor", "combined"]
 
 Array = NDArray[np.float64]
 # How far F's own half-width may lie from I's, as a factor.
@@ -48,7 +46,7 @@ class FittedTeam(nn.Module):
 
     def __init__(
         self,
-        coverage: ArrayLike,
+        coverage: Sequence[float] | Array,
         inputs: Scaling,
         targets: Scaling,
         mirroring: Mirroring | None = None,
@@ -120,7 +118,7 @@ class MatchedTeam(FittedTeam):
         interval_team: Team,
         matching: Matching,
         unit: Array,
-        coverage: ArrayLike,
+        coverage: Sequence[float] | Array,
         inputs: Scaling,
         targets: Scaling,
         mirroring: Mirroring | None = None,

@@ -30,26 +30,18 @@ from torch import Tensor
 from coverwell._version import __version__
 from coverwell.errors import ClusterError
 from coverwell.estimator import IntervalRegressor
-from coverwell.fitted_models import feature_names, prediction_columns, say
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import TableSource
+from coverwell.prediction import prediction_columns
 from coverwell.predictor import ROWS_AT_A_TIME
 from coverwell.streaming.buffers import BUFFER_ROWS, lanes_of
 from coverwell.streaming.fit import check_fit, fit_streamed
-from coverwell.table_files import needed_polars
+from coverwell.tables import needed_polars
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "ClusterError",
-    "TorchWorkers",
-    "connect",
-    "fit_on_ray",
-    "needed_ray",
-    "predict_dataset",
-    "problems_of_nodes",
-]
+__all__ = ["TorchWorkers", "connect", "fit_on_ray", "needed_ray", "predict_dataset", "problems_of_nodes"]
 
 SECONDS_TO_CONNECT = 15.0
 SECONDS_TO_KNOCK = 5.0  # a port without a listener answers sooner
@@ -305,7 +297,7 @@ def _trained(work: dict[str, Any], workers: int, *, gpus: bool) -> bytes:
 
 
 def _cause(error: Exception) -> Exception:
-    """The error of a worker that says what is wrong: our own checks' as it is, others in one sentence."""
+    """The error of a worker that explains most: one of our own checks as it is, another in one sentence."""
     failures = dict(sorted(getattr(error, "worker_failures", {}).items()))
     causes = {rank: getattr(failure, "_base_exc", failure) for rank, failure in failures.items()}
     for cause in causes.values():
@@ -349,11 +341,11 @@ def predict_dataset(
     workers: int | None = None,
     gpus: float = 0.0,
 ) -> Any:
-    """The columns that `coverwell predict` writes, for the rows of a `ray.data.Dataset`.
+    """The columns that `coverwell predict` writes, for the rows of a `ray.data.Dataset`, as another one.
 
-    Nothing is computed before the result is read or written, as with every step of Ray Data. The values are those of
-    the model in this process, but for rounding in the last digits. Ray Data keeps rows in order only if its context
-    asks for that: name a column in `keep` that identifies rows.
+    For a target `price` at coverage 0.9: what is kept, price, price_lower_0.9 and price_upper_0.9. Nothing is computed
+    before they are read or written. The values are those of the model in this process, but for rounding in the last
+    digits. Ray Data keeps rows in order only if its context asks for that: keep a column that identifies them.
 
     Parameters
     ----------
@@ -370,11 +362,6 @@ def predict_dataset(
         At most how many workers, each with one CPU and one thread; by default as many as the cluster has CPUs.
     gpus : float
         The share of a GPU that each worker takes.
-
-    Returns
-    -------
-    ray.data.Dataset
-        For a target `price` at coverage 0.9: what is kept, price, price_lower_0.9 and price_upper_0.9.
     """
     ray = needed_ray()
     fitted = _table_model(model).set_params(device=device)
@@ -393,7 +380,7 @@ def predict_dataset(
     )
 
 
-def _table_model(model: Any) -> IntervalRegressor:
+def _table_model(model: object) -> IntervalRegressor:
     """A copy of the model, or that of a file, so that the caller's own keeps its device."""
     if isinstance(model, str | os.PathLike):
         from coverwell.model_file import load
@@ -407,7 +394,7 @@ def _table_model(model: Any) -> IntervalRegressor:
 
 
 def _features(fitted: IntervalRegressor, there: Sequence[str], keep: Sequence[str]) -> list[str]:
-    names = feature_names(fitted)
+    names = fitted.table_columns_
     for name in (*(names or ()), *keep):
         if name not in there:
             what = "to keep" if name in keep else "that the model was fitted on"
@@ -439,7 +426,7 @@ class _BatchPredictor:
         polars = needed_polars()
         part = polars.from_arrow(batch.select(list(dict.fromkeys([*self.names, *self.keep]))))
         features = part.select(self.names)
-        if feature_names(self.fitted) is None:
+        if self.fitted.table_columns_ is None:
             features = features.select(polars.all().cast(polars.Float64)).to_numpy()
-        found = zip(self.columns, [*part.select(self.keep), *say(self.fitted, features).columns], strict=True)
+        found = zip(self.columns, [*part.select(self.keep), *self.fitted.predict_all(features).columns], strict=True)
         return polars.DataFrame(dict(found)).to_arrow()

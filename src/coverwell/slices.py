@@ -1,8 +1,8 @@
-"""Coverage in parts of the rows, by group, by quantile of numbers, by level of categories; the worst parts named.
+"""Coverage in slices of the rows: by group, by quantile of numbers, by level of categories; the worst are named.
 
-Intervals promise their coverage on average over rows. Where that average hides parts that are covered less is what this
-module looks for. Looking at many parts finds some that are covered less by chance alone: every part comes with its
-binomial uncertainty, and with the number of parts that were looked at.
+Intervals promise their coverage on average over rows. Slices look for parts of the rows that are covered less. Looking
+at many slices finds some that fall short by chance alone, so each comes with its binomial uncertainty, and all of them
+with the number of slices that were compared.
 """
 
 from __future__ import annotations
@@ -17,69 +17,54 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
-__all__ = ["BY_CHANCE", "CONFIDENCE", "Ranked", "Slice", "Slices", "slices_of"]
+__all__ = ["BY_CHANCE", "Parts", "Slice", "Slices", "count_inside", "cut", "slices_of"]
 
+Column = NDArray[Any]
 Mask = NDArray[np.bool_]
-Values = NDArray[Any]
-Parts = tuple[list[str], NDArray[np.intp]]  # names, and the number of each row's part
+Parts = tuple[list[str], NDArray[np.intp]]  # the names of a column's slices, and the place of each row's slice
 
 CONFIDENCE = 0.95
-BY_CHANCE = 1 - CONFIDENCE  # a shortfall with less probability than this, over all parts together, is named
-MOST_LEVELS = 10  # of a column that is not a group, the most frequent; the others are one part together
+BY_CHANCE = 1 - CONFIDENCE  # a shortfall with less probability than this, over all slices together, is named
+MOST_LEVELS = 10  # of a categorical feature: the most frequent; the rest are one slice
 MISSING, OTHERS = "missing", "others"
 
 
 @dataclass(frozen=True)
 class Slice:
-    """The rows that have some values in a column, and how many of them are inside their intervals.
-
-    Attributes
-    ----------
-    column : str
-    values : str
-        Which values: a level (`"London"`), a range (`"2.5 to 4"`), `"missing"` or `"others"`.
-    n_rows, n_inside : int
-    """
+    """The rows with some values in a column, and how many of them lie inside their intervals."""
 
     column: str
-    values: str
+    values: str  # a level ("London"), a range ("2.5 to 4"), "missing" or "others"
     n_rows: int
     n_inside: int
 
     @property
     def coverage(self) -> float:
-        """The share of the rows that are inside."""
+        """The share of the rows inside."""
         return self.n_inside / self.n_rows
 
     @property
     def low(self) -> float:
-        """The lowest coverage in the exact 95 % confidence interval (Clopper and Pearson 1934)."""
+        """The lower end of the exact 95 % confidence interval of the coverage (Clopper and Pearson 1934)."""
         missed = self.n_rows - self.n_inside
         return float(beta.ppf((1 - CONFIDENCE) / 2, self.n_inside, missed + 1)) if self.n_inside else 0.0
 
     @property
     def high(self) -> float:
-        """The highest coverage in that interval."""
+        """The upper end of that interval."""
         missed = self.n_rows - self.n_inside
         return float(beta.ppf((1 + CONFIDENCE) / 2, self.n_inside + 1, missed)) if missed else 1.0
 
     def chance(self, asked: float) -> float:
-        """The probability of so few rows inside, or fewer, if each is inside with the asked probability."""
+        """The probability of this few rows inside, or fewer, if each is inside with the asked probability."""
         return float(binom.cdf(self.n_inside, self.n_rows, asked))
 
 
 @dataclass(frozen=True)
 class Slices:
-    """All parts that were looked at, in the order of the columns.
+    """All slices that were compared, in the order of the columns."""
 
-    Attributes
-    ----------
-    asked : float
-        The coverage that was asked for.
-    slices : tuple of Slice
-    """
-
-    asked: float
+    asked: float  # the asked coverage
     slices: tuple[Slice, ...]
 
     def __len__(self) -> int:
@@ -89,63 +74,46 @@ class Slices:
         return iter(self.slices)
 
     def of(self, column: str) -> tuple[Slice, ...]:
-        """The parts by one column."""
+        """The slices by one column."""
         return tuple(part for part in self.slices if part.column == column)
 
     def worst(self, n: int = 5) -> tuple[Slice, ...]:
-        """The parts that are surely covered least: first those that fall short by more than chance, then the others.
+        """First the slices that fall short by more than chance, then the others.
 
-        Each kind by the upper end of the confidence interval: a part of few rows has a wide one, so that it must be
+        Each kind comes by the upper end of the confidence interval, which is high for few rows: a small slice must be
         missed often to come before a large one.
         """
-        return tuple(self.ranked.parts[:n])
-
-    @cached_property
-    def ranked(self) -> Ranked:
-        """All parts in that order, judged at once as `chance` and `high` judge one: there may be very many."""
-        n_rows, n_inside = (
-            np.array([getattr(part, name) for part in self], dtype=int) for name in ("n_rows", "n_inside")
-        )
-        missed = n_rows - n_inside
-        high = np.where(missed > 0, beta.ppf((1 + CONFIDENCE) / 2, n_inside + 1, np.maximum(missed, 1)), 1.0)
-        by_chance = len(self) * binom.cdf(n_inside, n_rows, self.asked) >= BY_CHANCE
-        order = np.lexsort([high, by_chance])  # the last key counts first; equals stay in their order
-        return Ranked([self.slices[place] for place in order], int((~by_chance).sum()))
-
-    def chance(self, part: Slice) -> float:
-        """At most the probability that any of all these parts is so short of the asked coverage by chance (Bonferroni).
-
-        It holds however the parts overlap, if each row is inside with the asked probability.
-        """
-        return min(1.0, len(self) * part.chance(self.asked))
-
-
-@dataclass(frozen=True, eq=False)
-class Ranked:
-    """All parts that were looked at, the worst first.
-
-    Attributes
-    ----------
-    parts : list of Slice
-        In the order of `Slices.worst`.
-    n_short : int
-        How many fall short by more than chance.
-    """
-
-    parts: list[Slice]
-    n_short: int
+        return tuple(self._ranked[0][:n])
 
     @property
     def short(self) -> list[Slice]:
-        return self.parts[: self.n_short]
+        """Those that fall short by more than chance, the worst first."""
+        return self._ranked[0][: self._ranked[1]]
 
     @cached_property
     def by_column(self) -> dict[str, list[Slice]]:
-        """The parts of each column; the column with the worst part first."""
+        """The slices of each column, the worst first; the column with the worst slice first."""
         columns: defaultdict[str, list[Slice]] = defaultdict(list)
-        for part in self.parts:
+        for part in self._ranked[0]:
             columns[part.column].append(part)
         return dict(columns)
+
+    @cached_property
+    def _ranked(self) -> tuple[list[Slice], int]:
+        """All slices, the worst first, and how many fall short; computed at once, as there may be very many."""
+        n_rows, n_inside = (np.array([getattr(p, name) for p in self], dtype=int) for name in ("n_rows", "n_inside"))
+        missed = n_rows - n_inside
+        high = np.where(missed > 0, beta.ppf((1 + CONFIDENCE) / 2, n_inside + 1, np.maximum(missed, 1)), 1.0)
+        by_chance = len(self) * binom.cdf(n_inside, n_rows, self.asked) >= BY_CHANCE
+        order = np.lexsort([high, by_chance])  # the last key counts first; ties stay in their order
+        return [self.slices[place] for place in order], int((~by_chance).sum())
+
+    def chance(self, part: Slice) -> float:
+        """A bound on the probability that chance alone makes any of all slices this short (Bonferroni).
+
+        It holds however the slices overlap, if each row is inside with the asked probability.
+        """
+        return min(1.0, len(self) * part.chance(self.asked))
 
 
 def slices_of(
@@ -156,23 +124,23 @@ def slices_of(
     groups: Mapping[str, ArrayLike] | None = None,
     quantiles: int = 4,
 ) -> Slices:
-    """The rows cut into parts by each column, and how many of each part are inside their intervals.
+    """Cut the rows by each column, and count how many of each slice lie inside their intervals.
 
-    Numbers and dates are cut at their quantiles, or into their values where there are no more of them than parts; other
-    columns into their levels, of which the most frequent ten stand alone. Missing values are a part of their own.
+    Numbers and dates are cut at their quantiles, or into their values where these are few; other columns into their
+    ten most frequent levels and the rest. Missing values are a slice of their own.
 
     Parameters
     ----------
     inside : array-like of bool (n,)
-        Whether each truth lies in its interval.
+        Whether each target lies in its interval.
     columns : mapping from name to array-like (n,)
-        The features by which to look.
+        The features to cut by.
     asked : float
-        The coverage that was asked for.
+        The asked coverage.
     groups : mapping from name to array-like (n,), optional
-        Columns of which every value is a part, however many there are.
+        Columns in which every value is a slice, however many there are.
     quantiles : int
-        Into how many parts numbers are cut.
+        Into how many slices numbers are cut.
 
     Examples
     --------
@@ -188,79 +156,72 @@ def slices_of(
         raise ValueError(f"inside must be True or False for each of at least one row, got {rows.dtype} {rows.shape}")
     if not 0 < asked < 1:
         raise ValueError(f"asked must lie strictly between 0 and 1, got {asked!r}")
+    return count_inside(rows, cut(columns, groups or {}, len(rows), quantiles), asked)
+
+
+def cut(
+    columns: Mapping[str, ArrayLike], groups: Mapping[str, ArrayLike], n_rows: int, quantiles: int
+) -> dict[str, Parts]:
+    """How each column cuts the rows; see `slices_of`."""
     if quantiles < 2:
         raise ValueError(f"quantiles must be at least 2, got {quantiles!r}")
+    parts = {}
+    for name, values in [*groups.items(), *columns.items()]:
+        column = np.asarray(values)
+        if column.shape != (n_rows,):
+            raise ValueError(f"column {name!r} must have one value for each of {n_rows} rows, got shape {column.shape}")
+        if name not in groups and column.dtype.kind in "iufM":
+            parts[name] = _by_quantile(column, quantiles)
+        else:
+            parts[name] = _by_level(column, most=None if name in groups else MOST_LEVELS)
+    return parts
+
+
+def count_inside(inside: Mask, parts: Mapping[str, Parts], asked: float) -> Slices:
+    """The slices of rows that were cut, with how many of each lie inside."""
     found: list[Slice] = []
-    for name, values in (groups or {}).items():
-        found += _counted(name, rows, _by_level(_column(name, values, len(rows)), most=None))
-    for name, values in columns.items():
-        column = _column(name, values, len(rows))
-        ordered = column.dtype.kind in "iufM"
-        parts = _by_quantile(column, quantiles) if ordered else _by_level(column, most=MOST_LEVELS)
-        found += _counted(name, rows, parts)
+    for column, (names, part_of_row) in parts.items():
+        n_rows, n_inside = (np.bincount(rows, minlength=len(names)) for rows in (part_of_row, part_of_row[inside]))
+        found += [Slice(column, one, int(n), int(k)) for one, n, k in zip(names, n_rows, n_inside, strict=True) if n]
     return Slices(float(asked), tuple(found))
 
 
-def _column(name: str, values: ArrayLike, n_rows: int) -> Values:
-    column = np.asarray(values)
-    if column.shape != (n_rows,):
-        raise ValueError(f"column {name!r} must have one value for each of {n_rows} rows, got shape {column.shape}")
-    return column
-
-
-def _counted(name: str, inside: Mask, parts: Parts) -> list[Slice]:
-    names, part_of_row = parts
-    n_rows = np.bincount(part_of_row, minlength=len(names))
-    n_inside = np.bincount(part_of_row[inside], minlength=len(names))
-    return [Slice(name, values, int(n), int(k)) for values, n, k in zip(names, n_rows, n_inside, strict=True) if n]
-
-
-def _by_quantile(column: Values, n_parts: int) -> Parts:
-    """Parts of about as many rows each; rows with equal values are never apart."""
+def _by_quantile(column: Column, n_parts: int) -> Parts:
+    """Slices of about as many rows each; equal values stay together."""
     missing = _missing(column)
     ordered = np.sort(column[~missing])
-    distinct = np.unique(ordered)
-    if len(distinct) <= n_parts:
-        last = distinct  # of each part, the largest value
-    else:
+    last = distinct = np.unique(ordered)  # the largest value of each slice
+    if len(distinct) > n_parts:
         places = np.round(np.linspace(0, len(ordered) - 1, n_parts + 1)).astype(np.intp)[1:]
-        last = np.unique(ordered[places])  # observed values: of dates there is no average
+        last = np.unique(ordered[places])  # observed values: dates have no average
     first = distinct[np.concatenate([[0], np.searchsorted(distinct, last[:-1], side="right")])] if len(last) else last
-    names = [_range(low, high) for low, high in zip(first, last, strict=True)]
-    part_of_row = np.where(missing, len(names), np.searchsorted(last, column, side="left"))
-    return [*names, MISSING], part_of_row
+    names = [
+        _value(low) if low == high else f"{_value(low)} to {_value(high)}"
+        for low, high in zip(first, last, strict=True)
+    ]
+    return [*names, MISSING], np.where(missing, len(names), np.searchsorted(last, column, side="left"))
 
 
-def _by_level(column: Values, most: int | None) -> Parts:
-    """One part per level; beyond `most` of them the rarer ones are one part together."""
+def _by_level(column: Column, most: int | None) -> Parts:
+    """One slice per level; beyond `most`, the rarer levels are one slice."""
     missing = _missing(column)
     levels, level_of_row, counts = np.unique(column[~missing].astype(str), return_inverse=True, return_counts=True)
     frequent = np.arange(len(levels)) if most is None else np.sort(np.argsort(-counts, kind="stable")[:most])
-    names = [*levels[frequent].tolist(), OTHERS, MISSING]
-    number = np.full(len(levels), len(frequent))
-    number[frequent] = np.arange(len(frequent))
+    place_of_level = np.full(len(levels), len(frequent))
+    place_of_level[frequent] = np.arange(len(frequent))
     part_of_row = np.full(len(column), len(frequent) + 1)
-    part_of_row[~missing] = number[level_of_row]
-    return names, part_of_row
+    part_of_row[~missing] = place_of_level[level_of_row]
+    return [*levels[frequent].tolist(), OTHERS, MISSING], part_of_row
 
 
-def _missing(column: Values) -> Mask:
-    match column.dtype.kind:
-        case "O":
-            return np.fromiter((value is None or value != value for value in column), dtype=bool, count=len(column))
-        case "f":
-            return np.isnan(column)
-        case "M":
-            return np.isnat(column)
-    return np.zeros(len(column), dtype=bool)
+def _missing(column: Column) -> Mask:
+    if column.dtype.kind == "O":
+        return np.fromiter((value is None or value != value for value in column), dtype=bool, count=len(column))
+    return np.asarray(column != column)  # only NaN and NaT differ from themselves
 
 
-def _range(low: Any, high: Any) -> str:
-    return _told(low) if low == high else f"{_told(low)} to {_told(high)}"
-
-
-def _told(value: Any) -> str:
-    """A value as people read it: dates without the time where it is midnight, numbers to a few digits."""
+def _value(value: Any) -> str:
+    """A value in few characters: dates without a midnight, numbers to a few digits."""
     if isinstance(value, np.datetime64):
         day = value.astype("datetime64[D]")
         return str(day if day == value else value.astype("datetime64[s]")).replace("T", " ")

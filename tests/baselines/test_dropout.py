@@ -113,7 +113,7 @@ def test_training_and_samples_have_the_same_distribution():
 
 def test_the_penalty_by_hand():
     """Half the squared length scale, times the squares of all weights (of hidden units, by their share) and biases."""
-    team = team_of(2, dropout=0.25, length_scale=0.3)
+    team = team_of(2, dropout=0.25, length_scale=0.3).requires_grad_(False)
     for member in range(2):
         squares = [float((linear.weight[member] ** 2).sum()) for linear in team.means.layers]
         biases = sum(float((linear.bias[member] ** 2).sum()) for linear in team.means.layers)

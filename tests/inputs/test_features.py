@@ -9,7 +9,6 @@ import sys
 import textwrap
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -166,18 +165,6 @@ def test_features_that_are_kept_are_found_and_no_image_is_read_again(cache: Path
     assert len(names_in(cache)) == 1
 
 
-def test_files_that_did_not_change_are_not_opened_again(tmp_path: Path, cache: Path) -> None:
-    path = tmp_path / "scene.png"
-    Image.fromarray(scene(0)).save(path)
-    first, about = features([path], cache=cache), path.stat()
-    path.write_bytes(b"?" * about.st_size)  # what no key of ours can see
-    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
-    np.testing.assert_array_equal(features([path], cache=cache), first)
-    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns + 1))
-    with pytest.raises(ImageError, match=r"image 0 \(.*scene\.png\)"):
-        features([path], cache=cache)
-
-
 class Centred(nn.Module):
     """A trunk with a buffer that is not in its state, and a number that it does not print."""
 
@@ -230,40 +217,33 @@ def test_features_of_an_older_format_are_not_used(cache: Path, monkeypatch: pyte
     assert scenes.n_read == N
 
 
-def test_one_changed_pixel_of_an_array_is_noticed(cache: Path) -> None:
-    array = np.stack([scene(position) for position in range(3)]).transpose(0, 3, 1, 2).copy()
-    first = np.array(features(array, cache=cache))
-    array[1, 0, :8, :8] += 1
-    second = features(array, cache=cache)
-    assert (second[1] != first[1]).any()
-    np.testing.assert_array_equal(second[[0, 2]], first[[0, 2]])
-
-
 # Interruptions
 
 
-@pytest.mark.parametrize("position", [0, 40, N - 1])
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("the data set fails")])
-def test_an_interruption_leaves_nothing_and_no_thread(cache: Path, position: int, error: BaseException) -> None:
-    with pytest.raises(type(error)):
-        features(BreaksAt(position, error), cache=cache)
-    assert names_in(cache) == []
-    assert not any(thread.name.startswith("coverwell") for thread in threading.enumerate())
-    np.testing.assert_array_equal(features(Scenes(), cache=cache), features(Scenes()))
+class FailsLate(nn.Module):
+    """A trunk that fails at its third batch."""
+
+    n_batches = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.n_batches += 1
+        if self.n_batches == 3:
+            raise RuntimeError("out of memory")
+        return x[:, :, ::8, ::8]
 
 
-def test_a_failing_trunk_leaves_nothing_and_no_thread(cache: Path) -> None:
-    class FailsLate(nn.Module):
-        n_batches = 0
+FAILURES: dict[str, tuple[Any, nn.Module]] = {
+    "at once": (BreaksAt(0, KeyboardInterrupt()), tiny_trunk()),
+    "in between": (BreaksAt(40, RuntimeError("the data set fails")), tiny_trunk()),
+    "at the end": (BreaksAt(N - 1, KeyboardInterrupt()), tiny_trunk()),
+    "in the trunk": (Scenes(), FailsLate()),
+}
 
-        def forward(self, x: Tensor) -> Tensor:
-            FailsLate.n_batches += 1
-            if FailsLate.n_batches == 3:
-                raise RuntimeError("out of memory")
-            return x[:, :, ::8, ::8]
 
-    with pytest.raises(RuntimeError, match="out of memory") as raised:  # kept, with all that its frames hold
-        features(Scenes(), FailsLate(), cache=cache)
+@pytest.mark.parametrize(("images", "trunk"), FAILURES.values(), ids=FAILURES)
+def test_an_interruption_leaves_nothing_and_no_thread(cache: Path, images: Any, trunk: nn.Module) -> None:
+    with pytest.raises((KeyboardInterrupt, RuntimeError)) as raised:  # kept, with all that its frames hold
+        features(images, trunk, cache=cache)
     assert raised.tb is not None
     assert names_in(cache) == []
     assert not any(thread.name.startswith("coverwell") for thread in threading.enumerate())
@@ -513,13 +493,6 @@ def test_a_file_in_place_of_a_cache_is_refused_before_any_image_is_read(tmp_path
 def test_other_devices_are_refused() -> None:
     with pytest.raises(ValueError, match="device must be"):
         features(Scenes(), device="abacus")
-
-
-def test_an_ordinary_run_warns_of_nothing(cache: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(2):
-            features(Scenes(), cache=cache)
 
 
 def test_a_bar_is_shown_when_asked_for(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

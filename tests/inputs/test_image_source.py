@@ -5,8 +5,7 @@ import hashlib
 import math
 import pickle
 import shutil
-from collections import namedtuple
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -28,11 +27,12 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
-from coverwell.files import ModelFileError
-from coverwell.inputs.images import ImageError
-from coverwell.inputs.source import InputSource
+from coverwell.calibration import Split
+from coverwell.errors import ImageError, ModelFileError
+from coverwell.inputs.source import ImageSource, InputSource, TableSource, is_image_network
 from coverwell.networks import weights as public_weights
-from coverwell.networks.team import ImageNetwork, LoopTeam
+from coverwell.networks.team import LoopTeam
+from coverwell.options import Schedule
 
 SIDE = 32
 
@@ -88,7 +88,7 @@ class Coarse(nn.Module):
 class Small:
     """A recipe of a user's own: far faster than a ResNet-18."""
 
-    usual: ClassVar[dict[str, float]] = {"mean_epochs": 4, "interval_epochs": 3, "max_rounds": 2, "repeats": 1}
+    defaults: ClassVar[dict[str, float]] = {"mean_epochs": 4, "interval_epochs": 3, "max_rounds": 2, "repeats": 1}
 
     size: int = SIDE
     mirror: str | None = None
@@ -109,12 +109,20 @@ class Small:
 
 IMAGES, BOXES = shown(120)
 NEW, NEW_BOXES = shown(60, seed=1)
-BRIEF = {"folds": 2, "max_rounds": 1, "mean_epochs": 1, "interval_epochs": 1, "device": "cpu", "random_state": 0}
+BRIEF = {
+    "folds": 2,
+    "schedule": Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1),
+    "device": "cpu",
+    "random_state": 0,
+}
 
 
 def small(coverage=0.8, **options):
     network = Small(**{name: options.pop(name) for name in ("mirror", "cache") if name in options})
-    return MatchedRegressor(coverage, network=network, **{"device": "cpu", "random_state": 0, **options})
+    schedule = Schedule(**{name: options.pop(name) for name in ("max_rounds", "mean_epochs") if name in options})
+    return MatchedRegressor(
+        coverage, network=network, schedule=schedule, **{"device": "cpu", "random_state": 0, **options}
+    )
 
 
 def resnet(coverage=0.8, **options):
@@ -138,7 +146,7 @@ def mirrored(boxes):
 def test_from_files_to_intervals_with_the_users_index(tmp_path):
     frame = pd.DataFrame({"path": written(IMAGES[:30], tmp_path)}, index=[f"bird {n}" for n in range(30)])
     boxes = pd.DataFrame(BOXES[:30], columns=["x", "y", "w", "h"], index=frame.index)
-    model = resnet(mirror="boxes", calibration="split", calibration_size=0.4, folds=None).fit(frame, boxes)
+    model = resnet(mirror="boxes", calibration=Split(size=0.4), folds=None).fit(frame, boxes)
     interval = model.predict_interval(frame[10:])
     assert list(interval.index) == list(frame.index[10:])
     assert interval.target_names == ("x", "y", "w", "h")
@@ -175,8 +183,8 @@ def test_the_same_seed_gives_the_same_bits_and_the_callers_random_state_stays():
     one, two, other = (small(random_state=seed).fit(IMAGES, BOXES) for seed in (3, 3, 4))
     assert_array_equal(torch.random.get_rng_state(), before)
     assert_array_equal(one.predict(NEW), two.predict(NEW))
-    assert one.trunk_.weight == two.trunk_.weight
-    assert one.trunk_.weight != other.trunk_.weight  # without a file, the trunk is drawn too
+    assert one.source_.trunk.weight == two.source_.trunk.weight
+    assert one.source_.trunk.weight != other.source_.trunk.weight  # without a file, the trunk is drawn too
 
 
 # Truths about coverage -----------------------------------------------------------------------------------------------
@@ -187,7 +195,7 @@ def test_the_same_seed_gives_the_same_bits_and_the_callers_random_state_stays():
 def test_intervals_cover_new_images_as_often_as_asked(calibration, mirror):
     n, n_new, asked = 500, 500, 0.8
     images, boxes = shown(n + n_new, seed=5)
-    model = small(asked, mirror=mirror, calibration=calibration, calibration_size=0.4, folds=5)
+    model = small(asked, mirror=mirror, calibration=Split(size=0.4) if calibration == "split" else "cross")
     model.fit(images[:n], boxes[:n])
     n_ranked = int(0.4 * n) if calibration == "split" else n
     # Both the ranks and the new images are a sample. Four of its deviations; "cross" may cover a little more.
@@ -226,21 +234,19 @@ def test_every_calibration_takes_images(calibration, folds, mirror):
         assert np.isnan(said).any() == (calibration == "split")
 
 
-def test_what_is_said_out_of_fold_is_said_by_the_member_that_left_the_image_out():
-    """Each of two members is a model of its own when it speaks alone about what it left out, both views together."""
+def test_an_out_of_fold_prediction_is_that_of_the_member_that_left_the_image_out():
+    """Each of two members alone predicts what it left out, from both views together."""
     halves = [(np.arange(60, 120), np.arange(60)), (np.arange(60), np.arange(60, 120))]
     model = small(folds=halves, mirror="boxes", max_rounds=1).fit(IMAGES, BOXES)
-    (ensemble,) = model.ensembles_
     for member, (_, left_out) in enumerate(halves):
-        alone = replace(
-            ensemble,
-            mean_team=LoopTeam([ensemble.mean_team.members[member]], ensemble.mean_team.n_outputs),
-            interval_team=LoopTeam([ensemble.interval_team.members[member]], ensemble.interval_team.n_outputs),
-        )
+        alone = copy.deepcopy(model.predictor_)
+        (team,) = alone.teams
+        team.mean_team = LoopTeam([team.mean_team.members[member]], team.mean_team.n_outputs)
+        team.interval_team = LoopTeam([team.interval_team.members[member]], team.interval_team.n_outputs)
         features = model.source_.rows(IMAGES[left_out], model)
-        said = alone.estimate(features, torch.device("cpu"))
-        lower, upper = said.bounds(model.factor_)
-        assert_allclose(model.out_of_fold_.prediction[left_out], said.mean, atol=1e-5)
+        (estimate,) = alone.estimates(features)
+        lower, upper = alone.bounds([estimate])
+        assert_allclose(model.out_of_fold_.prediction[left_out], estimate.mean, atol=1e-5)
         assert_allclose(model.out_of_fold_.lower[left_out], lower, atol=1e-5)
         assert_allclose(model.out_of_fold_.upper[left_out], upper, atol=1e-5)
 
@@ -255,7 +261,7 @@ def test_the_factor_is_a_rank_of_what_is_said_out_of_fold_about_both_views_toget
     score = np.maximum(residual / above, -residual / below)  # 1 on the edge of the stretched interval
     assert_allclose(np.sort(score, axis=0)[k - 1], 1.0, rtol=1e-4)
     joint = np.sort(score.max(axis=1))[k - 1]
-    assert_allclose(model.joint_factor_, joint * model.factor_, rtol=1e-4)
+    assert_allclose(model.predictor_.correction.joint_factor, joint * model.factor_, rtol=1e-4)
 
 
 def test_what_a_team_of_cv_plus_leaves_out_does_not_touch_it():
@@ -266,9 +272,9 @@ def test_what_a_team_of_cv_plus_leaves_out_does_not_touch_it():
     one, other = (model.fit(IMAGES, y) for model, y in zip(models, (BOXES, changed), strict=True))
     for team, same in enumerate([True, False, False]):
         for name in ("mean_team", "interval_team"):
-            mine, yours = (getattr(model.ensembles_[team], name).state_dict() for model in (one, other))
+            mine, yours = (getattr(model.predictor_.teams[team], name).state_dict() for model in (one, other))
             assert all(torch.equal(value, yours[key]) for key, value in mine.items()) == same
-    assert (one.scores_[0] != other.scores_[0]).any()
+    assert (one.predictor_.correction.scores[0] != other.predictor_.correction.scores[0]).any()
 
 
 def test_one_target_is_one_number_per_image():
@@ -285,11 +291,11 @@ def test_models_can_be_fitted_together():
 
 
 @pytest.mark.parametrize("mirror", [None, "boxes"])
-def test_training_goes_on_through_the_same_trunk(mirror):
+def test_training_continues_through_the_same_trunk(mirror):
     model = small(mirror=mirror, warm_start=True, random_state=None, max_rounds=1).fit(IMAGES, BOXES)
-    trunk, error = model.trunk_, np.abs(model.predict(IMAGES) - BOXES).mean()
-    model.set_params(max_rounds=10).fit(IMAGES, BOXES)
-    assert model.trunk_ is trunk
+    trunk, error = model.source_.trunk, np.abs(model.predict(IMAGES) - BOXES).mean()
+    model.set_params(schedule=Schedule(max_rounds=10)).fit(IMAGES, BOXES)
+    assert model.source_.trunk is trunk
     assert np.abs(model.predict(IMAGES) - BOXES).mean() < error
 
 
@@ -302,26 +308,28 @@ def test_a_model_for_tables_cannot_go_on_with_images():
 # What "auto" stands for ----------------------------------------------------------------------------------------------
 
 
-def test_auto_is_what_the_network_has_as_its_usual_numbers():
-    training = MatchedRegressor(network=ResNet18(), device="cpu")._training(n_rows=5000)
-    usual = ResNet18.usual
-    assert training.recipe.mean_epochs == usual["mean_epochs"]
-    assert training.recipe.interval_epochs == usual["interval_epochs"]
-    assert training.recipe.max_rounds == usual["max_rounds"]
-    assert training.recipe.patience == usual["patience"]
-    assert training.learning_rate == usual["learning_rate"]
-    assert training.batch_size == usual["batch_size"]
+def test_auto_is_the_networks_default_and_a_given_number_comes_first():
+    training = MatchedRegressor(network=ResNet18(), device="cpu").training_for(5000)
+    defaults = ResNet18.defaults
+    names = ("mean_epochs", "interval_epochs", "max_rounds", "patience")
+    assert [getattr(training.recipe, name) for name in names] == [defaults[name] for name in names]
+    assert training.settings.learning_rate == defaults["learning_rate"]
+    assert training.settings.batch_size == defaults["batch_size"]
+    model = small(mean_epochs=7, folds=3, repeats=2).fit(IMAGES, BOXES)
+    assert model.training_for(100).recipe.mean_epochs == 7
+    assert model.training_for(100).recipe.interval_epochs == Small.defaults["interval_epochs"]
+    assert len(model.rounds_) == Small.defaults["max_rounds"]
+    assert model.predictor_.teams[0].n_members == 6
 
 
 @pytest.mark.parametrize(
     ("settings", "repeats"),
-    [({}, 2), ({"folds": None, "calibration": None}, 1), ({"calibration": "cv+"}, 1), ({"repeats": 3}, 3)],
+    [({}, 2), ({"folds": None, "calibration": None}, "auto"), ({"calibration": "cv+"}, "auto"), ({"repeats": 3}, 3)],
     ids=str,
 )
 def test_images_are_left_out_twice_where_members_leave_any_out(settings, repeats):
     model = MatchedRegressor(network=ResNet18(weights=None), **settings)
-    model._fitted_levels = (0.9,)
-    assert model._plan(None, np.random.RandomState(0)).n_repeats(100) == repeats
+    assert model.dealing(None, np.random.RandomState(0))["repeats"] == repeats
 
 
 @pytest.mark.parametrize(
@@ -330,7 +338,7 @@ def test_images_are_left_out_twice_where_members_leave_any_out(settings, repeats
         ({"folds": "five"}, "folds must be"),
         ({"folds": 1000}, "folds=1000 needs"),
         ({"coverage": 0.999}, "calibration='cross' ranks"),
-        ({"calibration": "split", "calibration_size": 0.01}, "calibration='split' keeps"),
+        ({"calibration": Split(size=0.01)}, "calibration='split' keeps"),
     ],
     ids=str,
 )
@@ -348,14 +356,6 @@ def test_choices_that_cannot_be_are_told_before_an_image_is_read(settings, messa
     with pytest.raises(ValueError, match=message):
         small(**settings).fit(Watched(), BOXES)
     assert read == []
-
-
-def test_a_number_that_is_given_comes_before_the_usual_one():
-    model = small(mean_epochs=7, folds=3, repeats=2).fit(IMAGES, BOXES)
-    assert model._training(100).recipe.mean_epochs == 7
-    assert model._training(100).recipe.interval_epochs == Small.usual["interval_epochs"]
-    assert len(model.rounds_) == Small.usual["max_rounds"]
-    assert model.ensembles_[0].mean_team.n_members == 6
 
 
 # Features ------------------------------------------------------------------------------------------------------------
@@ -378,11 +378,6 @@ def test_without_a_cache_nothing_is_left_on_disk(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_verbose_shows_how_far_the_features_are(capsys):
-    small(verbose=1).fit(IMAGES, BOXES)
-    assert "features: 100%" in capsys.readouterr().err
-
-
 # Files of models -----------------------------------------------------------------------------------------------------
 
 
@@ -403,7 +398,7 @@ def test_a_loaded_model_needs_neither_weights_nor_cache(tmp_path):
     torch.save(state, tmp_path / "trunk.pth")
     network = ResNet18(weights=tmp_path / "trunk.pth", cache=tmp_path / "cache", size=SIDE)
     model = HeteroscedasticRegressor(0.8, network=network, max_epochs=1, device="cpu").fit(IMAGES[:20], BOXES[:20])
-    assert_array_equal(model.trunk_.conv1.weight, state["conv1.weight"])
+    assert_array_equal(model.source_.trunk.conv1.weight, state["conv1.weight"])
     prediction = model.predict(NEW[:5])
     save(model, tmp_path / "model.safetensors")
     pickled = pickle.dumps(model)
@@ -432,7 +427,7 @@ def test_the_public_weights_are_found_by_their_name(tmp_path, monkeypatch):
     network = ResNet18(size=SIDE, mirror="same")
     assert network.weights == "imagenet"
     model = HeteroscedasticRegressor(0.8, network=network, max_epochs=1, device="cpu").fit(IMAGES[:20], BOXES[:20])
-    assert_array_equal(model.trunk_.conv1.weight, trunk.conv1.weight)
+    assert_array_equal(model.source_.trunk.conv1.weight, trunk.conv1.weight)
     assert model.network == network
     apart = ResNet18(dropout=0.1, size=SIDE, mirror="same")  # each of two teams starts from the file
     both = MatchedRegressor(
@@ -467,7 +462,7 @@ def test_baselines_take_images(kind, calibration, tmp_path):
 def test_baselines_take_a_resnet(kind, tmp_path):
     network = ResNet18(weights=None, size=SIDE, mirror="boxes")
     model = kind(0.8, network=network, max_epochs=1, device="cpu", random_state=0).fit(IMAGES[:20], BOXES[:20])
-    assert model._training(20).batch_size == ResNet18.usual["batch_size"]
+    assert model.training_for(20).settings.batch_size == ResNet18.defaults["batch_size"]
     save(model, tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors")
     assert_array_equal(again.predict_interval(NEW[:5]).upper, model.predict_interval(NEW[:5]).upper)
@@ -476,44 +471,23 @@ def test_baselines_take_a_resnet(kind, tmp_path):
 # Bad input -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_broken_image_leaves_the_model_unfitted_and_names_its_path(tmp_path):
+def test_a_fit_that_fails_leaves_nothing_of_it_nor_of_an_earlier_one(tmp_path):
     paths = written(IMAGES[:20], tmp_path)
     paths[7].write_bytes(paths[7].read_bytes()[:60])
-    model = small(cache=str(tmp_path / "cache"))
-    with pytest.raises(ImageError, match=r"7\.png"):
-        model.fit(paths, BOXES[:20])
-    assert_unfitted(model)
-    assert not (tmp_path / "cache").exists()
-
-
-def test_a_missing_image_at_prediction_names_its_path(tmp_path):
     model = small().fit(IMAGES, BOXES)
     with pytest.raises(ImageError, match=r"nowhere\.png"):
         model.predict([tmp_path / "nowhere.png"])
     assert model.predict(NEW).shape == (60, 4)
-
-
-def test_a_full_disk_leaves_the_model_unfitted_and_no_features(tmp_path, monkeypatch):
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**9, 10**9, 100))
-    model = small(cache=str(tmp_path / "cache"))
-    with pytest.raises(OSError, match="only 100 are free"):
-        model.fit(IMAGES, BOXES)
+    with pytest.raises(ImageError, match=r"7\.png"):
+        model.set_params(network=Small(cache=str(tmp_path / "cache"))).fit(paths, BOXES[:20])
     assert_unfitted(model)
     assert not (tmp_path / "cache").exists()
-
-
-def test_a_fit_that_fails_leaves_nothing_of_an_earlier_one(tmp_path):
-    model = small().fit(IMAGES, BOXES)
-    with pytest.raises(ImageError, match=r"nowhere\.png"):
-        model.fit([tmp_path / "nowhere.png"] * 20, BOXES[:20])
-    assert_unfitted(model)
 
 
 def assert_unfitted(model):
     with pytest.raises(NotFittedError):
         model.predict(NEW)
-    assert not hasattr(model, "trunk_")
+    assert not hasattr(model, "source_")
 
 
 def test_a_table_is_no_image_and_an_image_no_table():
@@ -541,9 +515,14 @@ def test_both_networks_see_the_same_images(network, interval_network, said):
         MatchedRegressor(network=network, interval_network=interval_network).fit(IMAGES, BOXES)
 
 
-def test_the_interval_network_may_differ_in_what_it_trains():
-    model = MatchedRegressor(network=ResNet18(), interval_network=ResNet18(dropout=0.1))
-    assert InputSource.of(IMAGES, model.network, model.interval_network).size == 224
+def test_the_source_is_chosen_by_the_network_and_the_interval_network_may_differ_in_what_it_trains():
+    source = InputSource.of(IMAGES, ResNet18(mirror="same"), ResNet18(dropout=0.1, mirror="same"))
+    assert isinstance(source, ImageSource)
+    assert (source.size, source.mirroring.targets, source.scaled) == (224, "same", False)
+    assert isinstance(InputSource.of(BOXES, MLP()), TableSource)
+    assert is_image_network(Small())
+    for other in (None, MLP(), ResNet18, nn.Linear, nn.Linear(2, 3)):
+        assert not is_image_network(other)
 
 
 @pytest.mark.parametrize(
@@ -566,17 +545,6 @@ def test_bad_images_and_targets_are_refused_before_any_feature_is_computed(image
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_image_alone_is_told_how_to_become_a_stack_of_one():
-    model = small().fit(IMAGES, BOXES)
-    with pytest.raises(ValueError, match=r"got \(3, 32, 32\); a single image .* becomes \[None\]"):
-        model.predict(NEW[0])
-    assert_array_equal(model.predict(NEW[0][None]), model.predict(NEW[:1]))
-
-
 def test_batches_of_one_small_image_are_refused_in_our_words():
     with pytest.raises(ValueError, match=r"features larger than 2 x 2.* got 2 x 2: give a batch_size of at least 2"):
-        resnet(mirror=None, batch_size=1).fit(IMAGES[:20], BOXES[:20])
-
-
-def test_the_small_recipe_of_these_tests_is_one_for_images():
-    assert isinstance(Small(), ImageNetwork)
+        resnet(mirror=None, schedule=Schedule(batch_size=1)).fit(IMAGES[:20], BOXES[:20])

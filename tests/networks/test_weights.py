@@ -117,10 +117,3 @@ def test_without_a_network_the_error_says_where_to_put_the_file(cache: Path) -> 
         imagenet_weights()
     told = [NAME, NOWHERE, str(cache), str(cache / "weights"), "Put the file into one of these", "COVERWELL_DATA"]
     assert [part for part in told if part not in str(missing.value)] == []
-
-
-def test_a_compressed_copy_is_passed_over(cache: Path) -> None:
-    (cache / "weights").mkdir(parents=True)
-    (cache / "weights" / f"{NAME}.gz").write_bytes(b"whatever")
-    with pytest.raises(FileNotFoundError, match="Put the file"):
-        imagenet_weights()

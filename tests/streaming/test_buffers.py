@@ -3,6 +3,7 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -17,7 +18,8 @@ from coverwell.networks.mlp import MLP
 from coverwell.streaming import buffers
 from coverwell.streaming.buffers import Buffer, LaneBatches, RowStream, StreamedTable, lanes_of
 from coverwell.streaming.row_hash import N_LANES, RowHash, group_keys, row_keys
-from coverwell.training.learner import Learner, Settings
+from coverwell.training.device import Settings
+from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows
 
 N_ROWS = 1200
@@ -103,19 +105,15 @@ def numbers_in(stream, buffer):
 # The first pass ------------------------------------------------------------------------------------------------------
 
 
-def test_a_small_table_is_its_own_sample(files):
-    sample, n_kept = StreamedTable.of(files, ["y"], "house").survey(HASH)
-    assert sample.numbers.tolist() == list(range(N_ROWS))
-    assert sample.X.columns == ["a", "b"]
-    assert sample.y[:, 0].tolist() == (2.0 * np.arange(N_ROWS)).tolist()
-    assert n_kept == 0
-
-
-def test_kept_rows_are_not_in_the_sample(files):
-    row_hash = RowHash(0, 3, 1, kept_share=0.5)
-    sample, n_kept = StreamedTable.of(files, ["y"], None).survey(row_hash)
-    kept = row_hash.kept(row_keys(0, N_ROWS))
+@pytest.mark.parametrize(("group", "kept_share"), [("house", 0.0), (None, 0.5)])
+def test_the_sample_of_a_small_table_is_all_of_it_but_for_the_kept_rows(files, group, kept_share):
+    row_hash = RowHash(0, 3, 1, kept_share)
+    sample, n_kept = StreamedTable.of(files, ["y"], group).survey(row_hash)
+    kept = row_hash.kept(sample.keys if group else row_keys(0, N_ROWS))
     assert sample.numbers.tolist() == np.flatnonzero(~kept).tolist()
+    assert sample.X["a"].to_list() == sample.numbers.tolist()
+    assert sample.y[:, 0].tolist() == (2.0 * sample.numbers).tolist()
+    assert ("house" in sample.X.columns) == (group is None)
     assert n_kept == kept.sum()
 
 
@@ -158,18 +156,14 @@ def test_columns_have_one_use_each(files):
 # Buffers -------------------------------------------------------------------------------------------------------------
 
 
-def test_buffers_of_one_sweep_are_the_whole_table(files):
+def test_buffers_have_rows_from_all_over_the_table_and_those_of_one_sweep_are_all_of_it(files):
     stream = stream_of(files)
     sweep = first_buffers(stream, 4, rows=400)
-    assert sorted(np.concatenate([numbers_in(stream, buffer) for buffer in sweep[:3]])) == list(range(N_ROWS))
-    assert list(numbers_in(stream, sweep[3])) != list(numbers_in(stream, sweep[0]))
+    numbers = [numbers_in(stream, buffer) for buffer in sweep]
+    assert sorted(np.concatenate(numbers[:3])) == list(range(N_ROWS))
+    assert numbers[3].tolist() != numbers[0].tolist()
     assert [buffer.number for buffer in sweep] == [1, 2, 3, 4]
-
-
-def test_a_buffer_has_rows_from_all_over_the_table(files):
-    stream = stream_of(files)
-    (buffer,) = first_buffers(stream, 1, rows=400)
-    parts = np.unique(numbers_in(stream, buffer) // 50)
+    parts = np.unique(numbers[0] // 50)
     assert len(parts) >= 8
     assert parts[-1] - parts[0] > 8
 
@@ -258,12 +252,8 @@ def buffer_of(x, y, left_out, lanes, *, workers=None, trains=None):
     return Buffer(*rows, lanes=lanes[own], longest=longest, workers=workers, seeds=[7])
 
 
-@pytest.mark.parametrize(("size", "own"), [(1, range(8)), (2, range(4, 8)), (8, range(1, 2))])
-def test_workers_share_the_lanes(size, own):
-    assert lanes_of(int(size > 1), size) == own
-
-
-def test_a_number_of_workers_that_does_not_divide_the_lanes_is_refused():
+def test_workers_share_the_lanes():
+    assert [lanes_of(0, 1), lanes_of(1, 2), lanes_of(1, 8)] == [range(8), range(4, 8), range(1, 2)]
     with pytest.raises(ValueError, match="must divide 8, got 3; take 1, 2, 4 or 8"):
         lanes_of(0, 3)
 
@@ -318,16 +308,14 @@ def by_two(function):
         return list(threads.map(function, [OneOfTwo(0, meeting), OneOfTwo(1, meeting)]))
 
 
-def trained(workers, *, start=lambda rank: 1, learning_rate=1e-2):
+def trained(workers, *, rate=1e-2, seeds=(1, 1)):
     """Losses and weights of a small team after two epochs, by this worker."""
     buffer = buffer_of(*rows_of_table(), workers=workers)
-    settings = Settings(1, 64, learning_rate, 0.5, torch.device("cpu"))
-    learner = Learner(MLP(hidden=8, bins=0, dropout=0.0), buffer, 1, settings)
-    generator = torch.Generator().manual_seed(start(0 if workers is None else workers.rank))  # threads share the usual
+    learner = Learner(MLP(hidden=8, bins=0, dropout=0.0), buffer, 1, Settings(1, 64, rate, 0.5, torch.device("cpu")))
+    generator = torch.Generator().manual_seed(seeds[workers.rank if workers else 0])  # threads share the usual one
     with torch.no_grad():
-        for weight, average in zip(learner.team.parameters(), learner.average.parameters(), strict=True):
+        for weight in learner.team.parameters():
             weight.copy_(0.3 * torch.randn(weight.shape, generator=generator))
-            average.copy_(weight)
 
     def objective(outputs, batch):
         """No mean over rows: a batch's share of rows near the prediction, off by its target."""
@@ -348,6 +336,6 @@ def test_two_workers_learn_what_one_learns():
 
 
 def test_workers_agree_on_the_weights_of_the_first():
-    (_, first), (_, second) = by_two(lambda worker: trained(worker, start=lambda rank: rank, learning_rate=1e-9))
+    (_, first), (_, second) = by_two(partial(trained, rate=1e-9, seeds=(1, 2)))
     for one, other in zip(first, second, strict=True):
         assert torch.equal(one, other)

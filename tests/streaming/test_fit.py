@@ -10,7 +10,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 
-from coverwell import MLP, MatchedRegressor, ResNet18, Schedule, TableFiles, metrics
+from coverwell import MLP, MatchedRegressor, ResNet18, Schedule, TableFiles, load, metrics, save
 from coverwell.errors import TableFileError
 from coverwell.estimator import IntervalRegressor
 from coverwell.inputs.parquet import Part
@@ -86,6 +86,9 @@ def test_ranks_of_all_rows_agree_with_those_of_a_sample_that_is_all_rows(fitted)
     assert 0.88 < inside < 0.905
     assert fitted.out_of_fold_rows_.tolist() == list(range(N_ROWS))
     assert fitted.n_rows_ == fitted.n_ranked_ == N_ROWS
+    assert len(fitted.rounds_) == 6
+    assert fitted.rounds_[-1].rmse == pytest.approx(0.53, abs=0.05)  # in the unit of the target
+    assert 0.8 < fitted.rounds_[-1].coverage < 0.97
 
 
 def test_many_small_buffers_learn_too(files, new):
@@ -126,7 +129,9 @@ def test_training_stops_when_scores_of_the_sample_no_longer_improve(files):
 def test_the_same_seed_gives_the_same_bits_and_leaves_the_callers_random_state_alone(files, new):
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
-    first, second = (model(schedule=QUICK).fit(files, "y") for _ in range(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = (model(schedule=QUICK).fit(files, "y") for _ in range(2))
     np.testing.assert_array_equal(first.predict(new.drop("y")), second.predict(new.drop("y")))
     np.testing.assert_array_equal(first.factor_, second.factor_)
     assert torch.equal(before, torch.random.get_rng_state())
@@ -146,10 +151,12 @@ def test_only_one_buffer_is_in_memory_and_every_round_can_be_followed(files):
     assert [r.coverage for r in streamed.rounds_] == pytest.approx([float(m.coverage) for m in measures])
 
 
-def test_rounds_are_measured_in_the_unit_of_the_target(fitted):
-    assert len(fitted.rounds_) == 6
-    assert fitted.rounds_[-1].rmse == pytest.approx(0.53, abs=0.05)
-    assert 0.8 < fitted.rounds_[-1].coverage < 0.97
+def test_a_streamed_model_is_saved_and_loaded_as_any_other(fitted, new, tmp_path):
+    save(fitted, tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    assert again.n_rows_ == again.n_ranked_ == N_ROWS
+    for one, other in zip(fitted.predict_interval(new.drop("y")), again.predict_interval(new.drop("y")), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_several_targets_levels_and_kinds_of_columns(tmp_path):
@@ -182,12 +189,6 @@ def test_groups_are_never_split(tmp_path):
     left_out = row_hash.left_out_by(group_keys(houses))
     for house in range(60):
         assert len(np.unique(left_out[:, house::60], axis=1).T) == 1
-
-
-def test_a_fit_gives_no_warning(files):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model(schedule=QUICK).fit(files, "y")
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------

@@ -24,8 +24,7 @@ from coverwell.networks.team import Network, network_from
 from coverwell.options import check_count, check_number, check_share, stored
 from coverwell.prediction import PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
-from coverwell.training.device import device_from
-from coverwell.training.learner import Settings, auto_batch_size
+from coverwell.training.device import Settings, auto_batch_size, device_from
 
 __all__ = [
     "BaselineRegressor",
@@ -76,7 +75,7 @@ class BaselineRegressor(IntervalRegressor):
     network: Network | Callable[[int, int], torch.nn.Module] | None = None
     members: int = 1
     validation_size: float = 0.1
-    calibration: str | Split | None = None
+    calibration: str | Split | Uncalibrated | None = None
     max_epochs: int = 400
     patience: int = 60
     batch_size: int | str = "auto"
@@ -242,7 +241,6 @@ class SampledRegressor(MixtureRegressor):
 
     n_samples: int = 50
 
-    @property
     def plain_network(self) -> MLP | LSTM | ResNet18:
         """The network that is made random."""
         network: Any = self.NETWORK if self.network is None else self.network
@@ -254,7 +252,7 @@ class SampledRegressor(MixtureRegressor):
     def check_params(self) -> None:
         super().check_params()
         check_count("n_samples", self.n_samples)
-        self.trained_network()
+        self.plain_network()
 
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> BaselineTraining:
         return replace(super().training_for(n_rows, start), n_samples=self.n_samples)

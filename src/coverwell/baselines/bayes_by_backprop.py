@@ -139,4 +139,4 @@ class BayesByBackpropRegressor(SampledRegressor):
         check_number("kl_weight", self.kl_weight, least=0.0)
 
     def trained_network(self) -> BayesNetwork:
-        return BayesNetwork(self.plain_network, self.prior_scale, self.kl_weight)
+        return BayesNetwork(self.plain_network(), self.prior_scale, self.kl_weight)

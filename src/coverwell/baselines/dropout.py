@@ -234,11 +234,11 @@ class MCDropoutRegressor(SampledRegressor):
     def check_params(self) -> None:
         super().check_params()
         check_number("length_scale", self.length_scale, least=0.0)
-        if not self.plain_network.dropout > 0:
+        if not self.plain_network().dropout > 0:
             raise ValueError(f"network must have a dropout above 0 to be sampled by, got {self.network!r}")
 
     def trained_network(self) -> DropoutNetwork:
-        return DropoutNetwork(self.plain_network, self.length_scale)
+        return DropoutNetwork(self.plain_network(), self.length_scale)
 
 
 def relaxed_toss(logit: Tensor, uniform: Tensor, temperature: float) -> Tensor:
@@ -336,4 +336,4 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
         return rates
 
     def trained_network(self) -> DropoutNetwork:
-        return DropoutNetwork(self.plain_network, self.length_scale, learned=True)
+        return DropoutNetwork(self.plain_network(), self.length_scale, learned=True)

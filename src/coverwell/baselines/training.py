@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.baselines.heads import OutputHead
@@ -20,7 +21,8 @@ from coverwell.options import stored
 from coverwell.paper.algorithm import History, Measures, measure
 from coverwell.paper.losses import Levels
 from coverwell.predictor import FittedTeam
-from coverwell.training.learner import Learner, Objective, Settings, outputs_of
+from coverwell.training.device import Settings
+from coverwell.training.learner import Learner, Objective, outputs_of
 from coverwell.training.rows import Rows
 
 __all__ = ["EPOCHS_PER_ROUND", "BaselineTeam", "BaselineTraining"]
@@ -41,7 +43,7 @@ class BaselineTeam(FittedTeam):
         self,
         team: Team,
         head: OutputHead,
-        coverage: ArrayLike,
+        coverage: Sequence[float] | NDArray[np.float64],
         inputs: Scaling,
         targets: Scaling,
         mirroring: Mirroring | None = None,

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 __all__ = ["ISO_TIME", "Values", "as_times", "check_numbers", "columns_of", "is_frame", "is_named", "listed", "read"]
 
+Mask = NDArray[np.bool_]
+
 LONGEST_SHOWN = 60  # letters of a text in a message
 # A date, or a date and a time, as ISO 8601 and most programs write them; other text is not taken for a time.
 ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
@@ -28,7 +30,7 @@ class Values:
 
     kind: str | None  # "numbers", "booleans", "text" or "times"; None where all are missing
     array: NDArray[Any]  # float64, float64 of 0 and 1, str objects, or datetime64[us] as local clocks show it
-    missing: NDArray[np.bool_]
+    missing: Mask
     zone: str | None = None  # of times
     whole: bool = False  # stored as whole numbers
     plain: bool = False  # stored as numbers or booleans, with none missing
@@ -118,9 +120,9 @@ def read(series: nw.Series[Any]) -> Values:
     if dtype.is_numeric() or dtype == nw.Boolean:
         numbers = (series.fill_null(0 if dtype.is_numeric() else False) if missing.any() else series).cast(nw.Float64)
         kind = "numbers" if dtype.is_numeric() else "booleans"
-        return _numbers(numbers.to_numpy(), missing, kind, whole=dtype.is_integer(), plain=True)
+        return _numbers(series, numbers.to_numpy(), missing, kind, whole=dtype.is_integer(), plain=True)
     if dtype == nw.Duration:
-        return _numbers(series.to_numpy() / np.timedelta64(1, "s"), missing)
+        return _numbers(series, series.to_numpy() / np.timedelta64(1, "s"), missing)
     if dtype in (nw.Date, nw.Datetime):
         zone = getattr(dtype, "time_zone", None)
         local = series if zone is None else series.dt.replace_time_zone(None)  # keeps what the clock shows
@@ -130,21 +132,30 @@ def read(series: nw.Series[Any]) -> Values:
     if dtype == nw.Object:
         return _objects(series, missing)
     if dtype == nw.Unknown and (array := series.to_numpy()).dtype.kind in "biuf":  # pandas' sparse columns
-        return _numbers(array, missing, plain=True)
+        return _numbers(series, array, missing, plain=True)
     raise _no_column(series, str(series.to_native().dtype))
 
 
 def _numbers(
-    array: NDArray[Any], missing: NDArray[np.bool_], kind: str = "numbers", *, whole: bool = False, plain: bool = False
+    series: nw.Series[Any],
+    array: NDArray[Any],
+    missing: Mask,
+    kind: str = "numbers",
+    *,
+    whole: bool = False,
+    plain: bool = False,
 ) -> Values:
     missing = missing | np.isnan(array)  # polars distinguishes NaN from a missing value; a network can use neither
-    is_none, some = missing.all(), missing.any()
-    return Values(
-        None if is_none else kind, np.asarray(array, np.float64), missing, whole=whole, plain=plain and not some
-    )
+    if (infinite := np.isinf(array) & ~missing).any():
+        raise ValueError(
+            f"column {series.name!r} must hold finite numbers, got infinity in row {infinite.argmax()} (counted from "
+            "0); leave such rows out, or have no value there"
+        )
+    known, numbers = None if missing.all() else kind, np.asarray(array, np.float64)
+    return Values(known, numbers, missing, whole=whole, plain=plain and not missing.any())
 
 
-def _objects(series: nw.Series[Any], missing: NDArray[np.bool_]) -> Values:
+def _objects(series: nw.Series[Any], missing: Mask) -> Values:
     """A column of Python objects, by their types: pandas stores booleans with gaps, dates and decimals like this."""
     items = series.to_list()
     present = [item for item, is_missing in zip(items, missing, strict=True) if not is_missing]
@@ -156,7 +167,7 @@ def _objects(series: nw.Series[Any], missing: NDArray[np.bool_]) -> Values:
     booleans = all_are(bool, np.bool_)
     if booleans or (all_are(Real, Decimal) and bool not in types):
         array = np.where(missing, 0, np.array(items, dtype=object)).astype(np.float64)
-        return _numbers(array, missing, "booleans" if booleans else "numbers")
+        return _numbers(series, array, missing, "booleans" if booleans else "numbers")
     if all_are(date):
         return _times_of(present, missing, name=series.name)
     if other := [t for t in types if not issubclass(t, str | bool | np.bool_ | Real | Decimal | date)]:
@@ -188,7 +199,7 @@ def as_times(values: Values) -> Values | None:
         return None
 
 
-def _times_of(present: Sequence[date], missing: NDArray[np.bool_], name: str | None = None) -> Values:
+def _times_of(present: Sequence[date], missing: Mask, name: str | None = None) -> Values:
     """Times from Python's dates; those with an offset are brought to UTC, since it may differ from row to row."""
     aware = {getattr(item, "tzinfo", None) is not None for item in present}
     if len(aware) > 1:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from coverwell.errors import TableFileError
 from coverwell.inputs.frames import listed
-from coverwell.table_files import PARQUET, TableFile, needed_polars
+from coverwell.tables import PARQUET, TableFile, needed_polars
 
 if TYPE_CHECKING:
     import polars as pl
@@ -188,7 +188,7 @@ def _state_of(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def _clear(path: Path) -> Iterator[None]:
-    """What polars says about a file, as one line that says what to do."""
+    """An error of polars about a file in one line, with what to do."""
     try:
         yield
     except needed_polars().exceptions.PolarsError as error:

@@ -1,7 +1,178 @@
 """Reports on fitted models: one HTML file each, which needs no network and opens from disk."""
 
-from coverwell.report.provenance import Source
-from coverwell.report.rows_report import write_report
-from coverwell.report.series_report import write_series_report
+from __future__ import annotations
 
-__all__ = ["Source", "write_report", "write_series_report"]
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from coverwell.description import ModelDescription, describe
+from coverwell.evaluation import Outcome, forecast_outcome, outcome_of, place_of_level
+from coverwell.plots.grammar import percent
+from coverwell.report.coverage import calibration, reached, slices, widths, worst
+from coverwell.report.data import Source, data, drift, provenance, rounds
+from coverwell.report.page import Choice, Page, check_library, write_page
+from coverwell.report.rows import images, misses, residuals
+from coverwell.report.series import bands, rolling, time_of
+from coverwell.report.words import counted
+
+__all__ = ["Source", "check_library", "write_report", "write_series_report"]
+
+FEWEST_ROWS = 10
+MOST_STEPS = 4  # ahead, that can be chosen
+# Each takes an outcome and the description of its model, and returns a section or nothing.
+SECTIONS = (reached, bands, rolling, calibration, widths, worst, slices, misses, images, residuals, rounds, data, drift)
+
+
+def write_report(
+    model: object,
+    X: Any,
+    y: ArrayLike,
+    path: str | os.PathLike[str],
+    *,
+    groups: Mapping[str, ArrayLike] | None = None,
+    coverage: float | None = None,
+    title: str | None = None,
+    quantiles: int = 4,
+    row_numbers: ArrayLike | None = None,
+    n_skipped: int = 0,
+    boxes: bool | None = None,
+    source: Source | None = None,
+) -> int:
+    """Write one HTML file on how a model does on rows it has not seen; returns the number of bytes.
+
+    It needs the extra `report`. The file loads nothing from a network.
+
+    Parameters
+    ----------
+    model : fitted regressor
+    X : array-like or data frame (n, feature), or images, as in `fit`
+        At least ten rows that were not trained on. The worst images and some others are shown.
+    y : array-like (n,) or (n, target)
+        The observed values.
+    path : str or path
+        An existing file is replaced once the new one is complete.
+    groups : mapping from name to array-like (n,), optional
+        Columns by which coverage is shown as well, such as a region or a customer.
+    coverage : float, optional
+        The fitted level that is shown first; the highest if None.
+    title : str, optional
+    quantiles : int
+        Into how many slices numbers are cut.
+    row_numbers : array-like of int (n,), optional
+        The names of rows in the list of misses; by default they are counted from 0.
+    n_skipped : int
+        How many rows were left out before because a target is missing, for the report to mention.
+    boxes : bool, optional
+        Whether the four targets of images are boxes to be drawn: left, top, width and height in fractions of the
+        sides. By default they are if the model was fitted with a network that mirrors boxes.
+    source : Source, optional
+        Files and command to be named.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import make_regression
+    >>> from coverwell import MLP, MatchedRegressor
+    >>> from coverwell.report import write_report
+    >>> X, y = make_regression(n_samples=60, n_features=2, noise=5, random_state=0)
+    >>> model = MatchedRegressor(network=MLP(hidden=4), max_rounds=1, repeats=1, random_state=0).fit(X[:40], y[:40])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     n_bytes = write_report(model, X[40:], y[40:], f"{folder}/report.html")
+    >>> n_bytes < 5_000_000
+    True
+    """
+    check_library()
+    description = describe(model)
+    if description.takes == "series":
+        raise TypeError(f"write_report takes a fitted regressor, got {description.name}; see write_series_report")
+    shown = place_of_level(description.levels, coverage)
+    about: dict[str, Any] = {"groups": groups, "quantiles": quantiles, "row_numbers": row_numbers, "boxes": boxes}
+    outcome = outcome_of(model, X, y, n_skipped=n_skipped, **about)
+    if len(outcome) < FEWEST_ROWS:
+        raise ValueError(
+            f"a report needs at least {FEWEST_ROWS} rows whose targets are known, since fewer tell nothing about "
+            f"coverage, got {len(outcome)}; give more rows"
+        )
+    source = source or Source()
+    on = f" of {source.data_file.name}" if source.data_file else ""
+    subtitle = f"{counted(len(outcome), 'row')}{on}; prediction of {', '.join(outcome.target_names)} with intervals"
+    return _write(outcome, description, Path(path), shown, title, subtitle, source)
+
+
+def write_series_report(
+    model: object,
+    series: Any,
+    path: str | os.PathLike[str],
+    *,
+    start: Any = None,
+    covariates: Any = None,
+    past_covariates: Any = None,
+    coverage: float | None = None,
+    title: str | None = None,
+    source: Source | None = None,
+) -> int:
+    """Write one HTML file on how a forecaster does over a period; returns the number of bytes.
+
+    Parameters
+    ----------
+    model : fitted forecaster
+    series, start, covariates, past_covariates
+        As in `Forecaster.backtest`: the period and at least `past` steps before it.
+    path, coverage, title, source
+        As in `write_report`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from coverwell import LSTM, MatchedForecaster
+    >>> from coverwell.report import write_series_report
+    >>> series = np.sin(np.arange(160) / 5) + 0.1 * np.random.default_rng(0).normal(size=160)
+    >>> forecaster = MatchedForecaster(past=8, network=LSTM(hidden=4), max_rounds=1, folds=2, random_state=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     n_bytes = write_series_report(forecaster.fit(series[:120]), series, f"{folder}/report.html")
+    >>> n_bytes < 5_000_000
+    True
+    """
+    check_library()
+    description = describe(model)
+    if description.takes != "series":
+        raise TypeError(f"write_series_report takes a fitted forecaster, got {description.name}; see write_report")
+    shown = place_of_level(description.levels, coverage)
+    outcome = forecast_outcome(model, series, start, covariates=covariates, past_covariates=past_covariates)
+    horizon = len(outcome.target_names)
+    outcome = outcome.of_targets(
+        sorted({int(k) for k in np.linspace(0, horizon - 1, min(horizon, MOST_STEPS)).round()})
+    )
+    fewest = min(len(view.y) for view in outcome.views)
+    if fewest < FEWEST_ROWS:
+        raise ValueError(
+            f"a report needs at least {FEWEST_ROWS} values that came after a forecast of them, got {fewest}; give a "
+            "longer period"
+        )
+    first, last = (time_of(outcome.views[0], place) for place in (0, -1))
+    about = f"{counted(len(outcome), 'forecast')} of {next(iter(description.seen))}, {first} to {last}"
+    subtitle = f"{about}, up to {counted(horizon, 'step')} ahead"
+    return _write(outcome, description, Path(path), shown, title, subtitle, source or Source())
+
+
+def _write(
+    outcome: Outcome,
+    model: ModelDescription,
+    path: Path,
+    shown: int,
+    title: str | None,
+    subtitle: str,
+    source: Source,
+) -> int:
+    sections = [*(section(outcome, model) for section in SECTIONS), provenance(source, model)]
+    name = source.model_file.name if source.model_file else model.name
+    levels = tuple(percent(level) for level in outcome.levels)
+    choices = Choice("target", "Target", outcome.target_names), Choice("level", "Level", levels, shown)
+    there = [section for section in sections if section is not None]
+    return write_page(Page(title or f"Report on {name}", subtitle, there, choices), path)

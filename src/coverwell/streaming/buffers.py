@@ -18,7 +18,7 @@ from coverwell.errors import ColumnWarning, TableFileError
 from coverwell.inputs.columns import Columns
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.streaming.row_hash import N_LANES, Keys, RowHash, group_keys, row_keys, seed_of
-from coverwell.table_files import needed_polars
+from coverwell.tables import needed_polars
 from coverwell.training.rows import LAST, MOST_ROWS_PER_EPOCH, Batches, Rows, Workers, as_tensor
 
 if TYPE_CHECKING:
