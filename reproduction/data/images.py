@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from coverwell.datasets.boxes import clip_boxes
 from numpy.typing import NDArray
 
-from coverwell.datasets.boxes import clip_boxes
 from coverwell.errors import ImageError
 from reproduction.data.store import CATALOGUE, cache_folder, check, folders, known_name, sha256_of
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coverwell.datasets import BoxedImages
+from coverwell.datasets.images import ARCHIVES
 from PIL import Image
 
 from coverwell import datasets
-from coverwell.datasets import BoxedImages
-from coverwell.datasets.images import ARCHIVES
 
 SHRINK = 2  # originals are so many times larger than their reduced copies
 

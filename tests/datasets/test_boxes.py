@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from coverwell.datasets import BoxedImages, BoxOutsideImageWarning, ImageFile, ImageFiles, clip_boxes
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coverwell import datasets
-from coverwell.datasets import BoxedImages, BoxOutsideImageWarning, ImageFile, ImageFiles, clip_boxes
 
 # Boxes past the edge
 

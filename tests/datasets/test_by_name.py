@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coverwell.datasets import BoxedImages, BoxOutsideImageWarning, Dataset, Series
 
 from coverwell import datasets
-from coverwell.datasets import BoxedImages, BoxOutsideImageWarning, Dataset, Series
 
 
 def test_every_name_is_known_once() -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coverwell.datasets import ImageFile, ImageFileError, ImageFiles
 from numpy.typing import NDArray
 from PIL import Image
 
 from coverwell import datasets
-from coverwell.datasets import ImageFile, ImageFileError, ImageFiles
 from coverwell.inputs.images import ImageError, images_of
 
 

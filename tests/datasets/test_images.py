@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from coverwell import datasets
 from coverwell.datasets import (
     BoxedImages,
     BoxOutsideImageWarning,
@@ -25,6 +23,8 @@ from coverwell.datasets import (
     clip_boxes,
 )
 from coverwell.datasets.images import ARCHIVES
+
+from coverwell import datasets
 
 Pictures = tuple[Any, ...]  # the made-up ones
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from coverwell.datasets.series import SERIES, Series
+from coverwell.datasets.store import DataFile
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from coverwell import datasets
-from coverwell.datasets.series import SERIES, Series
-from coverwell.datasets.store import DataFile
 
 NOWHERE = "http://127.0.0.1:9/series.csv"  # the discard port: nobody answers
 HOUR = np.timedelta64(3600, "s")

@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-
 from coverwell.datasets import store
 from coverwell.datasets.store import DataFile, PackagedCopy
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from coverwell import datasets
 from coverwell.datasets import tables
 from coverwell.datasets.tables import TABLES
+
+from coverwell import datasets
 
 # rows, features, then smallest, largest and mean target, the mean to the digits that the sources print
 PUBLISHED = {

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-
 from coverwell.experiments.boxes_methods import PICTURED, STUDY
 from coverwell.experiments.series_data import SERIES, readings_of
 from coverwell.experiments.series_methods import SERIES_METHODS

@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 import torch
-
 from coverwell.experiments.boxes_data import TARGETS, BoxedPictures, box_problem, data_name, shards_from, trunk_weights
+
 from coverwell.networks.resnet import ResNet18Tail, ResNet18Trunk
 
 

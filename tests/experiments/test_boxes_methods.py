@@ -5,11 +5,11 @@ import pickle
 from pathlib import Path
 
 import pytest
-
-from coverwell import MatchedRegressor
 from coverwell.experiments.boxes_data import RANDOM_WEIGHTS, TrunkWeights
 from coverwell.experiments.boxes_methods import BOX_METHODS, PICTURED, SMALL, STUDY, boxes_configuration
 from coverwell.experiments.methods import named_among
+
+from coverwell import MatchedRegressor
 from coverwell.networks import ResNet18
 
 

@@ -5,8 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-
-from coverwell import PredictionInterval, metrics
 from coverwell.experiments.boxes_data import BoxedPictures, TrunkWeights, box_problem, trunk_weights
 from coverwell.experiments.boxes_methods import BOX_METHODS, STUDY
 from coverwell.experiments.boxes_study import (
@@ -21,6 +19,8 @@ from coverwell.experiments.boxes_study import (
 )
 from coverwell.experiments.methods import named_among
 from coverwell.experiments.results import ResultsFileError, key_of
+
+from coverwell import PredictionInterval, metrics
 from coverwell.networks.resnet import ResNet18Trunk
 
 QUICK = Source(quick=True)

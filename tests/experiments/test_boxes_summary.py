@@ -1,7 +1,6 @@
 """Result lines of boxes: what is read from them, and that only those that belong together stand together."""
 
 import pytest
-
 from coverwell.experiments.boxes_summary import BOX, PAPER, BoxSelection, measure, papers, title
 
 

@@ -1,7 +1,6 @@
 """What Table 3 was to show: a miss is a miss, and what was not run is open."""
 
 import pytest
-
 from coverwell.experiments.boxes_summary import BoxSelection
 from coverwell.experiments.boxes_targets import ASKED, judge, records, sections
 

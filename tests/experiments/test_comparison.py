@@ -1,11 +1,11 @@
 """Ours against the others: the hardest competitor, the mean over tables, and verdicts that can go either way."""
 
 import pytest
-
-from coverwell import metrics
 from coverwell.experiments import comparison
 from coverwell.experiments.comparison import Verdict
 from coverwell.experiments.summary import Selection
+
+from coverwell import metrics
 
 
 def lines(method, data, *, rmse, score=1.0, coverage=0.9, trials=(0, 1)):

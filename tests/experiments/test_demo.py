@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 import pytest
+from coverwell.experiments import demo
 
 from coverwell import PredictionInterval, metrics
-from coverwell.experiments import demo
 
 N_TEST = 89
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-
-from coverwell import fit_together
 from coverwell.experiments import figure2, study
 from coverwell.experiments.methods import methods_from
 from coverwell.experiments.results import ResultsFileError, append, key_of, only_writer, read_results
+from PIL import Image
+
+from coverwell import fit_together
 
 COMMITTED = Path(__file__).parents[2] / "reproduction" / "rounds.jsonl"
 LEGEND = ["Sigma Fit, test rows", "Sigma Fit, own rows", "IQR Fit, test rows", "IQR Fit, own rows"]

@@ -6,9 +6,8 @@ import statistics
 from pathlib import Path
 
 import pytest
-from PIL import Image
-
 from coverwell.experiments import figure3, summary
+from PIL import Image
 
 RESULTS = Path(__file__).parent / "data" / "results-small.jsonl"
 

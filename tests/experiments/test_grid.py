@@ -1,10 +1,10 @@
 """The grid: what is missing, and how it is cut."""
 
 import pytest
-
-from coverwell import MLP, MatchedRegressor
 from coverwell.experiments.grid import Grid
 from coverwell.experiments.methods import METHODS, Method, methods_from
+
+from coverwell import MLP, MatchedRegressor
 
 LEVELS = (0.5, 0.9)
 NETWORK = MLP(hidden=4, layers=2, dropout=0.0, bins=0)

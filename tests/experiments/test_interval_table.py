@@ -1,10 +1,10 @@
 """The table of intervals: means by hand, both readings, and notes on the variants."""
 
 import pytest
-
-from coverwell import metrics
 from coverwell.experiments import interval_table
 from coverwell.experiments.summary import Selection
+
+from coverwell import metrics
 
 
 def line(method, trial, *, data="boston", coverage=0.9, **more):

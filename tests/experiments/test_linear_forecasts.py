@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LinearRegression
-
 from coverwell.experiments.linear_forecasts import autoregression, calibrator_of, last_value, live_backtest
 from coverwell.experiments.series_data import INTERPOLATED, SERIES, Problem, problem, readings_of
+from sklearn.linear_model import LinearRegression
 
 
 def posed(y, start):

@@ -6,7 +6,6 @@ import pickle
 from pathlib import Path
 
 import pytest
-
 from coverwell.experiments.methods import METHODS, configuration, methods_from, one_of_each
 
 LEVELS = (0.5, 0.9, 0.95)

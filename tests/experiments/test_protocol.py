@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from coverwell.experiments import AS_PUBLISHED, LEVELS, random_split, split_by_group
 from sklearn.model_selection import train_test_split
 
 from coverwell import MLP, MatchedRegressor
-from coverwell.experiments import AS_PUBLISHED, LEVELS, random_split, split_by_group
 
 
 def test_levels_go_outwards_and_hold_the_papers():

@@ -4,10 +4,6 @@ import json
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-import coverwell
 from coverwell.experiments.results import (
     FIELDS,
     FORMAT,
@@ -18,6 +14,10 @@ from coverwell.experiments.results import (
     only_writer,
     read_results,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+
+import coverwell
 
 
 def line(trial=0, **changes):

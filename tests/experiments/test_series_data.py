@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-
-from coverwell import LSTM, MatchedForecaster, datasets
 from coverwell.experiments.series_data import (
     CALENDAR,
     GAPPY,
@@ -15,6 +13,8 @@ from coverwell.experiments.series_data import (
     readings_of,
     series_from,
 )
+
+from coverwell import LSTM, MatchedForecaster, datasets
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,6 @@ import json
 import pickle
 
 import pytest
-
-from coverwell import LSTM
 from coverwell.experiments.methods import named_among
 from coverwell.experiments.series_methods import (
     PICTURED,
@@ -14,6 +12,8 @@ from coverwell.experiments.series_methods import (
     Networks,
     series_configuration,
 )
+
+from coverwell import LSTM
 
 NETWORKS = [method for method in SERIES_METHODS if isinstance(method, Networks)]
 

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
-
-from coverwell import metrics
 from coverwell.experiments.methods import named_among
 from coverwell.experiments.series_data import SERIES, problem
 from coverwell.experiments.series_methods import SERIES_METHODS
 from coverwell.experiments.series_study import SERIES_FIELDS, SERIES_KEY, SeriesGrid, line_of
+
+from coverwell import metrics
 
 
 @pytest.fixture(autouse=True)

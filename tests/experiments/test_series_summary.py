@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from coverwell.experiments.series_data import SERIES
 from coverwell.experiments.series_summary import PAPER, SeriesSelection, measure, papers, title
 

@@ -1,7 +1,6 @@
 """What Table 2 was to show: a miss is a miss, and what was not run is open."""
 
 import pytest
-
 from coverwell.experiments.series_data import SERIES
 from coverwell.experiments.series_summary import SeriesSelection
 from coverwell.experiments.series_targets import TARGETS, judge, records, sections

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from coverwell import MLP, MatchedRegressor, datasets, metrics
-from coverwell.baselines import MCDropoutRegressor
 from coverwell.experiments import random_split, split_by_group, study
 from coverwell.experiments.methods import Method
 from coverwell.experiments.results import FIELDS, append, read_results
+
+from coverwell import MLP, MatchedRegressor, datasets, metrics
+from coverwell.baselines import MCDropoutRegressor
 
 SMALL = MLP(hidden=4, layers=2, dropout=0.0, bins=0)
 TINY = {"network": SMALL, "folds": None, "calibration": None, "max_rounds": 1, "mean_epochs": 1, "interval_epochs": 1}

@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from coverwell.experiments import summary
+from coverwell.experiments.methods import METHODS
+from coverwell.experiments.summary import Estimate, Selection
 from hypothesis import given
 from hypothesis.strategies import floats, lists
 
 from coverwell import metrics
-from coverwell.experiments import summary
-from coverwell.experiments.methods import METHODS
-from coverwell.experiments.summary import Estimate, Selection
 
 
 def line(method="sigma-fit", data="boston", trial=0, **more):

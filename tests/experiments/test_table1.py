@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from coverwell.experiments import table1
 from coverwell.experiments.summary import TABLES
 

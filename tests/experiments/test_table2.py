@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from coverwell.experiments import table2
 from coverwell.experiments.results import read_results
 from coverwell.experiments.series_methods import SERIES_METHODS, series_configuration

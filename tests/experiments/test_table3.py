@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from coverwell.experiments import table3
 from coverwell.experiments.boxes_methods import STUDY, boxes_configuration
 from coverwell.experiments.boxes_study import BOX_FIELDS, BOX_KEY

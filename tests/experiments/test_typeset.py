@@ -4,7 +4,6 @@ import csv
 import io
 
 import pytest
-
 from coverwell.experiments.summary import Estimate
 from coverwell.experiments.typeset import csv_text, markdown, number, with_error
 

@@ -16,12 +16,12 @@ from typing import ClassVar
 import cloudpickle
 import pytest
 import torch
-
-from coverwell import MLP, MatchedRegressor, __version__
 from coverwell.experiments.grid import Grid
 from coverwell.experiments.methods import Method
 from coverwell.experiments.results import FORMAT, ResultsFileError, key_of, only_writer, read_results
 from coverwell.experiments.work import Processes, run
+
+from coverwell import MLP, MatchedRegressor, __version__
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
 

@@ -13,15 +13,15 @@ from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner
-
-from coverwell import MLP, MatchedRegressor
-from coverwell.cli import main
 from coverwell.experiments import study
 from coverwell.experiments.grid import Grid
 from coverwell.experiments.methods import Method
 from coverwell.experiments.results import key_of, read_results
 from coverwell.experiments.work import Unit, run
 from coverwell.scale import ClusterError, RayTasks, ray_cluster
+
+from coverwell import MLP, MatchedRegressor
+from coverwell.cli import main
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'coverwell[ray]'")
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
