@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell import metrics
-from coverwell.description import ModelDescription
-from coverwell.evaluation import Outcome, View
 from coverwell.files import new_file
 from coverwell.plots.charts import draw_calibration_curve, draw_intervals, draw_rounds, draw_slices, draw_width_curve
 from coverwell.plots.grammar import COLOURS, CurveStyle, percent, with_unit
@@ -22,6 +20,9 @@ from coverwell.prediction import PredictionInterval
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from coverwell.description import ModelDescription
+    from coverwell.evaluation import Outcome, View
 
 __all__ = [
     "calibration_figure",

@@ -53,7 +53,6 @@ def write_report(
     X : array-like or data frame (n, feature), or images, as in `fit`
         At least ten rows that were not trained on. The worst images and some others are shown.
     y : array-like (n,) or (n, target)
-        The observed values.
     path : str or path
         An existing file is replaced once the new one is complete.
     groups : mapping from name to array-like (n,), optional
@@ -66,10 +65,10 @@ def write_report(
     row_numbers : array-like of int (n,), optional
         The names of rows in the list of misses; by default they are counted from 0.
     n_skipped : int
-        How many rows were left out before because a target is missing, for the report to mention.
+        Rows that were left out before because a target is missing.
     boxes : bool, optional
-        Whether the four targets of images are boxes to be drawn: left, top, width and height in fractions of the
-        sides. By default they are if the model was fitted with a network that mirrors boxes.
+        Whether the four targets of images are boxes: left, top, width and height in fractions of the sides. By default
+        they are if the model was fitted with a network that mirrors boxes.
     source : Source, optional
         Files and command to be named.
 
