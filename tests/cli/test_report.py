@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from coverwell import LSTM, MatchedForecaster, MatchedRegressor, ResNet18, save
+from coverwell import LSTM, MatchedForecaster, MatchedRegressor, ResNet18, Schedule, save
 
 
 @pytest.fixture
@@ -150,7 +150,9 @@ def load_series():
 
 @pytest.fixture(scope="module")
 def forecaster_file(load_series, tmp_path_factory):
-    made = MatchedForecaster(coverage=0.8, past=8, network=LSTM(hidden=4), max_rounds=1, folds=2, random_state=0)
+    made = MatchedForecaster(
+        coverage=0.8, past=8, network=LSTM(hidden=4), schedule=Schedule(max_rounds=1), folds=2, random_state=0
+    )
     seen = load_series[:200]
     made.fit(seen["load"], past_covariates=seen[["price"]])
     path = tmp_path_factory.mktemp("series") / "load.safetensors"

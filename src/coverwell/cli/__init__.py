@@ -13,9 +13,7 @@ import click
 from coverwell._version import __version__
 from coverwell.cli.messages import OneLineGroup
 
-__all__ = ["main"]
-
-COMMANDS = ("data", "evaluate", "export", "fit", "info", "plot", "predict", "report")
+COMMANDS = ("evaluate", "export", "fit", "info", "plot", "predict", "report")
 
 
 class _Commands(OneLineGroup):
