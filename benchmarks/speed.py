@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import sklearn
 import torch
+from coverwell.algorithm import Recipe
 from machine import environment, versions_in_words
 
 from coverwell import MLP, MatchedRegressor, datasets
-from coverwell.algorithm import Recipe
 from coverwell.experiments import random_split
 from coverwell.training import MOST_ROWS_PER_EPOCH
 

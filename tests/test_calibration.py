@@ -21,8 +21,9 @@ from coverwell.calibration import (
     widen_outwards,
 )
 from coverwell.datasets import synthetic
+from coverwell.options import coverage_rank
 from coverwell.predictor import MatchedTeam
-from coverwell.training.rows import Rows, coverage_rank
+from coverwell.training.rows import Rows
 
 seeds = st.integers(0, 2**16)
 bounds = array_shapes(min_dims=1, max_dims=3, max_side=4).flatmap(

@@ -8,6 +8,8 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from coverwell.baselines.voices import Voices
+from coverwell.ensemble import Ensemble
 from numpy.testing import assert_array_equal
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
@@ -22,10 +24,9 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
-from coverwell.baselines.voices import Voices
 from coverwell.datasets import synthetic
-from coverwell.ensemble import Ensemble
-from coverwell.estimator import IntervalRegressor, auto_batch_size, check_count, check_number, check_share
+from coverwell.estimator import IntervalRegressor, auto_batch_size
+from coverwell.options import check_count, check_number, check_share
 
 BASELINES = [
     BayesByBackpropRegressor,

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from coverwell.fitted_models import Said, n_ranked_rows, n_trained_rows, say
 
 from coverwell import MLP, MatchedRegressor
 from coverwell.baselines import HeteroscedasticRegressor
-from coverwell.fitted_models import Said, n_ranked_rows, n_trained_rows, say
 
 N = 60
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from coverwell.ensemble import Ensemble
 
 from coverwell import MLP, MatchedRegressor, SigmaFit, fit_together
 from coverwell.calibration import average
 from coverwell.datasets import synthetic
-from coverwell.ensemble import Ensemble
 
 N_ROWS, N_NEW, N_DRAWS = 500, 10_000, 4
 BAR = 3 / np.sqrt(N_ROWS)

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from coverwell.tensor_files import read_tensors, write_tensors
 from numpy.testing import assert_array_equal
 from torch import nn
 
 from coverwell import LSTM, Forecaster, MatchedForecaster, load, save
 from coverwell.baselines import MCDropoutRegressor
 from coverwell.errors import ModelFileError
-from coverwell.tensor_files import read_tensors, write_tensors
 
 N_FIT, N = 240, 260
 Y = 20 + np.sin(np.arange(N) / 3) + 0.2 * np.random.default_rng(0).normal(size=N)

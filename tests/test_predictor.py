@@ -23,7 +23,8 @@ from coverwell.paper.losses import Levels, QuantileLoss, z_score
 from coverwell.paper.matching import Unmatched
 from coverwell.predictor import FARTHEST, ROWS_AT_A_TIME, FittedTeam, MatchedTeam, combined
 from coverwell.regressor import MatchedTraining
-from coverwell.training.learner import Settings, outputs_of
+from coverwell.training.device import Settings
+from coverwell.training.learner import outputs_of
 from coverwell.training.rows import Rows
 
 CPU = torch.device("cpu")

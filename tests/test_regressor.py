@@ -37,10 +37,10 @@ from torch.nn.functional import softplus
 from coverwell import MLP, IQRFit, MatchedRegressor, PredictionInterval, Schedule, SigmaFit, fit_together, load, save
 from coverwell.calibration import Split
 from coverwell.datasets import synthetic
+from coverwell.options import coverage_rank
 from coverwell.paper.losses import PaperLoss, QuantileLoss
 from coverwell.paper.matching import Unmatched
 from coverwell.training.learner import outputs_of
-from coverwell.training.rows import coverage_rank
 
 SMALL = MLP(hidden=16, layers=3, bins=4)
 RNG = np.random.default_rng(0)

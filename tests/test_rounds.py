@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 import torch
+from coverwell.algorithm import Measures, Record
+from coverwell.rounds import rounds_of
 from numpy.testing import assert_allclose
 
 from coverwell import MLP, MatchedRegressor
-from coverwell.algorithm import Measures, Record
 from coverwell.inputs.scaling import TargetScaler
 from coverwell.metrics import interval_score, rmse
-from coverwell.rounds import rounds_of
 
 SMALL = MLP(hidden=16, bins=4)
 RNG = np.random.default_rng(0)

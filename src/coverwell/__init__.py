@@ -51,7 +51,8 @@ _NAMES_OF = {
     "paper.matching": ("IQRFit", "SigmaFit"),
     "networks": ("LSTM", "MLP", "ResNet18"),
     "model_file": ("load", "save"),
-    "regressor": ("MatchedRegressor", "Schedule"),
+    "options": ("Schedule",),
+    "regressor": ("MatchedRegressor",),
     "inputs.parquet": ("TableFiles",),
 }
 _HOMES = {name: module for module, names in _NAMES_OF.items() for name in names}

@@ -37,11 +37,11 @@ from torch import Tensor, nn
 
 from coverwell._version import __version__
 from coverwell.errors import ModelFileError
-from coverwell.estimator import IntervalRegressor, levels_from
+from coverwell.estimator import IntervalRegressor
 from coverwell.files import new_file
 from coverwell.inputs.source import InputSource, without_cache
 from coverwell.networks.team import Team, network_from
-from coverwell.options import STORED
+from coverwell.options import STORED, levels_from
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.regressor import NetworkChoice

@@ -6,13 +6,13 @@ import sys
 import numpy as np
 import pytest
 import torch
-
-from coverwell import MLP, MatchedRegressor
 from coverwell.algorithm import n_interval_outputs
 from coverwell.ensemble import Ensemble
+from coverwell.matching import matching_from
+
+from coverwell import MLP, MatchedRegressor
 from coverwell.inputs.scaling import InputScaler, TargetScaler
 from coverwell.inputs.source import TableSource
-from coverwell.matching import matching_from
 
 onnx, onnxruntime = (pytest.importorskip(name) for name in ("onnx", "onnxruntime"))
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
-from coverwell import MLP, MatchedRegressor
 from coverwell.export import bounds as bounds_file
 from coverwell.export import to_onnx
+
+from coverwell import MLP, MatchedRegressor
 
 
 def fitted(calibration, seed=0):

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from coverwell.export.columns import features_from_codes, features_in_graph
+from coverwell.export.graph import Graph, Input
 from hypothesis import example, given
 from hypothesis.strategies import datetimes, lists
 
-from coverwell.export.columns import features_from_codes, features_in_graph
-from coverwell.export.graph import Graph, Input
 from coverwell.inputs.columns import WEEKDAYS, Column, Columns, Times
 from coverwell.inputs.frames import Values
 

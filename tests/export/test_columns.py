@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-
-from coverwell import MLP, MatchedRegressor
 from coverwell.export import to_onnx
 from coverwell.export.columns import example_rows, features_from_codes, told
+
+from coverwell import MLP, MatchedRegressor
 from coverwell.inputs.columns import Columns
 
 LEVELS = ["Rome", "Oslo", "Bern", "Nice"]

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from coverwell.export.drafts import expected_of, has_joint_bounds, promise_of
+
 from coverwell.regressor import CALIBRATIONS
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from coverwell.export.graph import Graph, Input, needed
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from coverwell.export import networks, to_onnx
+from coverwell.export.graph import Graph, Input
 from torch import nn
 
 from coverwell import LSTM, MLP, MatchedRegressor
-from coverwell.export import networks, to_onnx
-from coverwell.export.graph import Graph, Input
 from coverwell.networks.resnet import ResNet18, ResNet18Trunk
 from coverwell.networks.team import network_from
 

@@ -7,12 +7,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from coverwell.export import onnx_file, to_onnx
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 
 import coverwell
 from coverwell import MatchedForecaster, MatchedRegressor
-from coverwell.export import onnx_file, to_onnx
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from coverwell.export import pictures as pictures_file
+from coverwell.export import to_onnx
 from torch.nn.functional import interpolate
 
 from coverwell import MatchedRegressor, ResNet18
 from coverwell.baselines import HeteroscedasticRegressor, MCDropoutRegressor
-from coverwell.export import pictures as pictures_file
-from coverwell.export import to_onnx
 
 SIZE = 32
 BRIEF = {"random_state": 0, "device": "cpu", "batch_size": 8}

@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from coverwell.export import to_onnx
 
 from coverwell import LSTM, MLP, Forecaster, MatchedForecaster
 from coverwell.baselines import HeteroscedasticRegressor, MCDropoutRegressor
-from coverwell.export import to_onnx
 
 N = 300
 BRIEF = {"network": LSTM(hidden=4), "folds": 2, "max_rounds": 1, "random_state": 0, "device": "cpu"}

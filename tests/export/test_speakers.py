@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from coverwell.export import speakers as speakers_file
+from coverwell.export import to_onnx
+from coverwell.matching import SigmaFit
 from hypothesis import given, settings
 from hypothesis.strategies import booleans, integers, sampled_from
 
 from coverwell import MLP, baselines
-from coverwell.export import speakers as speakers_file
-from coverwell.export import to_onnx
-from coverwell.matching import SigmaFit
 
 LEVELS = [(0.9,), (0.5, 0.9), (0.1, 0.5, 0.99)]
 

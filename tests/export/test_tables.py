@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-
-from coverwell import MLP, MatchedRegressor, TableFiles
 from coverwell.export import to_onnx
 from coverwell.export.tables import draft_of_table
+
+from coverwell import MLP, MatchedRegressor, TableFiles
 
 BRIEF = {"network": MLP(hidden=3), "folds": 2, "repeats": 1, "max_rounds": 1, "random_state": 0, "device": "cpu"}
 

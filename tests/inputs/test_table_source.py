@@ -20,7 +20,7 @@ from coverwell import MLP, MatchedRegressor, baselines, fit_together, load, save
 from coverwell.calibration import Split
 from coverwell.errors import ColumnWarning, ConstantDataWarning, ExtrapolationWarning
 from coverwell.inputs.source import InputSource
-from coverwell.regressor import Schedule
+from coverwell.options import Schedule
 
 N = 60
 RNG = np.random.default_rng(0)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from coverwell.rounds import Round
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
@@ -15,7 +16,6 @@ from coverwell.plots.figures import (
     slices_figure,
     widths_figure,
 )
-from coverwell.rounds import Round
 from coverwell.slices import Slice, Slices
 
 LEVELS = (0.5, 0.9)

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from coverwell.plots.style import axes_or_new
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from coverwell import PredictionInterval, plots
 from coverwell.plots import legend_below
-from coverwell.plots.style import axes_or_new
 from coverwell.slices import slices_of
 
 INTERVAL = PredictionInterval(np.array([0.0, 1.0]), np.array([2.0, 3.0]), coverage=0.9)

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-
-from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, metrics
 from coverwell.judgements import Judgement
 from coverwell.report.judged import View
+
+from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, metrics
 from coverwell.slices import slices_of
 
 N_TRAIN = 120

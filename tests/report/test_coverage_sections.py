@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from coverwell.report.coverage_sections import reached_section, verdict, width_bins
+from coverwell.report.judged import judged_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coverwell import MLP, MatchedRegressor
 from coverwell.baselines import HeteroscedasticRegressor
-from coverwell.report.coverage_sections import reached_section, verdict, width_bins
-from coverwell.report.judged import judged_rows
 
 
 def twenty(view, n_inside, **options):

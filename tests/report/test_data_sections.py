@@ -3,11 +3,11 @@
 import numpy as np
 import polars as pl
 import pytest
+from coverwell.report.data_sections import column_row, data_section, drift_section
+from coverwell.report.judged import judged_rows
 
 from coverwell import MLP
 from coverwell.baselines import HeteroscedasticRegressor
-from coverwell.report.data_sections import column_row, data_section, drift_section
-from coverwell.report.judged import judged_rows
 
 
 def test_a_column_of_numbers_is_told_by_range_and_median():

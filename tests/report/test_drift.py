@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from coverwell.report.drift import shifts_between
 
 from coverwell import MLP, MatchedRegressor
-from coverwell.report.drift import shifts_between
 
 
 @pytest.fixture(scope="module")

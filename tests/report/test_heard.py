@@ -3,7 +3,6 @@
 import warnings
 
 import pytest
-
 from coverwell.report.heard import heard_warnings, notes_on
 
 

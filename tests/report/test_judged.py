@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from coverwell.report.judged import feature_columns, judged_rows
 
 from coverwell import MLP, MatchedRegressor, metrics
-from coverwell.report.judged import feature_columns, judged_rows
 
 
 def test_columns_of_pandas_and_polars_are_the_same(model, flats):

@@ -3,7 +3,6 @@
 import sys
 
 import pytest
-
 from coverwell.report.library import chart_library, check_library, library_versions
 
 

@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
+from coverwell.report.charts import histogram_spec
 
 from coverwell.report import page as page_module
-from coverwell.report.charts import histogram_spec
 from coverwell.report.page import Chart, Choice, Figures, Mark, Page, Section, Table, Text, rendered, write_page
 
 EVIL = "<script>alert('\"&')</script>"

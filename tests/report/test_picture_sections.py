@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from coverwell.report.picture_sections import are_boxes, jpeg
 from PIL import Image
 from torch import nn
 
@@ -16,7 +17,6 @@ from coverwell import MatchedRegressor
 from coverwell.inputs.images import images_of
 from coverwell.networks.team import LoopTeam
 from coverwell.report import write_report
-from coverwell.report.picture_sections import are_boxes, jpeg
 
 SIDE = 32
 

@@ -3,9 +3,9 @@
 import re
 
 import torch
+from coverwell.report.provenance import Source, provenance_section
 
 from coverwell._version import __version__
-from coverwell.report.provenance import Source, provenance_section
 
 
 def test_without_files_the_model_the_versions_and_the_device_are_told(model):

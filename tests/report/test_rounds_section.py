@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from coverwell.report.rounds_section import rounds_section
 
 from coverwell import MLP
 from coverwell.baselines import HeteroscedasticRegressor
-from coverwell.report.rounds_section import rounds_section
 
 
 def test_charts_hold_the_record_of_the_model(model):

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
+from coverwell.report.row_sections import histogram_of, largest_misses, miss_in_numbers, residual_bins
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-
-from coverwell.report.row_sections import histogram_of, largest_misses, miss_in_numbers, residual_bins
 
 
 def test_the_farthest_outside_comes_first_and_rows_inside_are_no_misses(view):

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from coverwell.report.judged import judged_rows
+from coverwell.report.slice_sections import worst_section
 
 from coverwell import MLP, MatchedRegressor
 from coverwell.report import Source, write_report
-from coverwell.report.judged import judged_rows
-from coverwell.report.slice_sections import worst_section
 from coverwell.streaming import TableFiles
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pandas as pd
+from coverwell.report.series_data import series_data_section
 
 from coverwell.forecasting.history import read_history
-from coverwell.report.series_data import series_data_section
 
 
 def history(n, *, jump=0.0):

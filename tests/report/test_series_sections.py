@@ -1,7 +1,6 @@
 """What is said about a period: no more than was measured, and nothing about live calibration where there was none."""
 
 import pytest
-
 from coverwell.report.series_sections import bands_section, reached_section, rolling_section, verdict
 from coverwell.report.series_views import lowest_by_chance, views_of
 

@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from scipy.stats import binom
-
 from coverwell.report.series_views import lowest_by_chance, steps_shown, times_of, views_of, window_of, worst_stretch
+from scipy.stats import binom
 
 
 @pytest.mark.parametrize(("horizon", "shown"), [(1, [1]), (3, [1, 2, 3]), (4, [1, 2, 3, 4]), (24, [1, 9, 16, 24])])

@@ -1,10 +1,10 @@
 """The worst parts come first, with their uncertainty, and what chance may bring is called so."""
 
 import numpy as np
-from scipy.stats import binom
-
 from coverwell.report.judged import judged_rows
 from coverwell.report.slice_sections import record_of, slices_section, worst_section
+from scipy.stats import binom
+
 from coverwell.slices import Slice, Slices, slices_of
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from coverwell.report.wording import as_text, shortened_name
 
 

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from coverwell.estimator import IntervalRegressor, levels_from
+from coverwell.estimator import IntervalRegressor
 from coverwell.forecasting import learning
 from coverwell.forecasting.backtest import Backtest
 from coverwell.forecasting.calendar import check_calendar, check_names
@@ -22,12 +22,12 @@ from coverwell.forecasting.history import History, read_history
 from coverwell.forecasting.live import LiveCalibrator, check_rate, one_truth, truths_ahead
 from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.inputs.scaling import varies
-from coverwell.options import check_count, stored
+from coverwell.options import Schedule, check_count, levels_from, stored
 from coverwell.paper.algorithm import Round
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.prediction import PredictionInterval
-from coverwell.regressor import MatchedRegressor, NetworkChoice, Schedule
+from coverwell.regressor import MatchedRegressor, NetworkChoice
 
 __all__ = ["Forecaster", "MatchedForecaster", "SeriesForecaster"]
 

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
-from coverwell.estimator import IntervalRegressor, levels_from
+from coverwell.estimator import IntervalRegressor
 from coverwell.forecasting.history import History
 from coverwell.forecasting.live import choose_rate
 from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.networks.lstm import LSTM
-from coverwell.options import check_count
-from coverwell.regressor import MatchedRegressor, NetworkChoice, Schedule
+from coverwell.options import Schedule, check_count, levels_from
+from coverwell.regressor import MatchedRegressor, NetworkChoice
 from coverwell.training.device import device_from
 
 __all__ = [

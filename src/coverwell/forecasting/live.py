@@ -30,9 +30,8 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from coverwell.errors import FactorBoundWarning
-from coverwell.estimator import levels_from
 from coverwell.metrics import ROLLING_WINDOW, coverage_rank, interval_score, rolling_coverage
-from coverwell.options import check_count, check_number
+from coverwell.options import check_count, check_number, levels_from
 from coverwell.prediction import PredictionInterval
 
 __all__ = ["RATES", "LiveCalibrator", "check_rate", "choose_rate", "one_truth", "truths_ahead"]

@@ -329,3 +329,13 @@ def _kind_of_group(group: Any) -> Any:
         return None
     kinds = (bool | np.bool_, Real, str, date | np.datetime64)
     return next((kind for kind in kinds if isinstance(group, kind)), type(group))
+
+
+def target_names_of(y: Any, targets: NDArray[Any]) -> tuple[str, ...]:
+    """The names that a series or data frame of targets carries, or y, y0, y1, ...; `targets` is y as an array."""
+    if hasattr(y, "columns"):
+        return tuple(str(name) for name in y.columns)
+    if getattr(y, "name", None) not in (None, ""):  # polars calls a series without a name ""
+        return (str(y.name),)
+    n_targets = 1 if targets.ndim == 1 else targets.shape[1]
+    return ("y",) if n_targets == 1 else tuple(f"y{t}" for t in range(n_targets))
