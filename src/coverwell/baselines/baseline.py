@@ -25,7 +25,7 @@ from coverwell.options import check_count, check_number, check_share, stored
 from coverwell.prediction import PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
 from coverwell.training.device import Settings, device_from
-from coverwell.training.learner import auto_batch_size
+from coverwell.training.device import auto_batch_size
 
 __all__ = [
     "BaselineRegressor",
