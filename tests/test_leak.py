@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from coverwell.ensemble import Ensemble
+from tests.synthetic import laws
 
 from coverwell import MLP, MatchedRegressor, SigmaFit, fit_together
 from coverwell.calibration import average
-from coverwell.datasets import synthetic
 
 N_ROWS, N_NEW, N_DRAWS = 500, 10_000, 4
 BAR = 3 / np.sqrt(N_ROWS)
@@ -23,7 +23,7 @@ SETTINGS = {"network": MLP(hidden=32), "repeats": 1, "max_rounds": 10, "patience
 
 def draw(n_rows, seed, n_empty):
     """Rows of the homoscedastic law, with columns that say nothing but let a network tell rows apart."""
-    X, y = synthetic.laws()["homoscedastic"].draw(n_rows, random_state=seed)
+    X, y = laws()["homoscedastic"].draw(n_rows, random_state=seed)
     return np.hstack([X, np.random.default_rng(seed).uniform(size=(n_rows, n_empty))]), y
 
 

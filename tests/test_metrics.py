@@ -16,7 +16,6 @@ from coverwell.metrics import (
     constant_width,
     coverage,
     coverage_band,
-    coverage_rank,
     expected_calibration_error,
     interval_score,
     iou,
@@ -26,6 +25,7 @@ from coverwell.metrics import (
     rolling_coverage,
     weighted_interval_score,
 )
+from coverwell.options import coverage_rank
 
 values = st.floats(-100, 100)
 samples = arrays(np.float64, st.integers(1, 30), elements=values)

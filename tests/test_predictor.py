@@ -88,8 +88,8 @@ def member(team, m):
 
 
 def test_an_estimate_is_the_average_of_the_members_in_the_users_units():
-    # Means 1 and 3 average to 2, in units of 10 around 100: 120. Outputs of 0 half_width z = 1.28155 of the scale 0.5 on
-    # both sides, in units of 10: 6.40776.
+    # Means 1 and 3 average to 2, in units of 10 around 100: 120. An output of 0 is a half-width of z = 1.28155 of the
+    # scale 0.5 on both sides, in units of 10: 6.40776.
     team = MatchedTeam(
         team_of((1.0,), (3.0,)),
         team_of((0.0, 0.0), (0.0, 0.0)),

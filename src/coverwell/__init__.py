@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from coverwell.onnx import to_onnx
     from coverwell.paper.matching import IQRFit, SigmaFit
     from coverwell.prediction import PredictionInterval
-    from coverwell.regressor import MatchedRegressor, Schedule
+    from coverwell.options import Schedule
+    from coverwell.regressor import MatchedRegressor
 
 __all__ = [
     "LSTM",

@@ -242,8 +242,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         state: dict[str, Any] = super().__getstate__()
         if "predictor_" in state:  # a pickle from a GPU opens where there is none, without this machine's cache
             self.predictor_.to("cpu")
-            networks = {name: without_cache(state[name]) for name in ("network", "interval_network") if name in state}
-            state = {**state, **networks}
+            for name in {"network", "interval_network"} & state.keys():
+                state[name] = without_cache(state[name])
         return state
 
     def __sklearn_tags__(self) -> Tags:
@@ -384,7 +384,7 @@ def fit_together(
     except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to continue stays what it was
         for model, was in zip(models, before, strict=True):
             model.forget()
-            vars(model).update(was if was.get("warm_start") else {})
+            model.__dict__.update(was if was.get("warm_start") else {})
         raise
 
 

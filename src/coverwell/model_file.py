@@ -5,8 +5,8 @@ object: its `format`, the `versions` of the packages that wrote it, the `sha256`
 `model`: the estimator's class, its `parameters`, and what it `learned`.
 
 An object with a `class` is one of `coverwell.options.STORED`, and its other entries are the constructor's arguments; no
-other class is ever made. `array` is the name of a tensor, `team` a stack of trained networks, `source` how X becomes
-rows, and `own` an object of the user's, whose code is not stored.
+other class is ever made. `array` is the name of a tensor, `team` a stack of trained networks, `trunk` the frozen
+layers that images are seen through, and `own` an object of the user's, whose code is not stored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from torch import Tensor, nn
 from coverwell._version import __version__
 from coverwell.errors import ModelFileError
 from coverwell.files import new_file
-from coverwell.inputs.source import InputSource, without_cache
+from coverwell.inputs.source import without_cache
+from coverwell.networks.resnet import ResNet18Trunk
 from coverwell.networks.team import Team, network_from
 from coverwell.options import STORED, levels_from
 from coverwell.paper.losses import IntervalLoss
@@ -212,10 +213,9 @@ class _Writer:
             return self.array(value.cpu().numpy() if isinstance(value, Tensor) else value, place)
         if isinstance(value, Team):
             return self.team(value, place)
-        if isinstance(value, InputSource):
-            entries, tensors = value.state()
-            self.tensors(tensors, place)
-            return {"source": entries, "place": place}
+        if place.endswith("source_.trunk"):
+            self.tensors(value.state_dict(), place)
+            return {"trunk": place, "ours": isinstance(value, ResNet18Trunk)}
         return self.part(value, place, own=place.rpartition(".")[2])
 
     def array(self, value: NDArray[Any], place: str) -> dict[str, Any]:
@@ -297,8 +297,8 @@ class _Reader:
                 return self.own(name)
             case {"team": place, "network": network, "input_shape": shape, **sizes}:
                 return self.team(place, network, tuple(shape), **sizes)
-            case {"source": entries, "place": place}:
-                return InputSource.from_state(entries, self.state(place), lambda: self.own("network").trunk())
+            case {"trunk": place, "ours": ours}:
+                return self.trunk(place, ours=ours)
             case dict():
                 raise ValueError(f"unknown entry {sorted(stored)}")
         return stored
@@ -325,6 +325,13 @@ class _Reader:
         team.load_state_dict(state, assign=not own)  # checks the shapes
         team.sizes = shape, n_outputs
         return team.eval().requires_grad_(False)
+
+    def trunk(self, place: str, *, ours: bool) -> nn.Module:
+        """The frozen layers that images are seen through; those of a user's own recipe are made by it again."""
+        with torch.random.fork_rng(devices=[]):
+            trunk: nn.Module = ResNet18Trunk() if ours else self.own("network").trunk()
+        trunk.load_state_dict(self.state(place))  # checks names and shapes
+        return trunk.eval().requires_grad_(False)
 
     def state(self, place: str) -> dict[str, Tensor]:
         prefix = f"{place}."

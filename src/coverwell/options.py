@@ -96,7 +96,7 @@ def check_number(
     if above is not None and below is not None:
         must = f"lie strictly between {above:g} and {below:g}"
     elif above is not None:
-        must = "be a positive number" if above == 0 else f"be {what} above {above:g}"
+        must = f"be {auto}a positive number" if above == 0 else f"be {auto}{what} above {above:g}"
     else:
         must = f"be {auto}{what} of at least {least:g}"
     raise ValueError(f"{name} must {must}, got {value!r}")

@@ -23,7 +23,7 @@ from coverwell.paper.algorithm import History, Recipe, alternate, half_widths
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.predictor import FittedTeam, MatchedTeam, combined
-from coverwell.training.device import Settings, device_from
+from coverwell.training.device import Settings, auto_batch_size, device_from
 from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows
 
@@ -226,7 +226,9 @@ class MatchedRegressor(IntervalRegressor):
                 part = part or Schedule()
             elif option in ("matching", "interval_loss", "calibration"):
                 part = part_from(option, part, object)
-            if is_dataclass(part) and not isinstance(part, type) and field in vars(part):
+            if is_dataclass(part) and not isinstance(part, type):
+                if field not in vars(part):
+                    raise ValueError(f"Invalid parameter {name!r}: {option} has the fields {', '.join(vars(part))}")
                 params[option] = replace(part, **{field: params.pop(name)})
         super().set_params(**params)
         return self
@@ -249,9 +251,7 @@ class MatchedRegressor(IntervalRegressor):
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> MatchedTraining:
         literal = self.folds is None
         schedule = (self.schedule or Schedule()).resolved(getattr(self.network, "defaults", {}), DEFAULTS)
-        batch_size: Any = schedule.batch_size
-        if batch_size == "auto":  # small batches for small tables, which otherwise see few steps an epoch
-            batch_size = 64 if n_rows < 1000 else 128 if n_rows < 2500 else 256
+        batch_size = auto_batch_size(n_rows) if schedule.batch_size == "auto" else int(schedule.batch_size)
         same = INTERVAL_NETWORK if self.network is None else self.network
         recipe = Recipe(
             matching=part_from("matching", self.matching, Matching),
@@ -264,7 +264,7 @@ class MatchedRegressor(IntervalRegressor):
         )
         settings = Settings(
             max_rounds=int(schedule.max_rounds),
-            batch_size=int(batch_size),
+            batch_size=batch_size,
             learning_rate=float(schedule.learning_rate),
             ema_decay=0.0 if literal else EMA_DECAY,
             device=device_from(self.device),

@@ -1,10 +1,9 @@
-"""Public data for experiments, and synthetic laws whose true intervals are known.
+"""Public data for experiments.
 
 `load` gives any of the public data by its name. `load_table`, `load_series` and `load_images` give one kind each, under
 the names in `names`, `series_names` and `image_names`.
 """
 
-from coverwell.datasets import synthetic
 from coverwell.datasets.boxes import BoxedImages, BoxOutsideImageWarning, clip_boxes
 from coverwell.datasets.by_name import load
 from coverwell.datasets.image_files import ImageFile, ImageFileError, ImageFiles
@@ -32,5 +31,4 @@ __all__ = [
     "load_table",
     "names",
     "series_names",
-    "synthetic",
 ]

@@ -28,10 +28,11 @@ class Scaling(nn.Module):
     Shape: input and output `(..., *shape)`.
     """
 
-    centre: Tensor | None
-    spread: Tensor | None
-    low: Tensor | None
-    high: Tensor | None
+    # All None where rows are used as they are; targets have no bounds.
+    centre: Tensor
+    spread: Tensor
+    low: Tensor
+    high: Tensor
 
     def __init__(
         self,

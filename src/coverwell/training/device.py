@@ -16,6 +16,7 @@ from torch.optim.adam import adam
 
 from coverwell.errors import NotEnoughMemoryError
 from coverwell.networks.mlp import MLP
+from coverwell.networks.team import Team
 from coverwell.training.rows import Rows
 
 ORDINARY_STEPS = 3  # before the first capture, see `CudaGraphs`

@@ -84,8 +84,8 @@ class Learner:
                 for average, current in zip(self.average.parameters(), self.team.parameters(), strict=True):
                     average.lerp_(current, new_share)
                 # Running statistics of a batch norm belong to the weights beside them, so they are averaged alike.
-                for average, current in zip(self.average.buffers(), self.team.buffers(), strict=True):
-                    average.lerp_(current, new_share) if average.is_floating_point() else average.copy_(current)
+                for kept, latest in zip(self.average.buffers(), self.team.buffers(), strict=True):
+                    kept.lerp_(latest, new_share) if kept.is_floating_point() else kept.copy_(latest)
             if not torch.isfinite(total).all():
                 raise NonFiniteLossError(
                     "the loss became NaN or infinite in training; lower learning_rate, or look for extreme values in X "

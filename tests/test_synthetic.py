@@ -1,15 +1,13 @@
-"""The laws draw what they say they draw."""
+"""The laws draw from the distributions they describe."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis.strategies import floats, integers, sampled_from
 from scipy import stats
+from tests.synthetic import Law, laws
 
-from coverwell.datasets import synthetic
-from coverwell.datasets.synthetic import Law
-
-LAWS = synthetic.laws()
+LAWS = laws()
 N = 100_000
 every_law = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
 
@@ -96,7 +94,7 @@ def test_the_heavy_tailed_interval_is_that_of_student() -> None:
     assert lower[0] == pytest.approx(-upper[0])
 
 
-def test_the_last_four_of_many_inputs_say_nothing() -> None:
+def test_the_last_four_of_many_inputs_have_no_effect() -> None:
     law = LAWS["many inputs"]
     X, y = law.draw(100, random_state=0)
     changed = X.copy()

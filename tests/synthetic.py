@@ -26,19 +26,12 @@ class Conditional(Protocol):
 class Law:
     """A joint law of inputs, uniform on the unit cube, and a target with a known distribution given the inputs.
 
-    Parameters
-    ----------
-    name : str
-        The name in `laws`.
-    n_features : int
-        Number of inputs.
-    given : callable
-        From inputs of shape (n_rows, n_features) to the distribution of the target in each row.
+    `given` maps inputs (row, feature) to the distribution of the target in each row.
 
     Examples
     --------
-    >>> from coverwell.datasets import synthetic
-    >>> law = synthetic.laws()["heteroscedastic"]
+    >>> from tests.synthetic import laws
+    >>> law = laws()["heteroscedastic"]
     >>> X, y = law.draw(1000, random_state=0)
     >>> X.shape, y.shape
     ((1000, 1), (1000,))
@@ -52,38 +45,13 @@ class Law:
     given: Callable[[Inputs], Conditional]
 
     def draw(self, n: int, random_state: int | np.random.Generator | None = None) -> tuple[Inputs, Values]:
-        """Independent rows of inputs and targets.
-
-        Parameters
-        ----------
-        n : int
-            Number of rows.
-        random_state : int, Generator or None
-            Seed, or a generator to draw from.
-
-        Returns
-        -------
-        X : ndarray of shape (n, n_features)
-        y : ndarray of shape (n,)
-        """
+        """Independent rows: inputs (n, feature) and targets (n,)."""
         rng = np.random.default_rng(random_state)
         X = rng.uniform(size=(n, self.n_features))
         return X, self.given(X).rvs(size=n, random_state=rng)
 
     def true_interval(self, X: Inputs, coverage: float) -> tuple[Values, Values]:
-        """The central interval: below and above it lie (1 - coverage) / 2 of the targets, in every row.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n_rows, n_features)
-            Inputs.
-        coverage : float
-            Share of the targets inside, strictly between 0 and 1.
-
-        Returns
-        -------
-        lower, upper : ndarray of shape (n_rows,)
-        """
+        """The central interval: below and above it lie (1 - coverage) / 2 of the targets, in every row."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
         conditional = self._conditional(X)
@@ -112,8 +80,8 @@ def laws() -> dict[str, Law]:
 
     Examples
     --------
-    >>> from coverwell.datasets import synthetic
-    >>> list(synthetic.laws())
+    >>> from tests.synthetic import laws
+    >>> list(laws())
     ['homoscedastic', 'heteroscedastic', 'skewed', 'heavy tailed', 'many inputs']
     """
     every = (
@@ -151,7 +119,7 @@ def heavy_tailed(X: Inputs) -> Conditional:
 
 
 def many_inputs(X: Inputs) -> Conditional:
-    """Friedman's first function of inputs 1 to 5, normal noise of spread 0.5 + 2 x_6; inputs 7 to 10 say nothing."""
+    """Friedman's first function of inputs 1 to 5, normal noise of spread 0.5 + 2 x_6; inputs 7 to 10 have no effect."""
     mean = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
     conditional: Conditional = stats.norm(loc=mean, scale=0.5 + 2 * X[:, 5])
     return conditional
