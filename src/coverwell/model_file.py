@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from coverwell._version import __version__
 from coverwell.errors import ModelFileError
 from coverwell.files import new_file
-from coverwell.inputs.source import without_cache
+from coverwell.inputs.source import InputSource, without_cache
 from coverwell.networks.resnet import ResNet18Trunk
 from coverwell.networks.team import Team, network_from
 from coverwell.options import STORED, levels_from

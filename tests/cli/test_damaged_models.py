@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 import polars as pl
 import pytest
-from coverwell.tensor_files import read_tensors, write_tensors
+from coverwell.model_file import read_tensors, write_tensors
 
 import coverwell
 from coverwell import MLP, MatchedRegressor, Schedule

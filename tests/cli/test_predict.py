@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from coverwell.ensemble import ROWS_AT_A_TIME
+from coverwell.predictor import ROWS_AT_A_TIME
 
 import coverwell
 from coverwell import MLP, MatchedForecaster, MatchedRegressor, Schedule
@@ -46,8 +46,8 @@ def plain(tmp_path_factory):
 def expected(model, rows):
     """What the Python API says, in the columns of the file."""
     fitted = coverwell.load(model)
-    interval = fitted.predict_interval(rows, coverage=fitted._fitted_levels)
-    n_targets, n_levels = len(fitted.target_names_), len(fitted._fitted_levels)
+    interval = fitted.predict_interval(rows, coverage=fitted.predictor_.levels)
+    n_targets, n_levels = len(fitted.target_names_), len(fitted.predictor_.levels)
     lower, upper = (bound.reshape(len(rows), n_targets, n_levels) for bound in interval)
     prediction = fitted.predict(rows).reshape(len(rows), n_targets)
     columns = []

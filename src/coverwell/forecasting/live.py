@@ -31,8 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from coverwell.errors import FactorBoundWarning
 from coverwell.metrics import ROLLING_WINDOW, interval_score, rolling_coverage
-from coverwell.options import coverage_rank
-from coverwell.options import check_count, check_number, levels_from, stored
+from coverwell.options import check_count, check_number, coverage_rank, levels_from, stored
 from coverwell.prediction import PredictionInterval
 
 __all__ = ["RATES", "LiveCalibrator", "check_rate", "choose_rate", "one_truth", "truths_ahead"]
