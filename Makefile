@@ -42,7 +42,7 @@ chromium: # Debian's, where there is none
 	(command -v chromium && command -v chromedriver) > /dev/null || (apt-get update --quiet && apt-get install --yes --quiet chromium chromium-driver)
 
 test-browser: venv chromium ## the report in headless Chromium at three widths
-	$(ONE_THREAD) $(BIN)/python -m pytest -m browser tests/browser
+	$(ONE_THREAD) $(BIN)/python -m pytest -m browser tests/report
 
 # Without ray, whose older versions pull much else; torch first, since its builds differ (TORCH=2.13.0 takes another one).
 # Deprecations are let pass: old versions of other packages warn about each other.
@@ -50,7 +50,7 @@ test-lowest: TORCH ?= 2.5.0
 test-lowest: ## the tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet torch==$(TORCH)
-	.venv-lowest/bin/python tests/release/lowest_versions.py data forecasting images onnx plots report tables > .venv-lowest/requirements.txt
+	.venv-lowest/bin/python tests/release/lowest_versions.py data images onnx plots report tables > .venv-lowest/requirements.txt
 	.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt \
 		beartype cloudpickle 'hatchling>=1.26' hypothesis 'pandas==2.2.*' 'pyarrow==17.*' 'pytest>=8' pytest-xdist
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .

@@ -10,10 +10,10 @@ three methods, and ``half_width`` as a fourth if the law is to help shape the in
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from coverwell.datasets import synthetic
 from torch.nn.functional import softplus
 
 from coverwell import MatchedRegressor, Schedule, SigmaFit, metrics
-from coverwell.datasets import synthetic
 
 
 class LaplaceFit:

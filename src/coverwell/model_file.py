@@ -355,6 +355,9 @@ def _check_predictor(source: InputSource, predictor: Predictor, names: tuple[str
     levels = levels_from(predictor.levels)
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"targets must be names, got {names!r}")
+    features = source.names if source.columns is None else source.columns.feature_names
+    if features is not None and (source.names, source.row_shape) != (features, (len(features),)):
+        raise ValueError(f"rows must have the features {features}, got {source.names}")
     for team in predictor.fitted_teams:
         rows = team.coverage.tolist(), team.inputs.shape, team.inputs.centre is not None, team.mirroring
         if rows != ([list(levels)], source.row_shape, source.scaled, source.mirroring):

@@ -120,7 +120,7 @@ def test_pictures_are_found_beside_the_table(run, tmp_path, refused):
     rng = np.random.default_rng(0)
     images, ages = rng.integers(0, 255, (22, 3, 32, 32), dtype=np.uint8), rng.normal(size=22)
     network = ResNet18(weights=None, size=32)
-    brief = {"max_rounds": 1, "mean_epochs": 1, "interval_epochs": 1, "folds": 2, "repeats": 1, "device": "cpu"}
+    brief = {"schedule": Schedule(1, 1, max_rounds=1), "folds": 2, "repeats": 1, "device": "cpu"}
     fitted = MatchedRegressor(0.7, network=network, random_state=0, **brief)
     save(fitted.fit(images[:12], ages[:12]), tmp_path / "model.safetensors")
     for place, image in enumerate(images[12:]):
