@@ -11,14 +11,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 from coverwell.datasets import synthetic
 
-from coverwell import MatchedRegressor, metrics
+from coverwell import MatchedRegressor, Schedule, metrics
 from coverwell.plots import draw_intervals
 
 law = synthetic.laws()["heteroscedastic"]
 X, y = law.draw(400, random_state=0)
 X_new, y_new = law.draw(400, random_state=1)
 
-model = MatchedRegressor(coverage=0.9, max_rounds=6, repeats=1, random_state=0).fit(X, y)
+model = MatchedRegressor(coverage=0.9, schedule=Schedule(max_rounds=6), repeats=1, random_state=0).fit(X, y)
 lower, upper = model.predict_interval(X_new)
 
 # %%

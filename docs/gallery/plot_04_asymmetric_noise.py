@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from coverwell.datasets import synthetic
 
-from coverwell import MatchedRegressor, metrics
+from coverwell import MatchedRegressor, Schedule, metrics
 
 law = synthetic.laws()["skewed"]
 X, y = law.draw(400, random_state=0)
@@ -20,7 +20,9 @@ grid = np.linspace(0, 1, 150)[:, None]
 true_lower, true_upper = law.true_interval(grid, 0.9)
 
 models = {
-    shape: MatchedRegressor(coverage=0.9, shape=shape, max_rounds=4, repeats=1, random_state=0).fit(X, y)
+    shape: MatchedRegressor(coverage=0.9, shape=shape, schedule=Schedule(max_rounds=4), repeats=1, random_state=0).fit(
+        X, y
+    )
     for shape in ("both", "interval")
 }
 

@@ -4,7 +4,7 @@ A matching of your own
 
 Sigma Fit gives the mean network a normal law, whose spread is held near the width of the intervals. Where the noise
 has heavy tails, a Laplace law may fit better: its mean is the point with the least absolute error. A matching has
-three methods, and ``reach`` as a fourth if the law is to have a say in the shape of the intervals.
+three methods, and ``half_width`` as a fourth if the law is to help shape the intervals.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ import torch
 from coverwell.datasets import synthetic
 from torch.nn.functional import softplus
 
-from coverwell import MatchedRegressor, SigmaFit, metrics
+from coverwell import MatchedRegressor, Schedule, SigmaFit, metrics
 
 
 class LaplaceFit:
@@ -28,8 +28,8 @@ class LaplaceFit:
     def spread(self, outputs, n_targets):
         return softplus(outputs[..., n_targets:]) + 1e-3
 
-    def reach(self, outputs, n_targets, coverage):
-        one_side = self.spread(outputs, n_targets)[..., None] * -(1 - coverage).log()[:, None, None, :]
+    def half_width(self, outputs, n_targets, levels):
+        one_side = self.spread(outputs, n_targets)[..., None] * -(1 - levels.coverage).log()[:, None, None, :]
         return torch.stack([one_side, one_side], dim=-2)  # (member, batch, target, side, level)
 
     def loss(self, outputs, y, target):
@@ -49,7 +49,9 @@ law = synthetic.laws()["heavy tailed"]
 X, y = law.draw(400, random_state=0)
 X_new, y_new = law.draw(4000, random_state=1)
 models = {
-    name: MatchedRegressor(coverage=0.9, matching=matching, max_rounds=5, repeats=1, random_state=0).fit(X, y)
+    name: MatchedRegressor(
+        coverage=0.9, matching=matching, schedule=Schedule(max_rounds=5), repeats=1, random_state=0
+    ).fit(X, y)
     for name, matching in {"Sigma Fit": SigmaFit(), "Laplace": LaplaceFit()}.items()
 }
 for name, model in models.items():

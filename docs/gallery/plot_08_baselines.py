@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 from coverwell.experiments import random_split
 from sklearn.datasets import load_diabetes
 
-from coverwell import MatchedRegressor, metrics
+from coverwell import MatchedRegressor, Schedule, metrics
 from coverwell.baselines import (
     DeepEnsembleRegressor,
     HeteroscedasticRegressor,
@@ -23,7 +23,7 @@ X, y = load_diabetes(return_X_y=True)
 train, test = random_split(len(y), 0)
 
 models = {
-    "Sigma Fit": MatchedRegressor(coverage=0.9, max_rounds=5, repeats=1, random_state=0),
+    "Sigma Fit": MatchedRegressor(coverage=0.9, schedule=Schedule(max_rounds=5), repeats=1, random_state=0),
     "Deep Ensemble": DeepEnsembleRegressor(coverage=0.9, max_epochs=40, random_state=0),
     "Heteroscedastic": HeteroscedasticRegressor(coverage=0.9, max_epochs=40, random_state=0),
     "Quantiles": NeuralQuantileRegressor(coverage=0.9, max_epochs=40, random_state=0),

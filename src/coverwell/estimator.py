@@ -175,8 +175,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def predict_all(self, X: Any) -> Prediction:
         """Predictions and the bounds of all fitted levels, with one pass through the networks."""
         estimates = self.estimates(X)
-        mean: Array = np.mean([estimate.mean for estimate in estimates], axis=0)
-        return Prediction(mean, *self.predictor_.bounds(estimates))
+        return self.predictor_.prediction(estimates)
 
     def estimates(self, X: Any, *, noise: bool = True) -> list[Estimate]:
         """Each team's means and half-widths for these rows, before calibration."""
@@ -228,10 +227,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def table_columns_(self) -> list[str] | None:
         """The columns that a table must have, in order; None for images, and for arrays without names."""
         check_is_fitted(self)
-        if self.source_.columns is not None:
-            return list(self.source_.columns.kinds)
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else [str(name) for name in names]
+        return self.source_.table_columns
 
     @property
     def columns_(self) -> Any:

@@ -6,10 +6,10 @@ from contextlib import suppress
 import numpy as np
 import polars as pl
 import pytest
-from coverwell.tensor_files import read_tensors, write_tensors
+from coverwell.model_file import read_tensors, write_tensors
 
 import coverwell
-from coverwell import MLP, MatchedRegressor
+from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.errors import ModelFileError
 
 N_DAMAGED = 1000
@@ -25,7 +25,12 @@ def rows():
 def content(rows, tmp_path_factory):
     """The bytes of a small model that reads a column of text."""
     small = MatchedRegressor(
-        0.8, network=MLP(hidden=4, layers=2, bins=2), folds=2, repeats=1, max_rounds=1, random_state=0
+        0.8,
+        network=MLP(hidden=4, layers=2, bins=2),
+        folds=2,
+        repeats=1,
+        schedule=Schedule(max_rounds=1),
+        random_state=0,
     )
     path = tmp_path_factory.mktemp("whole") / "model.safetensors"
     coverwell.save(small.fit(rows.select("a", "city"), rows["y"]), path)

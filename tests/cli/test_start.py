@@ -12,7 +12,7 @@ from coverwell.cli import COMMANDS
 
 SOURCES = Path(__file__).parents[2] / "src"
 HEAVY = {"jaxtyping", "matplotlib", "narwhals", "numpy", "pandas", "polars", "safetensors", "scipy", "sklearn", "torch"}
-GROUPS = {"data": ("list", "get"), "plot": ("intervals", "calibration", "widths", "slices", "rounds")}
+GROUPS = {"plot": ("intervals", "calibration", "widths", "slices", "rounds")}
 
 
 def test_the_version_is_the_packages(run):

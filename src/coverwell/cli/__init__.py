@@ -13,8 +13,6 @@ import click
 from coverwell._version import __version__
 from coverwell.cli.messages import OneLineGroup
 
-__all__ = ["main"]
-
 COMMANDS = ("evaluate", "export", "fit", "info", "plot", "predict", "report")
 
 

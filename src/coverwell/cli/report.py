@@ -97,5 +97,7 @@ def _write_rows(
     if images is not None and not takes_images:
         raise BadInput(f"--pictures is for models of images, and {path} holds one of tables; leave it out")
     model.set_params(device=device)
-    X, y, about = Reader(model, path, table, images).known_rows(group, skip_missing=skip_missing)
+    X, y, about = Reader(model.source_, model.target_names_, path, table, images).known_rows(
+        group, skip_missing=skip_missing
+    )
     return write_report(model, X, y, boxes=boxes or None, **about, **asked)
