@@ -44,7 +44,7 @@ def test_a_column_without_any_value_is_one_part():
     assert named(slices_of([True, False], {"x": [np.nan, np.nan]}, asked=0.9)) == [("x", "missing", 2, 1)]
 
 
-def test_dates_are_cut_at_quantiles_and_told_as_days_or_moments():
+def test_dates_are_cut_at_quantiles_and_named_as_days_or_moments():
     days = np.datetime64("2020-01-01") + np.arange(8)
     moments = np.datetime64("2020-01-01T10:30") + np.arange(8)
     found = slices_of([True] * 8, {"day": days, "moment": moments}, asked=0.9, quantiles=2)
@@ -61,7 +61,7 @@ def test_the_rarer_levels_of_a_feature_are_one_part_and_those_of_a_group_are_not
     assert len(slices_of(inside, {}, groups={"city": values}, asked=0.9)) == 12
 
 
-def test_a_level_that_is_called_missing_is_not_taken_for_no_value():
+def test_a_level_named_missing_is_not_taken_for_no_value():
     values = np.array(["missing", None, "others"], dtype=object)
     assert named(slices_of([True, False, True], {"x": values}, asked=0.9)) == [
         ("x", "missing", 1, 1),
@@ -120,21 +120,21 @@ def test_the_chance_of_any_part_is_as_many_times_that_of_one_and_never_above_one
 
 
 def test_the_worst_part_is_the_one_that_is_surely_covered_least():
-    """Half of four rows says little: the rows of the second part are missed more surely."""
+    """Half of four rows is little evidence; the rows of the second part are missed more surely."""
     few, many, fine = Slice("x", "few", 4, 2), Slice("x", "many", 400, 300), Slice("x", "fine", 400, 370)
     assert [part.values for part in Slices(0.9, (few, many, fine)).worst(2)] == ["many", "few"]
 
 
-def test_honest_intervals_are_seldom_accused_and_a_part_that_is_missed_is_found():
-    """Of 150 looks at 20 slices the bound of 5 % is passed in at most 7.5 on average; three standard errors on top."""
-    accused, found = 0, 0
+def test_honest_intervals_are_seldom_flagged_and_a_part_that_is_missed_is_found():
+    """The bound of 5 % is passed in at most 7.5 of 150 tables of 20 slices on average; three standard errors on top."""
+    flagged, found = 0, 0
     groups = np.repeat(np.arange(20), 50)
     for _ in range(150):
         honest = RNG.random(1000) < 0.9
-        accused += min(map((slices := slices_of(honest, {}, groups={"g": groups}, asked=0.9)).chance, slices)) < 0.05
+        flagged += min(map((slices := slices_of(honest, {}, groups={"g": groups}, asked=0.9)).chance, slices)) < 0.05
         broken = honest & ~((groups == 7) & (RNG.random(1000) < 0.4))
         found += slices_of(broken, {}, groups={"g": groups}, asked=0.9).worst(1)[0].values == "7"
-    assert accused < 7.5 + 3 * np.sqrt(150 * 0.05 * 0.95)
+    assert flagged < 7.5 + 3 * np.sqrt(150 * 0.05 * 0.95)
     assert found > 145
 
 
@@ -148,7 +148,7 @@ def test_honest_intervals_are_seldom_accused_and_a_part_that_is_missed_is_found(
         ({"quantiles": 1}, "at least 2"),
     ],
 )
-def test_bad_input_is_told(changed, message):
+def test_bad_input_is_refused(changed, message):
     given = {"inside": [True, False], "columns": {"x": [1.0, 2.0]}, "asked": 0.9, "quantiles": 4, **changed}
     inside, columns = given.pop("inside"), given.pop("columns")
     with pytest.raises(ValueError, match=message):
@@ -157,30 +157,31 @@ def test_bad_input_is_told(changed, message):
 
 def test_a_part_is_short_if_chance_does_not_explain_it_among_all_parts():
     found = Slices(0.9, (Slice("city", "Oslo", 40, 20), Slice("city", "Rome", 40, 36), Slice("city", "Bern", 5, 4)))
-    assert [part.values for part in found.ranked.short] == ["Oslo"]
+    assert [part.values for part in found.short] == ["Oslo"]
 
 
 def test_parts_that_are_surely_short_come_before_small_ones_that_chance_explains():
     small, large = Slice("id", "7", 4, 1), Slice("city", "Oslo", 1000, 850)
     found = Slices(0.9, (small, *[Slice("x", str(n), 10, 9) for n in range(30)], large))
     assert small.high < large.high
-    assert found.ranked.parts[:2] == [large, small]
+    assert found.worst(2) == (large, small)
 
 
 @given(sizes=st.lists(counts, min_size=1, max_size=12), asked=st.sampled_from([0.5, 0.8, 0.99]))
 def test_the_order_is_that_of_the_parts_one_by_one(sizes, asked):
     found = Slices(asked, tuple(Slice("city", str(place), *size) for place, size in enumerate(sizes)))
     one_by_one = sorted(found, key=lambda part: (found.chance(part) >= BY_CHANCE, part.high))
-    assert found.ranked.parts == one_by_one == list(found.worst(len(found)))
-    assert found.ranked.n_short == sum(found.chance(part) < BY_CHANCE for part in found)
+    assert list(found.worst(len(found))) == one_by_one
+    assert len(found.short) == sum(found.chance(part) < BY_CHANCE for part in found)
 
 
 def test_the_column_with_the_worst_part_comes_first():
     parts = Slice("area", "1 to 2", 40, 36), Slice("city", "Oslo", 40, 36), Slice("city", "Rome", 40, 10)
-    found = Slices(0.9, parts).ranked
+    found = Slices(0.9, parts)
     assert list(found.by_column) == ["city", "area"]
     assert [part.values for part in found.by_column["city"]] == ["Rome", "Oslo"]
 
 
-def test_no_parts_are_no_ranks():
-    assert Slices(0.9, ()).ranked.parts == []
+def test_no_parts_have_no_worst():
+    found = Slices(0.9, ())
+    assert (found.worst(), found.short, found.by_column) == ((), [], {})
