@@ -37,6 +37,7 @@ from torch.nn.functional import softplus
 
 from coverwell import MLP, IQRFit, MatchedRegressor, PredictionInterval, Schedule, SigmaFit, fit_together, load, save
 from coverwell.calibration import Split
+from coverwell.metrics import interval_score, rmse
 from coverwell.options import coverage_rank
 from coverwell.paper.losses import PaperLoss, QuantileLoss
 from coverwell.paper.matching import Unmatched
@@ -51,6 +52,7 @@ ONE, COLUMN = Y[:, 0], Y[:, :1]
 X_NEW = RNG.uniform(size=(25, 3)).clip(X.min(axis=0), X.max(axis=0))
 GROUPS = np.repeat(np.arange(18), 5)
 EPOCHS = {"mean_epochs": 3, "interval_epochs": 3}
+DEFAULT_EPOCHS = {"mean_epochs": "auto", "interval_epochs": "auto"}
 LONG = {"max_rounds": 15, "learning_rate": 0.02, "mean_epochs": 5, "interval_epochs": 2}
 CALIBRATIONS = ["cross", "cv+", "split", None]
 
@@ -530,6 +532,57 @@ def test_numbers_of_other_types_are_numbers():
     assert_array_equal(fitted(x=whole.astype(np.float32), y=y.astype(np.float32)).predict(whole), expected)
     assert_array_equal(fitted(x=whole.astype(object), y=y.astype(object)).predict(whole), expected)
     assert_usable(fitted(y=ONE > 0))
+
+
+# Rounds --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+def test_a_fit_leaves_one_record_per_round(calibration):
+    rounds = fitted(0.8, y=Y[:, 1], calibration=calibration, max_rounds=3, **DEFAULT_EPOCHS).rounds_
+    assert len(rounds) == 3
+    for single in rounds:
+        assert all(type(value) is float for value in vars(single).values())
+        assert 0 <= single.coverage <= 1
+        assert min(single.rmse, single.width, single.interval_score, single.seconds) > 0
+    assert rounds[-1].mean_loss < rounds[0].mean_loss
+
+
+def test_training_stops_when_patience_is_at_its_end():
+    rounds = fitted(network=MLP(hidden=16, bins=4), max_rounds=60, patience=1, learning_rate=0.01).rounds_
+    assert 1 < len(rounds) < 60
+    last = rounds[-1]
+    assert last.rmse >= min(r.rmse for r in rounds[:-1])
+    assert last.interval_score >= min(r.interval_score for r in rounds[:-1])
+
+
+@pytest.mark.parametrize("matching", ["sigma", "iqr"])
+def test_the_best_round_is_restored_and_so_no_round_was_better_out_of_fold(matching):
+    levels = np.array([0.5, 0.8])
+    keen = {"network": MLP(hidden=32, dropout=0.0, bins=8), "learning_rate": 0.01, "max_rounds": 12, "patience": 99}
+    model = fitted(levels, matching, repeats=2, **keen, **DEFAULT_EPOCHS)
+    rounds, view = model.rounds_, model.out_of_fold_
+    best = min(single.rmse for single in rounds)
+    assert_allclose(rmse(ONE, view.prediction[:, 0]), best, rtol=1e-5)
+    assert rounds[-1].rmse > 1.02 * best  # or nothing was tested
+    # The out-of-fold bounds are stretched by the factor; undone, they are those of training.
+    centre = view.prediction[:, :, None]
+    lower, upper = (centre + (bound - centre) / model.factor_ for bound in (view.lower, view.upper))
+    score = np.mean([interval_score(ONE, lower[:, 0, k], upper[:, 0, k], p) * (1 - p) for k, p in enumerate(levels)])
+    scores = [((1 - levels) * single.interval_score).mean() for single in rounds]
+    assert score <= min(scores) * 1.02  # around the best F, which need not be that of I's best round
+    assert scores[-1] > 1.05 * min(scores)
+
+
+def test_a_single_round_is_measured_out_of_fold_and_improved_by_the_closing_rounds_alone():
+    levels = np.array([0.5, 0.8])
+    model = fitted(levels, None, y=Y, repeats=2, max_rounds=1, calibration=None, **DEFAULT_EPOCHS)
+    (single,), view = model.rounds_, model.out_of_fold_
+    assert_allclose(single.rmse, rmse(Y, view.prediction), rtol=1e-5)
+    assert single.coverage.shape == single.width.shape == single.interval_score.shape == (2, 2)
+    scores = [interval_score(Y, view.lower[..., k], view.upper[..., k], p) for k, p in enumerate(levels)]
+    weight = (1 - levels) / Y.std(axis=0)[:, None]  # (target, level): what makes targets and levels weigh alike
+    assert (np.stack(scores, axis=-1) * weight).mean() <= (single.interval_score * weight).mean() * (1 + 1e-5)
 
 
 # scikit-learn's ways -------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def difference(key, numbers, golden, spread):
 
 @pytest.mark.parametrize("path", [MODEL_FILE, FORECASTER_FILE], ids=["model", "forecaster"])
 def test_a_model_file_of_version_0_1_0_is_refused_with_a_way_out(path):
-    message = r"has format \d, but coverwell .* reads \d; load it with the version that wrote it .*, or fit and save the model"
+    message = r"has format \d, but coverwell .* reads \d; load it with the version that wrote it .*, or fit and save"
     with pytest.raises(ModelFileError, match=message) as caught:
         load(path)
     assert "\n" not in str(caught.value)

@@ -1,7 +1,7 @@
 import copy
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
@@ -16,9 +16,10 @@ from torch import nn
 from torch.nn.functional import softplus
 
 from coverwell.errors import NonFiniteLossError
+from coverwell.inputs.scaling import Scaling
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import FactoryNetwork, LoopTeam
-from coverwell.paper.algorithm import Recipe, alternate, half_widths
+from coverwell.paper.algorithm import History, Measures, Recipe, alternate, half_widths
 from coverwell.paper.losses import Levels, PaperLoss, QuantileLoss, z_score
 from coverwell.paper.matching import IQRFit, SigmaFit, Unmatched
 from coverwell.training.device import Settings
@@ -784,3 +785,65 @@ def test_literal_teams_that_go_on_keep_their_last_round_and_their_unit():
     record = run((mean, interval), rows, recipe, start=torch.tensor([[0.5]]))
     assert ages(mean) == [2, 2]
     assert_allclose(record.best[1].unit, [[0.5]])
+
+
+# Rounds as users read them -------------------------------------------------------------------------------------------
+
+
+def scaling_of(*spread):
+    """A scaling of targets with this spread for each of them."""
+    return Scaling((len(spread),), np.zeros(len(spread)), np.array(spread, dtype=float))
+
+
+def measures_of(value, *, n_jobs=1, n_targets=1, n_levels=1):
+    """The same number everywhere, times the job's number from 1."""
+    job = torch.arange(1.0, n_jobs + 1)
+    per_target = value * job[:, None].expand(-1, n_targets)
+    per_level = per_target[..., None].expand(-1, -1, n_levels)
+    return Measures(rmse=per_target, coverage=per_level / 10, width=2 * per_level, score=3 * per_level, scores=())
+
+
+def described(rounds, n_rounds, scalings, levels=(0.8,), *, jobs=slice(None), one_target=True, one_level=True):
+    """The rounds of jobs with the given measures, of which each took part in so many."""
+    n_jobs = len(n_rounds)
+    stack = [noisy_line(6, n_targets=len(scalings[0].spread), coverage=levels) for _ in range(n_jobs)]
+    history = History(stack[0] if n_jobs == 1 else Rows.stack(stack), (), patience=9)
+    for number, measures in enumerate(rounds):
+        history.going = torch.tensor(n_rounds) > number
+        losses = torch.full((3 * n_jobs,), 10.0 + number), torch.full((3 * n_jobs,), 20.0 + number)  # three members
+        history.add(measures, losses)
+    own = replace(stack[0], targets=scalings, levels=[levels] * len(scalings))
+    return history.described(jobs, own, one_target=one_target, one_level=one_level)
+
+
+def test_a_round_is_in_the_units_of_the_target():
+    # Spread 4. Pinball score 3 at 80 %: the interval score is 3 x 2 / (1 - .8) = 30, times 4.
+    (single,) = described([measures_of(1.0)], [1], [scaling_of(4.0)])
+    assert_allclose(
+        [single.rmse, single.coverage, single.width, single.interval_score], [4.0, 0.1, 8.0, 120.0], rtol=1e-6
+    )
+    assert (single.mean_loss, single.interval_loss) == (10.0, 20.0)
+    assert single.seconds > 0
+
+
+def test_jobs_are_averaged_over_those_that_had_not_settled():
+    # Jobs 2 and 3 of three, of spread 1 and 10; the second job settled after one round.
+    rounds = [measures_of(value, n_jobs=3) for value in (1.0, 2.0, 9.0)]
+    first, second = described(rounds, [3, 1, 2], [scaling_of(1.0), scaling_of(10.0)], jobs=slice(1, 3))
+    assert_allclose(first.rmse, (2 * 1 + 3 * 10) / 2)
+    assert_allclose(second.rmse, 2 * 3 * 10)  # and the third round belongs to the first job alone
+
+
+@pytest.mark.parametrize(
+    ("one_target", "one_level", "rmse_shape", "level_shape"),
+    [(True, True, (), ()), (True, False, (), (2,)), (False, True, (3,), (3,)), (False, False, (3,), (3, 2))],
+)
+def test_numbers_are_floats_or_arrays_over_several_targets_and_levels(one_target, one_level, rmse_shape, level_shape):
+    n_targets, levels = 1 if one_target else 3, (0.8,) if one_level else (0.5, 0.8)
+    rounds = [measures_of(1.0, n_targets=n_targets, n_levels=len(levels))]
+    scalings = [scaling_of(*range(1, n_targets + 1))]
+    (single,) = described(rounds, [1], scalings, levels, one_target=one_target, one_level=one_level)
+    for name in ("rmse", "coverage", "width", "interval_score"):
+        expected = rmse_shape if name == "rmse" else level_shape
+        assert np.shape(getattr(single, name)) == expected
+        assert expected or type(getattr(single, name)) is float
