@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from coverwell.rounds import Round
+from coverwell.paper.algorithm import Round
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
