@@ -83,7 +83,7 @@ for ax, (name, model) in zip(axes, models.items(), strict=True):
     ax.plot(X[:, 0], y, ".", color="0.6", markersize=3)
     ax.fill_between(grid[:, 0], lower, upper, color="#B5D7EC", alpha=0.8, label="90 % interval")
     ax.plot(grid[:, 0], model.predict(grid), color="#0072B2", label="prediction")
-    ax.plot(grid[:, 0], law.true_mean(grid), "--", color="#D55E00", linewidth=1, label="true mean")
+    ax.plot(grid[:, 0], law(grid).mean(), "--", color="#D55E00", linewidth=1, label="true mean")
     ax.set(title=name, xlabel="x")
 axes[0].set_ylabel("y")
 axes[0].legend(frameon=False, loc="lower left")
