@@ -16,7 +16,7 @@ from coverwell.forecasting.history import History
 from coverwell.forecasting.live import choose_rate
 from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.networks.lstm import LSTM
-from coverwell.options import Schedule, check_count, levels_from
+from coverwell.options import Schedule, check_count
 from coverwell.regressor import MatchedRegressor, NetworkChoice
 from coverwell.training.device import device_from
 
