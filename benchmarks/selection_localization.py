@@ -19,6 +19,9 @@ import numpy as np
 import torch
 from coverwell.baselines.laws import NormalLaw
 from coverwell.ensemble import learner_of
+from coverwell.experiments.boxes_data import RANDOM_WEIGHTS, box_problem, trunk_weights
+from coverwell.experiments.boxes_methods import QUICK_SIZE
+from coverwell.experiments.typeset import markdown
 from coverwell.folds import Problem, as_tensor
 from numpy.typing import NDArray
 from result_lines import append, environment, read_lines
@@ -27,9 +30,6 @@ from torch import Tensor
 
 from coverwell import metrics
 from coverwell.calibration import Estimate
-from coverwell.experiments.boxes_data import RANDOM_WEIGHTS, box_problem, trunk_weights
-from coverwell.experiments.boxes_methods import QUICK_SIZE
-from coverwell.experiments.typeset import markdown
 from coverwell.inputs.features import features_of
 from coverwell.inputs.mirroring import Mirroring
 from coverwell.inputs.scaling import TargetScaler

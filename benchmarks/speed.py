@@ -24,10 +24,10 @@ import numpy as np
 import sklearn
 import torch
 from coverwell.algorithm import Recipe
+from coverwell.experiments import random_split
 from machine import environment, versions_in_words
 
 from coverwell import MLP, MatchedRegressor, datasets
-from coverwell.experiments import random_split
 from coverwell.training import MOST_ROWS_PER_EPOCH
 
 HERE = Path(__file__).parent

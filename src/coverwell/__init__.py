@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from coverwell.model_file import load, save
     from coverwell.networks import LSTM, MLP, ResNet18
     from coverwell.onnx import to_onnx
+    from coverwell.options import Schedule
     from coverwell.paper.matching import IQRFit, SigmaFit
     from coverwell.prediction import PredictionInterval
-    from coverwell.options import Schedule
     from coverwell.regressor import MatchedRegressor
 
 __all__ = [

@@ -278,3 +278,15 @@ class MatchedRegressor(IntervalRegressor):
             settings=settings,
             start=start,
         )
+
+
+# Paper: nothing is left out, Eqs. 2 to 5 and 7 or 10 as printed (with means for sums), y in [0, 1], no calibration
+# afterwards. The paper gives five linear layers, but neither their width nor the batch size.
+AS_PUBLISHED: dict[str, Any] = {
+    "folds": None,
+    "interval_loss": "paper",
+    "shape": "interval",
+    "calibration": None,
+    "network": MLP(hidden=64, layers=5, dropout=0.0, bins=0),
+    "schedule": Schedule(mean_epochs=10, interval_epochs=10, max_rounds=50),
+}

@@ -4,7 +4,6 @@ import inspect
 
 import numpy as np
 import pytest
-from coverwell.plots.style import axes_or_new
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 

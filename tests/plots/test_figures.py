@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from coverwell.rounds import Round
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
@@ -18,7 +19,6 @@ from coverwell.plots.figures import (
     slices_figure,
     widths_figure,
 )
-from coverwell.rounds import Round
 
 LEVELS = (0.5, 0.9)
 

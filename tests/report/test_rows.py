@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from coverwell.pictures import pictures_of
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -13,7 +14,6 @@ from PIL import Image
 
 from coverwell.description import describe
 from coverwell.evaluation import outcome_of
-from coverwell.pictures import pictures_of
 from coverwell.report import write_report
 from coverwell.report.rows import images, jpeg, misses, misses_of, numbers_of_a_miss, residual_bins, residuals
 
