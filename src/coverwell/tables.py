@@ -31,8 +31,6 @@ from coverwell.files import new_file
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["DECIMALS", "PARQUET", "UTF8", "TableFile", "needed_polars", "output_suffix", "write_table"]
-
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET, GZIPPED, UTF8 = ".parquet", ".gz", "utf-8"
 SUFFIXES = (*DELIMITERS, PARQUET)

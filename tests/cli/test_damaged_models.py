@@ -6,11 +6,11 @@ from contextlib import suppress
 import numpy as np
 import polars as pl
 import pytest
-from coverwell.model_file import read_tensors, write_tensors
 
 import coverwell
 from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.errors import ModelFileError
+from coverwell.model_file import load_predictor, read_tensors, write_tensors
 
 N_DAMAGED = 1000
 
@@ -126,7 +126,10 @@ def test_a_header_that_was_changed_with_its_checksum_is_loaded_or_refused_and_ne
             model = coverwell.load(path)
         except ModelFileError:
             n_refused += 1
+            with suppress(ModelFileError):  # it needs less of the file
+                load_predictor(path)
             continue
+        load_predictor(path)
         with suppress(ValueError):  # what the model then says about its parameters or about our columns
             model.predict_interval(x)
     assert 100 < n_refused < 300
@@ -135,13 +138,12 @@ def test_a_header_that_was_changed_with_its_checksum_is_loaded_or_refused_and_ne
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (("learned", "factor_"), None),
-        (("learned", "scores_"), 0),
-        (("learned", "scores_"), []),
-        (("learned", "ensembles_", 0, "mirroring"), None),
-        (("learned", "ensembles_", 0, "mirroring", "targets"), {"class": "MLP"}),
-        (("learned", "ensembles_", 0, "mirroring", "targets"), "boxes"),
-        (("learned", "ensembles_", 0, "inputs", "high"), None),
+        (("learned", "predictor_", "correction", "factor"), None),
+        (("learned", "predictor_", "correction", "scores"), 1),
+        (("learned", "predictor_", "correction"), {"class": "MLP"}),
+        (("learned", "predictor_", "teams", 0, "mirroring"), {"class": "MLP"}),
+        (("learned", "predictor_", "teams", 0, "mirroring"), "boxes"),
+        (("learned", "predictor_", "teams", 0, "inputs", "centre"), None),
         (("learned", "target_names_", "tuple", 0), []),
         (("parameters", "device"), 0),
     ],

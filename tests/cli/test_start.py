@@ -75,6 +75,19 @@ def test_help_and_wrong_arguments_load_nothing_heavy(arguments, code):
     assert printed.endswith(f"exit code {code}\n")
 
 
+def test_a_prediction_loads_no_scikit_learn(folder, tmp_path):
+    heavy, printed = heavy_after(
+        COMMAND,
+        "predict",
+        str(folder / "model.safetensors"),
+        str(folder / "test.csv"),
+        "--out",
+        str(tmp_path / "p.csv"),
+    )
+    assert not heavy & {"matplotlib", "pandas", "scipy", "sklearn"}
+    assert printed.endswith("exit code 0\n")
+
+
 def test_the_package_loads_its_names_when_they_are_used():
     uses = "import coverwell; dir(coverwell); coverwell.__version__; coverwell.errors.ColumnWarning; coverwell.tables"
     assert heavy_after(uses) == (set(), "")

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from coverwell.evaluation import View
     from coverwell.slices import Slice, Slices
 
-__all__ = ["evaluate"]
-
 HEADS = ("target", "asked", "RMSE", "coverage", "expected", "CE", "expected", "width", "interval score")
 SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
 

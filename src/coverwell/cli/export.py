@@ -11,8 +11,6 @@ import coverwell
 from coverwell.cli import options
 from coverwell.cli.messages import check_output, print_json
 
-__all__ = ["export"]
-
 
 @click.command(short_help="A model as an ONNX file, which runs without torch.")
 @options.MODEL

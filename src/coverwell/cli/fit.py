@@ -17,8 +17,6 @@ from coverwell.tables import TableFile, needed_polars
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["fit"]
-
 NO_CALIBRATION = "none"
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from coverwell.evaluation import Outcome
 
-__all__ = ["plot"]
-
 OUT_OPTION = options.out("The figure to write: .png, .svg or .pdf.")
 TARGET_OPTION = click.option(
     "--target", multiple=True, metavar="COLUMN", help="Only this target; may be given again.  [default: all]"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from coverwell.cli.rows import Reader
     from coverwell.predictor import Predictor
 
-__all__ = ["predict"]
-
 
 @click.command(short_help="Predictions and intervals for the rows of files.")
 @options.MODEL

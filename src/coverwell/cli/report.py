@@ -12,8 +12,6 @@ from coverwell.cli import options
 from coverwell.cli.messages import TYPED, BadInput, check_output
 from coverwell.tables import TableFile
 
-__all__ = ["report"]
-
 
 @click.command(short_help="One HTML file that says how far a model can be trusted.")
 @options.MODEL

@@ -205,7 +205,8 @@ class ImageSource(InputSource):
 
     def rows(self, X: Any, estimator: Estimator | None) -> NDArray[Any]:
         _check_no_table(X)
-        assert self.trunk is not None and estimator is not None  # it is fitted
+        assert self.trunk is not None  # it is fitted
+        assert estimator is not None  # which says on what device the trunk runs
         return features_of(
             X,
             self.trunk,
