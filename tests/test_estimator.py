@@ -24,7 +24,9 @@ from coverwell.baselines import (
 )
 from coverwell.baselines.training import BaselineTeam
 from coverwell.calibration import Split
-from coverwell.estimator import IntervalRegressor, levels_from, target_names_of
+from coverwell.estimator import IntervalRegressor
+from coverwell.inputs.source import target_names_of
+from coverwell.options import levels_from
 from coverwell.predictor import MatchedTeam
 
 BASELINES = [

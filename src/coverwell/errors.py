@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "BlankLinesWarning",
+    "BoxOutsideImageWarning",
     "ClusterError",
     "ColumnWarning",
     "ConstantDataWarning",
@@ -38,6 +39,10 @@ class ImageError(ValueError):
 
 class LargeImageWarning(UserWarning):
     """A file has more pixels than Pillow takes for safe, up to twice as many; the message names its path."""
+
+
+class BoxOutsideImageWarning(UserWarning):
+    """Boxes ran past the edge of their images and were cut there."""
 
 
 class ClusterError(RuntimeError):

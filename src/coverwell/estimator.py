@@ -23,14 +23,13 @@ from tqdm import tqdm
 
 from coverwell.calibration import Calibration, Correction, Estimate, average_out_of_fold, out_of_fold_members
 from coverwell.inputs.parquet import TableFiles
-from coverwell.inputs.source import InputSource, checked_groups, without_cache
+from coverwell.inputs.source import InputSource, checked_groups, target_names_of, without_cache
 from coverwell.networks.team import Network
-from coverwell.options import part_from, stored
+from coverwell.options import levels_from, part_from, stored
 from coverwell.paper.algorithm import History, Round
 from coverwell.prediction import Prediction, PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
-from coverwell.training.device import device_from, few_threads, run_within_memory, seeded
-from coverwell.training.learner import Settings
+from coverwell.training.device import Settings, device_from, few_threads, run_within_memory, seeded
 from coverwell.training.rows import Rows, check_dealing
 
 Array = NDArray[np.float64]
@@ -41,8 +40,6 @@ OnRound = Callable[[Callable[..., "Trained"], History], None]
 
 # Parameters in which models of one stack may differ; calibrations may differ in their numbers.
 OWN_TO_EACH = ("coverage", "random_state", "verbose")
-# Levels closer to 0 or 1 than this cannot be told from them in float32.
-MARGIN = 1e-6
 
 
 @dataclass(frozen=True)
@@ -249,8 +246,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         state: dict[str, Any] = super().__getstate__()
         if "predictor_" in state:  # a pickle from a GPU opens where there is none, without this machine's cache
             self.predictor_.to("cpu")
-            networks = {name: without_cache(state[name]) for name in ("network", "interval_network") if name in state}
-            state = {**state, **networks}
+            for name in {"network", "interval_network"} & state.keys():
+                state[name] = without_cache(state[name])
         return state
 
     def __sklearn_tags__(self) -> Tags:
@@ -391,33 +388,8 @@ def fit_together(
     except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to continue stays what it was
         for model, was in zip(models, before, strict=True):
             model.forget()
-            vars(model).update(was if was.get("warm_start") else {})
+            model.__dict__.update(was if was.get("warm_start") else {})
         raise
-
-
-def levels_from(coverage: Any) -> tuple[float, ...]:
-    """The asked levels as floats, in the order they were asked for."""
-    values = tuple(coverage) if np.ndim(coverage) else (coverage,)
-    if not values:
-        raise ValueError("coverage must hold at least one level, got an empty sequence")
-    for value in values:
-        if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < 1:
-            raise ValueError(f"coverage must lie strictly between 0 and 1, got {value!r}")
-        if not MARGIN <= float(value) <= 1 - MARGIN:
-            raise ValueError(f"coverage must lie at least {MARGIN:g} from 0 and 1, got {value!r}")
-    if len(set(values)) < len(values):
-        raise ValueError(f"coverage must not hold a level twice, got {values}")
-    return tuple(map(float, values))
-
-
-def target_names_of(y: Any, targets: NDArray[Any]) -> tuple[str, ...]:
-    """The names that a series or data frame of targets carries, or y, y0, y1, ...; `targets` is y as an array."""
-    if hasattr(y, "columns"):
-        return tuple(str(name) for name in y.columns)
-    if getattr(y, "name", None) not in (None, ""):  # polars calls a series without a name ""
-        return (str(y.name),)
-    n_targets = 1 if targets.ndim == 1 else targets.shape[1]
-    return ("y",) if n_targets == 1 else tuple(f"y{t}" for t in range(n_targets))
 
 
 def _check_alike(models: Sequence[IntervalRegressor], tables: Sequence[Any]) -> None:

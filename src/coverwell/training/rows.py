@@ -19,9 +19,8 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coverwell.errors import ConstantDataWarning
 from coverwell.inputs.mirroring import Mirroring
-from coverwell.inputs.scaling import Scaling, varies
+from coverwell.inputs.scaling import Scaling, check_values
 from coverwell.options import check_enough_rows
 from coverwell.paper.losses import Levels, z_score
 
@@ -114,48 +113,26 @@ class OutOfFoldView:
 class Rows:
     """Jobs stacked along a first axis; shorter ones are padded with rows that nobody trains on or leaves out.
 
-    Attributes
-    ----------
-    x : tensor (job, row, ...)
-        Inputs as the network sees them. Features of images keep the precision they are stored in. Jobs may share one x.
-    y : tensor (job, row, target)
-    trains : bool tensor (job, member, row)
-        Which members train on a row.
-    leaves_out : bool tensor (job, member, row)
-        Whose outputs count for a row: members that did not train on it, or all members for literal training.
-    coverage : tensor (job, level)
-    levels : one tuple of float for each job
-        The same as numbers, from the innermost to the outermost.
-    inputs, targets : one for each job
-        How x and y were scaled.
-    lengths : one int for each job
-        How many of its rows are no padding.
-    seeds : one int for each job
-        From which weights, batches and samples are drawn.
-    given : pair of arrays, optional
-        X (row, ...) and y (row, target) of the fit, in the user's units.
-    held_back : list of arrays
-        For each job, the numbers of the given rows that it never sees: they calibrate "split" and "cv+".
-    mirroring : Mirroring
-        An image and its mirror image are one row of `given` and two of x.
-    workers : Workers, optional
-        The processes that each hold a part of these rows, where there are several.
+    An image and its mirror image are one row of `given` and two of x. Features of images keep the precision they are
+    stored in, and jobs may share them.
     """
 
-    x: Float[Tensor, "job row ..."]
+    x: Float[Tensor, "job row ..."]  # as the networks see them
     y: Float[Tensor, "job row target"]
-    trains: Bool[Tensor, "job member row"]
-    leaves_out: Bool[Tensor, "job member row"]
+    trains: Bool[Tensor, "job member row"]  # which members train on a row
+    leaves_out: Bool[Tensor, "job member row"]  # whose outputs count for it: others, or all for literal training
     coverage: Float[Tensor, "job level"]
+    # For each job: the levels as numbers, innermost first; how x and y were scaled; how many rows are no padding; the
+    # seed of weights, batches and samples; and which given rows it never sees, for "split" and "cv+".
     levels: Sequence[tuple[float, ...]] = ()
     inputs: Sequence[Scaling] = ()
     targets: Sequence[Scaling] = ()
     lengths: Sequence[int] = ()
     seeds: Sequence[int] = ()
-    given: tuple[NDArray[Any], Array] | None = None
     held_back: Sequence[Places] = ()
+    given: tuple[NDArray[Any], Array] | None = None  # X and y of the fit, in the user's units
     mirroring: Mirroring | None = None
-    workers: Workers | None = None
+    workers: Workers | None = None  # processes that each hold a part of these rows, where there are several
 
     @classmethod
     def of(
@@ -181,12 +158,14 @@ class Rows:
         Inputs are `scaled` to order one and `bounded` by the range of the training rows, targets scaled by their
         standard deviation or, for the published weights, to `unit_range`. Teams in `start` keep their scalings.
         """
-        _check_values(X if scaled else None, y)
+        check_values(X if scaled else None, y)
         if mirroring is not None:
             mirroring.check(y)
         if not (folds is None or isinstance(folds, int)):
             check_folds(folds, calibration)
-        seen = calibration.rows_of_jobs(X, groups, folds, levels, random_state)
+        seen = [np.arange(len(X))]
+        if calibration.holds_back:
+            seen = calibration.rows_of_jobs(X, groups, folds, levels, random_state)
         if start and len(start) != len(seen):
             raise ValueError(
                 f"warm_start goes on from as many teams as there were, {len(start)}, got {len(seen)}; keep "
@@ -233,7 +212,7 @@ class Rows:
     @classmethod
     def stack(cls, parts: Sequence[Rows]) -> Rows:
         """Jobs side by side, padded to the longest; what they share is not copied."""
-        joined = {name: [item for part in parts for item in getattr(part, name)] for name in PER_JOB}
+        joined: dict[str, Any] = {name: [item for part in parts for item in getattr(part, name)] for name in PER_JOB}
         x, y, trains, leaves_out, coverage = (
             _joined([getattr(part, f.name) for part in parts], row_axis)
             for f, row_axis in zip(fields(cls), (1, 1, 2, 2, None), strict=False)
@@ -242,7 +221,8 @@ class Rows:
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on a device."""
-        return replace(self, **{name: _moved(getattr(self, name), device) for name in TENSORS})
+        moved: dict[str, Any] = {name: _moved(getattr(self, name), device) for name in TENSORS}
+        return replace(self, **moved)
 
     def few(self, n_jobs: int, n_members: int) -> Rows:
         """The first jobs, with some of their members."""
@@ -376,7 +356,6 @@ def as_tensor(rows: NDArray[Any]) -> Tensor:
 
 REPEATED_ROWS = 6000  # with "auto", tables of up to this many rows have more than the fewest repeats
 FEWEST_REPEATS, MOST_REPEATS = 2, 5
-LARGEST_NUMBER = 1e150  # the square of a number beyond this is no longer finite
 
 
 def left_out_by(
@@ -481,21 +460,3 @@ def _among_all(masks: Masks, places: Places, n_rows: int) -> Masks:
     among_all = np.zeros((*masks.shape[:2], n_rows), dtype=bool)
     among_all[..., places] = masks
     return among_all
-
-
-def _check_values(X: Array | None, y: Array) -> None:
-    """Raise for numbers whose squares are not finite; warn of columns and targets that do not vary."""
-    for name, values in (("X", X), ("y", y)):
-        if values is not None and (largest := np.abs(values).max()) > LARGEST_NUMBER:
-            raise ValueError(
-                f"{name} must lie within {LARGEST_NUMBER:g} of zero, got {largest:g}; give it in larger units"
-            )
-    if X is not None and len(constant := np.flatnonzero(~varies(X))):
-        warnings.warn(
-            f"{len(constant)} of {X.shape[1]} columns of X are constant and carry no information (the first: column "
-            f"{constant[0]})",
-            ConstantDataWarning,
-            stacklevel=3,
-        )
-    if not varies(y).all():
-        warnings.warn("y is constant: its intervals will be close to empty", ConstantDataWarning, stacklevel=3)
