@@ -294,7 +294,7 @@ def test_shapes_share_the_prediction_and_the_rounds_and_differ_in_the_bounds(cal
 
 @pytest.mark.parametrize("folds", [3, None])
 def test_without_ranks_both_shapes_are_that_of_i(folds):
-    """Only I is trained to cover: nothing else would set the size of what both say."""
+    """Only I is trained to cover: nothing else would set the size of the combined shape."""
     both, interval = (fitted([0.5, 0.8], folds=folds, calibration=None, shape=s) for s in ("both", "interval"))
     assert_same_bits(both, interval)
     if folds is not None:
@@ -306,7 +306,7 @@ def test_where_f_has_no_half_width_of_its_own_both_shapes_are_that_of_i(matching
     assert_same_bits(fitted(matching=matching, shape="both"), fitted(matching=matching, shape="interval"))
 
 
-def test_the_shape_of_both_is_the_geometric_mean_of_what_the_two_networks_say():
+def test_the_shape_of_both_is_the_geometric_mean_of_those_of_the_two_networks():
     # One network each: but for the factor of the ranks, nothing but the shape is between networks and bounds.
     literal = {"folds": None, "repeats": 1, "calibration": "split"}
     both, interval = (fitted(0.8, shape=shape, **literal) for shape in ("both", "interval"))
@@ -335,7 +335,7 @@ def test_the_intervals_of_the_form_as_published_are_those_that_i_has_learned():
     """The last round, which is kept, was measured on the training rows."""
     model = MatchedRegressor(0.8, random_state=0, schedule=Schedule(max_rounds=4), **AS_PUBLISHED).fit(X, ONE)
     assert_allclose(model.predict_interval(X).width.mean(), model.rounds_[-1].width, rtol=1e-5)
-    ranked = clone(model).set_params(calibration="split").fit(X, ONE)  # with ranks added, F has no say either
+    ranked = clone(model).set_params(calibration="split").fit(X, ONE)  # with ranks added, still without F
     assert_same_bits(ranked, clone(ranked).set_params(shape="interval").fit(X, ONE))
     other = clone(ranked).set_params(shape="both").fit(X, ONE)
     assert (ranked.predict_interval(X).width != other.predict_interval(X).width).all()
@@ -347,13 +347,13 @@ def test_with_both_shapes_split_covers_what_is_asked_on_average_over_fits():
     models = [unfitted(levels, calibration="split", shape="both", random_state=seed) for seed in range(n_fits)]
     fit_together(models, [(*law.draw(95, random_state=seed), None) for seed in range(n_fits)])
     X_new, _ = law.draw(2000, random_state=10_000)
-    reached = []
+    coverage = []
     for model in models:
         lower, upper = model.predict_interval(X_new)
-        reached.append([law.exact_coverage(X_new, lower[:, k], upper[:, k]).mean() for k in range(2)])
+        coverage.append([law.exact_coverage(X_new, lower[:, k], upper[:, k]).mean() for k in range(2)])
     k = 20 * levels
     variance = k * (20 - k) / (20**2 * 21)  # of Beta(k, 20 - k)
-    assert (np.abs(np.mean(reached, axis=0) - levels) < 4 * np.sqrt(variance / n_fits)).all()
+    assert (np.abs(np.mean(coverage, axis=0) - levels) < 4 * np.sqrt(variance / n_fits)).all()
 
 
 @dataclass(frozen=True)
@@ -796,8 +796,8 @@ def test_models_fitted_together_on_tables_of_different_length_are_all_sound():
     X_new, y_new = law.draw(4000, random_state=9)
     for model, n in zip(models, sizes, strict=True):
         assert model.out_of_fold_.prediction.shape == (n, 1)
-        reached = law.exact_coverage(X_new, *model.predict_interval(X_new)).mean()
-        assert abs(reached - p) < 4 * np.sqrt(p * (1 - p) / n) + 0.02
+        coverage = law.exact_coverage(X_new, *model.predict_interval(X_new)).mean()
+        assert abs(coverage - p) < 4 * np.sqrt(p * (1 - p) / n) + 0.02
         assert model.score(X_new, y_new) > 0.4
 
 
@@ -825,7 +825,7 @@ def test_every_calibration_can_be_fitted_together(calibration):
 
 
 @pytest.mark.parametrize(
-    ("models", "tables", "said"),
+    ("models", "tables", "message"),
     [
         ([unfitted(), unfitted()], [(X, ONE, None), (X, np.where(ONE > 1, np.nan, ONE), None)], "y contains NaN"),
         (
@@ -847,11 +847,11 @@ def test_every_calibration_can_be_fitted_together(calibration):
         ([], [], "one table"),
     ],
 )
-def test_models_that_cannot_be_fitted_together_are_all_left_unfitted(models, tables, said):
+def test_models_that_cannot_be_fitted_together_are_all_left_unfitted(models, tables, message):
     models = [clone(model) for model in models]
     for model in models[:1]:
         model.fit(X, ONE)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         fit_together(models, tables)
     for model in models:
         with pytest.raises(NotFittedError):
@@ -925,7 +925,7 @@ def test_a_saved_model_can_go_on_after_it_was_loaded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "y", "said"),
+    ("changes", "y", "message"),
     [
         ({"network": MLP(hidden=8, layers=3, bins=4)}, ONE, "same kind, size and outputs, but network or matching"),
         ({"network": nn.Linear}, ONE, "same kind, size and outputs, but network or matching"),
@@ -953,15 +953,15 @@ def test_a_saved_model_can_go_on_after_it_was_loaded(tmp_path):
         "nan",
     ],
 )
-def test_a_fit_that_cannot_go_on_leaves_the_model_as_it_was(changes, y, said):
+def test_a_fit_that_cannot_continue_leaves_the_model_as_it_was(changes, y, message):
     model = fitted(**LATER)
     before, parameters = state_of(model), model.get_params()
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         model.set_params(**changes).fit(X, y)
     assert state_of(model.set_params(**parameters)) == before
 
 
-def test_a_table_of_other_columns_cannot_be_gone_on_with_and_leaves_the_model_as_it_was():
+def test_a_table_of_other_columns_cannot_continue_and_leaves_the_model_as_it_was():
     model = fitted(**LATER)
     before = state_of(model)
     with pytest.raises(ValueError, match="from networks of 3 columns, got 2; fit with warm_start=False"):
@@ -970,7 +970,7 @@ def test_a_table_of_other_columns_cannot_be_gone_on_with_and_leaves_the_model_as
 
 
 class Interrupted(nn.Linear):
-    """A network that Ctrl-C meets in training, when the test says so."""
+    """A network that Ctrl-C meets in training, when the test asks for it."""
 
     now = False
 
@@ -981,7 +981,7 @@ class Interrupted(nn.Linear):
 
 
 @pytest.mark.parametrize("warm_start", [True, False])
-def test_an_interrupted_fit_that_goes_on_leaves_the_model_as_it_was_and_another_none(warm_start):
+def test_an_interrupted_fit_that_continues_leaves_the_model_as_it_was_and_another_none(warm_start):
     model = fitted(network=Interrupted, warm_start=warm_start)
     before = state_of(model)
     Interrupted.now = True
