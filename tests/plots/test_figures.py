@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from coverwell.paper.algorithm import Round
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
 from coverwell import MLP, MatchedRegressor, metrics
 from coverwell.description import describe
 from coverwell.evaluation import Outcome
+from coverwell.paper.algorithm import Round
 from coverwell.plots.figures import (
     calibration_figure,
     intervals_figure,

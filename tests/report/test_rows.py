@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from coverwell.inputs.images import images_of
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -14,6 +13,7 @@ from PIL import Image
 
 from coverwell.description import describe
 from coverwell.evaluation import outcome_of
+from coverwell.inputs.images import images_of
 from coverwell.report import write_report
 from coverwell.report.rows import images, jpeg, misses, misses_of, numbers_of_a_miss, residual_bins, residuals
 
