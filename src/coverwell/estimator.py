@@ -239,7 +239,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return "predictor_" in vars(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
+        state: dict[str, Any] = dict(super().__getstate__())  # a copy: the model itself keeps its cache
         if "predictor_" in state:  # a pickle from a GPU opens where there is none, without this machine's cache
             self.predictor_.to("cpu")
             for name in {"network", "interval_network"} & state.keys():
