@@ -36,8 +36,6 @@ from coverwell.networks.mlp import MLPTeam, StackedLinear
 from coverwell.networks.team import Team
 from coverwell.predictor import Predictor
 
-__all__ = ["to_onnx"]
-
 Array = NDArray[np.float64]
 
 OPSET, IR_VERSION = 18, 9  # what onnxruntime 1.17 and later read

@@ -29,8 +29,6 @@ from coverwell.paper.matching import Matching
 from coverwell.prediction import PredictionInterval
 from coverwell.regressor import MatchedRegressor, NetworkChoice
 
-__all__ = ["Forecaster", "MatchedForecaster", "SeriesForecaster"]
-
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
 Coverage = float | Sequence[float] | Array

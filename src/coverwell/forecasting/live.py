@@ -35,8 +35,6 @@ from coverwell.metrics import ROLLING_WINDOW, interval_score, rolling_coverage
 from coverwell.options import check_count, check_number, coverage_rank, levels_from, stored
 from coverwell.prediction import PredictionInterval
 
-__all__ = ["RATES", "LiveCalibrator", "check_rate", "choose_rate", "one_truth", "truths_ahead"]
-
 Array = NDArray[np.float64]
 # numpy counts a float as array-like by way of complex, which checks at run time do not follow.
 Numbers = ArrayLike | float | int

@@ -33,8 +33,6 @@ from coverwell.files import new_file
 from coverwell.inputs.images import images_of
 from coverwell.training.device import device_from
 
-__all__ = ["bytes_kept", "features_of", "forget"]
-
 FORMAT = 2  # grows when features computed by older versions must not be used: another layout, another way to read
 PATTERN = "features-*.npy"
 CHUNK = 1 << 20  # bytes read at a time
