@@ -42,7 +42,7 @@ chromium: # Debian's, where there is none
 	(command -v chromium && command -v chromedriver) > /dev/null || (apt-get update --quiet && apt-get install --yes --quiet chromium chromium-driver)
 
 test-browser: venv chromium ## the report in headless Chromium at three widths
-	$(ONE_THREAD) $(BIN)/python -m pytest -m browser tests/browser
+	$(ONE_THREAD) $(BIN)/python -m pytest -m browser tests/report
 
 # Without ray, whose older versions pull much else; torch first, since its builds differ (TORCH=2.13.0 takes another one).
 # Deprecations are let pass: old versions of other packages warn about each other.

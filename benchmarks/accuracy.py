@@ -15,13 +15,13 @@ from typing import Any
 import accuracy_report
 import numpy as np
 import torch
+from coverwell.datasets import synthetic
+from coverwell.experiments import AS_PUBLISHED, LEVELS, random_split, split_by_group
 from result_lines import append, environment, read_lines
 from sklearn.ensemble import RandomForestRegressor
 from tqdm import tqdm
 
 from coverwell import MatchedRegressor, datasets, fit_together, metrics
-from coverwell.datasets import synthetic
-from coverwell.experiments import AS_PUBLISHED, LEVELS, random_split, split_by_group
 
 # The default of the first runs, which shaped intervals by I alone and trained for at most 40 rounds.
 FIRST: dict[str, Any] = {"shape": "interval", "max_rounds": 40}

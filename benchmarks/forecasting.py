@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from coverwell.ensemble import learner_of
+from coverwell.folds import Problem
 from machine import Work, at_the_end, environment, in_turns, place, seconds_of, threads, three_digits
 from torch import Tensor, nn
 
 from coverwell import LSTM
-from coverwell.ensemble import learner_of
-from coverwell.folds import Problem
 from coverwell.forecasting import LiveCalibrator, MatchedForecaster
 from coverwell.forecasting.learning import NETWORK, REFIT
 from coverwell.networks.lstm import StackedLSTM

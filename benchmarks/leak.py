@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from coverwell.datasets import synthetic
 from result_lines import environment
 
 from coverwell import MatchedRegressor, fit_together, metrics
-from coverwell.datasets import synthetic
 
 N_TEST = 20_000
 # The default when the leak was measured: intervals shaped by I alone, at most 40 rounds.

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 import PIL
 import torch
+from coverwell.datasets import load_images
+from coverwell.ensemble import learner_of
+from coverwell.folds import Problem
 from machine import Work, at_the_end, environment, fastest, in_turns, place, seconds_of, threads, three_digits
 from PIL import Image
 from torch import Tensor
 
 from coverwell import MatchedRegressor
-from coverwell.datasets import load_images
-from coverwell.ensemble import learner_of
-from coverwell.folds import Problem
 from coverwell.inputs.features import bytes_kept, features_of
 from coverwell.inputs.images import images_of
 from coverwell.networks.resnet import ResNet18

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+from coverwell.export import to_onnx
+from coverwell.intervals import widen_outwards
 from machine import CPU, at_the_end, environment, in_turns, place, threads, three_digits
 
 from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, ResNet18
-from coverwell.export import to_onnx
-from coverwell.intervals import widen_outwards
 
 HERE = Path(__file__).parent
 SEED = 0

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from coverwell.experiments import random_split, summary
+from coverwell.experiments.results import FORMAT, read_results
+from coverwell.experiments.typeset import markdown, with_error
 from result_lines import append
 from tqdm import tqdm
 
 import coverwell
 from coverwell import datasets, metrics
-from coverwell.experiments import random_split, summary
-from coverwell.experiments.results import FORMAT, read_results
-from coverwell.experiments.typeset import markdown, with_error
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements-peers.txt"

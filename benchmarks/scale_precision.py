@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from coverwell.experiments import random_split
 from scale_floors import precision
 
 from coverwell import MatchedRegressor, datasets, fit_together, metrics
-from coverwell.experiments import random_split
 
 ASKED = 0.9
 SPLITS = tuple(range(100, 105))

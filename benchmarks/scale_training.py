@@ -15,14 +15,14 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from coverwell.ensemble import learner_of
+from coverwell.folds import Problem
+from coverwell.losses import squared_error_loss
 from machine import Work, fastest, seconds_of, three_digits
 from torch import Tensor, nn
 
 from coverwell import MLP, MatchedRegressor, algorithm
-from coverwell.ensemble import learner_of
 from coverwell.estimator import auto_batch_size
-from coverwell.folds import Problem
-from coverwell.losses import squared_error_loss
 from coverwell.training import Learner, Minibatches
 
 SEED = 0

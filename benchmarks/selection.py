@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from coverwell.experiments import LEVELS, random_split
 from result_lines import append, environment, read_lines
 
 from coverwell import MLP, MatchedRegressor, SigmaFit, datasets, fit_together, metrics, regressor
-from coverwell.experiments import LEVELS, random_split
 
 SPLITS = range(100, 105)
 # Repeats are the same for all: fewer make every out-of-fold score worse, whatever the other settings.

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from coverwell.experiments import LEVELS, random_split
 from result_lines import append, environment, read_lines
 from selection import SPLITS, scores
 from sklearn.model_selection import KFold
 
 from coverwell import MLP, baselines, datasets, fit_together
-from coverwell.experiments import LEVELS, random_split
 
 FOLDS = 5
 

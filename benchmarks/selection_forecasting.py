@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from coverwell.experiments.series_data import INTERPOLATED, OBSERVED, SERIES, Problem, problem, readings_of
+from coverwell.experiments.typeset import markdown
 from result_lines import append, environment, read_lines
 
 from coverwell import LSTM, MatchedForecaster
-from coverwell.experiments.series_data import INTERPOLATED, OBSERVED, SERIES, Problem, problem, readings_of
-from coverwell.experiments.typeset import markdown
 from coverwell.forecasting import learning
 from coverwell.forecasting.calendar import calendar_features
 

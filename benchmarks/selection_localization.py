@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from coverwell.baselines.laws import NormalLaw
+from coverwell.ensemble import learner_of
+from coverwell.experiments.boxes_data import RANDOM_WEIGHTS, box_problem, trunk_weights
+from coverwell.experiments.boxes_methods import QUICK_SIZE
+from coverwell.experiments.typeset import markdown
+from coverwell.folds import Problem, as_tensor
 from numpy.typing import NDArray
 from result_lines import append, environment, read_lines
 from sklearn.model_selection import KFold
 from torch import Tensor
 
 from coverwell import metrics
-from coverwell.baselines.laws import NormalLaw
 from coverwell.calibration import Estimate
-from coverwell.ensemble import learner_of
-from coverwell.experiments.boxes_data import RANDOM_WEIGHTS, box_problem, trunk_weights
-from coverwell.experiments.boxes_methods import QUICK_SIZE
-from coverwell.experiments.typeset import markdown
-from coverwell.folds import Problem, as_tensor
 from coverwell.inputs.features import features_of
 from coverwell.inputs.mirroring import Mirroring
 from coverwell.inputs.scaling import TargetScaler

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import sklearn
 import torch
+from coverwell.algorithm import Recipe
+from coverwell.experiments import random_split
 from machine import environment, versions_in_words
 
 from coverwell import MLP, MatchedRegressor, datasets
-from coverwell.algorithm import Recipe
-from coverwell.experiments import random_split
 from coverwell.training import MOST_ROWS_PER_EPOCH
 
 HERE = Path(__file__).parent

@@ -7,6 +7,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import beta, kstest, norm
 from sklearn.model_selection import PredefinedSplit
+from tests.synthetic import laws
 
 from coverwell import MLP, MatchedRegressor, Schedule, fit_together
 from coverwell.calibration import (
@@ -20,9 +21,9 @@ from coverwell.calibration import (
     scores_of,
     widen_outwards,
 )
-from coverwell.datasets import synthetic
+from coverwell.options import coverage_rank
 from coverwell.predictor import MatchedTeam
-from coverwell.training.rows import Rows, coverage_rank
+from coverwell.training.rows import Rows
 
 seeds = st.integers(0, 2**16)
 bounds = array_shapes(min_dims=1, max_dims=3, max_side=4).flatmap(
@@ -399,7 +400,7 @@ def test_nested_levels_are_left_as_they_are(bounds):
     assert_array_equal(again[1], upper)
 
 
-# Calibrated models -----------------------------------------------------------------------------------------------------
+# Calibrated models ---------------------------------------------------------------------------------------------------
 
 SMALL = MLP(hidden=16, bins=4)
 TINY = {
@@ -418,7 +419,7 @@ def fitted(y=Y, **changes):
     return MatchedRegressor(**defaults | changes, random_state=0).fit(X, y)
 
 
-# Corrections, by hand ----------------------------------------------------------------------------------------------------
+# Corrections, by hand ------------------------------------------------------------------------------------------------
 
 # One row, two targets, half_width 1 below and 2 above at the first level, 2 and 3 at the second.
 ESTIMATE = Estimate(np.array([[10.0, 20.0]]), np.tile([[1.0, 2.0], [2.0, 3.0]], (1, 2, 1, 1)))
@@ -554,7 +555,7 @@ def exact_coverage(law, model, X):
 
 
 def test_split_covers_what_is_asked_with_many_rows_for_the_ranks():
-    law, levels = synthetic.laws()["skewed"], np.array([0.5, 0.8, 0.9, 0.99])
+    law, levels = laws()["skewed"], np.array([0.5, 0.8, 0.9, 0.99])
     X, y = law.draw(4000, random_state=0)
     model = MatchedRegressor(levels, calibration=Split(0.5), random_state=0, **TINY).fit(X, y)
     covered = exact_coverage(law, model, law.draw(20_000, random_state=1)[0])
@@ -565,7 +566,7 @@ def test_split_covers_what_is_asked_with_many_rows_for_the_ranks():
 
 def test_split_covers_what_is_asked_on_average_over_fits_with_few_rows_for_the_ranks():
     # 19 rows for the ranks: k / 20 is exactly .5 and .9 on average over draws, and a rank too high or low is .05 off.
-    law, levels, n_fits = synthetic.laws()["heteroscedastic"], np.array([0.5, 0.9]), 80
+    law, levels, n_fits = laws()["heteroscedastic"], np.array([0.5, 0.9]), 80
     models = [MatchedRegressor(levels, calibration="split", random_state=seed, **TINY) for seed in range(n_fits)]
     fit_together(models, [(*law.draw(95, random_state=seed), None) for seed in range(n_fits)])
     X_new, _ = law.draw(2000, random_state=10_000)
@@ -579,7 +580,7 @@ def test_split_covers_what_is_asked_on_average_over_fits_with_few_rows_for_the_r
     ("law_name", "matching", "repeats"), [("heteroscedastic", "sigma", 1), ("skewed", "iqr", 1), ("skewed", "sigma", 3)]
 )
 def test_cross_ranks_cover_near_what_is_asked(law_name, matching, repeats):
-    law, levels, n_rows, n_fits = synthetic.laws()[law_name], np.array([0.5, 0.8, 0.9, 0.95]), 600, 2
+    law, levels, n_rows, n_fits = laws()[law_name], np.array([0.5, 0.8, 0.9, 0.95]), 600, 2
     models = [
         MatchedRegressor(
             levels, matching, network=SMALL, repeats=repeats, schedule=Schedule(max_rounds=6), random_state=seed
@@ -594,7 +595,7 @@ def test_cross_ranks_cover_near_what_is_asked(law_name, matching, repeats):
 
 
 def test_cv_plus_covers_at_least_its_promise_and_not_all():
-    law, levels, n_rows = synthetic.laws()["heteroscedastic"], np.array([0.5, 0.8, 0.9, 0.95]), 400
+    law, levels, n_rows = laws()["heteroscedastic"], np.array([0.5, 0.8, 0.9, 0.95]), 400
     X, y = law.draw(n_rows, random_state=0)
     model = MatchedRegressor(
         levels, calibration="cv+", network=SMALL, folds=3, schedule=Schedule(max_rounds=5), random_state=0
@@ -606,7 +607,7 @@ def test_cv_plus_covers_at_least_its_promise_and_not_all():
 
 
 def test_the_rows_kept_for_split_touch_nothing_but_the_factor():
-    law = synthetic.laws()["many inputs"]
+    law = laws()["many inputs"]
     X, y = law.draw(150, random_state=0)
     kept = rows_kept_for_split(X, y, levels=(0.9,), folds=3)
     assert len(kept) == 30
@@ -638,7 +639,7 @@ def test_the_rows_kept_for_split_touch_nothing_but_the_factor():
 
 def test_a_changed_training_row_does_change_the_teams():
     """The test above could fail: any other row is seen."""
-    X, y = synthetic.laws()["many inputs"].draw(150, random_state=0)
+    X, y = laws()["many inputs"].draw(150, random_state=0)
     kept = rows_kept_for_split(X, y, levels=(0.9,), folds=3)
     seen = np.setdiff1d(np.arange(150), kept)[0]
     states = []

@@ -1,6 +1,6 @@
 """scikit-learn's own checks, in a fresh process as users run them.
 
-Here, the shape checks of this test run would refuse the wrong types that scikit-learn tries, before our own checks can.
+In this process, the shape checks would refuse the wrong types that scikit-learn tries before our own checks can.
 """
 
 import json

@@ -16,7 +16,6 @@ from coverwell.metrics import (
     constant_width,
     coverage,
     coverage_band,
-    coverage_rank,
     expected_calibration_error,
     interval_score,
     iou,
@@ -26,6 +25,7 @@ from coverwell.metrics import (
     rolling_coverage,
     weighted_interval_score,
 )
+from coverwell.options import coverage_rank
 
 values = st.floats(-100, 100)
 samples = arrays(np.float64, st.integers(1, 30), elements=values)
@@ -67,34 +67,26 @@ def binomial_error(asked, n_test):
 # Values worked out by hand
 
 
-def test_rmse_is_a_float_for_one_target_and_an_array_for_several():
-    assert rmse([1.0, 2.0, 3.0], [1.0, 2.0, 6.0]) == math.sqrt(3)
-    assert isinstance(rmse([1, 2], [1, 2]), float)
-    assert_allclose(rmse(y, lower), [math.sqrt(18 / 4), 1.0])
-
-
-def test_coverage_counts_the_bounds_as_inside():
-    assert coverage([0.0, 1.0, 2.0, 2.1], [0.0] * 4, [2.0] * 4) == 0.75
-    assert_allclose(coverage(y, lower, upper), [0.5, 1.0])
-
-
-def test_calibration_error_is_the_distance_to_the_asked_level_from_either_side():
-    assert_allclose(calibration_error(y, lower, upper, asked=0.8), [0.3, 0.2])
-
-
-def test_average_width_per_target():
-    assert_allclose(average_width(lower, upper * [1, 3]), [2.0, 6.0])
-
-
-def test_interval_score_adds_the_fine_to_the_width():
-    # width 2; misses of 1 and 2 at 2 / (1 - .9) = 20 each, over four rows: 2 + 20 * 3 / 4
-    assert_allclose(interval_score(y, lower, upper, asked=0.9), [17.0, 2.0])
-
-
-def test_pinball_weighs_what_lies_above_by_the_level():
-    assert pinball([2.0], [0.0], level=0.9) == pytest.approx(1.8)
-    assert pinball([-2.0], [0.0], level=0.9) == pytest.approx(0.2)
-    assert_allclose(pinball(y, lower, level=0.75), [(0.25 + 0.75 + 3) / 4, 0.75])
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (rmse([1.0, 2.0, 3.0], [1.0, 2.0, 6.0]), math.sqrt(3)),
+        (rmse(y, lower), [math.sqrt(18 / 4), 1.0]),
+        (coverage([0.0, 1.0, 2.0, 2.1], [0.0] * 4, [2.0] * 4), 0.75),  # bounds are inside
+        (coverage(y, lower, upper), [0.5, 1.0]),
+        (joint_coverage(y, lower, upper), 0.5),  # the rows 0 and 3 miss their first target
+        (calibration_error(y, lower, upper, asked=0.8), [0.3, 0.2]),
+        (average_width(lower, upper * [1, 3]), [2.0, 6.0]),
+        # width 2; misses of 1 and 2 at 2 / (1 - .9) = 20 each, over four rows: 2 + 20 * 3 / 4
+        (interval_score(y, lower, upper, asked=0.9), [17.0, 2.0]),
+        (pinball([2.0], [0.0], level=0.9), 1.8),
+        (pinball([-2.0], [0.0], level=0.9), 0.2),
+        (pinball(y, lower, level=0.75), [(0.25 + 0.75 + 3) / 4, 0.75]),
+    ],
+)
+def test_scores_by_hand_are_floats_for_one_target_and_arrays_for_several(found, expected):
+    assert_allclose(found, expected)
+    assert isinstance(found, float) == isinstance(expected, float)
 
 
 def test_weighted_interval_score_of_a_point_forecast():
@@ -322,47 +314,26 @@ def test_a_share_outside_zero_and_one_is_an_error(asked):
             call()
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_values_that_are_not_finite_are_an_error(bad):
-    with pytest.raises(ValueError, match="y must be finite, got 1 NaN or infinite"):
-        rmse([1.0, bad], [1.0, 2.0])
-    with pytest.raises(ValueError, match="upper must be finite"):
-        coverage([1.0], [0.0], [bad])
-
-
-def test_shapes_that_differ_are_an_error():
-    with pytest.raises(ValueError, match=r"one shape, .* got y \(2,\), y_hat \(2, 1\)"):
-        rmse([1.0, 2.0], [[1.0], [2.0]])
-    with pytest.raises(ValueError, match=r"one shape, .* got y \(4,\)"):
-        interval_score(y[:, 0], lower, upper, 0.9)
-    with pytest.raises(ValueError, match="one shape"):
-        rmse(np.zeros((2, 2, 2)), np.zeros((2, 2, 2)))
-    with pytest.raises(ValueError, match=r"asked of shape \(level,\)"):
-        calibration_curve([1.0, 2.0], np.zeros((2, 3)), np.ones((2, 3)), [0.5, 0.9])
-
-
-def test_empty_arrays_and_text_are_errors():
-    with pytest.raises(ValueError, match="y must not be empty"):
-        rmse([], [])
-    with pytest.raises(ValueError, match="y must be an array of numbers"):
-        rmse(np.array(["a", "b"]), [1.0, 2.0])
-
-
-def test_a_lower_bound_above_its_upper_bound_is_an_error():
-    must = "lower must not lie above upper, but does in 1 of 2 places"
-    with pytest.raises(ValueError, match=must):
-        coverage([0.0, 0.0], [0.0, 1.0], [0.0, 0.5])
-    with pytest.raises(ValueError, match=must):
-        average_width([0.0, 1.0], [0.0, 0.5])
-    with pytest.raises(ValueError, match=must):
-        calibration_curve([0.0], [[0.0, 1.0]], [[0.0, 0.5]], [0.5, 0.9])
-
-
-def test_counts_below_one_are_errors():
-    with pytest.raises(ValueError, match="n_test must be at least 1"):
-        expected_calibration_error(0.5, n_test=0, n_train=10)
-    with pytest.raises(ValueError, match="n_train must be at least 1"):
-        coverage_rank(0.5, 0)
+def test_bad_values_shapes_and_bounds_are_errors():
+    order = "lower must not lie above upper, but does in 1 of 2 places"
+    for must, call in [
+        ("y must be finite, got 1 NaN or infinite", lambda: rmse([1.0, math.nan], [1.0, 2.0])),
+        ("upper must be finite", lambda: coverage([1.0], [0.0], [math.inf])),
+        (r"one shape, .* got y \(2,\), y_hat \(2, 1\)", lambda: rmse([1.0, 2.0], [[1.0], [2.0]])),
+        (r"one shape, .* got y \(4,\)", lambda: interval_score(y[:, 0], lower, upper, 0.9)),
+        ("one shape", lambda: rmse(np.zeros((2, 2, 2)), np.zeros((2, 2, 2)))),
+        (r"asked of shape \(level,\)", lambda: calibration_curve([1.0, 2.0], np.zeros((2, 3)), np.ones((2, 3)), [0.5])),
+        ("y must not be empty", lambda: rmse([], [])),
+        ("y must be an array of numbers", lambda: rmse(np.array(["a", "b"]), [1.0, 2.0])),
+        (order, lambda: coverage([0.0, 0.0], [0.0, 1.0], [0.0, 0.5])),
+        (order, lambda: average_width([0.0, 1.0], [0.0, 0.5])),
+        (order, lambda: calibration_curve([0.0], [[0.0, 1.0]], [[0.0, 0.5]], [0.5, 0.9])),
+        ("n_test must be at least 1", lambda: expected_calibration_error(0.5, n_test=0, n_train=10)),
+        ("n_train must be at least 1", lambda: coverage_rank(0.5, 0)),
+        (r"shape \(n, 4\): left, top, width and height; got \(2, 3\)", lambda: iou(np.ones((2, 3)), np.ones((2, 3)))),
+    ]:
+        with pytest.raises(ValueError, match=must):
+            call()
 
 
 def test_the_weighted_interval_score_needs_nine_different_levels():
@@ -389,15 +360,12 @@ def test_rolling_coverage_keeps_the_other_axes():
     assert_array_equal(rolling_coverage(inside, 5)[:, 1, 2], rolling_coverage(inside[:, 1, 2], 5))
 
 
-def test_rolling_coverage_wants_truth_values():
+def test_rolling_coverage_needs_truth_values_and_a_whole_window():
     with pytest.raises(ValueError, match="True and False"):
         rolling_coverage([1.0, 0.5], 1)
-
-
-@pytest.mark.parametrize("window", [0, -1, True])
-def test_rolling_coverage_wants_a_whole_window(window):
-    with pytest.raises(ValueError, match="window must be a whole number of at least 1"):
-        rolling_coverage([True, False, True], window)
+    for window in (0, -1, True):
+        with pytest.raises(ValueError, match="window must be a whole number of at least 1"):
+            rolling_coverage([True, False, True], window)
 
 
 # Boxes, and what all targets do together.
@@ -406,11 +374,6 @@ def test_rolling_coverage_wants_a_whole_window(window):
 def random_boxes(seed, n=50):
     rng = np.random.default_rng(seed)
     return np.concatenate([rng.uniform(-5, 5, (n, 2)), rng.uniform(0.1, 6, (n, 2))], axis=1)
-
-
-def test_joint_coverage_counts_rows_of_which_every_target_is_inside():
-    assert joint_coverage(y, lower, upper) == 0.5  # the rows 0 and 3 miss their first target
-    assert joint_coverage(y[:, 0], lower[:, 0], upper[:, 0]) == coverage(y[:, 0], lower[:, 0], upper[:, 0])
 
 
 @given(seed=st.integers(0, 1000))
@@ -437,10 +400,6 @@ def test_iou_of_one_pair_is_the_common_area_over_the_area_together(box, other, e
     assert iou([box], [other]) == pytest.approx(expected, abs=1e-15)
 
 
-def test_iou_of_several_pairs_is_their_mean():
-    assert iou([[0, 0, 2, 2], [0, 0, 1, 1]], [[0, 0, 2, 2], [5, 5, 1, 1]]) == 0.5
-
-
 @given(seed=st.integers(0, 1000), scale=st.floats(0.1, 10), shift=st.floats(-10, 10))
 def test_iou_does_not_depend_on_order_place_or_unit(seed, scale, shift):
     one, other = random_boxes(seed), random_boxes(seed + 1)
@@ -461,11 +420,6 @@ def test_iou_is_what_counting_pixels_gives():
             picture[top : top + height, left : left + width] = True
         found.append(filled.all(axis=0).sum() / filled.any(axis=0).sum())
     assert iou(one, other) == pytest.approx(np.mean(found))
-
-
-def test_boxes_must_have_four_numbers():
-    with pytest.raises(ValueError, match=r"shape \(n, 4\): left, top, width and height; got \(2, 3\)"):
-        iou(np.ones((2, 3)), np.ones((2, 3)))
 
 
 def test_a_constant_width_is_twice_the_error_of_its_rank():

@@ -451,25 +451,29 @@ def test_a_whole_file_with_the_wrong_content_is_refused(model, path, wrong):
     assert_refused(model, path, wrong)
 
 
+def first(source):
+    return source["columns"]["columns"]["tuple"][0]
+
+
 WRONG_COLUMNS = {
     "nothing": lambda source: source.update(columns=None),
     "text": lambda source: source.update(columns="all"),
     "a list": lambda source: source.update(columns=[]),
-    "another source": lambda source: source.update(kind="os.system"),
-    "no columns": lambda source: source["columns"].update(columns=[]),
-    "a column too few": lambda source: source["columns"]["columns"].pop(),
-    "a column twice": lambda source: source["columns"]["columns"].append(source["columns"]["columns"][0]),
-    "no kind": lambda source: source["columns"]["columns"][0].pop("kind"),
-    "an unknown kind": lambda source: source["columns"]["columns"][0]["kind"].update(name="os.system"),
-    "a median that is text": lambda source: source["columns"]["columns"][0]["kind"].update(median="1"),
-    "fewer features": lambda source: source["columns"]["columns"][0].update(kept=[""]),
-    "an unknown reason": lambda source: source["columns"]["dropped"][0].update(reason="luck"),
+    "another source": lambda source: source.update({"class": "os.system"}),
+    "no columns": lambda source: source["columns"].update(columns={"tuple": []}),
+    "a column too few": lambda source: source["columns"]["columns"]["tuple"].pop(),
+    "a column twice": lambda source: source["columns"]["columns"]["tuple"].append(first(source)),
+    "no kind": lambda source: first(source).pop("kind"),
+    "an unknown kind": lambda source: first(source)["kind"].update({"class": "os.system"}),
+    "a median that is text": lambda source: first(source)["kind"].update(median="1"),
+    "fewer features": lambda source: first(source).update(kept={"tuple": [""]}),
+    "an unknown reason": lambda source: source["columns"]["dropped"]["tuple"][0].update(reason="luck"),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG_COLUMNS.values(), ids=WRONG_COLUMNS.keys())
 def test_columns_that_cannot_have_been_learned_are_refused(mixed, path, wrong):
-    assert_refused(mixed, path, lambda model, arrays: wrong(model["learned"]["source_"]["source"]))
+    assert_refused(mixed, path, lambda model, arrays: wrong(model["learned"]["source_"]))
 
 
 # Damage.

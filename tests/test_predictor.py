@@ -23,7 +23,8 @@ from coverwell.paper.losses import Levels, QuantileLoss, z_score
 from coverwell.paper.matching import Unmatched
 from coverwell.predictor import FARTHEST, ROWS_AT_A_TIME, FittedTeam, MatchedTeam, combined
 from coverwell.regressor import MatchedTraining
-from coverwell.training.learner import Settings, outputs_of
+from coverwell.training.device import Settings
+from coverwell.training.learner import outputs_of
 from coverwell.training.rows import Rows
 
 CPU = torch.device("cpu")
@@ -87,8 +88,8 @@ def member(team, m):
 
 
 def test_an_estimate_is_the_average_of_the_members_in_the_users_units():
-    # Means 1 and 3 average to 2, in units of 10 around 100: 120. Outputs of 0 half_width z = 1.28155 of the scale 0.5 on
-    # both sides, in units of 10: 6.40776.
+    # Means 1 and 3 average to 2, in units of 10 around 100: 120. An output of 0 is a half-width of z = 1.28155 of the
+    # scale 0.5 on both sides, in units of 10: 6.40776.
     team = MatchedTeam(
         team_of((1.0,), (3.0,)),
         team_of((0.0, 0.0), (0.0, 0.0)),
@@ -255,8 +256,8 @@ def test_the_shape_of_both_is_a_geometric_mean_by_hand():
 
 
 def test_members_are_shaped_one_by_one_and_averaged_afterwards():
-    # Both members of I half_width 0.5 z; sigmas of 0.5 and 2 give sqrt(0.5 x 0.5) z and sqrt(0.5 x 2) z, on average 0.75 z,
-    # in units of 10. The mean is that of F in any shape.
+    # Half-widths of 0.5 z by both members of I; sigmas of 0.5 and 2 give sqrt(0.5 x 0.5) z and sqrt(0.5 x 2) z, on
+    # average 0.75 z, in units of 10. The mean is that of F in any shape.
     team = MatchedTeam(
         team_of((1.0, inverse_softplus(0.5 - 1e-4)), (3.0, inverse_softplus(2 - 1e-4))),
         team_of((0.0, 0.0), (0.0, 0.0)),

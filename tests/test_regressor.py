@@ -31,16 +31,16 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.validation import check_is_fitted
+from tests.synthetic import laws
 from torch import nn
 from torch.nn.functional import softplus
 
 from coverwell import MLP, IQRFit, MatchedRegressor, PredictionInterval, Schedule, SigmaFit, fit_together, load, save
 from coverwell.calibration import Split
-from coverwell.datasets import synthetic
+from coverwell.options import coverage_rank
 from coverwell.paper.losses import PaperLoss, QuantileLoss
 from coverwell.paper.matching import Unmatched
 from coverwell.training.learner import outputs_of
-from coverwell.training.rows import coverage_rank
 
 SMALL = MLP(hidden=16, layers=3, bins=4)
 RNG = np.random.default_rng(0)
@@ -244,7 +244,9 @@ def test_the_interval_network_is_the_given_one_or_that_of_the_mean():
 
 
 def test_by_default_there_is_a_network_for_each():
-    model = MatchedRegressor(folds=2, repeats=1, schedule=Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1), random_state=0)
+    model = MatchedRegressor(
+        folds=2, repeats=1, schedule=Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1), random_state=0
+    )
     assert_usable(model.fit(X, ONE))
 
 
@@ -339,7 +341,7 @@ def test_the_intervals_of_the_form_as_published_are_those_that_i_has_learned():
 
 def test_with_both_shapes_split_covers_what_is_asked_on_average_over_fits():
     # 19 rows for the ranks: k / 20 is exactly .5 and .9 on average over draws, and a rank too high or low is .05 off.
-    law, levels, n_fits = synthetic.laws()["heteroscedastic"], np.array([0.5, 0.9]), 60
+    law, levels, n_fits = laws()["heteroscedastic"], np.array([0.5, 0.9]), 60
     models = [unfitted(levels, calibration="split", shape="both", random_state=seed) for seed in range(n_fits)]
     fit_together(models, [(*law.draw(95, random_state=seed), None) for seed in range(n_fits)])
     X_new, _ = law.draw(2000, random_state=10_000)
@@ -543,7 +545,9 @@ def test_it_works_in_a_pipeline():
 
 
 def test_grid_search_finds_the_longer_training():
-    search = GridSearchCV(unfitted(**LONG), {"schedule__max_rounds": [1, 8], "matching": ["sigma", IQRFit()]}, cv=KFold(2))
+    search = GridSearchCV(
+        unfitted(**LONG), {"schedule__max_rounds": [1, 8], "matching": ["sigma", IQRFit()]}, cv=KFold(2)
+    )
     search.fit(X, ONE)
     assert search.best_params_["schedule__max_rounds"] == 8
     assert_usable(search.best_estimator_)
@@ -662,19 +666,22 @@ def test_a_fresh_process_gives_the_same_bits():
         import hashlib
         import numpy as np
         import torch
-        from coverwell import MLP, MatchedRegressor
+        from coverwell import MLP, MatchedRegressor, Schedule
 
         torch.set_num_threads(1)
         rng = np.random.default_rng(5)
         X, y = rng.uniform(size=(60, 3)), rng.normal(size=60)
-        model = MatchedRegressor(network=MLP(hidden=8), folds=3, repeats=2, max_rounds=2, random_state=7).fit(X, y)
+        schedule = Schedule(max_rounds=2)
+        model = MatchedRegressor(network=MLP(hidden=8), folds=3, repeats=2, schedule=schedule, random_state=7).fit(X, y)
         parts = [model.predict(X), *model.predict_interval(X)]
         print(hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest())
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
     rng = np.random.default_rng(5)
     x, y = rng.uniform(size=(60, 3)), rng.normal(size=60)
-    model = MatchedRegressor(network=MLP(hidden=8), folds=3, repeats=2, schedule=Schedule(max_rounds=2), random_state=7).fit(x, y)
+    model = MatchedRegressor(
+        network=MLP(hidden=8), folds=3, repeats=2, schedule=Schedule(max_rounds=2), random_state=7
+    ).fit(x, y)
     assert done.stdout.strip() == fingerprint(model, x)
 
 
@@ -724,10 +731,12 @@ def test_no_training_row_is_far_outside_for_any_team_of_cv_plus():
 
 
 def test_models_fitted_together_on_tables_of_different_length_are_all_sound():
-    law, sizes, p = synthetic.laws()["heteroscedastic"], (150, 400), 0.8
+    law, sizes, p = laws()["heteroscedastic"], (150, 400), 0.8
     tables = [(*law.draw(n, random_state=n), None) for n in sizes]
     models = [
-        MatchedRegressor(p, network=SMALL, folds=3, repeats=1, schedule=Schedule(max_rounds=8, learning_rate=3e-3), random_state=seed)
+        MatchedRegressor(
+            p, network=SMALL, folds=3, repeats=1, schedule=Schedule(max_rounds=8, learning_rate=3e-3), random_state=seed
+        )
         for seed in range(2)
     ]
     assert fit_together(models, tables) is None
@@ -766,7 +775,11 @@ def test_every_calibration_can_be_fitted_together(calibration):
     ("models", "tables", "said"),
     [
         ([unfitted(), unfitted()], [(X, ONE, None), (X, np.where(ONE > 1, np.nan, ONE), None)], "y contains NaN"),
-        ([unfitted(), unfitted(max_rounds=5)], [(X, ONE, None)] * 2, r"same schedule, got Schedule\(.*max_rounds=2.* and .*max_rounds=5"),
+        (
+            [unfitted(), unfitted(max_rounds=5)],
+            [(X, ONE, None)] * 2,
+            r"same schedule, got Schedule\(.*max_rounds=2.* and .*max_rounds=5",
+        ),
         ([unfitted(), unfitted(matching="iqr")], [(X, ONE, None)] * 2, "same matching, got 'sigma' and 'iqr'"),
         ([unfitted(), unfitted()], [(X, ONE, None), (X[:, :2], ONE, None)], "alike in columns.* 2 columns.* 3 columns"),
         ([unfitted(), unfitted()], [(X, ONE, None), (X, Y, None)], "alike in columns, targets.* 2 targets"),
@@ -940,7 +953,9 @@ def test_auto_is_ten_epochs_a_hundred_rounds_six_of_patience_and_a_thousandth_fo
 
 
 def test_batches_grow_with_the_rows():
-    sizes = [MatchedRegressor(device="cpu").training_for(n).settings.batch_size for n in (2, 999, 1000, 2499, 2500, 10**6)]
+    sizes = [
+        MatchedRegressor(device="cpu").training_for(n).settings.batch_size for n in (2, 999, 1000, 2499, 2500, 10**6)
+    ]
     assert sizes == [64, 64, 128, 128, 256, 256]
 
 
@@ -976,5 +991,5 @@ def test_fields_of_options_can_be_set_by_name():
     assert model.network.hidden == 5
     assert model.calibration == Split(0.4)
     assert model.matching == SigmaFit(2.0)
-    with pytest.raises(ValueError, match="Invalid parameter 'schedule__speed'"):
+    with pytest.raises(ValueError, match="Invalid parameter 'schedule__speed': schedule has the fields mean_epochs, "):
         model.set_params(schedule__speed=3)

@@ -9,9 +9,9 @@ ones.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from coverwell.datasets import synthetic
 
 from coverwell import MatchedRegressor, metrics
-from coverwell.datasets import synthetic
 from coverwell.plots import draw_intervals
 
 law = synthetic.laws()["heteroscedastic"]

@@ -8,10 +8,10 @@ far a disease has gone on after a year, from ten measurements of 442 patients.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from coverwell.experiments import random_split
 from sklearn.datasets import load_diabetes
 
 from coverwell import MatchedRegressor, metrics
-from coverwell.experiments import random_split
 from coverwell.plots import draw_calibration_curve, draw_width_curve, legend_below
 
 X, y = load_diabetes(return_X_y=True)

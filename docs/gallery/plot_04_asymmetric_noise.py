@@ -10,9 +10,9 @@ far to both sides.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from coverwell.datasets import synthetic
 
 from coverwell import MatchedRegressor, metrics
-from coverwell.datasets import synthetic
 
 law = synthetic.laws()["skewed"]
 X, y = law.draw(400, random_state=0)

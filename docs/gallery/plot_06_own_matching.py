@@ -10,10 +10,10 @@ three methods, and ``reach`` as a fourth if the law is to have a say in the shap
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from coverwell.datasets import synthetic
 from torch.nn.functional import softplus
 
 from coverwell import MatchedRegressor, SigmaFit, metrics
-from coverwell.datasets import synthetic
 
 
 class LaplaceFit:

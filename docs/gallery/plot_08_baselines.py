@@ -8,6 +8,7 @@ tables.
 """
 
 import matplotlib.pyplot as plt
+from coverwell.experiments import random_split
 from sklearn.datasets import load_diabetes
 
 from coverwell import MatchedRegressor, metrics
@@ -17,7 +18,6 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
-from coverwell.experiments import random_split
 
 X, y = load_diabetes(return_X_y=True)
 train, test = random_split(len(y), 0)

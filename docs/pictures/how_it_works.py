@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from coverwell.datasets import synthetic
+from coverwell.experiments import AS_PUBLISHED
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
@@ -17,8 +19,6 @@ from matplotlib.patches import Patch
 from sklearn.model_selection import KFold
 
 from coverwell import MatchedRegressor, metrics
-from coverwell.datasets import synthetic
-from coverwell.experiments import AS_PUBLISHED
 from coverwell.plots import BAND, BAR, CENTRE, INSIDE, OTHER, OUTSIDE, PAPER, CurveStyle, draw_intervals, draw_rounds
 
 FOLDER = Path(__file__).parent

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from coverwell.model_file import load, save
     from coverwell.networks import LSTM, MLP, ResNet18
     from coverwell.onnx import to_onnx
+    from coverwell.options import Schedule
     from coverwell.paper.matching import IQRFit, SigmaFit
     from coverwell.prediction import PredictionInterval
-    from coverwell.regressor import MatchedRegressor, Schedule
+    from coverwell.regressor import MatchedRegressor
 
 __all__ = [
     "LSTM",
@@ -51,7 +52,8 @@ _NAMES_OF = {
     "paper.matching": ("IQRFit", "SigmaFit"),
     "networks": ("LSTM", "MLP", "ResNet18"),
     "model_file": ("load", "save"),
-    "regressor": ("MatchedRegressor", "Schedule"),
+    "options": ("Schedule",),
+    "regressor": ("MatchedRegressor",),
     "inputs.parquet": ("TableFiles",),
 }
 _HOMES = {name: module for module, names in _NAMES_OF.items() for name in names}

@@ -15,31 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.options import check_share, named, stored
-from coverwell.training.rows import Rows, check_enough_rows, coverage_rank, split_rows
+from coverwell.options import check_enough_rows, check_share, coverage_rank, named, stored
+from coverwell.training.rows import Rows, split_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coverwell.predictor import FittedTeam
-
-__all__ = [
-    "CVPlus",
-    "Calibration",
-    "Correction",
-    "Cross",
-    "CrossScores",
-    "Estimate",
-    "Split",
-    "Uncalibrated",
-    "coverage_rank",
-    "cross_factor",
-    "deployed_factor",
-    "rank_factor",
-    "scores_by",
-    "scores_of",
-    "widen_outwards",
-]
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -156,12 +138,7 @@ class Calibration(Protocol):
     ranks_out_of_fold: ClassVar[bool]
 
     def rows_of_jobs(
-        self,
-        X: NDArray[Any],
-        groups: NDArray[Any] | None,
-        folds: Any,
-        levels: tuple[float, ...],
-        random_state: np.random.RandomState,
+        self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState
     ) -> list[Places]:
         """The rows that each team may see, in ascending order."""
         ...
@@ -213,12 +190,7 @@ class CVPlus:
     ranks_out_of_fold: ClassVar[bool] = False
 
     def rows_of_jobs(
-        self,
-        X: NDArray[Any],
-        groups: NDArray[Any] | None,
-        folds: Any,
-        levels: tuple[float, ...],
-        random_state: np.random.RandomState,
+        self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState
     ) -> list[Places]:
         check_enough_rows(len(X), levels, f"calibration='cv+' ranks {len(X)} rows")
         trains = split_rows(X, folds, 1, groups, random_state)[0]
@@ -253,12 +225,7 @@ class Split:
         check_share("size", self.size)
 
     def rows_of_jobs(
-        self,
-        X: NDArray[Any],
-        groups: NDArray[Any] | None,
-        folds: Any,
-        levels: tuple[float, ...],
-        random_state: np.random.RandomState,
+        self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState
     ) -> list[Places]:
         from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "BlankLinesWarning",
+    "BoxOutsideImageWarning",
     "ClusterError",
     "ColumnWarning",
     "ConstantDataWarning",
@@ -33,11 +34,15 @@ class FactorBoundWarning(UserWarning):
 
 
 class ImageError(ValueError):
-    """A picture is missing, broken, empty or not a picture; the message names its path or its position."""
+    """An image is missing, broken, empty or no image; the message names its path or its position."""
 
 
 class LargeImageWarning(UserWarning):
     """A file has more pixels than Pillow takes for safe, up to twice as many; the message names its path."""
+
+
+class BoxOutsideImageWarning(UserWarning):
+    """Boxes ran past the edge of their images and were cut there."""
 
 
 class ClusterError(RuntimeError):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from numbers import Real
 from operator import attrgetter
@@ -18,31 +17,20 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
 from coverwell.calibration import Calibration, Correction, Estimate, average_out_of_fold, out_of_fold_members
 from coverwell.inputs.parquet import TableFiles
-from coverwell.inputs.source import InputSource, without_cache
+from coverwell.inputs.source import InputSource, checked_groups, target_names_of, without_cache
 from coverwell.networks.team import Network
-from coverwell.options import part_from, stored
+from coverwell.options import levels_from, part_from, stored
 from coverwell.paper.algorithm import History, Round
 from coverwell.prediction import Prediction, PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
-from coverwell.training.device import device_from, few_threads, run_within_memory, seeded
-from coverwell.training.learner import Settings
+from coverwell.training.device import Settings, device_from, few_threads, run_within_memory, seeded
 from coverwell.training.rows import Rows, check_dealing
-
-__all__ = [
-    "IntervalRegressor",
-    "OutOfFold",
-    "Trained",
-    "Training",
-    "fit_together",
-    "levels_from",
-    "show_round",
-]
 
 Array = NDArray[np.float64]
 Coverage = float | Sequence[float] | Array
@@ -52,8 +40,6 @@ OnRound = Callable[[Callable[..., "Trained"], History], None]
 
 # Parameters in which models of one stack may differ; calibrations may differ in their numbers.
 OWN_TO_EACH = ("coverage", "random_state", "verbose")
-# Levels closer to 0 or 1 than this cannot be told from them in float32.
-MARGIN = 1e-6
 
 
 @dataclass(frozen=True)
@@ -260,8 +246,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         state: dict[str, Any] = super().__getstate__()
         if "predictor_" in state:  # a pickle from a GPU opens where there is none, without this machine's cache
             self.predictor_.to("cpu")
-            networks = {name: without_cache(state[name]) for name in ("network", "interval_network") if name in state}
-            state = {**state, **networks}
+            for name in {"network", "interval_network"} & state.keys():
+                state[name] = without_cache(state[name])
         return state
 
     def __sklearn_tags__(self) -> Tags:
@@ -402,69 +388,8 @@ def fit_together(
     except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to continue stays what it was
         for model, was in zip(models, before, strict=True):
             model.forget()
-            vars(model).update(was if was.get("warm_start") else {})
+            model.__dict__.update(was if was.get("warm_start") else {})
         raise
-
-
-def levels_from(coverage: Any) -> tuple[float, ...]:
-    """The asked levels as floats, in the order they were asked for."""
-    values = tuple(coverage) if np.ndim(coverage) else (coverage,)
-    if not values:
-        raise ValueError("coverage must hold at least one level, got an empty sequence")
-    for value in values:
-        if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < 1:
-            raise ValueError(f"coverage must lie strictly between 0 and 1, got {value!r}")
-        if not MARGIN <= float(value) <= 1 - MARGIN:
-            raise ValueError(f"coverage must lie at least {MARGIN:g} from 0 and 1, got {value!r}")
-    if len(set(values)) < len(values):
-        raise ValueError(f"coverage must not hold a level twice, got {values}")
-    return tuple(map(float, values))
-
-
-def target_names_of(y: Any, targets: NDArray[Any]) -> tuple[str, ...]:
-    """The names that a series or data frame of targets carries, or y, y0, y1, ...; `targets` is y as an array."""
-    if hasattr(y, "columns"):
-        return tuple(str(name) for name in y.columns)
-    if getattr(y, "name", None) not in (None, ""):  # polars calls a series without a name ""
-        return (str(y.name),)
-    n_targets = 1 if targets.ndim == 1 else targets.shape[1]
-    return ("y",) if n_targets == 1 else tuple(f"y{t}" for t in range(n_targets))
-
-
-def checked_groups(groups: ArrayLike, n_rows: int) -> NDArray[Any]:
-    """The group of each row: all texts, all numbers or all times, and none missing."""
-    one_each: NDArray[Any] = column_or_1d(np.asarray(groups, dtype=object))
-    if len(one_each) != n_rows:
-        raise ValueError(f"groups must have one entry per row, got {len(one_each)} for {n_rows} rows")
-    if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "biuU":  # these have one kind and no gaps
-        _check_kinds_of_groups(one_each)
-    checked: NDArray[Any] = column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
-    return checked
-
-
-def _check_kinds_of_groups(groups: NDArray[np.object_]) -> None:
-    """Raise for a missing group, and for 1 beside "1", which one array would make the same."""
-    kinds = [_kind_of_group(group) for group in groups]
-    for row, kind in enumerate(kinds):
-        if kind is None:
-            raise ValueError(
-                f"groups must have a value in every row, got {groups[row]} in row {row} (counted from 0); fill it in"
-            )
-        if kind != kinds[0]:
-            raise ValueError(
-                f"groups must be of one kind, got {groups[0]!r} in row 0 and {groups[row]!r} in row {row} (counted "
-                "from 0); convert them"
-            )
-
-
-def _kind_of_group(group: Any) -> Any:
-    """What tells groups apart from others; None for a missing one, for which each library has its own sign."""
-    if group is None or type(group).__name__ in ("NAType", "NaTType"):
-        return None
-    if isinstance(group, Real | np.datetime64) and group != group:  # NaN, and numpy's own sign for times
-        return None
-    kinds = (bool | np.bool_, Real, str, date | np.datetime64)
-    return next((kind for kind in kinds if isinstance(group, kind)), type(group))
 
 
 def _check_alike(models: Sequence[IntervalRegressor], tables: Sequence[Any]) -> None:

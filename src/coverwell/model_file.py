@@ -5,8 +5,8 @@ object: its `format`, the `versions` of the packages that wrote it, the `sha256`
 `model`: the estimator's class, its `parameters`, and what it `learned`.
 
 An object with a `class` is one of `coverwell.options.STORED`, and its other entries are the constructor's arguments; no
-other class is ever made. `array` is the name of a tensor, `team` a stack of trained networks, `source` how X becomes
-rows, and `own` an object of the user's, whose code is not stored.
+other class is ever made. `array` is the name of a tensor, `team` a stack of trained networks, `trunk` the frozen
+layers that images are seen through, and `own` an object of the user's, whose code is not stored.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ from torch import Tensor, nn
 
 from coverwell._version import __version__
 from coverwell.errors import ModelFileError
-from coverwell.estimator import IntervalRegressor, levels_from
+from coverwell.estimator import IntervalRegressor
 from coverwell.files import new_file
-from coverwell.inputs.source import InputSource, without_cache
+from coverwell.inputs.source import without_cache
+from coverwell.networks.resnet import ResNet18Trunk
 from coverwell.networks.team import Team, network_from
-from coverwell.options import STORED
+from coverwell.options import STORED, levels_from
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.regressor import NetworkChoice
@@ -180,10 +181,9 @@ class _Writer:
             return self.array(value.cpu().numpy() if isinstance(value, Tensor) else value, place)
         if isinstance(value, Team):
             return self.team(value, place)
-        if isinstance(value, InputSource):
-            entries, tensors = value.state()
-            self.tensors(tensors, place)
-            return {"source": entries, "place": place}
+        if place.endswith("source_.trunk"):
+            self.tensors(value.state_dict(), place)
+            return {"trunk": place, "ours": isinstance(value, ResNet18Trunk)}
         return self.part(value, place, own=place.rpartition(".")[2])
 
     def array(self, value: NDArray[Any], place: str) -> dict[str, Any]:
@@ -263,8 +263,8 @@ class _Reader:
                 return self.own(name)
             case {"team": place, "network": network, "input_shape": shape, **sizes}:
                 return self.team(place, network, tuple(shape), **sizes)
-            case {"source": entries, "place": place}:
-                return InputSource.from_state(entries, self.state(place), lambda: self.own("network").trunk())
+            case {"trunk": place, "ours": ours}:
+                return self.trunk(place, ours=ours)
             case dict():
                 raise ValueError(f"unknown entry {sorted(stored)}")
         return stored
@@ -292,6 +292,13 @@ class _Reader:
         team.sizes = shape, n_outputs
         return team.eval().requires_grad_(False)
 
+    def trunk(self, place: str, *, ours: bool) -> nn.Module:
+        """The frozen layers that images are seen through; those of a user's own recipe are made by it again."""
+        with torch.random.fork_rng(devices=[]):
+            trunk: nn.Module = ResNet18Trunk() if ours else self.own("network").trunk()
+        trunk.load_state_dict(self.state(place))  # checks names and shapes
+        return trunk.eval().requires_grad_(False)
+
     def state(self, place: str) -> dict[str, Tensor]:
         prefix = f"{place}."
         return {n.removeprefix(prefix): torch.tensor(a) for n, a in self.arrays.items() if n.startswith(prefix)}
@@ -304,7 +311,12 @@ def _check_regressor(model: IntervalRegressor) -> None:
     levels, n_features = levels_from(predictor.levels), getattr(model, "n_features_in_", 0)
     if not all(isinstance(name, str) for name in (model.device, *names)):
         raise ValueError(f"device and targets must be names, got {model.device!r} and {names!r}")
-    n_named = len(getattr(model, "feature_names_in_", range(n_features)))
+    n_named, columns = len(getattr(model, "feature_names_in_", range(n_features))), source.columns
+    if columns is not None and (source.names, source.row_shape) != (
+        names_of := columns.feature_names,
+        (len(names_of),),
+    ):
+        raise ValueError(f"rows must have the features {names_of}, got {source.names}")
     if n_named != n_features or (source.scaled and source.columns is None and source.row_shape != (n_features,)):
         raise ValueError(f"there must be {n_features} features, each with a name if they have any")
     for team in predictor.fitted_teams:

@@ -30,10 +30,9 @@ from coverwell._version import __version__
 from coverwell.estimator import IntervalRegressor
 from coverwell.files import new_file
 from coverwell.inputs.columns import Booleans, Categories, Column, Columns, Times
-from coverwell.inputs.features import features_of
 from coverwell.inputs.images import ROUNDING
 from coverwell.inputs.source import ImageSource
-from coverwell.networks.mlp import MLPTeam, PiecewiseLinear
+from coverwell.networks.mlp import MLPTeam, StackedLinear
 from coverwell.networks.team import Team
 from coverwell.predictor import Predictor
 
@@ -240,8 +239,9 @@ class _Images(_Front):
         would hide an error of the layers behind it.
         """
         assert features is not None  # they are an output of the graph
-        X, size, mirrored = self.examples["X"], self.size, self.mirrored
-        own = features_of(X, self.trunk, size=size, mirrored=mirrored, device="cpu", dtype="float32").astype(np.float64)
+        X = self.examples["X"]
+        with torch.no_grad():
+            own = self(torch.from_numpy(X))[0].double().numpy()
         largest = float(np.max(np.abs(features - own) / (np.abs(own) + np.sqrt(np.mean(own**2)))))
         if not largest <= LARGEST_FEATURE_DIFFERENCE:
             raise ValueError(
@@ -266,16 +266,12 @@ class _Graph(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         features, added = self.front(*inputs)
-        if self.images:
-            rows = features.half().float()  # as estimators keep them
-        else:  # onnxruntime ends the process where some layers are given no row, so there is one more
-            rows = torch.cat([features, features.new_zeros(1, features.shape[1])])
+        rows = features.half().float() if self.images else features  # as estimators keep features of images
         means, half_widths = (list(part) for part in zip(*(team(rows) for team in self.predictor.teams), strict=True))
         outputs = [torch.stack(means).mean(dim=0)]
         for joint in (False, True)[: len(self.outputs) // 2]:
             outputs += self.predictor.correction(means, half_widths, self.predictor.levels, joint)
-        n_rows = features.shape[0]
-        results = [output[:n_rows] + (added if output.ndim == 2 else added[..., None]) for output in outputs]
+        results = [output + (added if output.ndim == 2 else added[..., None]) for output in outputs]
         return (*results, features) if self.images else tuple(results)
 
 
@@ -288,39 +284,63 @@ def _plain(predictor: Predictor, precision: torch.dtype) -> Predictor:
             f"{MOST_SCORES:,}, got {n_scores:,}; fit with calibration='cross' or 'split', which need one factor"
         )
     teams = [team.for_export() for team in copy.deepcopy(predictor).cpu().fitted_teams]
-    for fitted in teams:
-        fitted.in_chunks = False
-        for team in [module for module in fitted.modules() if isinstance(module, Team)]:
-            if isinstance(team, MLPTeam):
-                for layer in team.layers[1:]:
-                    layer.weight *= 1 - team.rate  # onnxruntime would scale in float32
-                team.rate = 0.0
-                if precision == torch.float32:
-                    team.linears.float()
-                    team.code = _Rounded(team.code)
-            elif team.recipe is None:  # of the user's
-                team.float().precision = torch.float32
+    for team in teams:
+        team.in_chunks = False
+        _set_plain_layers(team, precision)
     return Predictor(predictor.levels, teams, predictor.correction)
 
 
-class _Rounded(nn.Module):
-    """The inputs of an MLP's first layer in float32, coded in float64: bins may be narrower than float32 can tell."""
+def _set_plain_layers(module: nn.Module, precision: torch.dtype) -> None:
+    """Put layers in place that a graph can run as well: fully connected teams in the precision of the file."""
+    for name, child in module.named_children():
+        if isinstance(child, MLPTeam):
+            setattr(module, name, _MLP(child, precision))
+        elif isinstance(child, StackedLinear):
+            setattr(module, name, _Linear(child, child.weight.dtype))
+        else:
+            _set_plain_layers(child, precision)
+        if isinstance(child, Team) and child.recipe is None:  # of the user's
+            child.float().precision = torch.float32
 
-    def __init__(self, code: PiecewiseLinear | None) -> None:
+
+class _Linear(nn.Module):
+    """A linear layer of each member, `(1 or member, batch, feature) -> (member, batch, output)`."""
+
+    def __init__(self, layer: StackedLinear, precision: torch.dtype, gain: float = 1.0) -> None:
         super().__init__()
-        self.code = code
-        if code is not None:  # members of one job have the same edges
-            code.start, code.slope = code.start[:1], code.slope[:1]
+        self.weight = nn.Parameter((gain * layer.weight).to(precision), requires_grad=False)
+        self.bias = nn.Parameter(layer.bias.to(precision), requires_grad=False)
 
-    def forward(self, x: Tensor, members: slice = slice(None)) -> Tensor:
-        return (x if self.code is None else self.code(x)).float()
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = x.to(self.weight.dtype) @ self.weight + self.bias
+        return outputs
+
+
+class _MLP(Team):
+    """A deployed MLP team. Inputs are coded once for all members, in float64: bins may be narrower than float32."""
+
+    def __init__(self, team: MLPTeam, precision: torch.dtype) -> None:
+        super().__init__()
+        self.n_members, self.code, (first, *others) = team.n_members, team.code, team.layers
+        if self.code is not None:
+            self.code.start, self.code.slope = self.code.start[:1], self.code.slope[:1]
+        self.layers = nn.Sequential(_Linear(first, precision))
+        for layer in others:
+            self.layers.extend([nn.ReLU(), _Linear(layer, precision, gain=1 - team.rate)])
+
+    def for_members(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.layers(x if self.code is None else self.code(x))
+        return outputs
 
 
 def _exported(graph: _Graph) -> Any:
     """The ONNX model; what torch cannot export is an error of one line."""
     names, outputs = list(graph.front.examples), graph.outputs + ["features"] * graph.images
     examples = tuple(torch.from_numpy(given[[0, 0, 0]]) for given in graph.front.examples.values())
-    shapes = (tuple({0: torch.export.Dim("row")} for _ in names),)
+    shapes = (tuple({0: torch.export.Dim("row", max=2**31)} for _ in names),)
     try:
         with _silence(), torch.no_grad():
             # Read by torch.export here: some versions of torch.onnx else fall back to what one example row makes it do.
@@ -336,6 +356,7 @@ def _exported(graph: _Graph) -> Any:
             "of your own a forward of plain tensor operations, or fit with one of ours, such as MLP()"
         ) from error
     _restore_numbers(proto, read.graph)
+    _never_empty(proto.graph)
     return proto
 
 
@@ -361,6 +382,33 @@ def _restore_numbers(proto: Any, graph: torch.fx.Graph) -> None:
         value = helper.to_array(tensor) if not tensor.dims else None
         if value is not None and value.dtype == np.float64 and value.item() in exact:
             tensor.CopyFrom(helper.from_array(np.array(exact[value.item()]), tensor.name))
+
+
+def _never_empty(graph: Any) -> None:
+    """Put a row of zeros where there is none, and take it off again: some of onnxruntime's layers need a row."""
+    helper, array = _needed("onnx").helper, _needed("onnx.numpy_helper").from_array
+    within = {value.name: f"{value.name}_within" for value in (*graph.input, *graph.output)}
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [within.get(name, name) for name in names]
+    n_axes = {value.name: len(value.type.tensor_type.shape.dim) for value in graph.input}
+    zeros = {
+        f"zeros_{n}": array(np.zeros(n, dtype=np.int64), f"zeros_{n}") for k in n_axes.values() for n in (1, k, k - 1)
+    }
+    graph.initializer.extend(zeros.values())
+    before = [
+        helper.make_node("Shape", [graph.input[0].name], ["n_rows"], end=1),
+        helper.make_node("Equal", ["n_rows", "zeros_1"], ["none"]),
+        helper.make_node("Cast", ["none"], ["n_spare"], to=int(helper.TensorProto.INT64)),
+    ]
+    for name, n in n_axes.items():
+        pads = [f"zeros_{n}", "n_spare", f"zeros_{n - 1}"]
+        before.append(helper.make_node("Concat", pads, [f"{name}_pads"], axis=0))
+        before.append(helper.make_node("Pad", [name, f"{name}_pads"], [within[name]]))
+    after = [helper.make_node("Slice", [within[o.name], "zeros_1", "n_rows"], [o.name]) for o in graph.output]
+    nodes = [*before, *graph.node, *after]
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 @contextmanager

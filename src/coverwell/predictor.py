@@ -24,8 +24,6 @@ from coverwell.paper.matching import Matching
 from coverwell.training.learner import outputs_of
 from coverwell.training.rows import as_tensor
 
-__all__ = ["FittedTeam", "MatchedTeam", "Predictor", "combined"]
-
 Array = NDArray[np.float64]
 # How far F's own half-width may lie from I's, as a factor.
 FARTHEST = 10.0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import KW_ONLY, dataclass, is_dataclass, replace
 from functools import partial
 from itertools import repeat
 from types import MappingProxyType
@@ -16,19 +15,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coverwell.calibration import Estimate
-from coverwell.estimator import Coverage, IntervalRegressor, OnRound, OutOfFold, Trained
+from coverwell.estimator import Coverage, IntervalRegressor, OnRound, Trained
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network, network_from
-from coverwell.options import check_number, part_from, stored
-from coverwell.paper.algorithm import History, Recipe, Round, alternate, half_widths
+from coverwell.options import Schedule, check_number, part_from, stored
+from coverwell.paper.algorithm import History, Recipe, alternate, half_widths
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.predictor import FittedTeam, MatchedTeam, combined
-from coverwell.training.device import device_from
-from coverwell.training.learner import Learner, Settings
+from coverwell.training.device import Settings, auto_batch_size, device_from
+from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows
-
-__all__ = ["MatchedRegressor", "OutOfFold", "Round", "Schedule"]
 
 Array = NDArray[np.float64]
 NetworkChoice = Network | Callable[[int, int], torch.nn.Module] | None
@@ -41,53 +38,6 @@ DEFAULTS: Mapping[str, float | int] = MappingProxyType(
 MEAN_NETWORK = MLP(hidden=128, dropout=0.1)
 INTERVAL_NETWORK = MLP(hidden=128, dropout=0.2)
 EMA_DECAY = 0.8
-
-
-@stored
-@dataclass(frozen=True)
-class Schedule:
-    """How long and in which steps F and I train.
-
-    "auto" is the number that the network's recipe has in its `defaults`, such as `ResNet18.defaults`, and otherwise the
-    one named here.
-
-    Parameters
-    ----------
-    mean_epochs, interval_epochs : int or "auto"
-        Epochs of F and of I in each round, n_m and n_c in the paper; 10.
-    max_rounds : int or "auto"
-        At most so many rounds; 100.
-    patience : int or "auto"
-        Rounds without a better out-of-fold score after which training stops; 6.
-    batch_size : int or "auto"
-        By the number of rows.
-    learning_rate : float or "auto"
-        1e-3.
-
-    Examples
-    --------
-    >>> Schedule(max_rounds=20).resolved({"patience": 4}).patience
-    4
-    """
-
-    mean_epochs: int | str = "auto"
-    interval_epochs: int | str = "auto"
-    max_rounds: int | str = "auto"
-    patience: int | str = "auto"
-    batch_size: int | str = "auto"
-    learning_rate: float | str = "auto"
-
-    def __post_init__(self) -> None:
-        for name in ("mean_epochs", "interval_epochs", "max_rounds", "patience", "batch_size"):
-            check_number(name, getattr(self, name), least=1, whole=True, or_auto=True)
-        check_number("learning_rate", self.learning_rate, above=0.0, or_auto=True)
-
-    def resolved(self, *defaults: Mapping[str, float | int]) -> Schedule:
-        """The same with numbers for "auto", from the first of these defaults that has one."""
-        numbers, known = {}, ChainMap(*map(dict, defaults))
-        for name, value in vars(self).items():
-            numbers[name] = known.get(name, value) if value == "auto" else value
-        return Schedule(**numbers)
 
 
 @dataclass(frozen=True)
@@ -171,7 +121,9 @@ class MatchedTraining:
         return Trained(teams, members)
 
 
+# Parameters are the fields of a dataclass, as in all our estimators.
 @stored
+@dataclass(eq=False, repr=False)
 class MatchedRegressor(IntervalRegressor):
     """Regression with a prediction interval for every row, from two teams of networks trained in turns.
 
@@ -234,38 +186,21 @@ class MatchedRegressor(IntervalRegressor):
     True
     """
 
-    def __init__(
-        self,
-        coverage: Coverage = 0.9,
-        matching: str | Matching | None = "sigma",
-        *,
-        network: NetworkChoice = None,
-        interval_network: NetworkChoice = None,
-        folds: Any = 5,
-        repeats: int | str = "auto",
-        interval_loss: str | IntervalLoss = "quantile",
-        shape: str = "both",
-        calibration: Any = "cross",
-        schedule: Schedule | None = None,
-        warm_start: bool = False,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.coverage = coverage
-        self.matching = matching
-        self.network = network
-        self.interval_network = interval_network
-        self.folds = folds
-        self.repeats = repeats
-        self.interval_loss = interval_loss
-        self.shape = shape
-        self.calibration = calibration
-        self.schedule = schedule
-        self.warm_start = warm_start
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    coverage: Coverage = 0.9
+    matching: str | Matching | None = "sigma"
+    _: KW_ONLY
+    network: NetworkChoice = None
+    interval_network: NetworkChoice = None
+    folds: Any = 5
+    repeats: int | str = "auto"
+    interval_loss: str | IntervalLoss = "quantile"
+    shape: str = "both"
+    calibration: Any = "cross"
+    schedule: Schedule | None = None
+    warm_start: bool = False
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
 
     def check_params(self) -> None:
         for option, protocol in (("matching", Matching), ("interval_loss", IntervalLoss)):
@@ -283,7 +218,7 @@ class MatchedRegressor(IntervalRegressor):
             raise TypeError(f"schedule must be a Schedule(...) or None, got {self.schedule!r}")
 
     def set_params(self, **params: Any) -> MatchedRegressor:
-        """Set parameters, also fields of options that are objects, as in `schedule__max_rounds=5`, for grid searches."""
+        """Set parameters, also fields of options that are objects: `schedule__max_rounds=5`, for grid searches."""
         for name in [name for name in params if "__" in name]:
             option, _, field = name.partition("__")
             part = params.get(option, getattr(self, option, None))
@@ -291,7 +226,9 @@ class MatchedRegressor(IntervalRegressor):
                 part = part or Schedule()
             elif option in ("matching", "interval_loss", "calibration"):
                 part = part_from(option, part, object)
-            if is_dataclass(part) and not isinstance(part, type) and field in vars(part):
+            if is_dataclass(part) and not isinstance(part, type):
+                if field not in vars(part):
+                    raise ValueError(f"Invalid parameter {name!r}: {option} has the fields {', '.join(vars(part))}")
                 params[option] = replace(part, **{field: params.pop(name)})
         super().set_params(**params)
         return self
@@ -314,9 +251,7 @@ class MatchedRegressor(IntervalRegressor):
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> MatchedTraining:
         literal = self.folds is None
         schedule = (self.schedule or Schedule()).resolved(getattr(self.network, "defaults", {}), DEFAULTS)
-        batch_size: Any = schedule.batch_size
-        if batch_size == "auto":  # small batches for small tables, which otherwise see few steps an epoch
-            batch_size = 64 if n_rows < 1000 else 128 if n_rows < 2500 else 256
+        batch_size = auto_batch_size(n_rows) if schedule.batch_size == "auto" else int(schedule.batch_size)
         same = INTERVAL_NETWORK if self.network is None else self.network
         recipe = Recipe(
             matching=part_from("matching", self.matching, Matching),
@@ -329,7 +264,7 @@ class MatchedRegressor(IntervalRegressor):
         )
         settings = Settings(
             max_rounds=int(schedule.max_rounds),
-            batch_size=int(batch_size),
+            batch_size=batch_size,
             learning_rate=float(schedule.learning_rate),
             ema_decay=0.0 if literal else EMA_DECAY,
             device=device_from(self.device),
@@ -343,3 +278,15 @@ class MatchedRegressor(IntervalRegressor):
             settings=settings,
             start=start,
         )
+
+
+# Paper: nothing is left out, Eqs. 2 to 5 and 7 or 10 as printed (with means for sums), y in [0, 1], no calibration
+# afterwards. The paper gives five linear layers, but neither their width nor the batch size.
+AS_PUBLISHED: dict[str, Any] = {
+    "folds": None,
+    "interval_loss": "paper",
+    "shape": "interval",
+    "calibration": None,
+    "network": MLP(hidden=64, layers=5, dropout=0.0, bins=0),
+    "schedule": Schedule(mean_epochs=10, interval_epochs=10, max_rounds=50),
+}

@@ -18,6 +18,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import QuantileRegressor
 from sklearn.utils.validation import check_is_fitted
+from tests.synthetic import laws
 from torch import nn
 from torch.nn.functional import softplus
 
@@ -31,7 +32,6 @@ from coverwell.baselines import (
     NeuralQuantileRegressor,
 )
 from coverwell.calibration import Cross, Split, Uncalibrated
-from coverwell.datasets import synthetic
 from coverwell.errors import ConstantDataWarning, NonFiniteLossError
 from coverwell.networks.mlp import MLPTeam
 
@@ -170,7 +170,7 @@ def test_networks_without_doubt_have_no_intervals_without_noise(kind):
 
 # Learning and calibration --------------------------------------------------------------------------------------------
 
-LAW = synthetic.laws()["heteroscedastic"]
+LAW = laws()["heteroscedastic"]
 
 
 @every
@@ -592,7 +592,7 @@ def test_the_share_of_new_rows_below_a_quantile_and_inside_is_the_asked_one(quan
 
 
 def test_half_widths_differ_where_the_law_is_skewed():
-    law = synthetic.laws()["skewed"]
+    law = laws()["skewed"]
     x, y = law.draw(1000, random_state=0)
     changes = {"network": MLP(hidden=32, layers=2, bins=8, dropout=0.0), "learning_rate": 0.01, "max_epochs": 60}
     model = fitted(NeuralQuantileRegressor, x=x, y=y, **changes)
@@ -615,7 +615,7 @@ def test_the_quantiles_of_members_are_averaged():
 
 # Deep ensembles ------------------------------------------------------------------------------------------------------
 
-EVEN = synthetic.laws()["homoscedastic"]
+EVEN = laws()["homoscedastic"]
 X_EVEN, Y_EVEN = EVEN.draw(200, random_state=0)
 ON_EVEN = np.linspace(X_EVEN.min(), X_EVEN.max(), 40)[:, None]
 FIVE = {"network": MLP(hidden=32, layers=3, bins=4, dropout=0.0), "learning_rate": 5e-3, "x": X_EVEN, "y": Y_EVEN}

@@ -14,7 +14,8 @@ from coverwell.baselines import BayesByBackpropRegressor
 from coverwell.baselines.bayes_by_backprop import START, BayesNetwork, normal_kl
 from coverwell.baselines.heads import NormalHead
 from coverwell.baselines.training import BaselineTraining
-from coverwell.training.learner import Learner, Settings
+from coverwell.training.device import Settings
+from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows
 
 LINEAR = MLP(hidden=1, layers=1, bins=0)

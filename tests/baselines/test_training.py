@@ -15,7 +15,7 @@ from coverwell.baselines.training import BaselineTeam, BaselineTraining
 from coverwell.inputs.mirroring import Mirroring
 from coverwell.inputs.scaling import Scaling
 from coverwell.paper.losses import Levels, z_score
-from coverwell.training.learner import Settings
+from coverwell.training.device import Settings
 from coverwell.training.rows import Rows
 
 PLAIN = MLP(hidden=16, layers=2, dropout=0.2, bins=0)

@@ -6,11 +6,11 @@ from contextlib import suppress
 import numpy as np
 import polars as pl
 import pytest
+from coverwell.tensor_files import read_tensors, write_tensors
 
 import coverwell
 from coverwell import MLP, MatchedRegressor
 from coverwell.errors import ModelFileError
-from coverwell.tensor_files import read_tensors, write_tensors
 
 N_DAMAGED = 1000
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from coverwell.ensemble import ROWS_AT_A_TIME
 
 import coverwell
 from coverwell import MLP, MatchedForecaster, MatchedRegressor
 from coverwell.cli import rows as cli_rows
-from coverwell.ensemble import ROWS_AT_A_TIME
 
 SOURCES = Path(__file__).parents[2] / "src"
 BOUNDS = ("", "_lower_0.5", "_upper_0.5", "_lower_0.8", "_upper_0.8")

@@ -18,7 +18,7 @@ from coverwell import LSTM, MLP, IQRFit, MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.errors import ExtrapolationWarning
 from coverwell.forecasting import Forecaster, MatchedForecaster
-from coverwell.forecasting.learning import USUAL_RATE, levels_of, rate_of
+from coverwell.forecasting.learning import USUAL_RATE, rate_of
 from coverwell.forecasting.windows import Windows
 
 N_FIT, N = 240, 300
@@ -67,7 +67,7 @@ def loop(forecaster, values, *, covariates=None, past_covariates=None):
         ahead = {"covariates": covariates[t : t + forecaster.horizon]} if covariates is not None else {}
         past = {"past_covariates": past_covariates[t]} if past_covariates is not None else {}
         prediction = as_array(forecaster.predict(**ahead))
-        lower, upper = forecaster.predict_interval(levels_of(forecaster.regressor_))
+        lower, upper = forecaster.predict_interval(forecaster.regressor_.predictor_.levels)
         said.append((prediction, lower, upper))
         forecaster.update(value, **past)
     return [np.stack(part) for part in zip(*said, strict=True)], forecaster

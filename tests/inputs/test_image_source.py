@@ -32,7 +32,7 @@ from coverwell.errors import ImageError, ModelFileError
 from coverwell.inputs.source import ImageSource, InputSource, TableSource, is_image_network
 from coverwell.networks import weights as public_weights
 from coverwell.networks.team import LoopTeam
-from coverwell.regressor import Schedule
+from coverwell.options import Schedule
 
 SIDE = 32
 

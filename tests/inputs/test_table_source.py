@@ -1,14 +1,12 @@
 """Estimators on data frames with text, dates and gaps, and on frames of numbers alone, which are arrays under names."""
 
 import copy
-import json
 import pickle
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -19,8 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from coverwell import MLP, MatchedRegressor, baselines, fit_together, load, save
 from coverwell.calibration import Split
 from coverwell.errors import ColumnWarning, ConstantDataWarning, ExtrapolationWarning
-from coverwell.inputs.source import InputSource
-from coverwell.regressor import Schedule
+from coverwell.options import Schedule
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -291,19 +288,6 @@ def test_left_out_columns_are_warned_of_and_the_rest_fitted(fitted):
 def test_copies_read_the_same_columns_and_a_clone_has_learned_nothing(fitted, copied):
     assert_same(copied(fitted), FRAME, fitted, FRAME)
     assert not hasattr(clone(fitted), "columns_")
-
-
-def test_a_source_comes_back_from_its_state(fitted, of_numbers):
-    array = unfitted().fit(NUMBERS.to_numpy(np.float64), Y)
-    for model, X in ((fitted, FRAME), (of_numbers, NUMBERS), (array, NUMBERS.to_numpy(np.float64))):
-        entries, tensors = model.source_.state()
-        again = InputSource.from_state(json.loads(json.dumps(entries)), tensors, torch.nn.Identity)
-        assert (again.names, again.row_shape, again.columns) == (
-            model.source_.names,
-            model.source_.row_shape,
-            model.columns_,
-        )
-        assert_array_equal(again.rows(X, model), model.source_.rows(X, model))
 
 
 @pytest.mark.parametrize("frame", [FRAME, POLARS], ids=["pandas", "polars"])

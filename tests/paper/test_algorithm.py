@@ -21,7 +21,8 @@ from coverwell.networks.team import FactoryNetwork, LoopTeam
 from coverwell.paper.algorithm import Recipe, alternate, half_widths
 from coverwell.paper.losses import Levels, PaperLoss, QuantileLoss, z_score
 from coverwell.paper.matching import IQRFit, SigmaFit, Unmatched
-from coverwell.training.learner import Learner, Settings
+from coverwell.training.device import Settings
+from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows
 
 CPU = torch.device("cpu")

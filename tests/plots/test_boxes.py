@@ -1,4 +1,4 @@
-"""Boxes in pictures: to scale, cut at the edges, and told apart without colour."""
+"""Boxes in images: to scale, cut at the edges, and different without colour."""
 
 from itertools import product
 
@@ -58,33 +58,24 @@ def test_bounds_that_cross_or_are_not_four_are_refused():
         inner_and_outer([1.0, 2.0], [3.0, 4.0])
 
 
-def test_all_four_boxes_are_drawn_to_scale_with_y_downwards():
+def test_all_four_boxes_are_drawn_to_scale_and_differ_without_colour():
     ax = with_box(truth=np.array([30.0, 20.0, 70.0, 55.0]))
-    assert box_of(ax, "true") == (30, 20, 70, 55)
-    assert box_of(ax, "predicted") == (30, 15, 80, 60)
-    assert box_of(ax, "inner") == (40, 20, 40, 40)
-    assert box_of(ax, "outer") == (20, 10, 120, 80)
+    boxes = {
+        "true": (30, 20, 70, 55),
+        "predicted": (30, 15, 80, 60),
+        "inner": (40, 20, 40, 40),
+        "outer": (20, 10, 120, 80),
+    }
+    assert {name: box_of(ax, name) for name in boxes} == boxes
+    looks = {(patch.get_linestyle(), patch.get_linewidth()) for patch in ax.patches if patch.get_label() in boxes}
+    assert len(looks) == 4
     assert ax.get_aspect() == 1
     bottom, top = ax.get_ylim()
-    assert bottom > 150 > 0 > top
+    assert bottom > 150 > 0 > top  # downwards
 
 
-def test_boxes_are_told_apart_without_colour():
-    ax = with_box(truth=np.array([30.0, 20.0, 70.0, 55.0]))
-    looks = {
-        (patch.get_linestyle(), patch.get_linewidth())
-        for patch in ax.patches
-        if patch.get_label() in ("true", "predicted", "inner", "outer")
-    }
-    assert len(looks) == 4
-
-
-def test_the_outer_box_ends_at_the_edge_of_the_picture():
-    ax = with_box(LOWER - 40, UPPER + 100)
-    assert box_of(ax, "outer") == (0, 0, 200, 150)
-
-
-def test_no_inner_box_is_drawn_where_boxes_have_nothing_in_common():
+def test_the_outer_box_ends_at_the_edge_of_the_image_and_there_may_be_no_inner_one():
+    assert box_of(with_box(LOWER - 40, UPPER + 100), "outer") == (0, 0, 200, 150)
     ax = with_box(np.array([20.0, 10.0, 10.0, 50.0]), np.array([90.0, 20.0, 100.0, 70.0]))
     assert box_of(ax, "inner") is None
     assert box_of(ax, "outer") is not None

@@ -1,40 +1,32 @@
-"""Views of a few rows that can be worked out by hand, a small model of flats, and a small forecaster."""
+"""Outcomes of a few rows that can be worked out by hand, a small model of flats, and a small forecaster."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from torch import nn
 
-from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, metrics
-from coverwell.judgements import Judgement
-from coverwell.report.judged import View
-from coverwell.slices import slices_of
+from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor
+from coverwell.description import describe
+from coverwell.evaluation import Outcome, outcome_of
+from coverwell.networks.team import LoopTeam
 
-N_TRAIN = 120
-
-
-def view_of(y, prediction, lower, upper, *, asked=0.8, columns=None, groups=None):
-    """One target at one level."""
-    y, prediction, lower, upper = (np.asarray(values, dtype=float) for values in (y, prediction, lower, upper))
-    inside = (lower <= y) & (y <= upper)
-    judgement = Judgement(
-        target="rent",
-        asked=asked,
-        rmse=metrics.rmse(y, prediction),
-        coverage=metrics.coverage(y, lower, upper),
-        band=metrics.coverage_band(asked, len(y), None),
-        calibration_error=0.0,
-        expected_calibration_error=0.0,
-        width=metrics.average_width(lower, upper),
-        interval_score=metrics.interval_score(y, lower, upper, asked),
-        slices=slices_of(inside, columns or {}, asked=asked, groups=groups),
-    )
-    return View(y, prediction, lower, upper, judgement, 0, 0)
+N_TRAIN, SIDE = 120, 32
 
 
-@pytest.fixture
-def view():
-    return view_of
+def outcome_by_hand(y, lower, upper, *, asked=0.8, name="rent", **more):
+    """One target at one level, predicted as 0."""
+    y, lower, upper = (np.asarray(values, dtype=float)[:, None] for values in (y, lower, upper))
+    return Outcome(y, np.zeros_like(y), lower[..., None], upper[..., None], (asked,), (name,), **more)
+
+
+@pytest.fixture(scope="session")
+def by_hand():
+    return outcome_by_hand
 
 
 def flats_frame(n, *, odd_city=None, seed=0):
@@ -68,18 +60,23 @@ def model():
     return regressor.fit(rows.drop("rent"), rows["rent"].to_numpy())
 
 
-def hourly(n, *, louder_from=None):
-    """A daily wave with noise, three times as large from a step on."""
-    rng = np.random.default_rng(3)
-    noise = 0.3 * rng.normal(size=n) * np.where(np.arange(n) >= (n if louder_from is None else louder_from), 3, 1)
-    values = 10 + 2 * np.sin(np.arange(n) * 2 * np.pi / 24) + noise
-    return pd.Series(values.round(3), index=pd.date_range("2024-01-01", periods=n, freq="h", name="when"), name="load")
+@pytest.fixture(scope="session")
+def evaluated(model):
+    """Makes an outcome of the model on rows of flats, and describes the model."""
+
+    def make(rows, **more):
+        return outcome_of(model, rows.drop("rent"), rows["rent"].to_numpy(), **more), describe(model)
+
+    return make
 
 
 @pytest.fixture(scope="session")
 def series():
-    """400 hours, of which the forecaster has seen 200; from the 300th on they are noisier."""
-    return hourly(400, louder_from=300)
+    """400 hours of a daily wave, of which the forecaster has seen 200; from the 300th on they are noisier."""
+    n, rng = 400, np.random.default_rng(3)
+    noise = 0.3 * rng.normal(size=n) * np.where(np.arange(n) >= 300, 3, 1)
+    values = 10 + 2 * np.sin(np.arange(n) * 2 * np.pi / 24) + noise
+    return pd.Series(values.round(3), index=pd.date_range("2024-01-01", periods=n, freq="h", name="when"), name="load")
 
 
 @pytest.fixture(scope="session")
@@ -88,3 +85,45 @@ def forecaster(series):
     network = LSTM(hidden=4)
     made = MatchedForecaster(coverage=[0.8, 0.9], past=12, horizon=2, network=network, max_rounds=1, folds=2)
     return made.set_params(random_state=0).fit(series[:200])
+
+
+def shown(n):
+    """Images (n, 3, side, side) with a bright rectangle, and its box in fractions of the sides."""
+    rng = np.random.default_rng(0)
+    made, boxes = rng.integers(0, 60, (n, 3, SIDE, SIDE), dtype=np.uint8), np.empty((n, 4))
+    for image, box in zip(made, boxes, strict=True):
+        left, top, width, height = rng.integers(4, 12, 4)
+        image[:, top : top + height, left : left + width] = 230
+        box[:] = np.array([left, top, width, height]) / SIDE
+    return made, boxes
+
+
+@dataclass(frozen=True)
+class Small:
+    """A network for images that is far faster than a ResNet-18."""
+
+    usual: ClassVar[dict[str, float]] = {"mean_epochs": 2, "interval_epochs": 2, "max_rounds": 1, "repeats": 1}
+
+    size: int = SIDE
+    mirror: str | None = None
+    cache: str | None = None
+
+    def trunk(self):
+        return nn.AvgPool2d(SIDE // 4)
+
+    def build(self, n_members, input_shape, n_outputs):
+        n_inputs = math.prod(input_shape)
+        members = [nn.Sequential(nn.Flatten(), nn.Linear(n_inputs, n_outputs)) for _ in range(n_members)]
+        return LoopTeam(members, n_outputs)
+
+
+@pytest.fixture(scope="session")
+def image_model():
+    """Makes a model of boxes in images, fitted to 24 of 40, and gives the other 16 with their boxes."""
+
+    def make(coverage=0.8, n_targets=4, **options):
+        given, boxes = shown(40)
+        made = MatchedRegressor(coverage, network=Small(**options), folds=2, device="cpu", random_state=0)
+        return made.fit(given[:24], boxes[:24, :n_targets]), given[24:], boxes[24:, :n_targets]
+
+    return make

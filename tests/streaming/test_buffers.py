@@ -18,7 +18,8 @@ from coverwell.networks.mlp import MLP
 from coverwell.streaming import buffers
 from coverwell.streaming.buffers import Buffer, LaneBatches, RowStream, StreamedTable, lanes_of
 from coverwell.streaming.row_hash import N_LANES, RowHash, group_keys, row_keys
-from coverwell.training.learner import Learner, Settings
+from coverwell.training.device import Settings
+from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows
 
 N_ROWS = 1200

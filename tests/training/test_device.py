@@ -9,8 +9,7 @@ from coverwell import MLP, MatchedRegressor, Schedule, fit_together
 from coverwell.baselines import DeepEnsembleRegressor
 from coverwell.errors import NotEnoughMemoryError
 from coverwell.networks.mlp import MLPTeam
-from coverwell.training.device import SMALL_STEP, device_from, few_threads, seeded
-from coverwell.training.learner import Settings
+from coverwell.training.device import SMALL_STEP, Settings, device_from, few_threads, seeded
 from coverwell.training.rows import Rows
 
 CPU = torch.device("cpu")

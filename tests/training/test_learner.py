@@ -13,7 +13,8 @@ from coverwell.errors import NonFiniteLossError
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP, StackedLinear
 from coverwell.networks.team import LoopTeam, Team
-from coverwell.training.learner import Learner, Settings, outputs_of
+from coverwell.training.device import Settings
+from coverwell.training.learner import Learner, outputs_of
 from coverwell.training.rows import MOST_ROWS_PER_EPOCH, Batches, Rows
 
 CPU = torch.device("cpu")

@@ -24,8 +24,7 @@ from coverwell.networks.team import Network, network_from
 from coverwell.options import check_count, check_number, check_share, stored
 from coverwell.prediction import PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
-from coverwell.training.device import device_from
-from coverwell.training.learner import Settings, auto_batch_size
+from coverwell.training.device import Settings, auto_batch_size, device_from
 
 __all__ = [
     "BaselineRegressor",

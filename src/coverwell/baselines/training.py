@@ -21,7 +21,8 @@ from coverwell.options import stored
 from coverwell.paper.algorithm import History, Measures, measure
 from coverwell.paper.losses import Levels
 from coverwell.predictor import FittedTeam
-from coverwell.training.learner import Learner, Objective, Settings, outputs_of
+from coverwell.training.device import Settings
+from coverwell.training.learner import Learner, Objective, outputs_of
 from coverwell.training.rows import Rows
 
 __all__ = ["EPOCHS_PER_ROUND", "BaselineTeam", "BaselineTraining"]

@@ -15,7 +15,7 @@ from coverwell.cli.messages import OneLineGroup
 
 __all__ = ["main"]
 
-COMMANDS = ("data", "evaluate", "export", "fit", "info", "plot", "predict", "report")
+COMMANDS = ("evaluate", "export", "fit", "info", "plot", "predict", "report")
 
 
 class _Commands(OneLineGroup):

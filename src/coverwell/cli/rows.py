@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from coverwell.description import describe
 from coverwell.estimator import IntervalRegressor
 from coverwell.evaluation import Outcome, outcome_of
+from coverwell.inputs.scaling import LARGEST_NUMBER
 from coverwell.model_file import load
 from coverwell.networks.team import Team
 from coverwell.predictor import ROWS_AT_A_TIME
 from coverwell.tables import TableFile, needed_polars
-from coverwell.training.rows import LARGEST_NUMBER
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coverwell.options import stored
+
 __all__ = ["Clock", "Steps", "check_order", "check_stamps"]
 
 Array = NDArray[np.float64]
@@ -19,6 +21,7 @@ KINDS = ("numbers", "pandas", "polars", "periods")
 UNITS = ("day", "hour", "minute", "second", "millisecond", "microsecond", "nanosecond")
 
 
+@stored
 @dataclass(frozen=True)
 class Clock:
     """Equal steps from a first stamp.

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from coverwell.estimator import IntervalRegressor, levels_from
+from coverwell.estimator import IntervalRegressor
 from coverwell.forecasting import learning
 from coverwell.forecasting.backtest import Backtest
 from coverwell.forecasting.calendar import check_calendar, check_names
@@ -22,12 +22,12 @@ from coverwell.forecasting.history import History, read_history
 from coverwell.forecasting.live import LiveCalibrator, check_rate, one_truth, truths_ahead
 from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.inputs.scaling import varies
-from coverwell.options import check_count, stored
+from coverwell.options import Schedule, check_count, levels_from, stored
 from coverwell.paper.algorithm import Round
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.prediction import PredictionInterval
-from coverwell.regressor import MatchedRegressor, NetworkChoice, Schedule
+from coverwell.regressor import MatchedRegressor, NetworkChoice
 
 __all__ = ["Forecaster", "MatchedForecaster", "SeriesForecaster"]
 
@@ -117,7 +117,7 @@ class SeriesForecaster(BaseEstimator):
         folds = learning.folds_of(regressor, windows, history)
         learning.learn(regressor, windows, folds, history)
         self.rate_ = float(learning.rate_of(regressor, windows, history) if self.rate == "auto" else self.rate)
-        self.calibrator_ = LiveCalibrator(learning.levels_of(regressor), rate=self.rate_, horizon=self.horizon)
+        self.calibrator_ = LiveCalibrator(regressor.predictor_.levels, rate=self.rate_, horizon=self.horizon)
         self.history_, self.windows_, self.time_folds_, self.regressor_ = history, windows, folds, regressor
         self.n_since_fit_, self._standing = 0, None
         return self
@@ -145,10 +145,10 @@ class SeriesForecaster(BaseEstimator):
             As in `predict`.
         """
         check_is_fitted(self)
-        asked = learning.asked_levels(self.regressor_, coverage)
+        asked = self.regressor_.fitted_coverage(coverage)
         _, lower, upper = self._forecast(covariates)
         one, levels = isinstance(asked, Real), levels_from(asked)
-        places: Any = [learning.levels_of(self.regressor_).index(level) for level in levels]
+        places: Any = [self.regressor_.predictor_.levels.index(level) for level in levels]
         places = places[0] if one else places
         return PredictionInterval(
             lower[:, places],
@@ -227,7 +227,7 @@ class SeriesForecaster(BaseEstimator):
         mean, lower, upper, factor, low, high = (np.concatenate(part) for part in zip(*parts, strict=True))
         y = truths_ahead(history.values[origins[0] + 1 :], horizon)[: len(origins)]
         stamps = history.clock.index(int(origins[0]) + 1, len(y) + horizon - 1)
-        levels = learning.levels_of(regressor)
+        levels = regressor.predictor_.levels
         return Backtest(stamps, history.name, y, mean, lower, upper, low, high, factor, levels)
 
     @property
@@ -238,6 +238,17 @@ class SeriesForecaster(BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return "regressor_" in vars(self)
+
+    def check_learned(self) -> None:
+        """Raise unless what was learned fits together, as after a file was read."""
+        windows, history, n = self.windows_, self.history_, len(self.history_)
+        if self.regressor_.n_features_in_ != windows.n_columns or len(self.regressor_.target_names_) != windows.horizon:
+            raise ValueError(f"the regressor must have learned rows of {windows.n_columns} columns")
+        if not len(history.filled) == len(history.past) == n >= windows.n_past or np.isnan(history.filled).any():
+            raise ValueError(f"the history must have a value, filled in where it was missing, at each of its {n} steps")
+        levels = self.regressor_.predictor_.levels
+        if (self.calibrator_.horizon, self.calibrator_.coverage) != (windows.horizon, levels):
+            raise ValueError(f"the calibrator must have the levels {levels} and the forecaster's horizon")
 
     def _unfitted(self, windows: Windows, n_rows: int) -> IntervalRegressor:
         """The regressor that will learn the windows."""

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from coverwell.forecasting.calendar import calendar_features
 from coverwell.forecasting.clock import Clock, Steps, check_order, check_stamps
+from coverwell.options import stored
 
 __all__ = ["History", "causal_fill", "read_covariates", "read_history", "read_rows", "read_series"]
 
 Array = NDArray[np.float64]
 
 
+@stored
 @dataclass(frozen=True)
 class History:
     """A series on its clock and its covariates, as far as they have been seen.

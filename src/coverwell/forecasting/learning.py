@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
-from coverwell.estimator import IntervalRegressor, levels_from
+from coverwell.estimator import IntervalRegressor
 from coverwell.forecasting.history import History
 from coverwell.forecasting.live import choose_rate
 from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.networks.lstm import LSTM
-from coverwell.options import check_count
-from coverwell.regressor import MatchedRegressor, NetworkChoice, Schedule
+from coverwell.options import Schedule, check_count
+from coverwell.regressor import MatchedRegressor, NetworkChoice
 from coverwell.training.device import device_from
 
 __all__ = [
@@ -26,11 +25,9 @@ __all__ = [
     "REFIT",
     "SCHEDULE",
     "USUAL_RATE",
-    "asked_levels",
     "folds_of",
     "forecast",
     "learn",
-    "levels_of",
     "network_for",
     "rate_of",
     "refitted",
@@ -39,10 +36,9 @@ __all__ = [
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
 
-# Chosen on the first two thirds of each training part (benchmarks/results/forecasting-selection.md), as the defaults of
-# MatchedForecaster are.
+# Chosen on the first two thirds of each training part (benchmarks/results/forecasting-selection.md), as SCHEDULE was:
+# what "auto" stands for in a forecaster's schedule.
 NETWORK = LSTM(hidden=128, layers=2, dropout=0.1)
-# What "auto" stands for in a forecaster's schedule.
 SCHEDULE = {"mean_epochs": 3, "interval_epochs": 3, "max_rounds": 15, "patience": 3, "learning_rate": 4e-3}
 # How training goes on when a series has grown: briefly, from where it was. Longer refits were better in the same
 # comparison; this lies between its candidates and is taken for what it costs.
@@ -106,18 +102,6 @@ def refitted(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, h
     return fresh
 
 
-def levels_of(regressor: IntervalRegressor) -> tuple[float, ...]:
-    """The fitted levels, from the innermost to the outermost."""
-    return tuple(sorted(levels_from(regressor.coverage)))
-
-
-def asked_levels(
-    regressor: IntervalRegressor, coverage: float | Sequence[float] | Array | None
-) -> float | Sequence[float] | Array:
-    """The level or levels that are asked for; an error where one was not fitted."""
-    return regressor.fitted_coverage(coverage)
-
-
 def forecast(regressor: IntervalRegressor, windows: Windows, history: History, origins: Steps) -> tuple[Array, Array]:
     """The forecasts made at these origins, in the units of the series.
 
@@ -148,7 +132,7 @@ def rate_of(regressor: IntervalRegressor, windows: Windows, history: History) ->
     below, above = mean[..., None] - out_of_fold.lower[left_out], out_of_fold.upper[left_out] - mean[..., None]
     truths = _truths_in_a_row(history.filled, origins, windows.horizon)
     anchored = mean + windows.anchors(history, origins)
-    return choose_rate(anchored, np.stack([below, above], axis=-2), truths, levels_of(regressor), start=1.0)
+    return choose_rate(anchored, np.stack([below, above], axis=-2), truths, regressor.predictor_.levels, start=1.0)
 
 
 def _truths_in_a_row(values: Array, origins: Steps, horizon: int) -> Array:

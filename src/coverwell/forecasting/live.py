@@ -4,21 +4,21 @@ Adaptive conformal inference (Gibbs and Candes 2021) on the logarithm of the fac
 
     log factor <- log factor + rate (miss - (1 - p)),    miss = 1 if the truth was outside, 0 if inside.
 
-Proven, for any series and any forecasts: all moves together lead from the first log factor to the last one. So after T
-forecasts have met their truths, while the factor has stayed inside its bounds,
+All moves together lead from the first log factor to the last. So, for any series and any forecasts, once T of them met
+their truths while the factor stayed inside its bounds,
 
     |mean miss - (1 - p)| <= (range of the log factor + rate) / (rate T),
 
-where the range is that of the factors in use so far. It holds for every T, each step ahead and each level, and for the
-intervals as they were given (several levels are made nested first). It does not cover a stretch of time, the coverage
-given x, or widths, and ends where the factor is held at a bound, with a `FactorBoundWarning`.
-
-Only measured: the coverage over a rolling window, and which rate is good (`reproduction/table2.md`). Large rates follow
-fast and pay with widths that jump; `choose_rate` looks for the best on past forecasts.
+where the range is that of the factors in use so far. This is proven for every T, each step ahead and each level, and
+for the intervals as they were given (several levels are made nested first). It does not cover a stretch of time, the
+coverage given x, or widths, and ends where the factor is held at a bound, with a `FactorBoundWarning`. The coverage
+over a rolling window, and which rate is good, are only measured (`reproduction/table2.md`): large rates follow fast,
+and their widths jump.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -30,9 +30,8 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from coverwell.errors import FactorBoundWarning
-from coverwell.estimator import levels_from
-from coverwell.metrics import ROLLING_WINDOW, coverage_rank, interval_score, rolling_coverage
-from coverwell.options import check_count, check_number
+from coverwell.metrics import ROLLING_WINDOW, interval_score, rolling_coverage
+from coverwell.options import check_count, check_number, coverage_rank, levels_from, stored
 from coverwell.prediction import PredictionInterval
 
 __all__ = ["RATES", "LiveCalibrator", "check_rate", "choose_rate", "one_truth", "truths_ahead"]
@@ -46,25 +45,27 @@ RATES = (0.05, 0.1, 0.2, 0.4)
 SMALLEST_HALF_WIDTH = 1e-12  # zero would need an infinite factor
 
 
+@stored
 class LiveCalibrator:
     """Intervals around any point forecaster, whose width follows the misses.
 
     At each time call `interval` with the forecasts of the next steps, and then `update` with the next truth. A forecast
     for step h meets its truth h updates later, so its feedback is h steps late. Each step and level has its own factor.
-    The head of this module says what is proven. Levels come in the order in which `coverage` gives them.
+    Levels come in the order in which `coverage` gives them.
 
     Parameters
     ----------
     coverage : float or sequence of float
-        Level or levels, each in (0, 1).
     rate : float
-        How far a miss moves the logarithm of the factor. `choose_rate` and `from_residuals` choose it on past data.
+        How far a miss moves the logarithm of the factor; `from_residuals` chooses it on past data.
     horizon : int
         Steps ahead that are forecast each time.
     start : float or array (level,) or (step, level)
         The factor at the start.
     farthest : float
         The factor is held between start / farthest and start * farthest; reaching either gives a `FactorBoundWarning`.
+    state : str, optional
+        The `state_dict` of another one to go on from, as JSON.
 
     Attributes
     ----------
@@ -97,6 +98,7 @@ class LiveCalibrator:
         horizon: int = 1,
         start: Numbers = 1.0,
         farthest: float = 20.0,
+        state: str | None = None,
     ) -> None:
         levels = levels_from(coverage)
         check_count("horizon", horizon)
@@ -116,6 +118,8 @@ class LiveCalibrator:
         self._n_missed = np.zeros(shape, dtype=np.int64)
         self.n_scored = np.zeros(self.horizon, dtype=np.int64)
         self.n_updates = 0
+        if state is not None:
+            self.load_state_dict(json.loads(state))
 
     @classmethod
     def from_residuals(
@@ -139,9 +143,7 @@ class LiveCalibrator:
         scale : float or array (time,), (time, step), (time, step, level) or (time, step, side, level)
             The half-width of an interval of factor 1 at that time, as will be given to `interval`.
         rate : float or "auto"
-            "auto" takes what `choose_rate` finds best on the residuals.
-        coverage, farthest
-            As in the class.
+            "auto" is the best on the residuals.
 
         Examples
         --------
@@ -165,6 +167,14 @@ class LiveCalibrator:
                 y[h:][np.isnan(errors[: len(errors) - h, h])] = np.nan
             rate = choose_rate(-np.nan_to_num(errors), half_width, y, levels, start=start, farthest=farthest)
         return cls(coverage, rate=rate, horizon=errors.shape[1], start=start, farthest=farthest)
+
+    @property
+    def start(self) -> Array:
+        return self._start
+
+    @property
+    def state(self) -> str:
+        return json.dumps(self.state_dict())
 
     @property
     def factor(self) -> float | Array:
@@ -337,8 +347,7 @@ def _one_or_all(values: Array) -> float | Array:
 
 def _signed(half_width: Array) -> Array:
     """Half-widths (..., step, side, level) as signed distances from the mean, (..., side, step, level)."""
-    signed: Array = np.moveaxis(half_width, -2, -3) * np.array([-1.0, 1.0])[:, None, None]
-    return signed
+    return np.asarray(np.moveaxis(half_width, -2, -3) * np.array([-1.0, 1.0])[:, None, None])
 
 
 # Ends wait for their truth in an array (time, side, step, level), by the time when they are due; NaN where none are.
@@ -435,14 +444,9 @@ def _rank_start(errors: Array, half_width: Array, levels: tuple[float, ...]) -> 
 def truths_ahead(y: Numbers, horizon: int) -> Array:
     """The truth of every step of every row, (time, step), NaN beyond the end; y[t] is what step 1 of row t was about.
 
-    Examples
-    --------
-    >>> truths_ahead([1.0, 2.0, 3.0], horizon=2)
-    array([[ 1.,  2.],
-           [ 2.,  3.],
-           [ 3., nan]])
+    >>> truths_ahead([1.0, 2.0, 3.0], horizon=2).tolist()
+    [[1.0, 2.0], [2.0, 3.0], [3.0, nan]]
     """
-    check_count("horizon", horizon)
     values = _array("y", y, missing=True)
     if values.ndim != 1:
         raise ValueError(f"y must have the shape (time,), got {values.shape}")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from coverwell.forecasting.calendar import calendar_columns, library_of
 from coverwell.forecasting.history import History
+from coverwell.options import stored
 
 __all__ = ["TimeFolds", "WindowEncoding", "Windows"]
 
@@ -21,6 +22,7 @@ Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
 
 
+@stored
 @dataclass(frozen=True)
 class Windows:
     """How a moment of a series becomes a row.
@@ -64,8 +66,7 @@ class Windows:
     def origins(self, history: History) -> Steps:
         """The origins whose window lies in the series and whose targets have all been observed."""
         origins = np.arange(self.n_past - 1, len(history) - self.horizon)
-        observed: Steps = origins[~np.isnan(history.values[self.ahead(origins)]).any(axis=1)]
-        return observed
+        return origins[~np.isnan(history.values[self.ahead(origins)]).any(axis=1)]
 
     def ahead(self, origins: Steps) -> Steps:
         """The steps that are forecast at each origin, (origin, step)."""
@@ -75,8 +76,7 @@ class Windows:
         """What a network sees at each origin, (origin, column)."""
         steps = origins[:, None] + np.arange(1 - self.n_past, 1)
         missing, known = 1.0 * np.isnan(history.values[steps]), history.known(self.ahead(origins))
-        rows: Array = self.encoded(history.filled[steps], missing, history.past[steps], known)
-        return rows
+        return np.asarray(self.encoded(history.filled[steps], missing, history.past[steps], known))
 
     def encoded(self, values: Any, missing: Any, past: Any, known: Any) -> Any:
         """Rows (moment, column) of windows without gaps, as arrays or tensors.
@@ -146,6 +146,7 @@ class WindowEncoding(nn.Module):
         return filled[:, 1:]
 
 
+@stored
 @dataclass(frozen=True)
 class TimeFolds:
     """Which block of time, and so which fold, every step belongs to, now and after more steps have come.
@@ -176,8 +177,7 @@ class TimeFolds:
     def fold_of(self, steps: Steps) -> Steps:
         within = (steps - self.first) * self.n_folds // max(1, self.end - self.first)
         later = (steps - self.end) // self.block % self.n_folds
-        fold: Steps = np.where(steps < self.end, within, later)
-        return fold
+        return np.where(steps < self.end, within, later)
 
     def split(self, origins: Steps) -> list[tuple[Steps, Steps]]:
         """For every fold the places of the origins that train and of those that are left out.
@@ -201,5 +201,4 @@ class TimeFolds:
         place = np.searchsorted(others, origins)
         after = others[np.minimum(place, len(others) - 1)]
         before = others[np.maximum(place - 1, 0)]
-        near: NDArray[np.bool_] = np.minimum(np.abs(after - origins), np.abs(origins - before)) <= self.embargo
-        return near
+        return np.asarray(np.minimum(np.abs(after - origins), np.abs(origins - before)) <= self.embargo)

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from coverwell.errors import ColumnWarning, ConstantDataWarning
 from coverwell.inputs.frames import ISO_TIME, Values, as_times, columns_of, is_frame, is_named, listed, read
+from coverwell.options import stored
 
 __all__ = ["Booleans", "Categories", "Column", "Columns", "Dropped", "Numbers", "Times", "columns_for"]
 
@@ -62,6 +63,7 @@ class _Kind:
         return np.where(values.missing, np.nan, values.array)
 
 
+@stored
 @dataclass(frozen=True)
 class Numbers(_Kind):
     """Numbers as they are; a missing one becomes the median, the lower of two, with a flag beside it."""
@@ -82,6 +84,7 @@ class Numbers(_Kind):
         return "numbers", f"the median {self.median:.6g}"
 
 
+@stored
 @dataclass(frozen=True)
 class Booleans(_Kind):
     """0 and 1; a missing one becomes the more frequent of the two, with a flag beside it."""
@@ -103,6 +106,7 @@ class Booleans(_Kind):
         return "booleans", f"the more frequent {str(self.usual).lower()}"
 
 
+@stored
 @dataclass(frozen=True)
 class Categories(_Kind):
     """One feature of 0 and 1 for each known level, one for all others together, one for missing values.
@@ -133,6 +137,7 @@ class Categories(_Kind):
         return f"categories ({listed(self.levels)})", "a level of its own"
 
 
+@stored
 @dataclass(frozen=True)
 class Times(_Kind):
     """Days since 1970, the year, and where in the year, the week and the day a time lies, by its own clock.
@@ -180,7 +185,6 @@ class Times(_Kind):
 
 
 Kind = Numbers | Booleans | Categories | Times
-KINDS: dict[str, Any] = {kind.name: kind for kind in (Numbers, Booleans, Categories, Times)}
 
 
 def kind_of(values: Values) -> Kind:
@@ -223,6 +227,7 @@ def _wave(name: str, phase: Any) -> Features:
     return {f" ({name} sin)": np.sin(turn).round(12) + 0.0, f" ({name} cos)": np.cos(turn).round(12) + 0.0}
 
 
+@stored
 @dataclass(frozen=True)
 class Column:
     """How one column becomes features."""
@@ -289,6 +294,7 @@ def _with_zone(kind: str, zone: str | None) -> str:
     return f"{kind}{zoned if kind == 'times' else ''}"
 
 
+@stored
 @dataclass(frozen=True)
 class Dropped:
     """A column that is left out, and why."""
@@ -301,6 +307,7 @@ class Dropped:
         _check(known, "a column must be left out for a known reason", self.reason)
 
 
+@stored
 @dataclass(frozen=True)
 class Columns:
     """How the columns of a data frame become numbers, learned from training rows.
@@ -380,24 +387,6 @@ class Columns:
         used = [column.described(self.n_rows) for column in self.columns]
         return (*used, *(f"{column.name}: left out, {column.reason}" for column in self.dropped))
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything that was learned, as what JSON can hold."""
-        content = asdict(self)
-        for entry, column in zip(content["columns"], self.columns, strict=True):
-            entry["kind"]["name"] = column.kind.name
-        return content
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Columns:
-        """What `to_json` gave; raises for anything else."""
-        columns = []
-        for entry in content["columns"]:
-            learned = {name: _as_tuple(value) if name == "levels" else value for name, value in entry["kind"].items()}
-            kind = KINDS[str(learned.pop("name"))](**learned)
-            columns.append(Column(**{**entry, "kind": kind, "kept": _as_tuple(entry["kept"])}))
-        dropped = tuple(Dropped(**entry) for entry in content["dropped"])
-        return cls(tuple(columns), dropped, content["n_rows"], content.get("plain", False))  # not in older files
-
 
 def columns_for(X: Any) -> tuple[Columns, Array] | None:
     """How a data frame is read, and its rows as numbers; None for arrays, and for numbers without names."""
@@ -471,8 +460,3 @@ def _warn_of_training_columns(
     for meant, pattern in MISTAKABLE.items():
         if names := [name for name, levels in texts.items() if all(map(pattern.fullmatch, levels))]:
             warnings.warn(f"{listed(names)} is read as text, but looks like {meant}", ColumnWarning, stacklevel=3)
-
-
-def _as_tuple(items: Any) -> tuple[Any, ...]:
-    _check(isinstance(items, list | tuple), "there must be a list", items)  # a text would become its letters
-    return tuple(items)

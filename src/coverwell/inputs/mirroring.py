@@ -15,8 +15,6 @@ from torch import Tensor
 
 from coverwell.options import stored
 
-__all__ = ["Mirroring"]
-
 Array = NDArray[np.float64]
 
 # How far a box may lie outside its image, in sides of the image, before it is taken for one in pixels.

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.errors import ExtrapolationWarning
+from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
 from coverwell.options import stored
 
-__all__ = ["Scaling", "varies"]
-
 Array = NDArray[np.float64]
+
+LARGEST_NUMBER = 1e150  # the square of a number beyond this is no longer finite
 
 
 @stored
@@ -28,10 +28,11 @@ class Scaling(nn.Module):
     Shape: input and output `(..., *shape)`.
     """
 
-    centre: Tensor | None
-    spread: Tensor | None
-    low: Tensor | None
-    high: Tensor | None
+    # All None where rows are used as they are; targets have no bounds.
+    centre: Tensor
+    spread: Tensor
+    low: Tensor
+    high: Tensor
 
     def __init__(
         self,
@@ -61,14 +62,14 @@ class Scaling(nn.Module):
         return cls(spread.shape, centre, np.where(varies(values), spread, 1.0), *bounds)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.centre is None:
+        if self.centre is None or self.spread is None:
             return x
         x = x if self.low is None else x.clamp(self.low, self.high)
         return (x - self.centre) / self.spread
 
     def inverse(self, x: Tensor) -> Tensor:
         """Scaled values in the user's units."""
-        return x if self.centre is None else x * self.spread + self.centre
+        return x if self.centre is None or self.spread is None else x * self.spread + self.centre
 
     def widened(self, other: Scaling) -> Scaling:
         """This scaling with the range of both: what teams that trained on different rows have seen together."""
@@ -106,3 +107,21 @@ def varies(values: Array) -> NDArray[np.bool_]:
     """Which columns have more than one value; their standard deviation may round to zero or be rounding alone."""
     varies: NDArray[np.bool_] = (np.ptp(values, axis=0) > 0) & (values.std(axis=0) > 0)
     return varies
+
+
+def check_values(X: Array | None, y: Array) -> None:
+    """Raise for numbers whose squares are not finite; warn of columns and targets that do not vary."""
+    for name, values in (("X", X), ("y", y)):
+        if values is not None and (largest := np.abs(values).max()) > LARGEST_NUMBER:
+            raise ValueError(
+                f"{name} must lie within {LARGEST_NUMBER:g} of zero, got {largest:g}; give it in larger units"
+            )
+    if X is not None and len(constant := np.flatnonzero(~varies(X))):
+        warnings.warn(
+            f"{len(constant)} of {X.shape[1]} columns of X are constant and carry no information (the first: column "
+            f"{constant[0]})",
+            ConstantDataWarning,
+            stacklevel=3,
+        )
+    if not varies(y).all():
+        warnings.warn("y is constant: its intervals will be close to empty", ConstantDataWarning, stacklevel=3)

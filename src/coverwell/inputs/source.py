@@ -5,28 +5,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import date
+from numbers import Real
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.utils.validation import check_array, check_X_y, validate_data
-from torch import Tensor, nn
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_array, check_X_y, column_or_1d, validate_data
+from torch import nn
 
 from coverwell.inputs.columns import Columns, columns_for
 from coverwell.inputs.features import features_of
 from coverwell.inputs.frames import check_numbers, columns_of, is_frame, is_named
 from coverwell.inputs.images import images_of
 from coverwell.inputs.mirroring import Mirroring
-from coverwell.networks.resnet import ResNet18, ResNet18Trunk
+from coverwell.networks.resnet import ResNet18
 from coverwell.networks.team import ImageNetwork
+from coverwell.options import stored
 from coverwell.training.device import seeded
-
-__all__ = ["ImageSource", "InputSource", "TableSource", "is_image_network", "without_cache"]
 
 Array = NDArray[np.float64]
 Read = NDArray[Any] | Callable[[np.random.RandomState], NDArray[Any]]
-State = tuple[dict[str, Any], dict[str, Tensor]]
 
 TARGETS: dict[str, Any] = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
 
@@ -83,7 +83,7 @@ class InputSource(ABC):
             return replace(before) if isinstance(before, TableSource) else TableSource()
         _check_no_table(X)
         trunk = before.trunk if isinstance(before, ImageSource) else None
-        return ImageSource(int(network.size), _mirroring(network.mirror), trunk)
+        return ImageSource(int(network.size), None if network.mirror is None else Mirroring(network.mirror), trunk)
 
     @abstractmethod
     def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
@@ -102,28 +102,8 @@ class InputSource(ABC):
     def rows(self, X: Any, estimator: Estimator) -> NDArray[Any]:
         """The numbers that networks are given: (row, feature), or (image, [view,] channel, height, width) on disk."""
 
-    @abstractmethod
-    def state(self) -> State:
-        """Everything that was learned: what JSON can hold, and tensors."""
 
-    @staticmethod
-    def from_state(
-        entries: dict[str, Any], tensors: dict[str, Tensor], own_trunk: Callable[[], nn.Module]
-    ) -> InputSource:
-        """The source with this state; `own_trunk` makes the trunk of a user's own recipe."""
-        if entries["kind"] == "images":
-            with torch.random.fork_rng(devices=[]):
-                trunk = ResNet18Trunk() if entries["ours"] else own_trunk()
-            trunk.load_state_dict(tensors)  # checks names and shapes
-            trunk.eval().requires_grad_(False)
-            return ImageSource(int(entries["size"]), _mirroring(entries["mirror"]), trunk, tuple(entries["row_shape"]))
-        if "columns" in entries:
-            columns = Columns.from_json(entries["columns"])
-            return TableSource(columns, columns.feature_names, (len(columns.feature_names),))
-        names = None if entries["names"] is None else tuple(entries["names"])
-        return TableSource(None, names, (int(entries["n_features"]),))
-
-
+@stored
 @dataclass(eq=False)
 class TableSource(InputSource):
     """Rows of a table: data frames are read by columns, arrays as they are."""
@@ -167,13 +147,8 @@ class TableSource(InputSource):
         """How X is read; a model of numbers alone takes arrays, and frames without names, as well."""
         return None if self.columns is None or (self.columns.plain and not is_named(X)) else self.columns
 
-    def state(self) -> State:
-        if self.columns is not None:
-            return {"kind": "table", "columns": self.columns.to_json()}, {}
-        names = None if self.names is None else list(self.names)
-        return {"kind": "table", "names": names, "n_features": self.row_shape[0]}, {}
 
-
+@stored
 @dataclass(eq=False)
 class ImageSource(InputSource):
     """Features that frozen layers, the trunk, make of images."""
@@ -220,16 +195,6 @@ class ImageSource(InputSource):
             verbose=estimator.verbose,
         )
 
-    def state(self) -> State:
-        assert self.trunk is not None  # it is fitted
-        mirror = None if self.mirroring is None else self.mirroring.targets
-        entries = {"size": self.size, "mirror": mirror, "row_shape": list(self.row_shape)}
-        return {"kind": "images", **entries, "ours": isinstance(self.trunk, ResNet18Trunk)}, self.trunk.state_dict()
-
-
-def _mirroring(mirror: str | None) -> Mirroring | None:
-    return None if mirror is None else Mirroring(mirror)
-
 
 def is_image_network(network: Any) -> bool:
     """Whether what a user gave as a network is a recipe for images."""
@@ -243,8 +208,6 @@ def without_cache(network: Any) -> Any:
 
 def _check_same_inputs(network: Any, interval_network: Any) -> None:
     """Raise unless both networks take tables, or the same features of images."""
-    if interval_network is None:
-        return
     if is_image_network(interval_network) != is_image_network(network):
         raise ValueError(
             "network and interval_network must both take images or both take tables, got "
@@ -293,3 +256,49 @@ def _finite(table: NDArray[Any], X: Any) -> Array:
             "finite: leave such rows out, or fit on a data frame with named columns, in which gaps are filled"
         )
     return rows
+
+
+def checked_groups(groups: ArrayLike, n_rows: int) -> NDArray[Any]:
+    """The group of each row: all texts, all numbers or all times, and none missing."""
+    one_each: NDArray[Any] = column_or_1d(np.asarray(groups, dtype=object))
+    if len(one_each) != n_rows:
+        raise ValueError(f"groups must have one entry per row, got {len(one_each)} for {n_rows} rows")
+    if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "biuU":  # these have one kind and no gaps
+        _check_kinds_of_groups(one_each)
+    checked: NDArray[Any] = column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
+    return checked
+
+
+def _check_kinds_of_groups(groups: NDArray[np.object_]) -> None:
+    """Raise for a missing group, and for 1 beside "1", which one array would make the same."""
+    kinds = [_kind_of_group(group) for group in groups]
+    for row, kind in enumerate(kinds):
+        if kind is None:
+            raise ValueError(
+                f"groups must have a value in every row, got {groups[row]} in row {row} (counted from 0); fill it in"
+            )
+        if kind != kinds[0]:
+            raise ValueError(
+                f"groups must be of one kind, got {groups[0]!r} in row 0 and {groups[row]!r} in row {row} (counted "
+                "from 0); convert them"
+            )
+
+
+def _kind_of_group(group: Any) -> Any:
+    """What tells groups apart from others; None for a missing one, for which each library has its own sign."""
+    if group is None or type(group).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(group, Real | np.datetime64) and group != group:  # NaN, and numpy's own sign for times
+        return None
+    kinds = (bool | np.bool_, Real, str, date | np.datetime64)
+    return next((kind for kind in kinds if isinstance(group, kind)), type(group))
+
+
+def target_names_of(y: Any, targets: NDArray[Any]) -> tuple[str, ...]:
+    """The names that a series or data frame of targets carries, or y, y0, y1, ...; `targets` is y as an array."""
+    if hasattr(y, "columns"):
+        return tuple(str(name) for name in y.columns)
+    if getattr(y, "name", None) not in (None, ""):  # polars calls a series without a name ""
+        return (str(y.name),)
+    n_targets = 1 if targets.ndim == 1 else targets.shape[1]
+    return ("y",) if n_targets == 1 else tuple(f"y{t}" for t in range(n_targets))

@@ -120,14 +120,14 @@ class Network(Protocol):
 
 @runtime_checkable
 class ImageNetwork(Network, Protocol):
-    """A recipe whose teams are built on what frozen layers, its trunk, say about pictures.
+    """A recipe whose teams are built on features of images under frozen layers, its trunk.
 
-    It may have `usual`: a mapping from names of parameters to the numbers that "auto" stands for.
+    It may have `defaults`: a mapping from names of parameters to the numbers that "auto" stands for.
     """
 
     @property
     def size(self) -> int:
-        """Side of the square to which pictures are squeezed."""
+        """Side of the square to which images are squeezed."""
         ...
 
     @property

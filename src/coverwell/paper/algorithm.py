@@ -24,19 +24,6 @@ from coverwell.paper.matching import Matching, MatchTarget
 from coverwell.training.learner import BestState, Learner
 from coverwell.training.rows import Rows
 
-__all__ = [
-    "History",
-    "Measures",
-    "Recipe",
-    "Round",
-    "alternate",
-    "half_widths",
-    "interval_objective",
-    "mean_objective",
-    "measure",
-    "residual_scale",
-]
-
 PerJob = Float[Tensor, "job target level"]
 PerTarget = Float[Tensor, "job target"]
 

@@ -16,29 +16,6 @@ from torch import Tensor
 
 from coverwell.options import check_number, named
 
-__all__ = [
-    "Interval",
-    "IntervalLoss",
-    "Levels",
-    "PaperLoss",
-    "QuantileLoss",
-    "coverage_loss",
-    "gaussian_half_width",
-    "gaussian_nll",
-    "inter_quantile_range",
-    "interval_loss",
-    "iqr_fit_loss",
-    "noise_loss",
-    "pinball",
-    "pinball_loss",
-    "quantile_levels",
-    "sharpness_loss",
-    "sigma_fit_loss",
-    "soft_coverage",
-    "squared_error_loss",
-    "z_score",
-]
-
 Values = Float[Tensor, "member batch target"]
 PerLevel = Float[Tensor, "member batch target level"]
 Coverage = Float[Tensor, "#member level"]

@@ -29,8 +29,6 @@ from coverwell.paper.losses import (
     z_score,
 )
 
-__all__ = ["IQRFit", "MatchTarget", "Matching", "SigmaFit", "Unmatched"]
-
 Outputs = Float[Tensor, "member batch output"]
 HalfWidth = Float[Tensor, "member batch target side level"]
 

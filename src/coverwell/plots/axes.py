@@ -81,12 +81,13 @@ def _draw_mark(ax: Axes, mark: Mark, chart: Chart) -> None:
         ax.plot([0, 1], [0, 1], **line)
     elif mark.kind == "rule":
         ax.axhline(mark.y, **line) if mark.x == "" else ax.axvline(mark.x, **line)
-    if mark.kind in ("diagonal", "rule"):
-        return
-    rows: Any = slice(None)
-    if mark.where:
-        rows = np.asarray(chart.table[mark.where.removeprefix("!")], dtype=bool) ^ mark.where.startswith("!")
-    x, y, to = (np.asarray(chart.table[name])[rows] if name else np.array([]) for name in (mark.x, mark.y, mark.to))
+    elif (rows := chart.rows(mark)).any():
+        columns = [np.asarray(chart.table[name])[rows] for name in (mark.x, mark.y, mark.to) if name]
+        _draw_rows(ax, mark, columns, look, line)
+
+
+def _draw_rows(ax: Axes, mark: Mark, columns: list[Any], look: dict[str, Any], line: dict[str, Any]) -> None:
+    x, y, *ends = columns
     span = {**look, "label": mark.label or "", "alpha": None if mark.opacity == 1 else mark.opacity}
     match mark.kind:
         case "line":
@@ -96,13 +97,13 @@ def _draw_mark(ax: Axes, mark: Mark, chart: Chart) -> None:
                 look |= {"markeredgewidth": mark.edge} | ({"markeredgecolor": "white"} if mark.edge else {})
             ax.plot(x, y, linestyle="", marker=mark.marker, markersize=_size(ax, mark, len(x)), **look)
         case "area":
-            ax.fill_between(x, y, to, linewidth=0, **span)
+            ax.fill_between(x, y, *ends, linewidth=0, **span)
         case "columns":
-            ax.vlines(x, y, to, linewidth=mark.thickness, **span)
+            ax.vlines(x, y, *ends, linewidth=mark.thickness, **span)
         case "rows":
-            ax.hlines(y, x, to, linewidth=mark.thickness, **span)
+            ax.hlines(y, x, *ends, linewidth=mark.thickness, **span)
         case "bars":
-            ax.bar(x, y, width=to - x, align="edge", **span)
+            ax.bar(x, y, width=ends[0] - x, align="edge", **span)
 
 
 def _size(ax: Axes, mark: Mark, n_steps: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coverwell import metrics
 from coverwell.description import ModelDescription
-from coverwell.evaluation import Outcome
+from coverwell.evaluation import Outcome, View
 from coverwell.files import new_file
 from coverwell.plots.charts import draw_calibration_curve, draw_intervals, draw_rounds, draw_slices, draw_width_curve
 from coverwell.plots.grammar import COLOURS, CurveStyle, percent, with_unit
@@ -67,7 +67,8 @@ def intervals_figure(
     rows = np.flatnonzero(placed)
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
-    figure, axes = _below_each_other(len(outcome.target_names), ROWS_HEIGHT)
+    n_targets = len(outcome.target_names)
+    figure, axes = _panels(n_targets, 1, (WIDTH, ROWS_HEIGHT * n_targets))
     for target, (ax, name) in enumerate(zip(axes, outcome.target_names, strict=True)):
         view = outcome.view(target, level)
         interval = PredictionInterval(view.lower[rows], view.upper[rows], coverage=view.asked, target_names=(name,))
@@ -87,30 +88,43 @@ def calibration_figure(outcome: Outcome) -> Figure:
     Right is what exact ranks give where it is known how many rows were ranked; otherwise intervals that hold each row
     with exactly the asked probability, whose band is narrower.
     """
-    figure, axes = _beside_each_other(len(outcome.target_names))
-    for target, (ax, name) in enumerate(zip(axes, outcome.target_names, strict=True)):
-        scores = [outcome.view(target, level).scores for level in range(len(outcome.levels))]
-        low, high = np.array([one["band"] for one in scores]).T
-        reached = [one["coverage"] for one in scores]
+
+    def draw(ax: Axes, views: list[View]) -> None:
+        reached, (low, high) = (
+            [view.scores["coverage"] for view in views],
+            np.array([v.scores["band"] for v in views]).T,
+        )
         label = f"reached{_lone(outcome, _rounded(reached[0]))}"
         draw_calibration_curve(ax, list(outcome.levels), reached, label=label, band=(low, high), band_label=TO_EXPECT)
         ax.set_aspect("equal")
-        _set_title(ax, f"{name}, {len(outcome):,} rows")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=1, frameon=False)
-    return figure
+
+    return _curves(outcome, draw)
 
 
 def widths_figure(outcome: Outcome, *, unit: str | None = None) -> Figure:
     """Average width by asked coverage, beside the one width that would cover as many rows."""
-    figure, axes = _beside_each_other(len(outcome.target_names))
-    for target, (ax, name) in enumerate(zip(axes, outcome.target_names, strict=True)):
-        views = [outcome.view(target, level) for level in range(len(outcome.levels))]
+
+    def draw(ax: Axes, views: list[View]) -> None:
         equal = [float(metrics.constant_width(view.y, view.prediction, view.scores["coverage"])) for view in views]
         own = [view.scores["width"] for view in views]
         for width, label, style in ((equal, ONE_WIDTH, PLAIN), (own, "average width of the intervals", None)):
             label += _lone(outcome, f"{width[0]:.4g}")
             draw_width_curve(ax, list(outcome.levels), width, unit=unit, label=label, style=style)
+
+    return _curves(outcome, draw)
+
+
+def _curves(outcome: Outcome, draw: Callable[[Axes, list[View]], None]) -> Figure:
+    """A panel of curves over the levels for each target, and one legend below them."""
+    n_panels = len(outcome.target_names)
+    n_columns = min(n_panels, MOST_BESIDE)
+    n_rows = math.ceil(n_panels / n_columns)
+    figure, axes = _panels(n_rows, n_columns, (SQUARE * max(n_columns, 1.2), SQUARE * n_rows + 0.6))
+    for target, (ax, name) in enumerate(zip(axes, outcome.target_names, strict=False)):
+        draw(ax, [outcome.view(target, level) for level in range(len(outcome.levels))])
         _set_title(ax, f"{name}, {len(outcome):,} rows")
+    for ax in axes[n_panels:]:
+        ax.set_visible(False)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=1, frameon=False)
     return figure
 
@@ -119,7 +133,7 @@ def slices_figure(outcome: Outcome, level: int, *, most: int = 20) -> Figure:
     """The coverage of the worst slices of the rows, for each target."""
     views = [outcome.view(target, level) for target in range(len(outcome.target_names))]
     n_parts = max(min(most, len(view.slices)) for view in views)
-    figure, axes = _below_each_other(len(views), SLICE_HEIGHT * n_parts + AROUND_SLICES)
+    figure, axes = _panels(len(views), 1, (WIDTH, (SLICE_HEIGHT * n_parts + AROUND_SLICES) * len(views)))
     for ax, view in zip(axes, views, strict=True):
         n = len(view.slices)
         draw_slices(ax, view.slices, most=most)
@@ -183,19 +197,6 @@ def _panels(n_rows: int, n_columns: int, size: tuple[float, float]) -> tuple[Fig
 
     figure = Figure(figsize=size, layout="constrained")
     return figure, list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
-
-
-def _below_each_other(n_panels: int, height: float) -> tuple[Figure, list[Axes]]:
-    return _panels(n_panels, 1, (WIDTH, height * n_panels))
-
-
-def _beside_each_other(n_panels: int) -> tuple[Figure, list[Axes]]:
-    n_columns = min(n_panels, MOST_BESIDE)
-    n_rows = math.ceil(n_panels / n_columns)
-    figure, axes = _panels(n_rows, n_columns, (SQUARE * max(n_columns, 1.2), SQUARE * n_rows + 0.6))
-    for ax in axes[n_panels:]:
-        ax.set_visible(False)
-    return figure, axes[:n_panels]
 
 
 def _set_title(ax: Axes, title: str, room: float = 1.0) -> None:

@@ -9,7 +9,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["COLOURS", "Axis", "Chart", "CurveStyle", "Mark", "Table", "Tip", "percent", "shortened", "with_unit"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "COLOURS",
+    "SLICE",
+    "Axis",
+    "Chart",
+    "CurveStyle",
+    "Mark",
+    "Table",
+    "Tip",
+    "percent",
+    "shortened",
+    "with_unit",
+]
 
 Table = dict[str, Any]  # columns of one length
 
@@ -24,6 +39,7 @@ COLOURS = {
     "paper": "#F2F2F2",
     "ink": "black",
 }
+SLICE = 46  # pixels on a page: the name above, the marks below
 
 
 @dataclass(frozen=True)
@@ -84,37 +100,25 @@ class Chart:
     y: Axis
     tips: Sequence[Tip] = ()
     legend: Literal["", "below", "right"] = ""  # of a figure: left to the caller, below the axes, or to their end
-    height: int = 280  # pixels on a page
+    height: int = 280  # pixels on a page, of slices SLICE for each
+
+    def rows(self, mark: Mark) -> NDArray[np.bool_]:
+        """The rows of the table that a mark draws; one without any is not in the legend."""
+        if not mark.where:
+            return np.ones(len(next(iter(self.table.values()))), dtype=bool)
+        return np.asarray(self.table[mark.where.removeprefix("!")], dtype=bool) ^ mark.where.startswith("!")
 
 
 def percent(share: float) -> str:
-    """A share in percent.
-
-    Examples
-    --------
-    >>> percent(0.9), percent(0.975)
-    ('90 %', '97.5 %')
-    """
+    """A share in percent: 0.975 is "97.5 %"."""
     return f"{100 * share:.4g} %"
 
 
 def with_unit(name: str, unit: str | None) -> str:
-    """A quantity with its unit, if that is known.
-
-    Examples
-    --------
-    >>> with_unit("width", "miles per gallon"), with_unit("width", None)
-    ('width (miles per gallon)', 'width')
-    """
+    """A quantity with its unit, if that is known."""
     return name if unit is None else f"{name} ({unit})"
 
 
 def shortened(name: str, most: int = 34) -> str:
-    """A name of at most so many characters.
-
-    Examples
-    --------
-    >>> shortened("temperature", 6)
-    'tempe…'
-    """
+    """A name of at most so many characters, with an ellipsis where it is cut."""
     return name if len(name) <= most else f"{name[: most - 1]}…"

@@ -13,33 +13,19 @@ from numpy.typing import ArrayLike
 from coverwell.description import ModelDescription, describe
 from coverwell.evaluation import Outcome, forecast_outcome, outcome_of, place_of_level
 from coverwell.plots.grammar import percent
-from coverwell.report import coverage as on_coverage
-from coverwell.report import data as on_data
-from coverwell.report import rows as on_rows
-from coverwell.report import series as on_series
-from coverwell.report.data import Source
+from coverwell.report.coverage import calibration, reached, slices, widths, worst
+from coverwell.report.data import Source, data, drift, provenance, rounds
 from coverwell.report.page import Choice, Page, check_library, write_page
+from coverwell.report.rows import images, misses, residuals
+from coverwell.report.series import bands, rolling, time_of
 from coverwell.report.words import counted
 
 __all__ = ["Source", "check_library", "write_report", "write_series_report"]
 
 FEWEST_ROWS = 10
 MOST_STEPS = 4  # ahead, that can be chosen
-SECTIONS = (  # each takes an outcome and the description of the model, and returns a section or nothing
-    on_coverage.reached,
-    on_series.bands,
-    on_series.rolling,
-    on_coverage.calibration,
-    on_coverage.widths,
-    on_coverage.worst,
-    on_coverage.slices,
-    on_rows.misses,
-    on_rows.images,
-    on_rows.residuals,
-    on_data.rounds,
-    on_data.data,
-    on_data.drift,
-)
+# Each takes an outcome and the description of its model, and returns a section or nothing.
+SECTIONS = (reached, bands, rolling, calibration, widths, worst, slices, misses, images, residuals, rounds, data, drift)
 
 
 def write_report(
@@ -169,9 +155,9 @@ def write_series_report(
             f"a report needs at least {FEWEST_ROWS} values that came after a forecast of them, got {fewest}; give a "
             "longer period"
         )
-    first, last = (on_series.time_of(outcome.views[0], place) for place in (0, -1))
-    subtitle = f"{counted(len(outcome), 'forecast')} of {next(iter(description.seen))}, {first} to {last}, up to "
-    subtitle += f"{counted(horizon, 'step')} ahead"
+    first, last = (time_of(outcome.views[0], place) for place in (0, -1))
+    about = f"{counted(len(outcome), 'forecast')} of {next(iter(description.seen))}, {first} to {last}"
+    subtitle = f"{about}, up to {counted(horizon, 'step')} ahead"
     return _write(outcome, description, Path(path), shown, title, subtitle, source or Source())
 
 
@@ -184,7 +170,7 @@ def _write(
     subtitle: str,
     source: Source,
 ) -> int:
-    sections = [*(section(outcome, model) for section in SECTIONS), on_data.provenance(source, model)]
+    sections = [*(section(outcome, model) for section in SECTIONS), provenance(source, model)]
     name = source.model_file.name if source.model_file else model.name
     levels = tuple(percent(level) for level in outcome.levels)
     choices = Choice("target", "Target", outcome.target_names), Choice("level", "Level", levels, shown)

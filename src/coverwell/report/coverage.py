@@ -10,7 +10,7 @@ import numpy as np
 from coverwell import metrics
 from coverwell.description import ModelDescription
 from coverwell.evaluation import Outcome, View
-from coverwell.plots.charts import draw_calibration_curve, slices_chart, told_apart
+from coverwell.plots.charts import draw_calibration_curve, slices_chart, split_points
 from coverwell.plots.grammar import Axis, Chart, Mark, Tip, percent
 from coverwell.report.page import Block, Choice, Figures, Graph, Legend, Section, Table, Text, prose
 from coverwell.report.series import stretch_verdict
@@ -66,7 +66,7 @@ def verdict(view: View) -> str:
 
 def _summary(outcome: Outcome) -> Table:
     has_static, has_slices = outcome.static is not None, len(outcome.views[0].slices) > 0
-    heads = ["target", "asked", "reached", *(["without live calibration"] if has_static else []), "expected", "band"]
+    heads = ["target", "asked", "reached", *(["static"] if has_static else []), "expected", "band"]
     heads += [*(["slices short"] if has_slices else []), "RMSE", "mean width", "interval score"]
     rows = []
     for view in outcome.views:
@@ -82,7 +82,8 @@ def _summary(outcome: Outcome) -> Table:
 
 def calibration(outcome: Outcome, model: ModelDescription) -> Section:
     """Coverage against asked coverage, the chosen level marked."""
-    band_label, blocks = "where nine of ten samples lie if the intervals are right", list[Block]()
+    band_label = "where nine of ten samples lie if the intervals are right"
+    blocks: list[Block] = []
     labels = "reached, inside the band", "reached, outside the band"
     chosen = Mark(
         "points", "asked", "value", label="the chosen level", marker="o", size=11.0, opacity=0.3, where="chosen"
@@ -93,7 +94,7 @@ def calibration(outcome: Outcome, model: ModelDescription) -> Section:
         found, expected = [one.scores["coverage"] for one in views], np.array([one.is_expected for one in views])
         chart = draw_calibration_curve.chart(list(outcome.levels), found, band=(low, high), band_label=band_label)
         marks = [replace(mark, label="reached as asked") if mark.kind == "diagonal" else mark for mark in chart.marks]
-        marks += [chosen, *told_apart("asked", "value", "expected", labels=labels)]
+        marks += [chosen, *split_points("asked", "value", "expected", labels=labels)]
         table = {**chart.table, "expected": expected, "chosen": np.array([one is view for one in views])}
         caption = prose("calibration", name=view.name, n_expected=expected.sum(), n=len(views))
         blocks.append(Graph(replace(chart, table=table, marks=marks), caption, when(view)))

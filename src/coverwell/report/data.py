@@ -21,8 +21,8 @@ from coverwell._version import __version__
 from coverwell.description import InputRange, ModelDescription
 from coverwell.evaluation import Outcome
 from coverwell.model_file import read_tensors
-from coverwell.plots.charts import draw_rounds, told_apart
-from coverwell.plots.grammar import Axis, Chart, Mark, Tip, shortened
+from coverwell.plots.charts import draw_rounds, split_points
+from coverwell.plots.grammar import SLICE, Axis, Chart, Mark, Tip, shortened
 from coverwell.report.page import Block, Graph, Section, Table, Text, library_versions, prose
 from coverwell.report.words import as_text, chance_of, number, share
 
@@ -35,7 +35,6 @@ BY_CHANCE, Z_95 = 0.05, float(norm.ppf(0.975))
 COLUMN_HEADS = ("column", "read as", "missing", "missing in training", "different values", "values")
 SERIES_HEADS = ("column", "period", "steps", "missing", "lowest", "median", "highest", "mean", "standard deviation")
 DRIFT_HEADS = ("input", "mean in training", "mean in test", "difference (sd)", "by chance", "rows out of range")
-BYTES_AT_A_TIME = 2**20
 
 
 def rounds(outcome: Outcome, model: ModelDescription) -> Section:
@@ -86,10 +85,14 @@ def data(outcome: Outcome, model: ModelDescription) -> Section:
 
 def column_row(name: str, values: NDArray[Any], kind: str, in_training: str) -> tuple[str, ...]:
     """A column in one line of the table."""
-    present = np.array([value for value in values if value is not None and value == value])  # NaN and NaT differ
-    gaps, n_different = f"{len(values) - len(present):,} of {len(values):,}", len(np.unique(present))
+    is_text = values.dtype.kind == "O"
+    present = values[[value is not None and value == value for value in values] if is_text else values == values]
+    gaps, n_different = (
+        f"{len(values) - len(present):,} of {len(values):,}",
+        len(set(present) if is_text else np.unique(present)),
+    )
     shown = "none"
-    if len(present) and present.dtype.kind in "iufM":
+    if len(present) and not is_text:
         low, middle, high = (as_text(value) for value in np.sort(present)[[0, (len(present) - 1) // 2, -1]])
         shown = f"{low} to {high}, median {middle}"
     elif len(present):
@@ -138,8 +141,7 @@ def shifts_between(inputs: InputRange, n_trained: int | None) -> list[Shift]:
     shifts = []
     for place, name in enumerate(inputs.names):
         test, low, high = inputs.rows[:, place], inputs.low[place], inputs.high[place]
-        mean, chance = float(test.mean()), 1.0
-        difference = 0.0
+        mean, difference, chance = float(test.mean()), 0.0, 1.0
         if high > low:
             difference = float((mean - inputs.mean[place]) / inputs.deviation[place])
             chance = min(1.0, len(inputs.names) * float(2 * norm.sf(abs(difference) / standard_error)))
@@ -184,10 +186,10 @@ def _shift_chart(shifts: list[Shift]) -> Chart:
     labels = "difference of the means", "larger than chance allows, however many inputs were compared"
     behind = "where 19 of 20 differences lie if nothing has changed"
     marks = [Mark("rows", "low", "place", "high", "bar", behind, 12.0)]
-    marks += told_apart("difference", "place", "expected", labels=labels)
+    marks += split_points("difference", "place", "expected", labels=labels)
     tips = [Tip("name", "input", "text"), Tip("difference", "difference (sd)")]
     across = Axis("test minus training (standard deviations)", zero=True)
-    return Chart(table, marks, across, Axis(None, "slice"), tips, height=46 * len(shifts))
+    return Chart(table, marks, across, Axis(None, "slice"), tips, height=SLICE * len(shifts))
 
 
 def _shift_row(shift: Shift, *, is_date: bool) -> tuple[str, ...]:
@@ -196,26 +198,20 @@ def _shift_row(shift: Shift, *, is_date: bool) -> tuple[str, ...]:
             return share(value)
         return str(np.datetime64(int(value), "D")) if is_date else number(value)  # dates count days since 1970
 
-    difference = f"{shift.difference:+.2f}" if abs(shift.difference) < 1000 else f"{shift.difference:+.3g}"
-    difference = difference if math.isfinite(shift.difference) else "one value in training"
+    difference = "one value in training"
+    if math.isfinite(shift.difference):
+        difference = f"{shift.difference:+.2f}" if abs(shift.difference) < 1000 else f"{shift.difference:+.3g}"
     chance = "may be" if shift.chance >= BY_CHANCE else chance_of(shift.chance)
     return shift.name, mean(shift.train_mean), mean(shift.test_mean), difference, chance, f"{shift.n_outside:,}"
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a report was made from, as far as it is known; files are named with their sha256.
-
-    Attributes
-    ----------
-    model_file, data_file : Path, optional
-    command : str, optional
-        What was typed.
-    """
+    """What a report was made from, as far as it is known; files are named with their sha256."""
 
     model_file: Path | None = None
     data_file: Path | None = None
-    command: str | None = None
+    command: str | None = None  # as it was typed
 
 
 def provenance(source: Source, model: ModelDescription) -> Section:
@@ -224,7 +220,8 @@ def provenance(source: Source, model: ModelDescription) -> Section:
     rows += [("command", source.command)] if source.command is not None else []
     for what, path in (("model file", source.model_file), ("data file", source.data_file)):
         if path is not None:
-            rows += [(what, path.name), (f"sha256 of the {what}", _sha256(path))]
+            with path.open("rb") as file:
+                rows += [(what, path.name), (f"sha256 of the {what}", hashlib.file_digest(file, "sha256").hexdigest())]
     rows += [("model", model.name), *model.parameters.items()]
     if source.model_file is not None:
         rows.append(("versions that wrote the model", _listed(read_tensors(source.model_file)[0]["versions"])))
@@ -237,8 +234,3 @@ def provenance(source: Source, model: ModelDescription) -> Section:
 
 def _listed(versions: dict[str, str]) -> str:
     return ", ".join(f"{package} {version}" for package, version in versions.items())
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

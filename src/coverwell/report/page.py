@@ -27,9 +27,9 @@ __all__ = [
     "Choice",
     "Figures",
     "Graph",
+    "Image",
     "Legend",
     "Page",
-    "Picture",
     "Section",
     "Table",
     "Text",
@@ -119,17 +119,17 @@ class Legend:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Image:
     """An image and boxes in it: name, left, top, width and height in fractions of its sides."""
 
     uri: str
     boxes: Sequence[tuple[str, float, float, float, float]]
     caption: str
     when: When = field(default_factory=dict)
-    kind = "picture"
+    kind = "image"
 
 
-Block = Text | Figures | Table | Graph | Legend | Picture
+Block = Text | Figures | Table | Graph | Legend | Image
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from coverwell.description import ModelDescription
 from coverwell.evaluation import Outcome, View
 from coverwell.inputs.images import Images, images_of, pillow
 from coverwell.plots.boxes import BOX_STYLES, inner_and_outer
-from coverwell.plots.charts import told_apart
+from coverwell.plots.charts import split_points
 from coverwell.plots.grammar import Axis, Chart, Mark, Tip, shortened
-from coverwell.report.page import Block, Graph, Legend, Picture, Section, Table, Text, prose
+from coverwell.report.page import Block, Graph, Image, Legend, Section, Table, Text, prose
 from coverwell.report.series import time_of
 from coverwell.report.words import as_text, noun, room_for, when
 
@@ -102,7 +102,7 @@ def images(outcome: Outcome, model: ModelDescription) -> Section | None:
             about = {"chosen": place in worst, "is_inside": not missed[place], "asked": asked, "values": values}
             caption = prose("image", number=row_number(outcome, place), **about)
             boxes = _boxes(outcome, place, level) if outcome.boxes else []
-            blocks.append(Picture(uris[place], boxes, caption, {"level": level}))
+            blocks.append(Image(uris[place], boxes, caption, {"level": level}))
     return Section("images", blocks, beside=True, lead={"boxes": outcome.boxes})
 
 
@@ -144,7 +144,7 @@ def residuals(outcome: Outcome, model: ModelDescription) -> Section:
         caption = prose("residuals", name=name, noun=what, n=len(rows), n_all=n)
         for level, one in enumerate(views):  # one table for all levels
             labels = "inside its interval", "outside"
-            points = told_apart("prediction", "residual", f"inside {level}", labels=labels, sizes=(3.5, 5.0))
+            points = split_points("prediction", "residual", f"inside {level}", labels=labels, sizes=(3.5, 5.0))
             chart = Chart(table, [Mark("rule", "", 0, colour="centre", thickness=0.7), *points], *axes, tips)
             blocks.append(Graph(chart, caption, when(one), in_numbers=False))
         blocks.append(_histogram(name, left_over, what, target))

@@ -10,7 +10,7 @@ from typing import Any
 
 from coverwell.plots.grammar import COLOURS, Axis, Chart, Mark, Tip
 
-__all__ = ["ROW", "Spec", "legend", "specification"]
+__all__ = ["Spec", "legend", "specification"]
 
 Spec = dict[str, Any]
 
@@ -22,7 +22,7 @@ FORMATS = {"share": ".1~%", "number": ",.7~g", "count": ","}
 SHORT_LABEL = (
     "datum.value && (abs(datum.value) >= 1e12 || abs(datum.value) < 1e-6) ? format(datum.value, '.3~e') : datum.label"
 )
-ROW, NAME_UP, MARKS_DOWN = 46, -13, 8  # pixels for each slice: its name above, its marks below
+NAME_UP, MARKS_DOWN = -13, 8  # pixels: the name of a slice above, its marks below
 PIXELS = 1.5  # of a line, for each point
 
 
@@ -40,7 +40,8 @@ def specification(chart: Chart) -> Spec:
 
 def legend(chart: Chart) -> list[tuple[str, str, str]]:
     """The sign, its colour and what it stands for, of every mark that has a label; colours never tell alone."""
-    return [(_sign(mark), _colour(mark.colour), mark.label) for mark in chart.marks if mark.label]
+    drawn = [mark for mark in chart.marks if mark.label and chart.rows(mark).any()]
+    return [(_sign(mark), _colour(mark.colour), str(mark.label)) for mark in drawn]
 
 
 def _sign(mark: Mark) -> str:
@@ -141,6 +142,6 @@ def _scale(axis: Axis) -> Spec:
 
 
 def _tip(tip: Tip) -> Spec:
-    kinds: dict[str, Spec] = {"text": {}, "time": {"type": "temporal", "format": "%Y-%m-%d %H:%M:%S"}}
-    form = kinds.get(tip.kind) if tip.kind in kinds else {"type": "quantitative", "format": FORMATS[tip.kind]}
-    return {"field": tip.column, "title": tip.title, **(form or {})}
+    kinds = {"text": {}, "time": {"type": "temporal", "format": "%Y-%m-%d %H:%M:%S"}}
+    form = kinds[tip.kind] if tip.kind in kinds else {"type": "quantitative", "format": FORMATS[tip.kind]}
+    return {"field": tip.column, "title": tip.title, **form}

@@ -31,46 +31,22 @@ def number(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """A share to a tenth of a percent.
-
-    Examples
-    --------
-    >>> share(0.8599)
-    '86.0 %'
-    """
+    """A share to a tenth of a percent: 0.8599 is "86.0 %"."""
     return f"{100 * value:.1f} %"
 
 
 def span(low: float, high: float) -> str:
-    """A range of shares.
-
-    Examples
-    --------
-    >>> span(0.8, 0.945)
-    '80.0 to 94.5 %'
-    """
+    """A range of shares, such as "80.0 to 94.5 %"."""
     return f"{100 * low:.1f} to {share(high)}"
 
 
 def counted(count: int, what: str) -> str:
-    """A count with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "row"), counted(1200, "row")
-    ('1 row', '1,200 rows')
-    """
+    """A count with its noun, such as "1 row" or "1,200 rows"."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def chance_of(probability: float) -> str:
-    """A bound on a probability, as far as its digits mean something.
-
-    Examples
-    --------
-    >>> chance_of(0.0234), chance_of(3e-12)
-    ('at most 0.02', 'less than 0.0001')
-    """
+    """A bound on a probability as far as its digits mean something: "at most 0.02", "less than 0.0001"."""
     return f"at most {probability:.1g}" if probability >= LEAST_CHANCE else f"less than {LEAST_CHANCE}"
 
 

@@ -23,16 +23,17 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from coverwell.calibration import Cross, Estimate, Split, Uncalibrated
-from coverwell.estimator import IntervalRegressor, levels_from, show_round
+from coverwell.estimator import IntervalRegressor, show_round
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.inputs.source import InputSource, is_image_network
+from coverwell.options import check_enough_rows, levels_from
 from coverwell.paper.algorithm import History, Measures, alternate
 from coverwell.regressor import MatchedRegressor
 from coverwell.streaming.buffers import BUFFER_ROWS, RowStream, StreamedTable, lanes_of
 from coverwell.streaming.ranks import StreamedCross, StreamedSplit
 from coverwell.streaming.row_hash import RowHash, seed_of
 from coverwell.training.device import few_threads, seeded
-from coverwell.training.rows import FEWEST_REPEATS, MOST_REPEATS, REPEATED_ROWS, Rows, Workers, check_enough_rows
+from coverwell.training.rows import FEWEST_REPEATS, MOST_REPEATS, REPEATED_ROWS, Rows, Workers
 
 __all__ = ["check_fit", "estimate_files", "estimates_of_parts", "fit_streamed"]
 

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coverwell.calibration import Correction, Cross, Estimate, Split, deployed_factor, scores_by, scores_of
+from coverwell.options import coverage_rank
 from coverwell.predictor import FittedTeam
 from coverwell.streaming.buffers import RowStream, TableRows
-from coverwell.training.rows import Rows, Workers, coverage_rank
+from coverwell.training.rows import Rows, Workers
 
 __all__ = ["RELATIVE_ERROR", "ScoreSketch", "StreamedCross", "StreamedSplit"]
 

@@ -1,22 +1,26 @@
-"""Where training runs: device, seed, threads, and what to do when memory is short."""
+"""Where and how training steps run: device, seed, threads, optimizer, CUDA graphs, and too little memory."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
+from torch import Tensor
 from torch.backends import cudnn
+from torch.optim.adam import adam
 
 from coverwell.errors import NotEnoughMemoryError
 from coverwell.networks.mlp import MLP
-from coverwell.training.learner import Settings
+from coverwell.networks.team import Team
 from coverwell.training.rows import Rows
 
-__all__ = ["device_from", "few_threads", "run_within_memory", "seeded"]
-
+ORDINARY_STEPS = 3  # before the first capture, see `CudaGraphs`
+Step = Callable[[Tensor], Tensor]
 Result = TypeVar("Result", covariant=True)
 # Floating-point operations of one step below which a second thread waits more than it works.
 SMALL_STEP = 4e9
@@ -60,6 +64,132 @@ def _same_bits() -> Iterator[None]:
         yield
     finally:
         cudnn.deterministic = before
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How every team of a fit is trained."""
+
+    max_rounds: int
+    batch_size: int
+    learning_rate: float
+    ema_decay: float
+    device: torch.device
+
+
+def auto_batch_size(n_rows: int) -> int:
+    """Small batches for small tables, which otherwise see few steps an epoch."""
+    return 64 if n_rows < 1000 else 128 if n_rows < 2500 else 256
+
+
+class Adam:
+    """Adam with torch's defaults (Kingma and Ba 2015), for all weights of a team in one call.
+
+    The class in torch.optim gives the same bits, but loads torch's compiler when it is first made, which costs a second
+    and 65 MB, and spends longer on each step.
+    """
+
+    def __init__(self, team: Team, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+        self.weights: list[Tensor] = list(filter(attrgetter("requires_grad"), team.parameters()))
+        self.means = list(map(torch.zeros_like, self.weights))
+        self.squares = list(map(torch.zeros_like, self.weights))
+        device = self.weights[0].device if self.weights else None
+        self.n_steps = list(torch.zeros(len(self.weights), device=device).unbind())
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the weights against their gradients, and drop the gradients."""
+        for weight in self.weights:
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+        adam(
+            self.weights,
+            list(map(attrgetter("grad"), self.weights)),
+            self.means,
+            self.squares,
+            [],
+            self.n_steps,
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self.learning_rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+        for weight in self.weights:
+            weight.grad = None
+
+    def drop_gradients(self) -> None:
+        for weight in self.weights:
+            weight.grad = None
+
+
+class CudaGraphs:
+    """Steps of descent that a GPU replays whole, instead of launching a hundred small kernels for each.
+
+    A step is captured once for each of its losses. The very first steps run normally: libraries allocate buffers
+    then, which must not belong to a graph.
+    """
+
+    def __init__(self, optimizer: Adam) -> None:
+        self.optimizer = optimizer
+        self.n_ordinary = ORDINARY_STEPS
+        self.stream = torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()
+        self.latest: torch.cuda.CUDAGraph | None = None  # a pool lives as long as one of its graphs
+
+    def replayed(self, step: Step) -> Step:
+        """The same step, replayed; one that cannot be captured, such as with a user's own loss, stays as it is."""
+        captured: tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None = None
+
+        def replay(rows: Tensor) -> Tensor:
+            nonlocal captured
+            if captured is None and self.n_ordinary == 0:
+                captured = self._captured(step, rows)
+            if captured is None:
+                self.n_ordinary -= self.n_ordinary > 0
+                return self._apart(lambda: step(rows))
+            graph, input_rows, losses = captured
+            input_rows.copy_(rows)
+            graph.replay()
+            return losses
+
+        return replay
+
+    def _captured(self, step: Step, rows: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None:
+        graph, input_rows = torch.cuda.CUDAGraph(), rows.clone()
+
+        def capture() -> Tensor:
+            graph.capture_begin(pool=self.pool)
+            try:
+                return step(input_rows)
+            finally:
+                graph.capture_end()
+
+        try:
+            losses = self._apart(capture)
+            self.latest = graph
+            return graph, input_rows, losses
+        except RuntimeError:
+            self.optimizer.drop_gradients()  # what was recorded was never computed
+            self.n_ordinary = -1  # never again
+            return None
+
+    def _apart(self, work: Callable[[], Tensor]) -> Tensor:
+        """Run something on a stream of its own, as capturing needs it."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            result = work()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return result
+
+
+def is_current_gpu(device: torch.device) -> bool:
+    """Whether a device is the GPU on whose streams torch works by itself; only there are steps captured."""
+    return device.type == "cuda" and device.index in (None, torch.cuda.current_device())
 
 
 @runtime_checkable

@@ -5,150 +5,22 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from operator import attrgetter
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.optim.adam import adam
 
 from coverwell.errors import NonFiniteLossError
 from coverwell.networks.team import Network, Team
+from coverwell.training.device import Adam, CudaGraphs, Settings, is_current_gpu
 from coverwell.training.rows import Rows, Workers
-
-__all__ = ["BestState", "Learner", "Settings", "auto_batch_size", "outputs_of"]
 
 # How many input numbers a network takes at a time outside training (few enough for the layers to stay in a processor's
 # cache, many enough to keep a GPU busy), and at least how many rows.
 CPU_CHUNK, GPU_CHUNK = 2**16, 2**22
 FEWEST_ROWS = 64
-# Steps before the first capture, see `_Graphs`.
-ORDINARY_STEPS = 3
 
-Step = Callable[[Tensor], Tensor]
 Objective = Callable[[Tensor, Tensor], Float[Tensor, " member"]]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How every team of a fit is trained."""
-
-    max_rounds: int
-    batch_size: int
-    learning_rate: float
-    ema_decay: float
-    device: torch.device
-
-
-def auto_batch_size(n_rows: int) -> int:
-    """Small batches for small tables, which otherwise see few steps an epoch."""
-    return 64 if n_rows < 1000 else 128 if n_rows < 2500 else 256
-
-
-class Adam:
-    """Adam with torch's defaults (Kingma and Ba 2015), for all weights of a team in one call.
-
-    The class in torch.optim gives the same bits, but loads torch's compiler when it is first made, which costs a second
-    and 65 MB, and spends longer on each step.
-    """
-
-    def __init__(self, team: Team, learning_rate: float) -> None:
-        self.learning_rate = learning_rate
-        self.weights: list[Tensor] = list(filter(attrgetter("requires_grad"), team.parameters()))
-        self.means = list(map(torch.zeros_like, self.weights))
-        self.squares = list(map(torch.zeros_like, self.weights))
-        device = self.weights[0].device if self.weights else None
-        self.n_steps = list(torch.zeros(len(self.weights), device=device).unbind())
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Move the weights against their gradients, and drop the gradients."""
-        for weight in self.weights:
-            if weight.grad is None:
-                weight.grad = torch.zeros_like(weight)
-        adam(
-            self.weights,
-            list(map(attrgetter("grad"), self.weights)),
-            self.means,
-            self.squares,
-            [],
-            self.n_steps,
-            fused=True,
-            amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
-            lr=self.learning_rate,
-            weight_decay=0.0,
-            eps=1e-8,
-            maximize=False,
-        )
-        for weight in self.weights:
-            weight.grad = None
-
-    def drop_gradients(self) -> None:
-        for weight in self.weights:
-            weight.grad = None
-
-
-class _Graphs:
-    """Steps of descent that a GPU replays whole, instead of launching a hundred small kernels for each.
-
-    A step is captured once for each of its losses. The very first steps run normally: libraries allocate buffers
-    then, which must not belong to a graph.
-    """
-
-    def __init__(self, optimizer: Adam) -> None:
-        self.optimizer = optimizer
-        self.n_ordinary = ORDINARY_STEPS
-        self.stream = torch.cuda.Stream()
-        self.pool = torch.cuda.graph_pool_handle()
-        self.latest: torch.cuda.CUDAGraph | None = None  # a pool lives as long as one of its graphs
-
-    def replayed(self, step: Step) -> Step:
-        """The same step, replayed; one that cannot be captured, such as with a user's own loss, stays as it is."""
-        captured: tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None = None
-
-        def replay(rows: Tensor) -> Tensor:
-            nonlocal captured
-            if captured is None and self.n_ordinary == 0:
-                captured = self._captured(step, rows)
-            if captured is None:
-                self.n_ordinary -= self.n_ordinary > 0
-                return self._apart(lambda: step(rows))
-            graph, input_rows, losses = captured
-            input_rows.copy_(rows)
-            graph.replay()
-            return losses
-
-        return replay
-
-    def _captured(self, step: Step, rows: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None:
-        graph, input_rows = torch.cuda.CUDAGraph(), rows.clone()
-
-        def capture() -> Tensor:
-            graph.capture_begin(pool=self.pool)
-            try:
-                return step(input_rows)
-            finally:
-                graph.capture_end()
-
-        try:
-            losses = self._apart(capture)
-            self.latest = graph
-            return graph, input_rows, losses
-        except RuntimeError:
-            self.optimizer.drop_gradients()  # what was recorded was never computed
-            self.n_ordinary = -1  # never again
-            return None
-
-    def _apart(self, work: Callable[[], Tensor]) -> Tensor:
-        """Run something on a stream of its own, as capturing needs it."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            result = work()
-        torch.cuda.current_stream().wait_stream(self.stream)
-        return result
 
 
 class Learner:
@@ -171,8 +43,8 @@ class Learner:
         self.average = copy.deepcopy(self.team).eval().requires_grad_(False)
         self.optimizer = Adam(self.team, settings.learning_rate)
         self.n_epochs = 0
-        captured = self.team.capturable and settings.device.type == "cuda" and _is_current_gpu(settings.device)
-        self.graphs = _Graphs(self.optimizer) if captured else None
+        captured = self.team.capturable and settings.device.type == "cuda" and is_current_gpu(settings.device)
+        self.graphs = CudaGraphs(self.optimizer) if captured else None
 
     def start_from(self, members: slice, team: Team) -> None:
         """Let some members continue from those of a trained team."""
@@ -212,8 +84,8 @@ class Learner:
                 for average, current in zip(self.average.parameters(), self.team.parameters(), strict=True):
                     average.lerp_(current, new_share)
                 # Running statistics of a batch norm belong to the weights beside them, so they are averaged alike.
-                for average, current in zip(self.average.buffers(), self.team.buffers(), strict=True):
-                    average.lerp_(current, new_share) if average.is_floating_point() else average.copy_(current)
+                for kept, latest in zip(self.average.buffers(), self.team.buffers(), strict=True):
+                    kept.lerp_(latest, new_share) if kept.is_floating_point() else kept.copy_(latest)
             if not torch.isfinite(total).all():
                 raise NonFiniteLossError(
                     "the loss became NaN or infinite in training; lower learning_rate, or look for extreme values in X "
@@ -296,8 +168,3 @@ def outputs_of(
 
 def _sizes(team: Team) -> dict[str, torch.Size]:
     return {name: value.shape for name, value in team.state_dict().items()}
-
-
-def _is_current_gpu(device: torch.device) -> bool:
-    """Whether a device is the GPU on whose streams torch works by itself; only there are steps captured."""
-    return device.type == "cuda" and device.index in (None, torch.cuda.current_device())

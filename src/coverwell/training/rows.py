@@ -6,11 +6,9 @@ A *job* is one team's share of a fit: its rows, and which of its members train o
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from fractions import Fraction
 from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -21,28 +19,14 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coverwell.errors import ConstantDataWarning
 from coverwell.inputs.mirroring import Mirroring
-from coverwell.inputs.scaling import Scaling, varies
+from coverwell.inputs.scaling import Scaling, check_values
+from coverwell.options import check_enough_rows
 from coverwell.paper.losses import Levels, z_score
 
 if TYPE_CHECKING:
     from coverwell.calibration import Calibration
     from coverwell.predictor import FittedTeam
-
-__all__ = [
-    "Batches",
-    "OutOfFoldView",
-    "Rows",
-    "Workers",
-    "as_tensor",
-    "check_dealing",
-    "check_enough_rows",
-    "check_folds",
-    "coverage_rank",
-    "left_out_by",
-    "split_rows",
-]
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -129,50 +113,26 @@ class OutOfFoldView:
 class Rows:
     """Jobs stacked along a first axis; shorter ones are padded with rows that nobody trains on or leaves out.
 
-    Attributes
-    ----------
-    x : tensor (job, row, ...)
-        Inputs as the network sees them. Features of images keep the precision they are stored in. Jobs may share one x.
-    y : tensor (job, row, target)
-    trains : bool tensor (job, member, row)
-        Which members train on a row.
-    leaves_out : bool tensor (job, member, row)
-        Whose outputs count for a row: members that did not train on it, or all members for literal training.
-    coverage : tensor (job, level)
-    levels : one tuple of float for each job
-        The same as numbers, from the innermost to the outermost.
-    inputs, targets : one for each job
-        How x and y were scaled.
-    lengths : one int for each job
-        How many of its rows are no padding.
-    seeds : one int for each job
-        From which weights, batches and samples are drawn.
-    given : pair of arrays, optional
-        X (row, ...) and y (row, target) of the fit, in the user's units.
-    held_back : list of arrays
-        For each job, the numbers of the given rows that it never sees: they calibrate "split" and "cv+".
-    mirroring : Mirroring
-        An image and its mirror image are one row of `given` and two of x.
-    workers : Workers, optional
-        The processes that each hold a part of these rows, where there are several.
+    An image and its mirror image are one row of `given` and two of x. Features of images keep the precision they are
+    stored in, and jobs may share them.
     """
 
-    x: Float[Tensor, "job row ..."]
+    x: Float[Tensor, "job row ..."]  # as the networks see them
     y: Float[Tensor, "job row target"]
-    trains: Bool[Tensor, "job member row"]
-    leaves_out: Bool[Tensor, "job member row"]
+    trains: Bool[Tensor, "job member row"]  # which members train on a row
+    leaves_out: Bool[Tensor, "job member row"]  # whose outputs count for it: others, or all for literal training
     coverage: Float[Tensor, "job level"]
+    # For each job: the levels as numbers, innermost first; how x and y were scaled; how many rows are no padding; the
+    # seed of weights, batches and samples; and which given rows it never sees, for "split" and "cv+".
     levels: Sequence[tuple[float, ...]] = ()
     inputs: Sequence[Scaling] = ()
     targets: Sequence[Scaling] = ()
     lengths: Sequence[int] = ()
     seeds: Sequence[int] = ()
-    given: tuple[NDArray[Any], Array] | None = None
     held_back: Sequence[Places] = ()
+    given: tuple[NDArray[Any], Array] | None = None  # X and y of the fit, in the user's units
     mirroring: Mirroring | None = None
-    workers: Workers | None = None
-
-    # From arrays to rows.
+    workers: Workers | None = None  # processes that each hold a part of these rows, where there are several
 
     @classmethod
     def of(
@@ -194,27 +154,18 @@ class Rows:
     ) -> Rows:
         """The rows of one fit: which of them each team may see, who trains on what, and everything scaled.
 
-        Parameters
-        ----------
-        X : array (row, feature), or features of images
-        y : array (row, target)
-        levels : tuple of float
-            From the innermost to the outermost.
-        folds, repeats : as in `MatchedRegressor`
-        calibration : Calibration
-            Decides which rows each team may see.
-        scaled, bounded : bool
-            Whether inputs are standardised, and held within the range of the training rows.
-        unit_range : bool
-            Whether targets are scaled to [0, 1], the unit of the published weights.
-        start : teams that continue training, one for each job; they keep their scalings
+        X is (row, feature) or features of images, y (row, target). The calibration decides which rows a team may see.
+        Inputs are `scaled` to order one and `bounded` by the range of the training rows, targets scaled by their
+        standard deviation or, for the published weights, to `unit_range`. Teams in `start` keep their scalings.
         """
-        _check_values(X if scaled else None, y)
+        check_values(X if scaled else None, y)
         if mirroring is not None:
             mirroring.check(y)
         if not (folds is None or isinstance(folds, int)):
             check_folds(folds, calibration)
-        seen = calibration.rows_of_jobs(X, groups, folds, levels, random_state)
+        seen = [np.arange(len(X))]
+        if calibration.holds_back:
+            seen = calibration.rows_of_jobs(X, groups, folds, levels, random_state)
         if start and len(start) != len(seen):
             raise ValueError(
                 f"warm_start goes on from as many teams as there were, {len(start)}, got {len(seen)}; keep "
@@ -261,7 +212,7 @@ class Rows:
     @classmethod
     def stack(cls, parts: Sequence[Rows]) -> Rows:
         """Jobs side by side, padded to the longest; what they share is not copied."""
-        joined = {name: [item for part in parts for item in getattr(part, name)] for name in PER_JOB}
+        joined: dict[str, Any] = {name: [item for part in parts for item in getattr(part, name)] for name in PER_JOB}
         x, y, trains, leaves_out, coverage = (
             _joined([getattr(part, f.name) for part in parts], row_axis)
             for f, row_axis in zip(fields(cls), (1, 1, 2, 2, None), strict=False)
@@ -270,15 +221,14 @@ class Rows:
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on a device."""
-        return replace(self, **{name: _moved(getattr(self, name), device) for name in TENSORS})
+        moved: dict[str, Any] = {name: _moved(getattr(self, name), device) for name in TENSORS}
+        return replace(self, **moved)
 
     def few(self, n_jobs: int, n_members: int) -> Rows:
         """The first jobs, with some of their members."""
         masks = {name: getattr(self, name)[:n_jobs, :n_members] for name in ("trains", "leaves_out")}
         others = {name: getattr(self, name)[:n_jobs] for name in ("x", "y", "coverage", *PER_JOB)}
         return replace(self, **masks, **others)
-
-    # Sizes.
 
     @property
     def n_jobs(self) -> int:
@@ -287,8 +237,6 @@ class Rows:
     @property
     def members_per_job(self) -> int:
         return self.trains.shape[1]
-
-    # Members and jobs.
 
     @cached_property
     def levels_of_members(self) -> Levels:
@@ -299,8 +247,6 @@ class Rows:
     def to_members(self, jobs: Tensor) -> Tensor:
         """Values per job, given to each of its members: (job, ...) -> (job * member, ...)."""
         return jobs.repeat_interleave(self.trains.shape[1], dim=0)
-
-    # Batches.
 
     def batches(self, batch_size: int, epochs: int, *, honest: bool) -> Batches:
         """Batches of the rows that each member trains on; if `honest`, of those with an out-of-fold residual."""
@@ -328,8 +274,6 @@ class Rows:
     def _first_rows(self) -> Int[Tensor, "member 1"]:
         """Where each member's job begins when the jobs stand one below the other."""
         return self.to_members(torch.arange(self.n_jobs, device=self.y.device) * self.y.shape[1])[:, None]
-
-    # The out-of-fold view.
 
     def out_of_fold(self, outputs: Float[Tensor, "member place *rest"]) -> Float[Tensor, "job row *rest"]:
         """Average over the members that leave a row out, from each member's outputs for the rows it leaves out.
@@ -397,12 +341,8 @@ def _same_memory(one: Tensor, other: Tensor) -> bool:
 
 
 def _padded(part: Tensor, length: int, axis: int) -> Tensor:
-    missing = length - part.shape[axis]
-    if missing == 0:
-        return part
-    shape = list(part.shape)
-    shape[axis] = missing
-    return torch.cat([part, part.new_zeros(shape)], dim=axis)
+    behind = [0] * (2 * (part.dim() - 1 - axis))  # torch counts axes from the last one
+    return torch.nn.functional.pad(part, [*behind, 0, length - part.shape[axis]])
 
 
 def as_tensor(rows: NDArray[Any]) -> Tensor:
@@ -416,7 +356,6 @@ def as_tensor(rows: NDArray[Any]) -> Tensor:
 
 REPEATED_ROWS = 6000  # with "auto", tables of up to this many rows have more than the fewest repeats
 FEWEST_REPEATS, MOST_REPEATS = 2, 5
-LARGEST_NUMBER = 1e150  # the square of a number beyond this is no longer finite
 
 
 def left_out_by(
@@ -521,63 +460,3 @@ def _among_all(masks: Masks, places: Places, n_rows: int) -> Masks:
     among_all = np.zeros((*masks.shape[:2], n_rows), dtype=bool)
     among_all[..., places] = masks
     return among_all
-
-
-def coverage_rank(asked: float, n_train: int) -> int:
-    """The rank k = ceil((n_train + 1) asked) of the score that covers a new row with at least this probability.
-
-    `asked` is read as the decimal it prints: 0.55 of 100 is 55, though in floating point it is a little more.
-
-    Parameters
-    ----------
-    asked : float
-        The coverage that is asked for, in (0, 1).
-    n_train : int
-        How many scores are ranked.
-
-    Returns
-    -------
-    int
-        Counted from 1, at most `n_train`.
-
-    Examples
-    --------
-    >>> coverage_rank(0.9, n_train=9)
-    9
-    >>> coverage_rank(0.55, n_train=99)
-    55
-    """
-    share = Fraction(str(round(float(asked), 12)))
-    rank = max(1, math.ceil((n_train + 1) * share))  # a share that rounds to 0 still has rank 1
-    if rank > n_train:
-        needed = "more than 10^12" if share == 1 else str(math.ceil(share / (1 - share)))
-        raise ValueError(
-            f"coverage {asked!r} by ranks needs at least {needed} rows, got {n_train}: give more rows or ask for less"
-        )
-    return rank
-
-
-def check_enough_rows(n: int, levels: tuple[float, ...], what: str) -> None:
-    """Raise unless this many rows have a rank for the outermost level."""
-    try:
-        coverage_rank(max(levels), n)
-    except ValueError as error:
-        raise ValueError(f"{what}: {error}, or fit with calibration=None") from None
-
-
-def _check_values(X: Array | None, y: Array) -> None:
-    """Raise for numbers whose squares are not finite; warn of columns and targets that do not vary."""
-    for name, values in (("X", X), ("y", y)):
-        if values is not None and (largest := np.abs(values).max()) > LARGEST_NUMBER:
-            raise ValueError(
-                f"{name} must lie within {LARGEST_NUMBER:g} of zero, got {largest:g}; give it in larger units"
-            )
-    if X is not None and len(constant := np.flatnonzero(~varies(X))):
-        warnings.warn(
-            f"{len(constant)} of {X.shape[1]} columns of X are constant and carry no information (the first: column "
-            f"{constant[0]})",
-            ConstantDataWarning,
-            stacklevel=3,
-        )
-    if not varies(y).all():
-        warnings.warn("y is constant: its intervals will be close to empty", ConstantDataWarning, stacklevel=3)
