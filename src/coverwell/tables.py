@@ -112,7 +112,7 @@ class TableFile:
         if self.is_text:
             return dict.fromkeys(self.columns, needed_polars().String)
         with self._clear_errors():
-            return dict(needed_polars().read_parquet_schema(self.path))
+            return dict(needed_polars().scan_parquet(self.path, glob=False).collect_schema())
 
     def check_has(self, names: Sequence[str], what: str = "column") -> None:
         """Raise unless all of these columns are there."""

@@ -29,7 +29,7 @@ class _Commands(OneLineGroup):
         return command
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="coverwell")
 def main() -> None:
     """Regression with a prediction interval for every row, from tables in files.

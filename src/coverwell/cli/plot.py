@@ -53,10 +53,9 @@ def plot() -> None:
     "--rows",
     type=click.IntRange(min=1),
     default=200,
-    show_default=True,
     help="Draw at most so many rows, chosen at random; the title counts all.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of that choice.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of that choice.")
 @_reading
 def intervals(
     out: Path, coverage: float | None, unit: str | None, along: str | None, rows: int, seed: int, **asked: Any
@@ -116,7 +115,7 @@ def widths(out: Path, unit: str | None, **asked: Any) -> None:
 @options.LEVEL
 @options.GROUPS
 @options.QUANTILES
-@click.option("--worst", type=click.IntRange(min=1), default=20, show_default=True, help="How many slices are drawn.")
+@click.option("--worst", type=click.IntRange(min=1), default=20, help="How many slices are drawn.")
 @_reading
 def slices(out: Path, coverage: float | None, worst: int, **asked: Any) -> None:
     """Draw the coverage of the rows of each category and between the quantiles of each feature, with its uncertainty.
