@@ -36,26 +36,15 @@ def _of_rows(*own: Callable[[Any], Any]) -> Callable[[Callable[..., Figure]], Ca
 
 def _read_and_drawn(draw: Callable[..., Figure]) -> Callable[..., None]:
     @functools.wraps(draw)
-    def command(
-        *,
-        model: Path,
-        table: TableFile,
-        out: Path,
-        target: tuple[str, ...],
-        force: bool,
-        device: str,
-        skip_missing: bool,
-        coverage: float | None = None,
-        group: tuple[str, ...] = (),
-        quantiles: int = 4,
-        **asked: Any,
-    ) -> None:
+    def command(*, model: Path, table: TableFile, out: Path, force: bool, **asked: Any) -> None:
         _check_figure(out, force=force, inputs=(model, table.path))
         from coverwell.cli.rows import read_outcome
         from coverwell.evaluation import place_of_level
 
-        outcome = read_outcome(model, table, device=device, skip_missing=skip_missing, group=group, quantiles=quantiles)
-        places, level = _places(outcome.target_names, target), place_of_level(outcome.levels, coverage)
+        names = ("device", "skip_missing", "group", "quantiles")
+        outcome = read_outcome(model, table, **{name: asked.pop(name) for name in names if name in asked})
+        places = _places(outcome.target_names, asked.pop("target"))
+        level = place_of_level(outcome.levels, asked.pop("coverage", None))
         _write(draw(outcome.of_targets(places), level, **asked), out)
 
     return command
