@@ -27,7 +27,7 @@ TARGET = click.option(
 UNIT = click.option("--unit", metavar="TEXT", help="The unit of the targets, for the axes.")
 
 
-def _of_rows(*own: Callable[[Any], Any]) -> Callable[[Callable[..., Figure]], Callable[..., None]]:
+def _of_rows(*own: Callable[[Any], Any]) -> Callable[[Callable[..., Figure]], Any]:
     """A function from an outcome and the place of a level to a figure, as a command with these options of its own."""
     return options.together(
         options.MODEL, options.DATA, OUT, TARGET, *own, options.KNOWN_ROWS, options.FORCE, _read_and_drawn
