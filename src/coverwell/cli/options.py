@@ -20,7 +20,6 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
 
 
 def out(endings: str) -> Callable[[Command], Command]:
-    """The option --out for a file to write."""
     return click.option("--out", type=click.Path(path_type=Path), required=True, help=endings)
 
 
