@@ -16,20 +16,12 @@ from coverwell.plots import draw_intervals
 
 
 def law(X):
-<<<<<<< HEAD
-    """The distribution of y in each row."""
-=======
     """The distribution of y in each row: normal around a wave, the spread growing sixfold from left to right."""
->>>>>>> cli
     return stats.norm(loc=np.sin(2 * np.pi * X[:, 0]), scale=0.1 + 0.5 * X[:, 0])
 
 
 def draw(n, seed):
-<<<<<<< HEAD
-    """Rows whose y follow the law."""
-=======
     """Rows drawn from the law: inputs (n, 1) and targets (n,)."""
->>>>>>> cli
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 1))
     return X, law(X).rvs(size=n, random_state=rng)

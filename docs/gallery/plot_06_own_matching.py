@@ -47,20 +47,12 @@ class LaplaceFit:
 
 
 def law(X):
-<<<<<<< HEAD
-    """The distribution of y in each row."""
-=======
     """The distribution of y in each row: a wave plus Student's t with four degrees of freedom."""
->>>>>>> cli
     return stats.t(df=4, loc=np.sin(2 * np.pi * X[:, 0]), scale=0.2)
 
 
 def draw(n, seed):
-<<<<<<< HEAD
-    """Rows whose y follow the law."""
-=======
     """Rows drawn from the law: inputs (n, 1) and targets (n,)."""
->>>>>>> cli
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 1))
     return X, law(X).rvs(size=n, random_state=rng)

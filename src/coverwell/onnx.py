@@ -37,14 +37,9 @@ from coverwell.networks.mlp import MLPTeam
 from coverwell.networks.team import Team
 from coverwell.predictor import Predictor
 
-<<<<<<< HEAD
-=======
 if TYPE_CHECKING:
     from coverwell.forecasting.forecaster import SeriesForecaster
 
-__all__ = ["to_onnx"]
-
->>>>>>> modelfile
 Array = NDArray[np.float64]
 
 OLDEST_TORCH = (2, 6)
