@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from coverwell.datasets.boxes import clip_boxes
 from numpy.typing import NDArray
 
+from coverwell.boxes import clip_boxes
 from coverwell.errors import ImageError
 from reproduction.data.store import CATALOGUE, cache_folder, check, folders, known_name, sha256_of
 
@@ -84,7 +84,7 @@ def load_images(name: str, *, shards: Iterable[str] | None = None, clip: str | N
 
     `shards` are those of the reduced copy, by default all. Each is a fair sample of its half of the official split:
     ``("train-0", "test-0")`` is a sixth of the data. `clip` says what happens to boxes past the edge of their image, 30
-    in CUB: see `coverwell.datasets.clip_boxes`.
+    in CUB: see `coverwell.boxes.clip_boxes`.
     """
     known = known_name(name, IMAGES)
     if shards is not None:
