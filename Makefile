@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx clean
+.PHONY: help venv demo test test-reproduction test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,13 +27,16 @@ $(STAMP): requirements.lock pyproject.toml
 	touch $@
 
 demo: venv ## fit scikit-learn's diabetes table, print the scores, draw the intervals
-	$(BIN)/python -m coverwell.experiments.demo
+	$(BIN)/python examples/demo.py
 
 test: venv ## what CI runs: ruff, mypy, pytest
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/reproduction --ignore tests/benchmarks
+
+test-reproduction: venv ## the paper's studies and the benchmarks: their tables are made again from the stored lines
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal tests/reproduction tests/benchmarks
 
 test-slow: venv ## the tests that take minutes
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
@@ -54,7 +57,7 @@ test-lowest: ## the tests with the lowest versions that pyproject.toml allows, i
 	.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt \
 		beartype cloudpickle 'hatchling>=1.26' hypothesis 'pandas==2.2.*' 'pyarrow==17.*' 'pytest>=8' pytest-xdist
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 -W ignore::DeprecationWarning --ignore tests/scale
+	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 -W ignore::DeprecationWarning --ignore tests/test_ray.py
 
 docs: venv chromium ## the documentation site, in docs/_build/html; warnings are errors, links and pages are checked
 	rm -rf docs/_build docs/api/generated
@@ -78,13 +81,13 @@ format: venv ## let ruff rewrite the code
 	$(BIN)/ruff format .
 
 reproduce: venv ## Tables 1 to 3 and Figures 2 to 5 of the paper (QUICK=1: minutes; TRIALS=20; JOBS=2)
-	$(BIN)/coverwell reproduce table1 $(GRID) --peers benchmarks/results/peers.jsonl
-	$(BIN)/coverwell reproduce figure3 $(GRID)
-	$(BIN)/coverwell reproduce figure2 $(if $(QUICK),--quick)
-	$(BIN)/coverwell reproduce table2 $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
-	$(BIN)/coverwell reproduce figure4 $(if $(QUICK),--quick)
-	$(BIN)/coverwell reproduce table3 $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
-	$(BIN)/coverwell reproduce figure5 $(if $(QUICK),--quick)
+	$(BIN)/python -m reproduction table1 $(GRID) --peers benchmarks/results/peers.jsonl
+	$(BIN)/python -m reproduction figure3 $(GRID)
+	$(BIN)/python -m reproduction figure2 $(if $(QUICK),--quick)
+	$(BIN)/python -m reproduction table2 $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+	$(BIN)/python -m reproduction figure4 $(if $(QUICK),--quick)
+	$(BIN)/python -m reproduction table3 $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+	$(BIN)/python -m reproduction figure5 $(if $(QUICK),--quick)
 
 bench-accuracy: venv ## accuracy beside the paper's form and plain networks (QUICK=1: three splits, small tables)
 	$(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)

@@ -17,7 +17,7 @@ import torch
 from machine import three_digits
 from scale_curves import need_cpu
 
-from coverwell.algorithm import Recipe
+from coverwell.paper.algorithm import Recipe
 
 REQUIREMENTS = speed.HERE / "requirements-peers.txt"
 NEEDED = ("mapie", "scikit-learn")

@@ -22,10 +22,10 @@ import torch
 from machine import three_digits
 from scale_curves import EPOCH_SECONDS, FEATURES
 
-from coverwell import MLP, MatchedRegressor
+from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.streaming import TableFiles, fit_streamed
-from coverwell.streaming.rows import BUFFER_ROWS
-from coverwell.table_files import needed_polars
+from coverwell.streaming.buffers import BUFFER_ROWS
+from coverwell.tables import needed_polars
 
 HIDDEN, MEMBERS = 64, 5
 ROWS_OF_A_FILE = 500_000
@@ -70,8 +70,8 @@ def fit(size: int, folder: Path, *, rounds: int, device: str) -> dict[str, Any]:
     """Seconds and the most memory of one streamed fit, which has this process to itself."""
     files = TableFiles(folder)
     network = MLP(hidden=HIDDEN, bins=0)
-    told = {"network": network, "repeats": 1, "max_rounds": rounds, "patience": rounds}
-    model = MatchedRegressor(**told, device=device, random_state=0)
+    schedule = Schedule(max_rounds=rounds, patience=rounds)
+    model = MatchedRegressor(network=network, repeats=1, schedule=schedule, device=device, random_state=0)
     before, cpu, clock = speed.peak_megabytes(), time.process_time(), time.perf_counter()
     ends: list[tuple[float, float]] = []
     fit_streamed(model, files, "y", on_round=lambda _: ends.append((time.process_time(), time.perf_counter())))
@@ -80,7 +80,7 @@ def fit(size: int, folder: Path, *, rounds: int, device: str) -> dict[str, Any]:
         "rows": size,
         "rounds": len(ends),
         "rounds of a sweep": rounds_of(size),
-        "members": model.ensembles_[0].mean_team.n_members,
+        "members": model.predictor_.fitted_teams[0].n_members,
         "CPU seconds": time.process_time() - cpu,
         "clock seconds": time.perf_counter() - clock,
         "CPU seconds of a sweep": (ends[n_rounds][0] - ends[0][0]) * rounds_of(size) / n_rounds,

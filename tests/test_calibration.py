@@ -1,31 +1,41 @@
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import beta, kstest, norm
+from sklearn.model_selection import PredefinedSplit
+from tests.synthetic import laws
 
-from coverwell import calibration
+from coverwell import MLP, MatchedRegressor, Schedule, fit_together
 from coverwell.calibration import (
+    Correction,
     CrossScores,
     Estimate,
-    average,
+    Split,
+    average_out_of_fold,
     cross_factor,
-    cross_scores,
-    cv_plus_bounds,
     rank_factor,
-    stretch_scores,
+    scores_of,
+    widen_outwards,
 )
-from coverwell.metrics import coverage_rank
+from coverwell.options import coverage_rank
+from coverwell.predictor import MatchedTeam
+from coverwell.training.rows import Rows
 
 seeds = st.integers(0, 2**16)
+bounds = array_shapes(min_dims=1, max_dims=3, max_side=4).flatmap(
+    lambda shape: st.tuples(*[arrays(np.float64, shape, elements=st.floats(-10, 10))] * 2)
+)
 LEVELS = (0.5, 0.9)
 
 
 def estimate(rng, *leading, n_targets=2, n_levels=2):
-    """Random means and nested reaches; the axes before the target are given."""
-    reach = rng.lognormal(size=(*leading, n_targets, 2, n_levels)).cumsum(axis=-1)
-    return Estimate(rng.normal(size=(*leading, n_targets)), reach)
+    """Random means and nested half-widths; the axes before the target are given."""
+    half_width = rng.lognormal(size=(*leading, n_targets, 2, n_levels)).cumsum(axis=-1)
+    return Estimate(rng.normal(size=(*leading, n_targets)), half_width)
 
 
 def column(*values):
@@ -33,31 +43,39 @@ def column(*values):
     return np.array(values, dtype=float).reshape(-1, 1, 1)
 
 
+def corrected(correction, estimates, levels=LEVELS, *, joint=False):
+    """Bounds in numpy."""
+    means, half_widths = ([torch.from_numpy(getattr(e, name)) for e in estimates] for name in ("mean", "half_width"))
+    return tuple(side.numpy() for side in correction(means, half_widths, levels, joint))
+
+
+def stretched(estimate, factor):
+    """Bounds (row, target, level), the half-widths multiplied by a factor."""
+    below, above = factor * estimate.half_width[..., 0, :], factor * estimate.half_width[..., 1, :]
+    return estimate.mean[..., None] - below, estimate.mean[..., None] + above
+
+
+def cv_plus_bounds(estimates, scores, levels):
+    return corrected(Correction(scores=scores), estimates, levels)
+
+
 # Scores --------------------------------------------------------------------------------------------------------------
-
-
-def test_bounds_by_hand():
-    # Mean 10, reach 1 below and 2 above at the inner level, 3 and 4 at the outer; factors 2 and 0.5.
-    given_ = Estimate(np.array([[10.0]]), np.array([[[[1.0, 3.0], [2.0, 4.0]]]]))
-    lower, upper = given_.bounds(np.array([[2.0, 0.5]]))
-    assert_array_equal(lower, [[[8.0, 8.5]]])  # 10 - 2 x 1, 10 - 0.5 x 3
-    assert_array_equal(upper, [[[14.0, 12.0]]])  # 10 + 2 x 2, 10 + 0.5 x 4
 
 
 @pytest.mark.parametrize(("y", "score"), [(12.0, 1.0), (14.0, 2.0), (9.5, 0.5), (7.0, 3.0), (10.0, 0.0)])
 def test_scores_by_hand(y, score):
-    # Mean 10, reach 1 below and 2 above: above, the residual over 2; below, its size over 1.
+    # Mean 10, half_width 1 below and 2 above: above, the residual over 2; below, its size over 1.
     given_ = Estimate(np.array([[10.0]]), np.array([[[[1.0], [2.0]]]]))
-    assert_allclose(stretch_scores(np.array([[y]]), given_), [[[score]]])
+    assert_allclose(scores_of(np.array([[y]]), given_), [[[score]]])
 
 
 @given(seed=seeds)
 def test_an_interval_stretched_by_its_score_just_contains_the_value(seed):
     rng = np.random.default_rng(seed)
     given_, y = estimate(rng, 5), 3 * rng.normal(size=(5, 2))
-    scores = stretch_scores(y, given_)
+    scores = scores_of(y, given_)
     for factor, inside in ((1 + 1e-9, True), (1 - 1e-6, False)):
-        lower, upper = given_.bounds(scores * factor)
+        lower, upper = stretched(given_, scores * factor)
         assert_array_equal((lower <= y[..., None]) & (y[..., None] <= upper), np.full((5, 2, 2), inside))
 
 
@@ -65,15 +83,15 @@ def test_an_interval_stretched_by_its_score_just_contains_the_value(seed):
 def test_scores_depend_on_neither_unit_nor_origin(seed, unit, shift):
     rng = np.random.default_rng(seed)
     given_, y = estimate(rng, 5), rng.normal(size=(5, 2))
-    moved = Estimate(given_.mean * unit + shift, given_.reach * unit)
-    assert_allclose(stretch_scores(y * unit + shift, moved), stretch_scores(y, given_), rtol=1e-7, atol=1e-9)
+    moved = Estimate(given_.mean * unit + shift, given_.half_width * unit)
+    assert_allclose(scores_of(y * unit + shift, moved), scores_of(y, given_), rtol=1e-7, atol=1e-9)
 
 
 def test_an_empty_interval_has_a_large_but_finite_score():
-    scores = stretch_scores(np.array([[1.0], [0.0]]), Estimate(np.zeros((2, 1)), np.zeros((2, 1, 2, 1))))
+    scores = scores_of(np.array([[1.0], [0.0]]), Estimate(np.zeros((2, 1)), np.zeros((2, 1, 2, 1))))
     assert np.isfinite(scores).all()
     assert scores[0, 0, 0] > 1e6
-    assert scores[1, 0, 0] == 0  # nothing has to be stretched to reach the mean
+    assert scores[1, 0, 0] == 0  # nothing has to be stretched to half_width the mean
 
 
 # Split: ranks of rows that touched nothing before --------------------------------------------------------------------
@@ -112,9 +130,9 @@ def test_the_coverage_of_split_ranks_follows_the_beta_law(level, n):
     # With continuous scores, the coverage on new rows given n calibration rows is Beta(k, n + 1 - k).
     rng = np.random.default_rng(0)
     n_draws = 2000
-    mean, reach = rng.normal(size=(n_draws, n)), rng.lognormal(size=(n_draws, n))
-    y = mean + reach * rng.normal(size=(n_draws, n))  # reach is right up to a factor
-    scores = stretch_scores(y.T, Estimate(mean.T, np.stack([reach.T] * 2, axis=-1)[..., None]))  # draws are targets
+    mean, half_width = rng.normal(size=(n_draws, n)), rng.lognormal(size=(n_draws, n))
+    y = mean + half_width * rng.normal(size=(n_draws, n))  # half_width is right up to a factor
+    scores = scores_of(y.T, Estimate(mean.T, np.stack([half_width.T] * 2, axis=-1)[..., None]))  # draws are targets
     covered = 2 * norm.cdf(rank_factor(scores, (level,))[:, 0]) - 1
     k = coverage_rank(level, n)
     law = beta(k, n + 1 - k)
@@ -129,38 +147,39 @@ def test_the_coverage_of_split_ranks_follows_the_beta_law(level, n):
 
 def test_the_average_of_speaking_members_by_hand():
     members = Estimate(column(1, 2, 3, 4, 5, 6).reshape(3, 2, 1), np.arange(12.0).reshape(3, 2, 1, 2, 1))
-    speaks = np.array([[True, False], [False, False], [True, True]])
-    result = average(members, speaks)
+    leaves_out = np.array([[True, False], [False, False], [True, True]])
+    result = average_out_of_fold(members, leaves_out)
     assert_allclose(result.mean[:, 0], [3.0, 6.0])  # (1 + 5) / 2 and 6
-    assert_allclose(result.reach[:, 0, :, 0], [[4.0, 5.0], [10.0, 11.0]])  # ([0, 1] + [8, 9]) / 2 and [10, 11]
+    assert_allclose(result.half_width[:, 0, :, 0], [[4.0, 5.0], [10.0, 11.0]])  # ([0, 1] + [8, 9]) / 2 and [10, 11]
 
 
 @given(seed=seeds)
 def test_the_average_is_numpys_over_the_members_that_speak(seed):
     rng = np.random.default_rng(seed)
-    members, speaks = estimate(rng, 4, 6), rng.random((4, 6)) < 0.5
-    speaks[0] = True
-    result = average(members, speaks)
+    members, leaves_out = estimate(rng, 4, 6), rng.random((4, 6)) < 0.5
+    leaves_out[0] = True
+    result = average_out_of_fold(members, leaves_out)
     for row in range(6):
-        assert_allclose(result.mean[row], members.mean[speaks[:, row], row].mean(axis=0))
-        assert_allclose(result.reach[row], members.reach[speaks[:, row], row].mean(axis=0))
+        assert_allclose(result.mean[row], members.mean[leaves_out[:, row], row].mean(axis=0))
+        assert_allclose(result.half_width[row], members.half_width[leaves_out[:, row], row].mean(axis=0))
 
 
 @given(seed=seeds)
-def test_cross_scores_are_those_of_heard_rows_by_averages_and_by_single_members(seed):
+def test_cross_scores_are_those_of_some_rows_by_averages_and_by_single_members(seed):
     rng = np.random.default_rng(seed)
     members, y = estimate(rng, 4, 6), rng.normal(size=(6, 2))
-    speaks = rng.random((4, 6)) < 0.5
-    speaks[:, 0], speaks[:2, 1] = False, True
-    scores = cross_scores(y, members, speaks)
-    heard = speaks.any(axis=0)
-    assert_allclose(scores.averaged, stretch_scores(y, average(members, speaks))[heard])
+    leaves_out = rng.random((4, 6)) < 0.5
+    leaves_out[:, 0], leaves_out[:2, 1] = False, True
+    scores = CrossScores.of(y, members, leaves_out)
+    some = leaves_out.any(axis=0)
+    assert_allclose(scores.averaged, scores_of(y, average_out_of_fold(members, leaves_out))[some])
     singles = [
-        stretch_scores(y[row], Estimate(members.mean[m, row], members.reach[m, row])) for m, row in np.argwhere(speaks)
+        scores_of(y[row], Estimate(members.mean[m, row], members.half_width[m, row]))
+        for m, row in np.argwhere(leaves_out)
     ]
     assert_allclose(scores.singles, singles)
     assert scores.n_members == 4
-    assert_allclose(scores.n_left_out, speaks.sum() / heard.sum())
+    assert_allclose(scores.n_left_out, leaves_out.sum() / some.sum())
 
 
 def cross(averaged, singles, *, n_left_out, n_members):
@@ -203,11 +222,11 @@ def test_a_team_that_leaves_every_row_out_needs_no_extrapolation():
 
 
 def simulated_team(rng, *, n_rows, n_members, n_left_out, disagreement):
-    """Scores of a team whose members say the truth plus independent noise, each row left out by some at random."""
-    said = disagreement * rng.normal(size=(n_members, n_rows, 1))
-    members = Estimate(said, np.ones((n_members, n_rows, 1, 2, 1)))
+    """Scores of a team whose members give the truth plus independent noise, each row left out by some at random."""
+    outputs = disagreement * rng.normal(size=(n_members, n_rows, 1))
+    members = Estimate(outputs, np.ones((n_members, n_rows, 1, 2, 1)))
     places = rng.random((n_members, n_rows)).argsort(axis=0)
-    return cross_scores(rng.normal(size=(n_rows, 1)), members, places < n_left_out)
+    return CrossScores.of(rng.normal(size=(n_rows, 1)), members, places < n_left_out)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])
@@ -232,12 +251,10 @@ def test_the_deployed_team_covers_what_was_asked_where_the_plain_rank_covers_mor
     assert expected > level + 0.02
 
 
-def test_the_joint_score_is_the_largest_in_units_of_each_targets_factor():
-    scores = CrossScores(np.array([[[2.0], [9.0]], [[6.0], [3.0]]]), np.array([[[4.0], [1.0]]]), 1.0, 5)
-    joint = scores.joint(np.array([[2.0], [3.0]]))
-    assert_allclose(joint.averaged, [[[3.0]], [[3.0]]])  # max(2 / 2, 9 / 3), max(6 / 2, 3 / 3)
-    assert_allclose(joint.singles, [[[2.0]]])  # max(4 / 2, 1 / 3)
-    assert (joint.n_left_out, joint.n_members) == (1.0, 5)
+def test_the_joint_factor_ranks_the_largest_score_in_units_of_each_targets_factor():
+    # In units 2 and 3, the rows' largest are max(2 / 2, 9 / 3) = 3 and max(8 / 2, 3 / 3) = 4; at 60 % the rank is 2.
+    scores = CrossScores(np.array([[[2.0], [9.0]], [[8.0], [3.0]]]), np.array([[[4.0], [1.0]]]), 1.0, 5)
+    assert_allclose(cross_factor(scores, (0.6,), joint_unit=np.array([[2.0], [3.0]])), [[4.0]])
 
 
 def test_joint_boxes_hold_all_targets_together():
@@ -247,8 +264,8 @@ def test_joint_boxes_hold_all_targets_together():
     covered = []
     for _ in range(n_draws):
         residuals = np.abs(rng.normal(size=(n, 3, 1)) * spread)
-        scores = CrossScores(residuals, residuals, n_left_out=1.0, n_members=5).joint(spread)
-        box = spread * cross_factor(scores, (level,))
+        scores = CrossScores(residuals, residuals, n_left_out=1.0, n_members=5)
+        box = spread * cross_factor(scores, (level,), joint_unit=spread)
         covered.append(np.prod(2 * norm.cdf(box / spread) - 1))
     assert abs(np.mean(covered) - level) < 4 * np.std(covered) / np.sqrt(n_draws)  # rank 80 of 99
 
@@ -264,8 +281,8 @@ def naive_cv_plus(estimates, scores, coverage):
     for row, target, position in np.ndindex(lower.shape):
         ends = [
             (
-                e.mean[row, target] - s * e.reach[row, target, 0, position],
-                e.mean[row, target] + s * e.reach[row, target, 1, position],
+                e.mean[row, target] - s * e.half_width[row, target, 0, position],
+                e.mean[row, target] + s * e.half_width[row, target, 1, position],
             )
             for e, part in zip(estimates, scores, strict=True)
             for s in part[:, target, position]
@@ -274,7 +291,7 @@ def naive_cv_plus(estimates, scores, coverage):
         centre = np.mean([e.mean[row, target] for e in estimates])
         lower[row, target, position] = min(sorted(end[0] for end in ends)[n - k], centre)
         upper[row, target, position] = max(sorted(end[1] for end in ends)[k - 1], centre)
-    return lower, upper
+    return np.minimum.accumulate(lower, axis=-1), np.maximum.accumulate(upper, axis=-1)  # levels are nested
 
 
 def random_cv_plus(seed, n_rows=3, sizes=(4, 3, 5)):
@@ -283,7 +300,7 @@ def random_cv_plus(seed, n_rows=3, sizes=(4, 3, 5)):
 
 
 def test_cv_plus_by_hand():
-    # Two teams say 0 and 1 with reach 1; scores 1, 2 of the first, 3, 4 of the second; at 0.6 the rank is 3 of 4.
+    # Two teams give 0 and 1 with half-width 1; scores 1, 2 of the first, 3, 4 of the second; at 0.6 the rank is 3 of 4.
     # Upper ends 1, 2, 4, 5: the third is 4. Lower ends -1, -2, -2, -3 sorted -3, -2, -2, -1: the second is -2.
     estimates = [Estimate(np.array([[mean]]), np.ones((1, 1, 2, 1))) for mean in (0.0, 1.0)]
     lower, upper = cv_plus_bounds(estimates, [column(1, 2), column(3, 4)], (0.6,))
@@ -305,7 +322,7 @@ def test_cv_plus_of_equal_teams_is_the_stretched_interval(seed):
     one = estimate(rng, 3)
     scores = rng.exponential(size=(12, 2, 2))
     lower, upper = cv_plus_bounds([one, one], [scores[:5], scores[5:]], LEVELS)
-    expected = one.bounds(rank_factor(scores, LEVELS))
+    expected = corrected(Correction(rank_factor(scores, LEVELS)), [one])
     assert_allclose(lower, expected[0])
     assert_allclose(upper, expected[1])
 
@@ -320,14 +337,6 @@ def test_cv_plus_holds_the_prediction(seed):
     assert (centre <= upper).all()
 
 
-def test_cv_plus_is_the_same_in_parts(monkeypatch):
-    estimates, scores = random_cv_plus(0, n_rows=7)
-    whole = cv_plus_bounds(estimates, scores, LEVELS)
-    monkeypatch.setattr(calibration, "CHUNK", 24)  # 12 scores: two rows at a time
-    for part, side in zip(cv_plus_bounds(estimates, scores, LEVELS), whole, strict=True):
-        assert_array_equal(part, side)
-
-
 def left_out_regressions(rng, n_rows, n_features, n_folds):
     """Least squares without each fold in turn: estimates for one new row, and the scores of the rows left out."""
     truth = rng.normal(size=n_features)
@@ -338,7 +347,7 @@ def left_out_regressions(rng, n_rows, n_features, n_folds):
         kept = np.setdiff1d(np.arange(n_rows), fold)
         learned = np.linalg.lstsq(X[kept], y[kept], rcond=None)[0]
         unit = np.ones((len(fold), 1, 2, 1))
-        scores.append(stretch_scores(y[fold, None], Estimate((X[fold] @ learned)[:, None], unit)))
+        scores.append(scores_of(y[fold, None], Estimate((X[fold] @ learned)[:, None], unit)))
         estimates.append(Estimate((new @ learned)[:, None], unit[:1]))
     return estimates, scores, (new @ truth).item()
 
@@ -357,3 +366,328 @@ def test_cv_plus_covers_at_least_twice_the_level_less_one(n_features):
     assert np.mean(covered) > 2 * level - 1 - min(small, 2 / np.sqrt(40)) - 4 * error
     if n_features == 3:  # a stable regression covers about what was asked
         assert abs(np.mean(covered) - level) < 0.02 + 4 * error
+
+
+def widened(lower, upper):
+    return tuple(side.numpy() for side in widen_outwards(torch.from_numpy(lower), torch.from_numpy(upper)))
+
+
+def test_each_level_is_widened_to_contain_the_one_inside_it():
+    lower, upper = widened(np.array([[-1.0, -0.5, -3.0]]), np.array([[2.0, 4.0, 3.0]]))
+    assert_array_equal(lower, [[-1.0, -1.0, -3.0]])  # the second level is drawn out to the first
+    assert_array_equal(upper, [[2.0, 4.0, 4.0]])  # the third to the second
+
+
+@given(bounds=bounds)
+def test_widened_levels_are_nested_contain_the_given_ones_and_stay_when_widened_again(bounds):
+    lower, upper = widened(*bounds)
+    assert (np.diff(lower, axis=-1) <= 0).all()
+    assert (np.diff(upper, axis=-1) >= 0).all()
+    assert (lower <= bounds[0]).all()
+    assert (upper >= bounds[1]).all()
+    again = widened(lower, upper)
+    assert_array_equal(again[0], lower)
+    assert_array_equal(again[1], upper)
+
+
+@given(bounds=bounds)
+def test_nested_levels_are_left_as_they_are(bounds):
+    centre = 0.5 * (bounds[0] + bounds[1])
+    steps = np.abs(bounds[1] - bounds[0]).cumsum(axis=-1)
+    lower, upper = centre[..., :1] - steps, centre[..., :1] + steps
+    again = widened(lower, upper)
+    assert_array_equal(again[0], lower)
+    assert_array_equal(again[1], upper)
+
+
+# Calibrated models ---------------------------------------------------------------------------------------------------
+
+SMALL = MLP(hidden=16, bins=4)
+TINY = {
+    "network": MLP(hidden=4, layers=2, dropout=0.0, bins=0),
+    "folds": 2,
+    "repeats": 1,
+    "schedule": Schedule(max_rounds=1),
+}
+RNG = np.random.default_rng(0)
+X = RNG.uniform(size=(120, 3))
+Y = np.stack([np.sin(6 * X[:, 0]) + 0.2 * RNG.normal(size=120), 50 * X[:, 1] + 5 * RNG.normal(size=120)], axis=1)
+
+
+def fitted(y=Y, **changes):
+    defaults = {"coverage": (0.5, 0.8), "network": SMALL, "folds": 3, "repeats": 1, "schedule": Schedule(max_rounds=2)}
+    return MatchedRegressor(**defaults | changes, random_state=0).fit(X, y)
+
+
+# Corrections, by hand ------------------------------------------------------------------------------------------------
+
+# One row, two targets, half_width 1 below and 2 above at the first level, 2 and 3 at the second.
+ESTIMATE = Estimate(np.array([[10.0, 20.0]]), np.tile([[1.0, 2.0], [2.0, 3.0]], (1, 2, 1, 1)))
+
+
+def test_factors_multiply_the_reach_and_each_level_contains_the_inner_one():
+    factor = np.array([[1.0, 2.0], [4.0, 1.0]])
+    lower, upper = corrected(Correction(factor), [ESTIMATE], (0.5, 0.8), joint=False)
+    # Second target: 4 x 1 below at the inner level, 1 x 2 at the outer one, which is widened to 4.
+    assert_allclose(lower, [[[9.0, 6.0], [16.0, 16.0]]])
+    assert_allclose(upper, [[[12.0, 16.0], [28.0, 28.0]]])
+
+
+def test_joint_boxes_have_factors_of_their_own():
+    correction = Correction(np.ones((2, 2)), joint_factor=np.array([[1.0, 2.0], [3.0, 4.0]]))
+    lower, upper = corrected(correction, [ESTIMATE], (0.5, 0.8), joint=True)
+    assert_allclose(lower, [[[9.0, 6.0], [17.0, 12.0]]])
+    assert_allclose(upper, [[[12.0, 16.0], [26.0, 32.0]]])
+
+
+def test_without_ranks_there_are_no_joint_boxes():
+    with pytest.raises(ValueError, match=r"joint=True needs ranks .* calibration other than None"):
+        corrected(Correction(np.ones((2, 2))), [ESTIMATE], (0.5, 0.8), joint=True)
+
+
+def test_cv_plus_takes_for_joint_boxes_the_largest_score_of_a_row():
+    # Three rows left out by one team; at 50 % the rank is ceil(4 x .5) = 2, at 75 % it is 3.
+    estimate = Estimate(np.array([[0.0, 0.0]]), np.ones((1, 2, 2, 2)))
+    scores = np.array([[[1.0] * 2, [5.0] * 2], [[2.0] * 2, [1.0] * 2], [[3.0] * 2, [4.0] * 2]])
+    correction = Correction(scores=[scores])
+    _, apart = corrected(correction, [estimate], (0.5, 0.75))
+    _, together = corrected(correction, [estimate], (0.5, 0.75), joint=True)
+    assert_allclose(apart, [[[2.0, 3.0], [4.0, 5.0]]])
+    assert_allclose(together, [[[4.0, 5.0], [4.0, 5.0]]])  # the largest of each row: 5, 2, 4
+
+
+# What a fit leaves ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calibration", ["cross", "cv+", "split", None])
+def test_a_fit_leaves_factors_or_scores(calibration):
+    model = fitted(calibration=calibration)
+    correction = model.predictor_.correction
+    if calibration == "cv+":
+        assert model.factor_ is None
+        assert [tuple(scores.shape) for scores in correction.scores] == [(40, 2, 2)] * 3
+        assert len(model.predictor_.teams) == 3
+        return
+    assert not correction.scores
+    assert len(model.predictor_.teams) == 1
+    assert model.factor_.shape == (2, 2)
+    if calibration is None:
+        assert_array_equal(model.factor_, np.ones((2, 2)))
+        assert correction.joint_factor is None
+    else:
+        assert (model.factor_ > 0).all()
+        assert correction.joint_factor.shape == (2, 2)
+        assert (correction.joint_factor >= correction.factor).all()
+
+
+def test_for_one_target_a_joint_box_is_its_interval():
+    for calibration in ("cross", "cv+", "split"):
+        model = fitted(Y[:, 0], calibration=calibration, repeats=2)
+        for one, other in zip(model.predict_interval(X), model.predict_interval(X, joint=True), strict=True):
+            assert_allclose(one, other)
+
+
+@pytest.mark.parametrize("calibration", ["cross", "cv+"])
+def test_the_out_of_fold_view_has_every_row(calibration):
+    outputs = fitted(calibration=calibration).out_of_fold_
+    assert outputs.prediction.shape == (120, 2)
+    assert outputs.lower.shape == outputs.upper.shape == (120, 2, 2)
+    assert np.isfinite(outputs.prediction).all()
+    assert (np.diff(outputs.lower) <= 0).all()
+    assert (np.diff(outputs.upper) >= 0).all()
+    assert (outputs.lower <= outputs.prediction[..., None]).all()
+    assert (outputs.prediction[..., None] <= outputs.upper).all()
+
+
+def test_with_one_member_per_row_the_out_of_fold_bounds_hold_as_many_rows_as_the_rank():
+    model = fitted(repeats=1)
+    outputs = model.out_of_fold_
+    inside = ((outputs.lower <= Y[..., None]) & (Y[..., None] <= outputs.upper)).sum(axis=0)  # (target, level)
+    # The k-th score itself may fall on either side by rounding: scores are ranked in the units of training.
+    assert (np.abs(inside - [coverage_rank(level, 120) for level in (0.5, 0.8)]) <= 1).all()
+
+
+def test_rows_that_nobody_left_out_or_that_were_kept_for_ranks_are_missing_out_of_fold():
+    fold = np.where(np.arange(120) < 30, -1, np.arange(120) % 3)
+    assert_array_equal(np.isnan(fitted(folds=PredefinedSplit(fold)).out_of_fold_.prediction[:, 0]), fold == -1)
+    kept = rows_kept_for_split(X, Y, levels=(0.5, 0.8), folds=3)
+    missing = np.isnan(fitted(calibration="split").out_of_fold_.prediction[:, 0])
+    assert_array_equal(np.flatnonzero(missing), kept)
+
+
+def test_literal_training_has_no_out_of_fold_view():
+    assert fitted(folds=None, calibration=None).out_of_fold_ is None
+    assert fitted(folds=None, calibration="split").out_of_fold_ is None
+
+
+def test_the_out_of_fold_prediction_of_a_row_is_by_the_member_that_left_it_out():
+    fold = np.arange(120) % 4
+    model = fitted(Y[:, 0], folds=PredefinedSplit(fold), coverage=0.8)
+    (team,) = model.predictor_.fitted_teams
+    for k in range(4):
+        member = slice(k, k + 1)
+        alone = MatchedTeam(
+            team.mean_team.deployed(member),
+            team.interval_team.deployed(member),
+            team.matching,
+            team.unit.numpy(),
+            (0.8,),
+            team.inputs,
+            team.targets,
+        )
+        expected = alone.estimate(X[fold == k]).mean
+        assert_allclose(model.out_of_fold_.prediction[fold == k], expected, rtol=1e-4, atol=1e-5)
+
+
+# What the ranks promise ----------------------------------------------------------------------------------------------
+
+
+def rows_kept_for_split(X, y, *, levels, folds, seed=0):
+    """The rows that calibration="split" keeps, found as `fit` finds them."""
+    options = {"levels": levels, "folds": folds, "repeats": 1, "calibration": Split()}
+    return Rows.of(X, y.reshape(len(X), -1), random_state=np.random.RandomState(seed), **options).held_back[0]
+
+
+def exact_coverage(law, model, X):
+    """The probability of falling inside the intervals, averaged over rows, for each level."""
+    lower, upper = model.predict_interval(X)
+    return np.array([law.exact_coverage(X, lo, up).mean() for lo, up in zip(lower.T, upper.T, strict=True)])
+
+
+def test_split_covers_what_is_asked_with_many_rows_for_the_ranks():
+    law, levels = laws()["skewed"], np.array([0.5, 0.8, 0.9, 0.99])
+    X, y = law.draw(4000, random_state=0)
+    model = MatchedRegressor(levels, calibration=Split(0.5), random_state=0, **TINY).fit(X, y)
+    covered = exact_coverage(law, model, law.draw(20_000, random_state=1)[0])
+    # Given the ranks of n rows, the coverage has the law Beta(k, n + 1 - k); X of 20,000 rows adds next to nothing.
+    standard_error = np.sqrt(levels * (1 - levels) * (1 / 2000 + 1 / 20_000))
+    assert (np.abs(covered - levels) < 4 * standard_error).all()
+
+
+def test_split_covers_what_is_asked_on_average_over_fits_with_few_rows_for_the_ranks():
+    # 19 rows for the ranks: k / 20 is exactly .5 and .9 on average over draws, and a rank too high or low is .05 off.
+    law, levels, n_fits = laws()["heteroscedastic"], np.array([0.5, 0.9]), 80
+    models = [MatchedRegressor(levels, calibration="split", random_state=seed, **TINY) for seed in range(n_fits)]
+    fit_together(models, [(*law.draw(95, random_state=seed), None) for seed in range(n_fits)])
+    X_new, _ = law.draw(2000, random_state=10_000)
+    covered = np.mean([exact_coverage(law, model, X_new) for model in models], axis=0)
+    k = 20 * levels
+    variance = k * (20 - k) / (20**2 * 21)  # of Beta(k, 20 - k)
+    assert (np.abs(covered - levels) < 4 * np.sqrt(variance / n_fits)).all()
+
+
+@pytest.mark.parametrize(
+    ("law_name", "matching", "repeats"), [("heteroscedastic", "sigma", 1), ("skewed", "iqr", 1), ("skewed", "sigma", 3)]
+)
+def test_cross_ranks_cover_near_what_is_asked(law_name, matching, repeats):
+    law, levels, n_rows, n_fits = laws()[law_name], np.array([0.5, 0.8, 0.9, 0.95]), 600, 2
+    models = [
+        MatchedRegressor(
+            levels, matching, network=SMALL, repeats=repeats, schedule=Schedule(max_rounds=6), random_state=seed
+        )
+        for seed in range(n_fits)
+    ]
+    fit_together(models, [(*law.draw(n_rows, random_state=seed), None) for seed in range(n_fits)])
+    X_new, _ = law.draw(4000, random_state=10_000)
+    covered = np.mean([exact_coverage(law, model, X_new) for model in models], axis=0)
+    standard_error = np.sqrt(levels * (1 - levels) / (n_rows * n_fits))
+    assert (np.abs(covered - levels) < 3 * standard_error + 0.02).all()
+
+
+def test_cv_plus_covers_at_least_its_promise_and_not_all():
+    law, levels, n_rows = laws()["heteroscedastic"], np.array([0.5, 0.8, 0.9, 0.95]), 400
+    X, y = law.draw(n_rows, random_state=0)
+    model = MatchedRegressor(
+        levels, calibration="cv+", network=SMALL, folds=3, schedule=Schedule(max_rounds=5), random_state=0
+    )
+    model.fit(X, y)
+    covered = exact_coverage(law, model, law.draw(4000, random_state=1)[0])
+    assert (covered >= 2 * levels - 1).all()
+    assert (covered <= levels + 3 * np.sqrt(levels * (1 - levels) / n_rows) + 0.03).all()
+
+
+def test_the_rows_kept_for_split_touch_nothing_but_the_factor():
+    law = laws()["many inputs"]
+    X, y = law.draw(150, random_state=0)
+    kept = rows_kept_for_split(X, y, levels=(0.9,), folds=3)
+    assert len(kept) == 30
+
+    def fit(X, y):
+        model = MatchedRegressor(
+            0.9, calibration="split", network=SMALL, folds=3, repeats=1, schedule=Schedule(max_rounds=2), random_state=0
+        )
+        return model.fit(X, y)
+
+    one = fit(X, y)
+    X_other, y_other = X.copy(), y.copy()
+    X_other[kept] = 1e3 * np.random.default_rng(1).normal(size=(30, 10))
+    y_other[kept] = -1e4 * np.random.default_rng(2).normal(size=30)
+    other = fit(X_other, y_other)
+    (mine,), (yours,) = one.predictor_.fitted_teams, other.predictor_.fitted_teams
+    for team, same in ((mine.mean_team, yours.mean_team), (mine.interval_team, yours.interval_team)):
+        for name, value in team.state_dict().items():  # weights and bin edges
+            assert_array_equal(value, same.state_dict()[name])
+    assert "code.start" in mine.mean_team.state_dict()
+    assert_array_equal(mine.unit, yours.unit)
+    for scaler, same in ((mine.inputs, yours.inputs), (mine.targets, yours.targets)):
+        for name, value in scaler.named_buffers():
+            assert_array_equal(value, getattr(same, name))
+    assert [r.interval_score for r in one.rounds_] == [r.interval_score for r in other.rounds_]  # the stop rule
+    assert_array_equal(one.predict(X), other.predict(X))
+    assert (one.factor_ != other.factor_).all()
+
+
+def test_a_changed_training_row_does_change_the_teams():
+    """The test above could fail: any other row is seen."""
+    X, y = laws()["many inputs"].draw(150, random_state=0)
+    kept = rows_kept_for_split(X, y, levels=(0.9,), folds=3)
+    seen = np.setdiff1d(np.arange(150), kept)[0]
+    states = []
+    for shift in (0.0, 1.0):
+        y[seen] += shift
+        model = MatchedRegressor(0.9, calibration="split", random_state=0, **TINY | {"folds": 3}).fit(X, y)
+        states.append(model.predictor_.teams[0].mean_team.state_dict())
+    assert any((value != states[1][name]).any() for name, value in states[0].items())
+
+
+@pytest.mark.parametrize("calibration", ["cross", "cv+", "split"])
+def test_joint_boxes_hold_all_targets_together_as_often_as_asked(calibration):
+    rng = np.random.default_rng(0)
+    n_rows, n_new, p = 400, 4000, 0.8
+    X = rng.uniform(size=(n_rows + n_new, 2))
+    y = X @ rng.normal(size=(2, 3)) + rng.normal(size=(n_rows + n_new, 3)) * [0.1, 1.0, 5.0]
+    model = MatchedRegressor(
+        p,
+        calibration=Split(0.4) if calibration == "split" else calibration,
+        network=SMALL,
+        folds=3,
+        schedule=Schedule(max_rounds=3),
+        random_state=0,
+    ).fit(X[:n_rows], y[:n_rows])
+    apart = model.predict_interval(X[n_rows:]).contains(y[n_rows:]).all(axis=1).mean()
+    together = model.predict_interval(X[n_rows:], joint=True).contains(y[n_rows:]).all(axis=1).mean()
+    n_ranks = 160 if calibration == "split" else n_rows
+    assert abs(together - p) < 4 * np.sqrt(p * (1 - p) * (1 / n_ranks + 1 / n_new)) + 0.02
+    assert apart < together - 0.1  # independent noise: about .8 to the third
+
+
+@pytest.mark.parametrize("calibration", ["split", "cv+"])
+def test_ranks_do_not_depend_on_the_unit_of_the_target(calibration: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    y = X[:, 0] + rng.normal(size=120)
+    settings = {
+        "network": MLP(hidden=8, bins=0),
+        "folds": 3,
+        "repeats": 1,
+        "random_state": 0,
+        "schedule": Schedule(max_rounds=1),
+    }
+    inside = [
+        MatchedRegressor(0.8, calibration=calibration, **settings)
+        .fit(X, unit * y)
+        .predict_interval(X)
+        .contains(unit * y)
+        for unit in (1.0, 1e-15)
+    ]
+    assert abs(inside[0].mean() - inside[1].mean()) <= 2 / 120

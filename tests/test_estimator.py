@@ -1,4 +1,4 @@
-"""What all estimators share beside their own tests: the checks of numbers, and several models fitted as one stack."""
+"""What all estimators share: levels and names, several models fitted as one stack, groups, warm starts."""
 
 import math
 from datetime import date
@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-import torch
 from numpy.testing import assert_array_equal
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
+from tests.synthetic import laws
 
-from coverwell import MLP, MatchedRegressor, fit_together
+from coverwell import MLP, MatchedRegressor, Schedule, fit_together
 from coverwell.baselines import (
     BayesByBackpropRegressor,
     ConcreteDropoutRegressor,
@@ -22,10 +22,12 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
-from coverwell.baselines.voices import Voices
-from coverwell.datasets import synthetic
-from coverwell.ensemble import Ensemble
-from coverwell.estimator import IntervalRegressor, auto_batch_size, check_count, check_number, check_share
+from coverwell.baselines.training import BaselineTeam
+from coverwell.calibration import Split
+from coverwell.estimator import IntervalRegressor
+from coverwell.inputs.source import target_names_of
+from coverwell.options import levels_from
+from coverwell.predictor import MatchedTeam
 
 BASELINES = [
     BayesByBackpropRegressor,
@@ -35,7 +37,6 @@ BASELINES = [
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 ]
-CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)
 N = 60
 X = RNG.uniform(size=(N, 3))
@@ -45,7 +46,11 @@ TABLE = (X, Y, None)
 
 
 def unfitted(kind, *coverage, **changes):
-    own = {"folds": 3, "repeats": 1, "max_rounds": 2} if kind is MatchedRegressor else {"max_epochs": 20}
+    own = (
+        {"folds": 3, "repeats": 1, "schedule": Schedule(max_rounds=2)}
+        if kind is MatchedRegressor
+        else {"max_epochs": 20}
+    )
     network = MLP(hidden=8, layers=2, bins=4, dropout=0.2)
     return kind(*coverage, **{"network": network, "random_state": 0} | own | changes)
 
@@ -53,57 +58,78 @@ def unfitted(kind, *coverage, **changes):
 every = pytest.mark.parametrize("kind", [MatchedRegressor, *BASELINES])
 
 
-# Numbers -------------------------------------------------------------------------------------------------------------
+# Levels and names ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [1, 5, np.int64(3)])
-def test_a_count_is_a_whole_number_of_at_least_one(value):
-    check_count("members", value)
+@pytest.mark.parametrize(
+    ("asked", "levels"),
+    [
+        (0.9, (0.9,)),
+        ([0.9], (0.9,)),
+        ((0.9, 0.5), (0.9, 0.5)),
+        (np.array([0.9, 0.5]), (0.9, 0.5)),
+        (np.float64(0.9), (0.9,)),
+        (pd.Series([0.5, 0.9]), (0.5, 0.9)),
+    ],
+)
+def test_levels_are_floats_in_the_order_asked_for(asked, levels):
+    assert levels_from(asked) == levels
+    assert all(type(level) is float for level in levels_from(asked))
 
 
-@pytest.mark.parametrize("value", [0, -3, 1.0, 2.5, True, "auto", None, math.nan])
-def test_anything_else_is_no_count(value):
-    with pytest.raises(ValueError, match=r"^members must be a whole number of at least 1, got "):
-        check_count("members", value)
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (0.0, "strictly between 0 and 1, got 0.0"),
+        (1, "strictly between 0 and 1, got 1"),
+        (-0.5, "got -0.5"),
+        (90.0, "got 90.0"),
+        (float("nan"), "got nan"),
+        (True, "got True"),
+        (None, "got None"),
+        ("0.9", "got '0.9'"),
+        (["0.9"], "got '0.9'"),
+        (np.array(0.9), r"got array\(0.9\)"),
+        ([0.5, 1.5], "got 1.5"),
+        ([[0.5, 0.9]], "got "),
+        ([], "at least one level"),
+        ([0.9, 0.5, 0.9], r"twice, got \(0.9, 0.5, 0.9\)"),
+    ],
+)
+def test_anything_else_is_no_level(asked, message):
+    with pytest.raises(ValueError, match=f"coverage must .*{message}"):
+        levels_from(asked)
 
 
-def test_a_count_may_be_left_to_us_where_that_is_said():
-    check_count("batch_size", "auto", or_auto=True)
-    with pytest.raises(ValueError, match="batch_size must be 'auto' or a whole number of at least 1, got 'AUTO'"):
-        check_count("batch_size", "AUTO", or_auto=True)
+@pytest.mark.parametrize(
+    ("y", "names"),
+    [
+        ([1.0, 2.0], ("y",)),
+        (np.zeros(2), ("y",)),
+        (np.zeros((2, 1)), ("y",)),
+        (np.zeros((2, 3)), ("y0", "y1", "y2")),
+        (pd.Series([1.0, 2.0]), ("y",)),
+        (pd.Series([1.0, 2.0], name="price"), ("price",)),
+        (pd.Series([1.0, 2.0], name=0), ("0",)),
+        (pd.DataFrame({"price": [1.0, 2.0], 7: [1.0, 2.0]}), ("price", "7")),
+        (pl.Series([1.0, 2.0]), ("y",)),
+        (pl.Series("price", [1.0, 2.0]), ("price",)),
+        (pl.DataFrame({"a": [1.0, 2.0], "b": [1.0, 2.0]}), ("a", "b")),
+    ],
+)
+def test_targets_have_the_users_names_or_y(y, names):
+    assert target_names_of(y, np.asarray(y)) == names
 
 
-@pytest.mark.parametrize("value", [1e-9, 0.5, 1 - 1e-9, np.float32(0.5)])
-def test_a_share_lies_strictly_between_zero_and_one(value):
-    check_share("size", value)
+@pytest.mark.parametrize("level", [1e-9, 1 - 1e-9])
+def test_a_level_that_float32_cannot_distinguish_from_its_bound_is_refused(level):
+    with pytest.raises(ValueError, match="at least 1e-06 from 0 and 1"):
+        levels_from(level)
 
 
-@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, True, "half", None, math.nan])
-def test_anything_else_is_no_share(value):
-    with pytest.raises(ValueError, match=r"^size must lie strictly between 0 and 1, got "):
-        check_share("size", value)
-
-
-def test_numbers_have_limits_that_are_told():
-    check_number("rate", 1e-9, above=0.0)
-    check_number("rate", 0, least=0.0)
-    for value in (0, -1, math.nan, "much", None, True):
-        with pytest.raises(ValueError, match=r"^rate must be a positive number, got "):
-            check_number("rate", value, above=0.0)
-    with pytest.raises(ValueError, match="rate must be a number above 2, got 2"):
-        check_number("rate", 2, above=2.0)
-    for value in (-1e-9, math.nan, "much", None, False):
-        with pytest.raises(ValueError, match=r"^rate must be a number of at least 0, got "):
-            check_number("rate", value, least=0.0)
-
-
-def test_batches_grow_with_the_table():
-    assert [auto_batch_size(n) for n in (2, 999, 1000, 2499, 2500, 10**6)] == [64, 64, 128, 128, 256, 256]
-
-
-def test_a_kind_of_estimator_must_say_how_it_prepares_and_trains():
+def test_a_kind_of_estimator_must_define_how_it_prepares_and_trains():
     bare = IntervalRegressor()
-    for method, arguments in (("_check_choices", ()), ("_plan", (None, None)), ("_training", (3,))):
+    for method, arguments in (("check_params", ()), ("dealing", (None, None)), ("training_for", (3,))):
         with pytest.raises(NotImplementedError):
             # Past the checks of types in this test run: what counts is that nothing is done silently.
             getattr(IntervalRegressor, method).__wrapped__(bare, *arguments)
@@ -134,27 +160,27 @@ def test_models_fitted_together_have_rows_levels_groups_and_units_of_their_own(k
 
 @pytest.mark.parametrize("kind", BASELINES)
 def test_models_fitted_together_by_split_are_each_calibrated_by_their_own_rows(kind):
-    law, p = synthetic.laws()["homoscedastic"], 0.8
+    law, p = laws()["homoscedastic"], 0.8
     tables = [(*law.draw(n, random_state=n), None) for n in (200, 300)]
-    models = [unfitted(kind, p, calibration="split", calibration_size=0.5, random_state=seed) for seed in range(2)]
+    models = [unfitted(kind, p, calibration=Split(size=0.5), random_state=seed) for seed in range(2)]
     fit_together(models, tables)
     rows, _ = law.draw(2000, random_state=9)
     for model, n_kept in zip(models, (100, 150), strict=True):
-        reached = law.exact_coverage(rows, *model.predict_interval(rows)).mean()
-        assert abs(reached - p) < 4 * math.sqrt(p * (1 - p) / n_kept)
+        coverage = law.exact_coverage(rows, *model.predict_interval(rows)).mean()
+        assert abs(coverage - p) < 4 * math.sqrt(p * (1 - p) / n_kept)
     assert models[0].factor_ != models[1].factor_
 
 
 @every
-def test_after_every_round_the_present_ensembles_of_each_model_are_shown(kind):
+def test_after_every_round_the_callback_gets_the_present_teams_of_each_model(kind):
     models = [unfitted(kind, random_state=seed) for seed in range(2)]
     shown = []
 
     def look(present):
-        assert not hasattr(models[0], "ensembles_")
-        shown.append([[ensemble.estimate(X_NEW, CPU).mean[:, 0] for ensemble in of_model] for of_model in present])
-        kinds = {type(ensemble) for of_model in present for ensemble in of_model}
-        assert kinds == {Ensemble if kind is MatchedRegressor else Voices}
+        assert not hasattr(models[0], "predictor_")
+        shown.append([[team.estimate(X_NEW).mean[:, 0] for team in of_model] for of_model in present])
+        kinds = {type(team) for of_model in present for team in of_model}
+        assert kinds == {MatchedTeam if kind is MatchedRegressor else BaselineTeam}
 
     fit_together(models, [TABLE, (X[:40], Y[:40], None)], on_round=look)
     assert len(shown) == 2 == max(len(model.rounds_) for model in models)
@@ -168,14 +194,14 @@ def test_after_every_round_the_present_ensembles_of_each_model_are_shown(kind):
 
 
 @every
-def test_looking_at_the_rounds_changes_nothing(kind):
+def test_a_callback_changes_nothing(kind):
     watched = unfitted(kind)
     fit_together([watched], [TABLE], on_round=lambda present: None)
     assert_array_equal(watched.predict(X_NEW), unfitted(kind).fit(X, Y).predict(X_NEW))
 
 
 @pytest.mark.parametrize(
-    ("models", "tables", "said"),
+    ("models", "tables", "message"),
     [
         (
             [unfitted(HeteroscedasticRegressor), unfitted(NeuralQuantileRegressor)],
@@ -221,9 +247,9 @@ def test_looking_at_the_rounds_changes_nothing(kind):
         ([unfitted(HeteroscedasticRegressor)], [(X, np.where(Y > 0.9, np.nan, Y), None)], "y contains NaN"),
     ],
 )
-def test_models_that_cannot_be_fitted_together_are_all_left_unfitted(models, tables, said):
+def test_models_that_cannot_be_fitted_together_are_all_left_unfitted(models, tables, message):
     models[0].fit(X, Y)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         fit_together(models, tables)
     for model in models:
         with pytest.raises(NotFittedError):
@@ -270,7 +296,7 @@ def by_group():
 
 
 @pytest.mark.parametrize("groups", SAME_GROUPS.values(), ids=SAME_GROUPS)
-def test_the_same_groups_give_the_same_model_however_they_are_called(by_group, groups):
+def test_the_same_groups_give_the_same_model_in_any_container(by_group, groups):
     model = unfitted(MatchedRegressor).fit(X, Y, groups=groups)
     assert_array_equal(model.predict(X_NEW), by_group.predict(X_NEW))
 
@@ -284,21 +310,21 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize(("others", "missing", "holders"), WITHOUT.values(), ids=WITHOUT)
-def test_a_missing_group_is_told_with_its_row(others, missing, holders):
-    said = r"groups must have a value in every row, got .* in row 6 \(counted from 0\); fill it in"
+def test_a_missing_group_is_refused_with_its_row(others, missing, holders):
+    message = r"groups must have a value in every row, got .* in row 6 \(counted from 0\); fill it in"
     for holder in holders:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             unfitted(MatchedRegressor).fit(X, Y, groups=holder([*others * 3, missing, *others * 26, missing]))
 
 
 @pytest.mark.parametrize("dtype", ["Int64", "string", "category", "datetime64[ns]"])
-def test_a_missing_group_of_pandas_is_told_with_its_row(dtype):
+def test_a_missing_group_of_pandas_is_refused_with_its_row(dtype):
     groups = pd.Series([*["2001", "2002"] * 3, None, *["2001", "2002"] * 26, None]).astype(dtype)
     with pytest.raises(ValueError, match=r"groups must have a value in every row, got .* in row 6 "):
         unfitted(MatchedRegressor).fit(X, Y, groups=groups)
 
 
-def test_a_missing_time_of_numpy_is_told_with_its_row():
+def test_a_missing_time_of_numpy_is_refused_with_its_row():
     groups = np.where(NUMBERED == 3, np.datetime64("NaT"), np.datetime64("2024-05-01") + NUMBERED)
     with pytest.raises(ValueError, match=r"groups must have a value in every row, got .* in row 15 "):
         unfitted(MatchedRegressor).fit(X, Y, groups=groups)
@@ -312,23 +338,23 @@ def test_groups_of_several_kinds_are_refused(other):
         unfitted(MatchedRegressor).fit(X, Y, groups=[1, 2, 1, other, *[2] * (N - 4)])
 
 
-# Going on from the last fit ------------------------------------------------------------------------------------------
+# Continuing the last fit ---------------------------------------------------------------------------------------------
 
 
-def test_models_fitted_together_go_on_each_from_its_own_networks():
+def test_models_fitted_together_continue_each_from_its_own_networks():
     folds = KFold(3)
     models = [unfitted(MatchedRegressor, warm_start=True, folds=folds, random_state=seed) for seed in range(2)]
     tables = [TABLE, (X[:40], 1000 * Y[:40] + 5e4, None)]
     fit_together(models, tables)
-    before = [model.ensembles_[0] for model in models]
+    before = [model.predictor_.fitted_teams[0] for model in models]
     fit_together(models, tables)
     for model, was in zip(models, before, strict=True):
-        assert model.ensembles_[0] is not was
-        assert_array_equal(model.ensembles_[0].targets.spread, was.targets.spread)
+        assert model.predictor_.fitted_teams[0] is not was
+        assert_array_equal(model.predictor_.fitted_teams[0].targets.spread, was.targets.spread)
     assert abs(models[1].predict(X_NEW).mean() - 5e4) < 3000
 
 
-def test_models_fitted_together_go_on_all_or_none():
+def test_models_fitted_together_continue_all_or_none():
     folds = KFold(3)
     fitted, fresh = (unfitted(MatchedRegressor, warm_start=True, folds=folds) for _ in range(2))
     fitted.fit(X, Y)

@@ -10,15 +10,16 @@ import pytest
 from numpy.testing import assert_array_equal
 from torch import nn
 
-from coverwell import LSTM, Forecaster, MatchedForecaster, ModelFileError, load, save
+from coverwell import LSTM, Forecaster, MatchedForecaster, Schedule, load, save
 from coverwell.baselines import MCDropoutRegressor
-from coverwell.files import read_tensors, write_tensors
+from coverwell.errors import ModelFileError
+from coverwell.model_file import read_tensors, write_tensors
 
 N_FIT, N = 240, 260
 Y = 20 + np.sin(np.arange(N) / 3) + 0.2 * np.random.default_rng(0).normal(size=N)
 HOURS = pd.date_range("2024-03-25", periods=N, freq="h", tz="Europe/Berlin")
 USUAL = {"past": 4, "missing": "fill"}
-BRIEF = {"network": LSTM(hidden=3, layers=1), "folds": 2, "max_rounds": 1, "random_state": 0}
+BRIEF = {"network": LSTM(hidden=3, layers=1), "folds": 2, "schedule": Schedule(max_rounds=1), "random_state": 0}
 
 
 def in_use(forecaster, series, **fit):
@@ -125,15 +126,15 @@ def _a_hole_in_the_history(learned, arrays):
 
 
 def _other_levels(learned, arrays):
-    learned["calibrator_"]["calibrator"]["coverage"] = [0.4, 0.9]
+    learned["calibrator_"] |= {"coverage": {"tuple": [0.4, 0.9]}, "state": None}
 
 
 def _an_unknown_clock(learned, arrays):
-    learned["history_"]["clock"]["clock"]["kind"] = "sundial"
+    learned["history_"]["clock"]["kind"] = "sundial"
 
 
 def _an_unfitted_regressor(learned, arrays):
-    learned["regressor_"]["estimator"]["learned"] = {}
+    learned["regressor_"]["learned"] = {}
 
 
 @pytest.mark.parametrize(

@@ -265,25 +265,6 @@ def test_links_and_targets_exist(page):
         assert target in known, f"{page.name} names the target {target}"
 
 
-def test_every_file_of_the_package_has_its_line_in_the_architecture():
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    package = ROOT / "src" / "coverwell"
-    files = {str(path.relative_to(package)) for path in package.rglob("*.py") if path.name != "__init__.py"}
-    listed = re.findall(r"^\| `([\w/]+\.py)` \|", text, re.MULTILINE)
-    assert sorted(listed) == sorted(files)
-
-
-def test_imports_go_one_way_in_the_order_of_the_architecture():
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    listed = [
-        file.removesuffix(".py").replace("/", ".") for file in re.findall(r"^\| `([\w/]+\.py)` \|", text, re.MULTILINE)
-    ]
-    for place, module in enumerate(listed):
-        source = (ROOT / "src" / "coverwell" / f"{module.replace('.', '/')}.py").read_text()
-        used = set(re.findall(r"^\s*from coverwell\.([\w.]+) import", source, re.MULTILINE)) & set(listed)
-        assert used <= set(listed[:place]), f"{module} imports {used - set(listed[:place])}"
-
-
 def test_every_departure_from_the_paper_is_listed_in_the_docs():
     package = ROOT / "src" / "coverwell"
     marked = Counter(

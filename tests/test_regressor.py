@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 import pandas as pd
@@ -31,16 +31,17 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.validation import check_is_fitted
+from tests.synthetic import laws
 from torch import nn
 from torch.nn.functional import softplus
 
-from coverwell import MLP, IQRFit, MatchedRegressor, PredictionInterval, SigmaFit, fit_together, load, save
-from coverwell.datasets import synthetic
-from coverwell.experiments import AS_PUBLISHED
-from coverwell.files import read_tensors, write_tensors
-from coverwell.matching import Unmatched
-from coverwell.metrics import coverage_rank
-from coverwell.training import everywhere
+from coverwell import MLP, IQRFit, MatchedRegressor, PredictionInterval, Schedule, SigmaFit, fit_together, load, save
+from coverwell.calibration import Split
+from coverwell.metrics import interval_score, rmse
+from coverwell.options import coverage_rank
+from coverwell.paper.losses import PaperLoss, QuantileLoss
+from coverwell.paper.matching import Unmatched
+from coverwell.training.learner import outputs_of
 
 SMALL = MLP(hidden=16, layers=3, bins=4)
 RNG = np.random.default_rng(0)
@@ -51,13 +52,23 @@ ONE, COLUMN = Y[:, 0], Y[:, :1]
 X_NEW = RNG.uniform(size=(25, 3)).clip(X.min(axis=0), X.max(axis=0))
 GROUPS = np.repeat(np.arange(18), 5)
 EPOCHS = {"mean_epochs": 3, "interval_epochs": 3}
+DEFAULT_EPOCHS = {"mean_epochs": "auto", "interval_epochs": "auto"}
 LONG = {"max_rounds": 15, "learning_rate": 0.02, "mean_epochs": 5, "interval_epochs": 2}
 CALIBRATIONS = ["cross", "cv+", "split", None]
 
 
+AS_PUBLISHED = {"network": SMALL, "folds": None, "interval_loss": "paper", "shape": "interval", "calibration": None}
+
+
+def scheduled(options):
+    """Options with the numbers of the schedule in one object."""
+    numbers = {field.name: options[field.name] for field in fields(Schedule) if field.name in options}
+    return {name: value for name, value in options.items() if name not in numbers} | {"schedule": Schedule(**numbers)}
+
+
 def unfitted(*coverage, **changes):
-    usual = {"network": SMALL, "folds": 3, "repeats": 1, "max_rounds": 2, "random_state": 0} | EPOCHS
-    return MatchedRegressor(*coverage, **usual | changes)
+    defaults = {"network": SMALL, "folds": 3, "repeats": 1, "max_rounds": 2, "random_state": 0} | EPOCHS
+    return MatchedRegressor(*coverage, **scheduled(defaults | changes))
 
 
 def fitted(*coverage, y=ONE, x=X, groups=None, **changes):
@@ -146,7 +157,7 @@ def test_joint_boxes_contain_all_targets_more_often_than_separate_intervals(thre
 @pytest.mark.parametrize("matching", ["sigma", "iqr"])
 def test_intervals_are_nested_in_every_row(calibration, matching):
     levels = [0.8, 0.2, 0.9, 0.5]
-    model = fitted(levels, matching, y=Y, calibration=calibration, calibration_size=0.4)
+    model = fitted(levels, matching, y=Y, calibration=Split(0.4) if calibration == "split" else calibration)
     for joint in (False, True) if calibration else (False,):
         lower, upper = model.predict_interval(np.vstack([X, X_NEW]), joint=joint)
         inside_out = np.argsort(levels)
@@ -181,7 +192,7 @@ class LaplaceFit:
         n_targets = y.shape[-1]
         b = softplus(outputs[..., n_targets:]) + 1e-3
         fit = (y - self.mean(outputs, n_targets)).abs() / b + b.log()
-        depth = -torch.log1p(-target.reached.clamp(max=0.99))[:, None]
+        depth = -torch.log1p(-target.empirical_coverage.clamp(max=0.99))[:, None]
         match = (b[..., None] - target.width / (2 * depth)).abs().mean(dim=-1)
         return (fit + self.match_weight * match).mean(dim=(1, 2))
 
@@ -226,16 +237,18 @@ def hidden_size(team):
 
 
 def test_the_interval_network_is_the_given_one_or_that_of_the_mean():
-    own = fitted(network=SMALL, interval_network=MLP(hidden=5)).ensembles_[0]
+    own = fitted(network=SMALL, interval_network=MLP(hidden=5)).predictor_.fitted_teams[0]
     assert (hidden_size(own.mean_team), hidden_size(own.interval_team)) == (16, 5)
-    same = fitted(network=SMALL).ensembles_[0]
+    same = fitted(network=SMALL).predictor_.fitted_teams[0]
     assert (hidden_size(same.mean_team), hidden_size(same.interval_team)) == (16, 16)
     mixed = fitted(network=SMALL, interval_network=two_layers)
     assert_usable(mixed)
 
 
 def test_by_default_there_is_a_network_for_each():
-    model = MatchedRegressor(folds=2, repeats=1, max_rounds=1, mean_epochs=1, interval_epochs=1, random_state=0)
+    model = MatchedRegressor(
+        folds=2, repeats=1, schedule=Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1), random_state=0
+    )
     assert_usable(model.fit(X, ONE))
 
 
@@ -247,15 +260,17 @@ def test_every_interval_loss_goes_with_every_calibration(interval_loss, calibrat
 
 
 def test_weights_of_the_published_loss_matter():
-    losses = [fitted(interval_loss="paper", sharpness_weight=weight).rounds_[-1].interval_loss for weight in (0.1, 1.0)]
+    losses = [
+        fitted(interval_loss=PaperLoss(sharpness_weight=weight)).rounds_[-1].interval_loss for weight in (0.1, 1.0)
+    ]
     assert losses[0] < losses[1]
-    steep = [fitted(steepness=steepness).predict_interval(X_NEW).width for steepness in (1.0, 100.0)]
+    steep = [fitted(interval_loss=QuantileLoss(steepness)).predict_interval(X_NEW).width for steepness in (1.0, 100.0)]
     assert (steep[0] != steep[1]).any()
 
 
 @pytest.mark.parametrize("matching", ["sigma", "iqr"])
 def test_the_form_as_published_fits(matching):
-    model = MatchedRegressor(0.8, matching, random_state=0, **AS_PUBLISHED | {"network": SMALL, "max_rounds": 4})
+    model = MatchedRegressor(0.8, matching, random_state=0, schedule=Schedule(max_rounds=4), **AS_PUBLISHED)
     assert_usable(model.fit(X, ONE))
     assert model.out_of_fold_ is None
     assert_array_equal(model.factor_, [[1.0]])
@@ -279,7 +294,7 @@ def test_shapes_share_the_prediction_and_the_rounds_and_differ_in_the_bounds(cal
 
 @pytest.mark.parametrize("folds", [3, None])
 def test_without_ranks_both_shapes_are_that_of_i(folds):
-    """Only I is trained to cover: nothing else would set the size of what both say."""
+    """Only I is trained to cover: nothing else would set the size of the combined shape."""
     both, interval = (fitted([0.5, 0.8], folds=folds, calibration=None, shape=s) for s in ("both", "interval"))
     assert_same_bits(both, interval)
     if folds is not None:
@@ -287,21 +302,22 @@ def test_without_ranks_both_shapes_are_that_of_i(folds):
 
 
 @pytest.mark.parametrize("matching", ["iqr", None, LaplaceFit()])
-def test_where_f_has_no_reach_of_its_own_both_shapes_are_that_of_i(matching):
+def test_where_f_has_no_half_width_of_its_own_both_shapes_are_that_of_i(matching):
     assert_same_bits(fitted(matching=matching, shape="both"), fitted(matching=matching, shape="interval"))
 
 
-def test_the_shape_of_both_is_the_geometric_mean_of_what_the_two_networks_say():
+def test_the_shape_of_both_is_the_geometric_mean_of_those_of_the_two_networks():
     # One network each: but for the factor of the ranks, nothing but the shape is between networks and bounds.
     literal = {"folds": None, "repeats": 1, "calibration": "split"}
     both, interval = (fitted(0.8, shape=shape, **literal) for shape in ("both", "interval"))
-    (ensemble,) = both.ensembles_
-    outputs = everywhere(ensemble.mean_team, torch.from_numpy(ensemble.inputs.transform(X_NEW))[None])[0].numpy()
-    sigma = (np.log1p(np.exp(outputs[:, 1])) + 1e-4) * ensemble.targets.spread[0]
+    (team,) = both.predictor_.fitted_teams
+    x = team.inputs(torch.from_numpy(X_NEW))[None]
+    outputs = outputs_of(team.mean_team, x, torch.float64)[0].numpy()
+    sigma = (np.log1p(np.exp(outputs[:, 1])) + 1e-4) * team.targets.spread[0].item()
     prediction = interval.predict(X_NEW)
     for bound, of_interval in zip(both.predict_interval(X_NEW), interval.predict_interval(X_NEW), strict=True):
-        reach_of_interval = np.abs(of_interval - prediction) / interval.factor_
-        by_hand = both.factor_ * np.sqrt(reach_of_interval * 1.2815515655446004 * sigma)
+        half_width_of_interval = np.abs(of_interval - prediction) / interval.factor_
+        by_hand = both.factor_ * np.sqrt(half_width_of_interval * 1.2815515655446004 * sigma)
         assert_allclose(np.abs(bound - prediction), by_hand[0], rtol=1e-9)
 
 
@@ -317,9 +333,9 @@ def test_as_many_training_rows_are_inside_their_out_of_fold_intervals_as_the_ran
 
 def test_the_intervals_of_the_form_as_published_are_those_that_i_has_learned():
     """The last round, which is kept, was measured on the training rows."""
-    model = MatchedRegressor(0.8, random_state=0, **AS_PUBLISHED | {"network": SMALL, "max_rounds": 4}).fit(X, ONE)
+    model = MatchedRegressor(0.8, random_state=0, schedule=Schedule(max_rounds=4), **AS_PUBLISHED).fit(X, ONE)
     assert_allclose(model.predict_interval(X).width.mean(), model.rounds_[-1].width, rtol=1e-5)
-    ranked = clone(model).set_params(calibration="split").fit(X, ONE)  # with ranks added, F has no say either
+    ranked = clone(model).set_params(calibration="split").fit(X, ONE)  # with ranks added, still without F
     assert_same_bits(ranked, clone(ranked).set_params(shape="interval").fit(X, ONE))
     other = clone(ranked).set_params(shape="both").fit(X, ONE)
     assert (ranked.predict_interval(X).width != other.predict_interval(X).width).all()
@@ -327,31 +343,31 @@ def test_the_intervals_of_the_form_as_published_are_those_that_i_has_learned():
 
 def test_with_both_shapes_split_covers_what_is_asked_on_average_over_fits():
     # 19 rows for the ranks: k / 20 is exactly .5 and .9 on average over draws, and a rank too high or low is .05 off.
-    law, levels, n_fits = synthetic.laws()["heteroscedastic"], np.array([0.5, 0.9]), 60
+    law, levels, n_fits = laws()["heteroscedastic"], np.array([0.5, 0.9]), 60
     models = [unfitted(levels, calibration="split", shape="both", random_state=seed) for seed in range(n_fits)]
     fit_together(models, [(*law.draw(95, random_state=seed), None) for seed in range(n_fits)])
     X_new, _ = law.draw(2000, random_state=10_000)
-    reached = []
+    coverage = []
     for model in models:
         lower, upper = model.predict_interval(X_new)
-        reached.append([law.exact_coverage(X_new, lower[:, k], upper[:, k]).mean() for k in range(2)])
+        coverage.append([law.exact_coverage(X_new, lower[:, k], upper[:, k]).mean() for k in range(2)])
     k = 20 * levels
     variance = k * (20 - k) / (20**2 * 21)  # of Beta(k, 20 - k)
-    assert (np.abs(np.mean(reached, axis=0) - levels) < 4 * np.sqrt(variance / n_fits)).all()
+    assert (np.abs(np.mean(coverage, axis=0) - levels) < 4 * np.sqrt(variance / n_fits)).all()
 
 
 @dataclass(frozen=True)
 class InsideOut(LaplaceFit):
-    """A user's strategy with a reach of its own: wider above than below, and wrongly wider at lower levels."""
+    """A user's strategy with a half-width of its own: wider above than below, and wrongly wider at lower levels."""
 
-    def reach(self, outputs, n_targets, coverage):
+    def half_width(self, outputs, n_targets, levels):
         b = softplus(outputs[..., n_targets:])[..., None] + 1e-3
-        below = b / coverage[:, None, None, :]
+        below = b / levels.coverage[:, None, None, :]
         return torch.stack([below, 9 * below], dim=-2)
 
 
 @pytest.mark.parametrize("calibration", ["cross", "cv+", "split"])
-def test_a_strategy_of_the_users_may_have_a_reach_of_its_own(calibration):
+def test_a_strategy_of_the_users_may_have_a_half_width_of_its_own(calibration):
     levels = [0.2, 0.5, 0.8]
     model = fitted(levels, InsideOut(), calibration=calibration)
     lower, upper = model.predict_interval(X_NEW)
@@ -370,19 +386,6 @@ def test_models_of_different_shapes_are_not_fitted_together():
         fit_together([unfitted(), unfitted(shape="interval")], [(X, ONE, None)] * 2)
 
 
-@pytest.mark.parametrize("calibration", ["cross", "cv+"])
-def test_a_file_from_before_there_were_shapes_still_predicts_what_it_did(calibration, tmp_path):
-    path = tmp_path / "model.safetensors"
-    model = fitted([0.5, 0.8], shape="interval", calibration=calibration)
-    save(model, path)
-    header, arrays = read_tensors(path)
-    assert header["model"]["parameters"].pop("shape") == "interval"
-    for ensemble in header["model"]["learned"]["ensembles_"]:
-        assert ensemble.pop("both") is False
-    write_tensors(path, header, arrays)
-    assert_same_bits(load(path), model)
-
-
 @pytest.mark.parametrize("shape", ["both", "interval"])
 def test_a_loaded_model_has_the_shape_it_was_saved_with(shape, tmp_path):
     model = fitted(shape=shape)
@@ -395,7 +398,7 @@ def test_a_loaded_model_has_the_shape_it_was_saved_with(shape, tmp_path):
 def test_the_documented_defaults_are_those_of_the_constructor():
     entries = re.findall(r"^ +([\w, ]+) : .*default=(\S+)$", MatchedRegressor.__doc__, flags=re.MULTILINE)
     documented = {name: ast.literal_eval(value) for names, value in entries for name in names.split(", ")}
-    assert (documented["shape"], documented["calibration_size"]) == ("both", 0.2)
+    assert (documented["shape"], documented["calibration"]) == ("both", "cross")
     parameters = inspect.signature(MatchedRegressor).parameters
     assert documented == {name: parameters[name].default for name in documented}
 
@@ -419,8 +422,8 @@ def test_the_documented_defaults_are_those_of_the_constructor():
 @pytest.mark.parametrize("repeats", [1, 2])
 def test_folds_are_a_number_or_a_splitter(folds, groups, n_members, repeats):
     model = fitted(0.8, folds=folds, groups=groups, repeats=repeats)
-    assert model.ensembles_[0].mean_team.n_members == n_members * repeats
-    assert model.ensembles_[0].interval_team.n_members == n_members * repeats
+    assert model.predictor_.fitted_teams[0].mean_team.n_members == n_members * repeats
+    assert model.predictor_.fitted_teams[0].interval_team.n_members == n_members * repeats
     assert_usable(model)
 
 
@@ -446,7 +449,7 @@ def test_with_groups_the_intervals_are_for_groups_not_seen():
 @pytest.mark.parametrize("calibration", ["split", None])
 def test_without_folds_nobody_is_left_out(calibration):
     model = fitted(0.8, folds=None, repeats=2, calibration=calibration)
-    assert model.ensembles_[0].mean_team.n_members == 2
+    assert model.predictor_.fitted_teams[0].mean_team.n_members == 2
     assert model.out_of_fold_ is None
     assert_usable(model)
 
@@ -531,6 +534,57 @@ def test_numbers_of_other_types_are_numbers():
     assert_usable(fitted(y=ONE > 0))
 
 
+# Rounds --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+def test_a_fit_leaves_one_record_per_round(calibration):
+    rounds = fitted(0.8, y=Y[:, 1], calibration=calibration, max_rounds=3, **DEFAULT_EPOCHS).rounds_
+    assert len(rounds) == 3
+    for single in rounds:
+        assert all(type(value) is float for value in vars(single).values())
+        assert 0 <= single.coverage <= 1
+        assert min(single.rmse, single.width, single.interval_score, single.seconds) > 0
+    assert rounds[-1].mean_loss < rounds[0].mean_loss
+
+
+def test_training_stops_when_patience_is_at_its_end():
+    rounds = fitted(network=MLP(hidden=16, bins=4), max_rounds=60, patience=1, learning_rate=0.01).rounds_
+    assert 1 < len(rounds) < 60
+    last = rounds[-1]
+    assert last.rmse >= min(r.rmse for r in rounds[:-1])
+    assert last.interval_score >= min(r.interval_score for r in rounds[:-1])
+
+
+@pytest.mark.parametrize("matching", ["sigma", "iqr"])
+def test_the_best_round_is_restored_and_so_no_round_was_better_out_of_fold(matching):
+    levels = np.array([0.5, 0.8])
+    keen = {"network": MLP(hidden=32, dropout=0.0, bins=8), "learning_rate": 0.01, "max_rounds": 12, "patience": 99}
+    model = fitted(levels, matching, repeats=2, **keen, **DEFAULT_EPOCHS)
+    rounds, view = model.rounds_, model.out_of_fold_
+    best = min(single.rmse for single in rounds)
+    assert_allclose(rmse(ONE, view.prediction[:, 0]), best, rtol=1e-5)
+    assert rounds[-1].rmse > 1.02 * best  # or nothing was tested
+    # The out-of-fold bounds are stretched by the factor; undone, they are those of training.
+    centre = view.prediction[:, :, None]
+    lower, upper = (centre + (bound - centre) / model.factor_ for bound in (view.lower, view.upper))
+    score = np.mean([interval_score(ONE, lower[:, 0, k], upper[:, 0, k], p) * (1 - p) for k, p in enumerate(levels)])
+    scores = [((1 - levels) * single.interval_score).mean() for single in rounds]
+    assert score <= min(scores) * 1.02  # around the best F, which need not be that of I's best round
+    assert scores[-1] > 1.05 * min(scores)
+
+
+def test_a_single_round_is_measured_out_of_fold_and_improved_by_the_closing_rounds_alone():
+    levels = np.array([0.5, 0.8])
+    model = fitted(levels, None, y=Y, repeats=2, max_rounds=1, calibration=None, **DEFAULT_EPOCHS)
+    (single,), view = model.rounds_, model.out_of_fold_
+    assert_allclose(single.rmse, rmse(Y, view.prediction), rtol=1e-5)
+    assert single.coverage.shape == single.width.shape == single.interval_score.shape == (2, 2)
+    scores = [interval_score(Y, view.lower[..., k], view.upper[..., k], p) for k, p in enumerate(levels)]
+    weight = (1 - levels) / Y.std(axis=0)[:, None]  # (target, level): what makes targets and levels weigh alike
+    assert (np.stack(scores, axis=-1) * weight).mean() <= (single.interval_score * weight).mean() * (1 + 1e-5)
+
+
 # scikit-learn's ways -------------------------------------------------------------------------------------------------
 
 
@@ -544,9 +598,11 @@ def test_it_works_in_a_pipeline():
 
 
 def test_grid_search_finds_the_longer_training():
-    search = GridSearchCV(unfitted(**LONG), {"max_rounds": [1, 8], "matching": ["sigma", IQRFit()]}, cv=KFold(2))
+    search = GridSearchCV(
+        unfitted(**LONG), {"schedule__max_rounds": [1, 8], "matching": ["sigma", IQRFit()]}, cv=KFold(2)
+    )
     search.fit(X, ONE)
-    assert search.best_params_["max_rounds"] == 8
+    assert search.best_params_["schedule__max_rounds"] == 8
     assert_usable(search.best_estimator_)
 
 
@@ -595,13 +651,13 @@ def test_a_deep_copy_is_a_model_of_its_own():
 
 
 def test_parameters_can_be_set_and_fit_does_not_change_them():
-    model = unfitted().set_params(coverage=[0.5, 0.9], matching="iqr", max_rounds=1)
+    model = unfitted().set_params(coverage=[0.5, 0.9], matching="iqr", schedule__max_rounds=1)
     before = model.get_params()
     model.fit(X, ONE)
     assert model.get_params() == before
     assert len(model.rounds_) == 1
     assert model.predict_interval(X_NEW).coverage == (0.5, 0.9)
-    model.set_params(max_rounds=2).fit(X, ONE)
+    model.set_params(schedule__max_rounds=2).fit(X, ONE)
     assert len(model.rounds_) == 2
 
 
@@ -663,19 +719,22 @@ def test_a_fresh_process_gives_the_same_bits():
         import hashlib
         import numpy as np
         import torch
-        from coverwell import MLP, MatchedRegressor
+        from coverwell import MLP, MatchedRegressor, Schedule
 
         torch.set_num_threads(1)
         rng = np.random.default_rng(5)
         X, y = rng.uniform(size=(60, 3)), rng.normal(size=60)
-        model = MatchedRegressor(network=MLP(hidden=8), folds=3, repeats=2, max_rounds=2, random_state=7).fit(X, y)
+        schedule = Schedule(max_rounds=2)
+        model = MatchedRegressor(network=MLP(hidden=8), folds=3, repeats=2, schedule=schedule, random_state=7).fit(X, y)
         parts = [model.predict(X), *model.predict_interval(X)]
         print(hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest())
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
     rng = np.random.default_rng(5)
     x, y = rng.uniform(size=(60, 3)), rng.normal(size=60)
-    model = MatchedRegressor(network=MLP(hidden=8), folds=3, repeats=2, max_rounds=2, random_state=7).fit(x, y)
+    model = MatchedRegressor(
+        network=MLP(hidden=8), folds=3, repeats=2, schedule=Schedule(max_rounds=2), random_state=7
+    ).fit(x, y)
     assert done.stdout.strip() == fingerprint(model, x)
 
 
@@ -725,18 +784,20 @@ def test_no_training_row_is_far_outside_for_any_team_of_cv_plus():
 
 
 def test_models_fitted_together_on_tables_of_different_length_are_all_sound():
-    law, sizes, p = synthetic.laws()["heteroscedastic"], (150, 400), 0.8
+    law, sizes, p = laws()["heteroscedastic"], (150, 400), 0.8
     tables = [(*law.draw(n, random_state=n), None) for n in sizes]
     models = [
-        MatchedRegressor(p, network=SMALL, folds=3, repeats=1, max_rounds=8, learning_rate=3e-3, random_state=seed)
+        MatchedRegressor(
+            p, network=SMALL, folds=3, repeats=1, schedule=Schedule(max_rounds=8, learning_rate=3e-3), random_state=seed
+        )
         for seed in range(2)
     ]
     assert fit_together(models, tables) is None
     X_new, y_new = law.draw(4000, random_state=9)
     for model, n in zip(models, sizes, strict=True):
         assert model.out_of_fold_.prediction.shape == (n, 1)
-        reached = law.exact_coverage(X_new, *model.predict_interval(X_new)).mean()
-        assert abs(reached - p) < 4 * np.sqrt(p * (1 - p) / n) + 0.02
+        coverage = law.exact_coverage(X_new, *model.predict_interval(X_new)).mean()
+        assert abs(coverage - p) < 4 * np.sqrt(p * (1 - p) / n) + 0.02
         assert model.score(X_new, y_new) > 0.4
 
 
@@ -760,14 +821,18 @@ def test_every_calibration_can_be_fitted_together(calibration):
     fit_together(models, [(X, ONE, None), (X[:60], ONE[:60], None)])
     for model in models:
         assert_usable(model)
-        assert len(model.ensembles_) == (3 if calibration == "cv+" else 1)
+        assert len(model.predictor_.teams) == (3 if calibration == "cv+" else 1)
 
 
 @pytest.mark.parametrize(
-    ("models", "tables", "said"),
+    ("models", "tables", "message"),
     [
         ([unfitted(), unfitted()], [(X, ONE, None), (X, np.where(ONE > 1, np.nan, ONE), None)], "y contains NaN"),
-        ([unfitted(), unfitted(max_rounds=5)], [(X, ONE, None)] * 2, "same max_rounds, got 2 and 5"),
+        (
+            [unfitted(), unfitted(max_rounds=5)],
+            [(X, ONE, None)] * 2,
+            r"same schedule, got Schedule\(.*max_rounds=2.* and .*max_rounds=5",
+        ),
         ([unfitted(), unfitted(matching="iqr")], [(X, ONE, None)] * 2, "same matching, got 'sigma' and 'iqr'"),
         ([unfitted(), unfitted()], [(X, ONE, None), (X[:, :2], ONE, None)], "alike in columns.* 2 columns.* 3 columns"),
         ([unfitted(), unfitted()], [(X, ONE, None), (X, Y, None)], "alike in columns, targets.* 2 targets"),
@@ -782,11 +847,11 @@ def test_every_calibration_can_be_fitted_together(calibration):
         ([], [], "one table"),
     ],
 )
-def test_models_that_cannot_be_fitted_together_are_all_left_unfitted(models, tables, said):
+def test_models_that_cannot_be_fitted_together_are_all_left_unfitted(models, tables, message):
     models = [clone(model) for model in models]
     for model in models[:1]:
         model.fit(X, ONE)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         fit_together(models, tables)
     for model in models:
         with pytest.raises(NotFittedError):
@@ -802,7 +867,7 @@ LATER = {"warm_start": True, "folds": KFold(3)}
 def state_of(model):
     """Everything that a fit has set, and what it predicts."""
     fitted_names = sorted(name for name in vars(model) if name.endswith("_"))
-    return fitted_names, model.factor_.tobytes(), model.predict(X_NEW).tobytes(), id(model.ensembles_)
+    return fitted_names, model.factor_.tobytes(), model.predict(X_NEW).tobytes(), id(model.predictor_)
 
 
 def test_another_fit_goes_on_from_the_networks_of_the_last():
@@ -820,7 +885,7 @@ def test_going_on_never_ends_with_a_worse_out_of_fold_error():
     model = fitted(**LATER, learning_rate=0.01)
     errors = []
     for rate in (0.01, 10.0, 0.01):  # the second is far too large
-        model.set_params(learning_rate=rate).fit(X, ONE)
+        model.set_params(schedule__learning_rate=rate).fit(X, ONE)
         errors.append(np.mean((model.out_of_fold_.prediction[:, 0] - ONE) ** 2))
     assert errors[1] <= errors[0] * (1 + 1e-6)
     assert errors[2] <= errors[1] * (1 + 1e-6)
@@ -828,11 +893,11 @@ def test_going_on_never_ends_with_a_worse_out_of_fold_error():
 
 def test_networks_that_go_on_keep_their_units_when_the_data_grow():
     model = fitted(**LATER, x=X[:60], y=ONE[:60])
-    scaler = model.ensembles_[0].targets
+    scaler = model.predictor_.fitted_teams[0].targets
     model.fit(X, 3 * ONE)
-    assert model.ensembles_[0].targets == scaler
+    assert_array_equal(model.predictor_.fitted_teams[0].targets.spread, scaler.spread)
     assert len(model.out_of_fold_.prediction) == N
-    seen = model.ensembles_[0].inputs
+    seen = model.predictor_.fitted_teams[0].inputs
     assert_array_equal(seen.low, X.min(axis=0))
     assert_array_equal(seen.high, X.max(axis=0))
     assert_usable(model)
@@ -860,7 +925,7 @@ def test_a_saved_model_can_go_on_after_it_was_loaded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "y", "said"),
+    ("changes", "y", "message"),
     [
         ({"network": MLP(hidden=8, layers=3, bins=4)}, ONE, "same kind, size and outputs, but network or matching"),
         ({"network": nn.Linear}, ONE, "same kind, size and outputs, but network or matching"),
@@ -873,7 +938,7 @@ def test_a_saved_model_can_go_on_after_it_was_loaded(tmp_path):
             ONE,
             r"got \(3, 1, 1, 4\) after .*warm_start=False, or give repeats and folds as numbers",
         ),
-        ({"max_rounds": 0}, ONE, "max_rounds must be 'auto' or a whole number"),
+        ({"shape": "round"}, ONE, "shape must be 'both' or 'interval', got 'round'"),
         ({}, np.full(N, np.nan), "y contains NaN"),
     ],
     ids=[
@@ -888,15 +953,15 @@ def test_a_saved_model_can_go_on_after_it_was_loaded(tmp_path):
         "nan",
     ],
 )
-def test_a_fit_that_cannot_go_on_leaves_the_model_as_it_was(changes, y, said):
+def test_a_fit_that_cannot_continue_leaves_the_model_as_it_was(changes, y, message):
     model = fitted(**LATER)
     before, parameters = state_of(model), model.get_params()
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         model.set_params(**changes).fit(X, y)
     assert state_of(model.set_params(**parameters)) == before
 
 
-def test_a_table_of_other_columns_cannot_be_gone_on_with_and_leaves_the_model_as_it_was():
+def test_a_table_of_other_columns_cannot_continue_and_leaves_the_model_as_it_was():
     model = fitted(**LATER)
     before = state_of(model)
     with pytest.raises(ValueError, match="from networks of 3 columns, got 2; fit with warm_start=False"):
@@ -905,7 +970,7 @@ def test_a_table_of_other_columns_cannot_be_gone_on_with_and_leaves_the_model_as
 
 
 class Interrupted(nn.Linear):
-    """A network that Ctrl-C meets in training, when the test says so."""
+    """A network that Ctrl-C meets in training, when the test asks for it."""
 
     now = False
 
@@ -916,7 +981,7 @@ class Interrupted(nn.Linear):
 
 
 @pytest.mark.parametrize("warm_start", [True, False])
-def test_an_interrupted_fit_that_goes_on_leaves_the_model_as_it_was_and_another_none(warm_start):
+def test_an_interrupted_fit_that_continues_leaves_the_model_as_it_was_and_another_none(warm_start):
     model = fitted(network=Interrupted, warm_start=warm_start)
     before = state_of(model)
     Interrupted.now = True
@@ -934,27 +999,50 @@ def test_an_interrupted_fit_that_goes_on_leaves_the_model_as_it_was_and_another_
 
 
 def test_auto_is_ten_epochs_a_hundred_rounds_six_of_patience_and_a_thousandth_for_tables():
-    training = MatchedRegressor(device="cpu")._training(n_rows=100)
+    training = MatchedRegressor(device="cpu").training_for(n_rows=100)
     recipe = training.recipe
     assert (recipe.mean_epochs, recipe.interval_epochs, recipe.max_rounds, recipe.patience) == (10, 10, 100, 6)
-    assert training.learning_rate == 1e-3
-    assert training.batch_size == 64
+    assert training.settings.learning_rate == 1e-3
 
 
-def test_auto_is_written_out_where_it_does_not_depend_on_the_rows():
-    written = MatchedRegressor(max_rounds=7)._written_out()
-    assert (written["mean_epochs"], written["max_rounds"], written["learning_rate"]) == (10, 7, 1e-3)
-    assert (written["batch_size"], written["repeats"], written["device"]) == ("auto", "auto", "auto")
+def test_batches_grow_with_the_rows():
+    sizes = [
+        MatchedRegressor(device="cpu").training_for(n).settings.batch_size for n in (2, 999, 1000, 2499, 2500, 10**6)
+    ]
+    assert sizes == [64, 64, 128, 128, 256, 256]
+
+
+def test_auto_is_resolved_where_it_does_not_depend_on_the_rows():
+    resolved = MatchedRegressor(schedule=Schedule(max_rounds=7)).resolved_params()
+    schedule = resolved["schedule"]
+    assert (schedule.mean_epochs, schedule.max_rounds, schedule.learning_rate) == (10, 7, 1e-3)
+    assert (schedule.batch_size, resolved["repeats"], resolved["device"]) == ("auto", "auto", "auto")
 
 
 def test_auto_trains_as_its_numbers_do():
-    settings = {"network": SMALL, "folds": 3, "repeats": 1, "max_rounds": 2, "random_state": 0}
     numbers = {"mean_epochs": 10, "interval_epochs": 10, "patience": 6, "learning_rate": 1e-3}
-    by_name, by_number = (MatchedRegressor(**settings, **more).fit(X, ONE) for more in ({}, numbers))
-    assert_array_equal(by_name.predict(X), by_number.predict(X))
+    models = [
+        MatchedRegressor(network=SMALL, folds=3, repeats=1, random_state=0, schedule=Schedule(max_rounds=2, **more))
+        for more in ({}, numbers)
+    ]
+    by_name, by_number = (model.fit(X, ONE).predict(X) for model in models)
+    assert_array_equal(by_name, by_number)
 
 
 @pytest.mark.parametrize("name", ["mean_epochs", "interval_epochs", "max_rounds", "patience", "learning_rate"])
 def test_another_word_than_auto_is_refused(name):
     with pytest.raises(ValueError, match=f"{name} must be .*, got 'usual'"):
-        MatchedRegressor(**{name: "usual"}).fit(X, ONE)
+        Schedule(**{name: "usual"})
+
+
+def test_fields_of_options_can_be_set_by_name():
+    model = unfitted().set_params(
+        schedule__patience=3, network__hidden=5, calibration="split", calibration__size=0.4, matching__match_weight=2.0
+    )
+    assert model.schedule.patience == 3
+    assert model.schedule.max_rounds == 2
+    assert model.network.hidden == 5
+    assert model.calibration == Split(0.4)
+    assert model.matching == SigmaFit(2.0)
+    with pytest.raises(ValueError, match="Invalid parameter 'schedule__speed': schedule has the fields mean_epochs, "):
+        model.set_params(schedule__speed=3)

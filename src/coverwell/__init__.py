@@ -1,37 +1,40 @@
-"""Prediction intervals that hold on new rows, for deep regression models."""
+"""Prediction intervals that hold on new rows, for deep regression models.
+
+Names are imported when they are first used: `import coverwell` alone loads neither torch nor scikit-learn.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from coverwell._version import __version__
-from coverwell.device_memory import NotEnoughMemoryError
-from coverwell.estimator import fit_together
-from coverwell.export import to_onnx
-from coverwell.forecasting import Backtest, FactorBoundWarning, Forecaster, LiveCalibrator, MatchedForecaster
-from coverwell.intervals import PredictionInterval
-from coverwell.matching import IQRFit, Matching, SigmaFit
-from coverwell.networks import LSTM, MLP, ResNet18
-from coverwell.persistence import ModelFileError, load, save
-from coverwell.regressor import MatchedRegressor
-from coverwell.scaling import ConstantDataWarning, ExtrapolationWarning
-from coverwell.streaming import TableFiles
-from coverwell.training import NonFiniteLossError
+
+if TYPE_CHECKING:
+    from coverwell import baselines as baselines
+    from coverwell import errors as errors
+    from coverwell import metrics as metrics
+    from coverwell.estimator import fit_together
+    from coverwell.forecasting import Backtest, Forecaster, LiveCalibrator, MatchedForecaster
+    from coverwell.inputs.parquet import TableFiles
+    from coverwell.model_file import load, save
+    from coverwell.networks import LSTM, MLP, ResNet18
+    from coverwell.onnx import to_onnx
+    from coverwell.options import Schedule
+    from coverwell.paper.matching import IQRFit, SigmaFit
+    from coverwell.prediction import PredictionInterval
+    from coverwell.regressor import MatchedRegressor
 
 __all__ = [
     "LSTM",
     "MLP",
     "Backtest",
-    "ConstantDataWarning",
-    "ExtrapolationWarning",
-    "FactorBoundWarning",
     "Forecaster",
     "IQRFit",
     "LiveCalibrator",
     "MatchedForecaster",
     "MatchedRegressor",
-    "Matching",
-    "ModelFileError",
-    "NonFiniteLossError",
-    "NotEnoughMemoryError",
     "PredictionInterval",
     "ResNet18",
+    "Schedule",
     "SigmaFit",
     "TableFiles",
     "__version__",
@@ -40,3 +43,33 @@ __all__ = [
     "save",
     "to_onnx",
 ]
+
+_NAMES_OF = {
+    "estimator": ("fit_together",),
+    "onnx": ("to_onnx",),
+    "forecasting": ("Backtest", "Forecaster", "LiveCalibrator", "MatchedForecaster"),
+    "prediction": ("PredictionInterval",),
+    "paper.matching": ("IQRFit", "SigmaFit"),
+    "networks": ("LSTM", "MLP", "ResNet18"),
+    "model_file": ("load", "save"),
+    "options": ("Schedule",),
+    "regressor": ("MatchedRegressor",),
+    "inputs.parquet": ("TableFiles",),
+}
+_HOMES = {name: module for module, names in _NAMES_OF.items() for name in names}
+
+if not TYPE_CHECKING:  # type checkers see the imports above, and nothing else
+
+    def __getattr__(name: str) -> object:
+        if name in _HOMES:
+            globals()[name] = getattr(import_module(f"coverwell.{_HOMES[name]}"), name)
+            return globals()[name]
+        try:
+            return import_module(f"coverwell.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"coverwell.{name}":
+                raise
+        raise AttributeError(f"module 'coverwell' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -1,60 +1,302 @@
-"""Ranks: how much the learned intervals must be stretched to reach the asked coverage.
+"""Calibration: how much learned intervals must be widened or narrowed to reach the asked coverage.
 
-The score of a row is the factor by which its interval would have to be stretched to just contain its target. None of
-the statements below is conditional on x: they speak of the average over rows.
-
-- cross: ranks of out-of-fold scores. Every row trains. Near the asked level as measured; no finite-sample theorem.
-- cv+: the interval of each left-out team, stretched by the scores of the rows it left out. Covers at least 2p - 1 less
-  a small term, for exchangeable rows (Barber et al. 2021).
-- split: ranks of rows that touched nothing before. Covers at least p on average, for exchangeable rows.
+The score of a row is the factor by which its interval would just contain its target. Each calibration is one object: it
+decides which rows it ranks, how their ranks become a correction, and what that promises. None of the promises is
+conditional on x: they are about the average over rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from coverwell.metrics import coverage_rank
+from coverwell.options import check_enough_rows, check_share, coverage_rank, named, stored
+from coverwell.training.rows import Rows, split_rows
 
-__all__ = [
-    "CrossScores",
-    "Estimate",
-    "average",
-    "cross_factor",
-    "cross_scores",
-    "cv_plus_bounds",
-    "deployed_factor",
-    "rank_factor",
-    "stretch_scores",
-]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coverwell.predictor import FittedTeam
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
 
-# A reach of zero would need an infinite factor.
-SMALLEST_REACH = 1e-12
-# How many numbers CV+ holds at a time.
-CHUNK = 2**24
+# A half-width of zero would need an infinite factor.
+SMALLEST_HALF_WIDTH = 1e-12
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and how far the interval reaches below and above it, for some rows.
+    """A mean and the half-widths of the interval below and above it, for some rows.
 
     Attributes
     ----------
     mean : array (..., row, target)
-    reach : array (..., row, target, side, level)
+    half_width : array (..., row, target, side, level)
     """
 
     mean: Array
-    reach: Array
+    half_width: Array
 
-    def bounds(self, factor: Array | float) -> tuple[Array, Array]:
-        """Lower and upper bounds (row, target, level), the reach multiplied by a factor (target, level)."""
-        below, above = self.reach[..., 0, :], self.reach[..., 1, :]
-        return self.mean[..., None] - factor * below, self.mean[..., None] + factor * above
+
+@stored
+class Correction(nn.Module):
+    """What a calibration has learned: factors of the half-widths, or for CV+ the scores of each team's left-out rows.
+
+    Attributes
+    ----------
+    factor, joint_factor : tensor (target, level) or None
+        The second one is for boxes that contain all targets of a row together.
+    scores : list of tensors (row, target, level)
+    """
+
+    factor: Tensor | None
+    joint_factor: Tensor | None
+
+    def __init__(
+        self, factor: Array | None = None, joint_factor: Array | None = None, scores: list[Array] | None = None
+    ) -> None:
+        super().__init__()
+        self.register_buffer("factor", None if factor is None else torch.as_tensor(factor))
+        self.register_buffer("joint_factor", None if joint_factor is None else torch.as_tensor(joint_factor))
+        self.n_scores = len(scores or ())
+        for place, part in enumerate(scores or ()):
+            self.register_buffer(f"scores_{place}", torch.as_tensor(part))
+
+    @property
+    def scores(self) -> list[Tensor]:
+        return [getattr(self, f"scores_{place}") for place in range(self.n_scores)]
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether there are ranks over all targets together."""
+        return self.factor is None or self.joint_factor is not None
+
+    def forward(
+        self, means: list[Tensor], half_widths: list[Tensor], levels: tuple[float, ...], joint: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Bounds (row, target, level) from each team's means and half-widths; each level contains the one inside it."""
+        if self.factor is None:
+            scores = [part.amax(dim=1, keepdim=True) if joint else part for part in self.scores]
+            return widen_outwards(*_cv_plus_bounds(means, half_widths, scores, levels))
+        if joint and not self.is_joint and len(self.factor) > 1:
+            raise ValueError("joint=True needs ranks over all targets together; fit with a calibration other than None")
+        factor = self.joint_factor if joint and self.joint_factor is not None else self.factor
+        (mean,), (half_width,) = means, half_widths
+        lower = mean[..., None] - factor * half_width[..., 0, :]
+        upper = mean[..., None] + factor * half_width[..., 1, :]
+        return widen_outwards(lower, upper)
+
+
+def widen_outwards(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds in which each level contains the one inside it; levels on the last axis, innermost first."""
+    lowest, highest = [lower[..., 0]], [upper[..., 0]]
+    for place in range(1, lower.shape[-1]):
+        lowest.append(torch.minimum(lowest[-1], lower[..., place]))
+        highest.append(torch.maximum(highest[-1], upper[..., place]))
+    return torch.stack(lowest, dim=-1), torch.stack(highest, dim=-1)
+
+
+def _cv_plus_bounds(
+    means: list[Tensor], half_widths: list[Tensor], scores: list[Tensor], levels: tuple[float, ...]
+) -> tuple[Tensor, Tensor]:
+    """CV+ bounds (row, target, level) from each left-out team's estimate and the scores of the rows it left out."""
+    n_scores = sum(len(part) for part in scores)
+    centre = torch.stack(means).mean(dim=0)
+    lower, upper = [], []
+    for place, level in enumerate(levels):
+        k = coverage_rank(level, n_scores)
+        below, above = [], []
+        for mean, half_width, part in zip(means, half_widths, scores, strict=True):
+            factor = part[:, None, :, place]  # (score, 1, target)
+            below.append(mean - factor * half_width[..., 0, place])
+            above.append(mean + factor * half_width[..., 1, place])
+        lowest = torch.cat(below).sort(dim=0).values[n_scores - k]  # (score, row, target) -> (row, target)
+        highest = torch.cat(above).sort(dim=0).values[k - 1]
+        # The bounds of two teams may cross; an interval that holds the prediction only covers more.
+        lower.append(torch.minimum(lowest, centre))
+        upper.append(torch.maximum(highest, centre))
+    return torch.stack(lower, dim=-1), torch.stack(upper, dim=-1)
+
+
+# The choices.
+
+
+@runtime_checkable
+class Calibration(Protocol):
+    """One way to calibrate: its rows, its ranks, its promise."""
+
+    name: ClassVar[str | None]
+    promise: ClassVar[str]
+    holds_back: ClassVar[bool]  # whether rows are kept from the teams
+    one_team_per_fold: ClassVar[bool]
+    ranks_out_of_fold: ClassVar[bool]
+
+    def rows_of_jobs(
+        self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState
+    ) -> list[Places]:
+        """The rows that each team may see, in ascending order."""
+        ...
+
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        """The correction of trained teams, from their rows.
+
+        `members` are the outputs of each member of the first job for its rows, (member, row, ...) in scaled units.
+        """
+        ...
+
+
+class _OneTeam:
+    """One team that sees all rows."""
+
+    holds_back: ClassVar[bool] = False
+    one_team_per_fold: ClassVar[bool] = False
+    ranks_out_of_fold: ClassVar[bool] = False
+
+    def rows_of_jobs(self, X: NDArray[Any], *_: Any) -> list[Places]:
+        return [np.arange(len(X))]
+
+
+@named("calibration", "cross")
+@dataclass(frozen=True)
+class Cross(_OneTeam):
+    """Ranks of out-of-fold scores. Every row trains; coverage is measured near the asked level, without a theorem."""
+
+    name: ClassVar[str | None] = "cross"
+    promise: ClassVar[str] = "near the asked level as measured; no finite-sample theorem"
+    ranks_out_of_fold: ClassVar[bool] = True
+
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        assert members is not None  # estimators that offer "cross" keep them
+        scores, levels = CrossScores.of(*out_of_fold_members(rows, members)), rows.levels[0]
+        factor = cross_factor(scores, levels)
+        return Correction(factor, factor * cross_factor(scores, levels, joint_unit=factor))
+
+
+@named("calibration", "cv+")
+@dataclass(frozen=True)
+class CVPlus:
+    """A team per fold, its interval stretched by the scores of the rows it left out (Barber et al. 2021)."""
+
+    name: ClassVar[str | None] = "cv+"
+    promise: ClassVar[str] = "at least 2p - 1 less a small term, for exchangeable rows"
+    holds_back: ClassVar[bool] = True
+    one_team_per_fold: ClassVar[bool] = True
+    ranks_out_of_fold: ClassVar[bool] = False
+
+    def rows_of_jobs(
+        self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState
+    ) -> list[Places]:
+        check_enough_rows(len(X), levels, f"calibration='cv+' ranks {len(X)} rows")
+        trains = split_rows(X, folds, 1, groups, random_state)[0]
+        if not (trains.sum(axis=0) == len(trains) - 1).all():
+            raise ValueError("calibration='cv+' needs folds that leave every row out exactly once")
+        return [np.flatnonzero(mask) for mask in trains]
+
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        return Correction(scores=held_back_scores(teams, rows))
+
+
+@named("calibration", "split")
+@dataclass(frozen=True)
+class Split:
+    """Ranks of rows that touched nothing before: no scaling, no bin edges, no stop rule.
+
+    Parameters
+    ----------
+    size : float
+        Share of the rows (of the groups, if given) that is kept for the ranks.
+    """
+
+    size: float = 0.2
+
+    name: ClassVar[str | None] = "split"
+    promise: ClassVar[str] = "at least p on average, for exchangeable rows"
+    holds_back: ClassVar[bool] = True
+    one_team_per_fold: ClassVar[bool] = False
+    ranks_out_of_fold: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_share("size", self.size)
+
+    def rows_of_jobs(
+        self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState
+    ) -> list[Places]:
+        from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
+
+        if groups is not None and len(np.unique(groups)) < 2:
+            raise ValueError("calibration='split' keeps whole groups for the ranks and needs at least 2 groups, got 1")
+        kind = ShuffleSplit if groups is None else GroupShuffleSplit
+        splitter = kind(1, test_size=self.size, random_state=random_state.randint(2**31 - 1))
+        train, kept = next(splitter.split(X, groups=groups))
+        check_enough_rows(len(kept), levels, f"calibration='split' keeps {len(kept)} of {len(X)} rows")
+        return [np.sort(train)]
+
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        (scores,) = held_back_scores(teams, rows)
+        # The largest score as it is: in units of the factor it would depend on the rows that are ranked.
+        joint = np.broadcast_to(scores.max(axis=1, keepdims=True), scores.shape)
+        return Correction(rank_factor(scores, rows.levels[0]), rank_factor(joint, rows.levels[0]))
+
+
+@named("calibration", None)
+@dataclass(frozen=True)
+class Uncalibrated(_OneTeam):
+    """The learned intervals as they are."""
+
+    name: ClassVar[str | None] = None
+    promise: ClassVar[str] = "none: the learned intervals as they are"
+
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        return Correction(np.ones((rows.y.shape[-1], len(rows.levels[0]))))
+
+
+# Scores and ranks.
+
+
+def scores_of(y: Array, estimate: Estimate) -> Array:
+    """The factor by which each interval just contains y, (..., row, target, level)."""
+    residual = (y - estimate.mean)[..., None]
+    below = np.maximum(estimate.half_width[..., 0, :], SMALLEST_HALF_WIDTH)
+    above = np.maximum(estimate.half_width[..., 1, :], SMALLEST_HALF_WIDTH)
+    return np.maximum(-residual / below, residual / above)
+
+
+def held_back_scores(teams: Sequence[FittedTeam], rows: Rows) -> list[Array]:
+    """Scores of the rows that each team never saw."""
+    assert rows.given is not None  # rows of a fit know what they were made from
+    X, y = rows.given
+    return [scores_by(team, X[places], y[places]) for team, places in zip(teams, rows.held_back, strict=True)]
+
+
+def scores_by(team: FittedTeam, X: NDArray[Any], y: Array) -> Array:
+    """A team's scores of rows in the user's units, in scaled units: the smallest half-width knows no unit of y."""
+    estimate, spread = team.estimate(X), team.targets.spread.cpu().numpy()
+    return scores_of(team.scaled(y), Estimate(team.scaled(estimate.mean), estimate.half_width / spread[:, None, None]))
+
+
+def out_of_fold_members(rows: Rows, members: Estimate) -> tuple[Array, Estimate, NDArray[np.bool_]]:
+    """Targets (row, target), members' estimates (member, row, ...) and who leaves a row out, one row for an image."""
+    y, leaves_out = rows.y[0].double().cpu().numpy(), rows.leaves_out[0].cpu().numpy()
+    if (mirroring := rows.mirroring) is not None:
+        scaling = rows.targets[0].cpu()
+        mean = scaling(mirroring.merged(scaling.inverse(torch.from_numpy(members.mean)))).numpy()
+        members = Estimate(mean, mirroring.own(members.half_width, axis=1))
+        y, leaves_out = mirroring.own(y, axis=0), mirroring.own(leaves_out, axis=1)
+    return y, members, leaves_out
+
+
+def average_out_of_fold(members: Estimate, leaves_out: NDArray[np.bool_]) -> Estimate:
+    """Average over the members that leave a row out: (member, row, ...) -> (row, ...)."""
+    weight = leaves_out / np.maximum(leaves_out.sum(axis=0), 1)
+    return Estimate(
+        np.einsum("mr,mrt->rt", weight, members.mean), np.einsum("mr,mrtsl->rtsl", weight, members.half_width)
+    )
 
 
 @dataclass(frozen=True)
@@ -66,58 +308,42 @@ class CrossScores:
     n_left_out: float
     n_members: int
 
-    def joint(self, factor: Array) -> CrossScores:
-        """One score for all targets: the largest, each in units of its own factor."""
-        return replace(
-            self,
-            averaged=(self.averaged / factor).max(axis=1, keepdims=True),
-            singles=(self.singles / factor).max(axis=1, keepdims=True),
+    @classmethod
+    def of(cls, y: Array, members: Estimate, leaves_out: NDArray[np.bool_]) -> CrossScores:
+        """Scores of the averages over the members that leave a row out, and of those members one by one."""
+        some = leaves_out.any(axis=0)
+        y, leaves_out = y[some], leaves_out[:, some]
+        members = Estimate(members.mean[:, some], members.half_width[:, some])
+        return cls(
+            averaged=scores_of(y, average_out_of_fold(members, leaves_out)),
+            singles=scores_of(y, members)[leaves_out],  # (member, row, ...) -> (member and row, ...)
+            n_left_out=float(leaves_out.sum(axis=0).mean()),
+            n_members=len(leaves_out),
         )
 
 
-def stretch_scores(y: Array, estimate: Estimate) -> Array:
-    """The factor by which each interval must be stretched to just contain y, (..., row, target, level)."""
-    residual = (y - estimate.mean)[..., None]
-    below = np.maximum(estimate.reach[..., 0, :], SMALLEST_REACH)
-    above = np.maximum(estimate.reach[..., 1, :], SMALLEST_REACH)
-    return np.maximum(-residual / below, residual / above)
-
-
-def rank_factor(scores: Array, coverage: tuple[float, ...]) -> Array:
+def rank_factor(scores: Array, levels: tuple[float, ...]) -> Array:
     """The k-th smallest score of each target and level; scores (row, target, level) -> (target, level)."""
-    ordered = np.sort(scores, axis=0)
-    ranks = [coverage_rank(level, len(scores)) - 1 for level in coverage]
-    return np.stack([ordered[k, :, position] for position, k in enumerate(ranks)], axis=-1)
+    ordered, factor = np.sort(scores, axis=0), np.empty(scores.shape[1:])
+    for place, level in enumerate(levels):
+        factor[:, place] = ordered[coverage_rank(level, len(scores)) - 1, :, place]
+    return factor
 
 
-def average(estimate: Estimate, speaks: NDArray[np.bool_]) -> Estimate:
-    """The average over the members that speak about a row: (member, row, ...) -> (row, ...)."""
-    weight = speaks / np.maximum(speaks.sum(axis=0), 1)
-    return Estimate(np.einsum("mr,mrt->rt", weight, estimate.mean), np.einsum("mr,mrtsl->rtsl", weight, estimate.reach))
-
-
-def cross_scores(y: Array, members: Estimate, speaks: NDArray[np.bool_]) -> CrossScores:
-    """Out-of-fold scores of the averages over the members that left a row out, and of those members one by one."""
-    heard = speaks.any(axis=0)
-    y, speaks = y[heard], speaks[:, heard]
-    members = Estimate(members.mean[:, heard], members.reach[:, heard])
-    return CrossScores(
-        averaged=stretch_scores(y, average(members, speaks)),
-        singles=stretch_scores(y, members)[speaks],  # (member, row, ...) -> (member and row, ...)
-        n_left_out=float(speaks.sum(axis=0).mean()),
-        n_members=len(speaks),
-    )
-
-
-def cross_factor(scores: CrossScores, coverage: tuple[float, ...]) -> Array:
+def cross_factor(scores: CrossScores, levels: tuple[float, ...], *, joint_unit: Array | None = None) -> Array:
     """The factor (target, level) from out-of-fold ranks, brought from the size of an out-of-fold team to the whole one.
 
-    With one member per row there is nothing to compare: the plain rank is taken.
+    With one member per row there is nothing to compare, and the plain rank stands. With a `joint_unit` (target, level),
+    the factor is one for all targets together: of the largest score of each row, in these units.
     """
-    factor = rank_factor(scores.averaged, coverage)
+    averaged, singles = scores.averaged, scores.singles
+    if joint_unit is not None:
+        averaged = (averaged / joint_unit).max(axis=1, keepdims=True)
+        singles = (singles / joint_unit).max(axis=1, keepdims=True)
+    factor = rank_factor(averaged, levels)
     if scores.n_left_out <= 1:
         return factor
-    single = rank_factor(scores.singles, coverage)
+    single = rank_factor(singles, levels)
     return deployed_factor(factor, single, n_left_out=scores.n_left_out, n_members=scores.n_members)
 
 
@@ -125,9 +351,9 @@ def deployed_factor(factor: Array, single: Array, *, n_left_out: float, n_member
     """The factor of the whole team, from that of averages over the members that leave a row out and of single members.
 
     A row is left out by r members, but M members are deployed, whose average errs less. Members are exchangeable for a
-    row that none of them trained on, so a squared error has the expectation a + b / r for an average over r of them,
-    and so, to first order, has the square of the factor. Ranks of averages (r members) and of single members (r = 1)
-    give a and b, hence the value at M.
+    row that none of them trained on, so the expected squared error of an average over r of them is a + b / r, and so,
+    to first order, is the square of the factor. Ranks of averages (r members) and of single members (r = 1) give a and
+    b, hence the value at M.
     """
     r, M = n_left_out, n_members
     slope = np.maximum(single**2 - factor**2, 0.0) / (1 - 1 / r)  # b
@@ -135,37 +361,3 @@ def deployed_factor(factor: Array, single: Array, *, n_left_out: float, n_member
     least = factor**2 * r / M  # as if all of the error were the members' disagreement
     result: Array = np.sqrt(np.maximum(deployed, least))
     return result
-
-
-def cv_plus_bounds(estimates: list[Estimate], scores: list[Array], coverage: tuple[float, ...]) -> tuple[Array, Array]:
-    """CV+ bounds (row, target, level) from each left-out team's estimate and the scores of the rows it left out."""
-    n_scores = sum(len(part) for part in scores)
-    n_rows = len(estimates[0].mean)
-    step = max(1, CHUNK // n_scores)
-    parts = [
-        _cv_plus_part([Estimate(e.mean[i : i + step], e.reach[i : i + step]) for e in estimates], scores, coverage)
-        for i in range(0, n_rows, step)
-    ]
-    lower, upper = (np.concatenate(side) for side in zip(*parts, strict=True))
-    return lower, upper
-
-
-def _cv_plus_part(estimates: list[Estimate], scores: list[Array], coverage: tuple[float, ...]) -> tuple[Array, Array]:
-    n_scores = sum(len(part) for part in scores)
-    centre = np.mean([e.mean for e in estimates], axis=0)
-    lower, upper = [], []
-    for position, level in enumerate(coverage):
-        k = coverage_rank(level, n_scores)
-        ends = [_stretched(e, part[:, None, :, position], position) for e, part in zip(estimates, scores, strict=True)]
-        below = np.sort(np.concatenate([end[0] for end in ends]), axis=0)  # (score, row, target)
-        above = np.sort(np.concatenate([end[1] for end in ends]), axis=0)
-        # The bounds of two teams may cross; an interval that holds the prediction only covers more.
-        lower.append(np.minimum(below[n_scores - k], centre))
-        upper.append(np.maximum(above[k - 1], centre))
-    return np.stack(lower, axis=-1), np.stack(upper, axis=-1)
-
-
-def _stretched(estimate: Estimate, scores: Array, position: int) -> tuple[Array, Array]:
-    """Both ends of one level, stretched by every score: (score, 1, target) -> (score, row, target)."""
-    reach = estimate.reach[..., position]
-    return estimate.mean - scores * reach[..., 0], estimate.mean + scores * reach[..., 1]

@@ -12,19 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from coverwell.baselines.voices import EPOCHS_PER_ROUND
+from coverwell.baselines.training import EPOCHS_PER_ROUND
 from coverwell.estimator import IntervalRegressor
-from coverwell.fitted_models import n_ranked_rows, n_trained_rows, say
 from coverwell.forecasting import Backtest
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import History, read_history
-from coverwell.frames import as_times, columns_of, is_frame, read
-from coverwell.rounds import Round
-from coverwell.scaling import InputScaler
-from coverwell.table_inputs import checked_table, input_names
-from coverwell.training import device_from
-
-__all__ = ["InputRange", "ModelDescription", "TableColumn", "describe"]
+from coverwell.inputs.frames import as_times, columns_of, is_frame, read
+from coverwell.inputs.source import ImageSource
+from coverwell.paper.algorithm import Round
+from coverwell.training.device import device_from
 
 Array = NDArray[np.float64]
 Column = NDArray[Any]
@@ -91,8 +87,8 @@ class ModelDescription:
 
     def predict(self, X: Any) -> tuple[Array, Array, Array]:
         """Predictions (row, target) and both bounds (row, target, level); the networks run once."""
-        said = say(_regressor(self.model), X)
-        return said.prediction, said.lower, said.upper
+        predicted = _regressor(self.model).predict_all(X)
+        return predicted.mean, predicted.lower, predicted.upper
 
     def features(self, X: Any, names: Sequence[str] | None = None) -> dict[str, Column]:
         """The features of a table by name, as numbers, times or texts; NaN, NaT or None where a value is missing."""
@@ -109,19 +105,19 @@ class ModelDescription:
     def input_range(self, X: Any) -> InputRange | None:
         """The inputs that the networks get for these rows, beside those of the training; None where none are kept."""
         regressor = _regressor(self.model)
-        scalers = [ensemble.inputs for ensemble in regressor.ensembles_]
-        if self.takes != "table" or not all(isinstance(scaler, InputScaler) for scaler in scalers):
+        if self.takes != "table":
             return None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the predictions have warned of the same
-            rows = checked_table(regressor, X)
-        names = input_names(regressor)
-        named = (
-            [f"column {place}" for place in range(rows.shape[1])] if names is None else [str(name) for name in names]
+            rows = regressor.source_.rows(X, regressor)
+        names = regressor.source_.names or [f"column {place}" for place in range(rows.shape[1])]
+        scalings, seen = [team.inputs for team in regressor.predictor_.fitted_teams], regressor.predictor_.inputs
+        mean, deviation = (
+            np.mean([getattr(scaling, part).cpu().numpy() for scaling in scalings], axis=0)
+            for part in ("centre", "spread")
         )
-        seen = InputScaler.around(scalers)
-        mean, deviation = (np.mean([getattr(s, part) for s in scalers], axis=0) for part in ("centre", "spread"))
-        return InputRange(named, rows, mean, deviation, seen.low, seen.high)
+        low, high = (np.asarray(bound.cpu()) for bound in (seen.low, seen.high) if bound is not None)
+        return InputRange(list(names), rows, mean, deviation, low, high)
 
     def backtest(
         self, series: Any, start: Any, covariates: Any, past_covariates: Any
@@ -143,7 +139,8 @@ def describe(model: object) -> ModelDescription:
         raise TypeError(f"expected a fitted regressor or forecaster, got {type(model).__name__}")
     check_is_fitted(model)
     regressor = _regressor(model)
-    takes_images = hasattr(regressor, "trunk_")
+    source, correction = regressor.source_, regressor.predictor_.correction
+    takes_images = isinstance(source, ImageSource)
     special: dict[str, Any] = {}
     if isinstance(model, SeriesForecaster):
         history = model.history_
@@ -156,26 +153,49 @@ def describe(model: object) -> ModelDescription:
             "step": history.clock.step_in_words(),
             "seen": _series_columns(history, slice(0, len(history))),
         }
-    elif hasattr(regressor, "columns_"):
-        columns = [TableColumn(c.name, KINDS[c.kind.name], c.n_missing) for c in regressor.columns_.columns]
-        dropped = [f"{one.name} ({one.reason})" for one in regressor.columns_.dropped]
+    elif source.columns is not None:
+        columns = [TableColumn(c.name, KINDS[c.kind.name], c.n_missing) for c in source.columns.columns]
+        dropped = [f"{one.name} ({one.reason})" for one in source.columns.dropped]
         special = {"columns": tuple(columns), "dropped": tuple(dropped)}
     common: dict[str, Any] = {
         "takes": "images" if takes_images else "table",
-        "levels": regressor._fitted_levels,
+        "levels": regressor.predictor_.levels,
         "target_names": regressor.target_names_,
-        "is_ranked": regressor.calibration is not None,
-        "n_ranked": n_ranked_rows(regressor),
-        "n_trained": n_trained_rows(regressor),
-        "has_joint": regressor.joint_factor_ is not None or regressor.scores_ is not None,
+        "is_ranked": regressor.chosen_calibration.name is not None,
+        "n_ranked": _n_ranked(regressor),
+        "n_trained": _n_trained(regressor),
+        "has_joint": correction.joint_factor is not None or correction.n_scores > 0,
         "rounds": regressor.rounds_,
         "leaves_out": getattr(regressor, "folds", 0) is not None,
         "epochs": EPOCHS_PER_ROUND if regressor.rounds_[0].interval_loss is None else None,
         "parameters": {name: str(getattr(regressor, name)) for name in RECORDED if hasattr(regressor, name)},
         "device": str(device_from(regressor.device)),
-        "boxes": takes_images and regressor.ensembles_[0].mirroring.targets == "boxes",
+        "boxes": source.mirroring is not None and source.mirroring.targets == "boxes",
     }
     return ModelDescription(model, type(model).__name__, **{**common, **special})
+
+
+def _n_ranked(model: IntervalRegressor) -> int | None:
+    """How many training rows' ranks set the widths; None if no ranks did, or if the model does not know."""
+    if (of_stream := getattr(model, "n_ranked_", None)) is not None:
+        return of_stream or None
+    if scores := model.predictor_.correction.scores:
+        return sum(len(part) for part in scores)
+    known, calibration = model.out_of_fold_, model.chosen_calibration.name
+    if known is None or calibration is None:
+        return None
+    left_out = int((~np.isnan(known.prediction[:, 0])).sum())
+    return left_out if calibration == "cross" else len(known.prediction) - left_out
+
+
+def _n_trained(model: IntervalRegressor) -> int | None:
+    """How many rows the model was fitted on, where it knows."""
+    if (of_stream := getattr(model, "n_rows_", None)) is not None:
+        return int(of_stream)
+    if model.out_of_fold_ is not None:
+        return len(model.out_of_fold_.prediction)
+    columns = model.source_.columns
+    return columns.n_rows if columns is not None and columns.n_rows else None
 
 
 def _regressor(model: IntervalRegressor | SeriesForecaster) -> IntervalRegressor:

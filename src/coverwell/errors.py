@@ -2,23 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "BlankLinesWarning",
-    "ClusterError",
-    "ColumnWarning",
-    "ConstantDataWarning",
-    "DamagedFeaturesWarning",
-    "DecimalCommaWarning",
-    "ExtrapolationWarning",
-    "FactorBoundWarning",
-    "LargePictureWarning",
-    "ModelFileError",
-    "NonFiniteLossError",
-    "NotEnoughMemoryError",
-    "PictureError",
-    "TableFileError",
-]
-
 
 class TableFileError(ValueError):
     """A file does not hold a table that can be read, or lacks what is asked of it; the message is one line."""
@@ -32,12 +15,16 @@ class FactorBoundWarning(UserWarning):
     """The width factor has reached a bound and is held there: mean coverage is no longer promised."""
 
 
-class PictureError(ValueError):
-    """A picture is missing, broken, empty or not a picture; the message names its path or its position."""
+class ImageError(ValueError):
+    """An image is missing, broken, empty or no image; the message names its path or its position."""
 
 
-class LargePictureWarning(UserWarning):
+class LargeImageWarning(UserWarning):
     """A file has more pixels than Pillow takes for safe, up to twice as many; the message names its path."""
+
+
+class BoxOutsideImageWarning(UserWarning):
+    """Boxes ran past the edge of their images and were cut there."""
 
 
 class ClusterError(RuntimeError):

@@ -1,16 +1,15 @@
-"""What all our estimators share: checked rows in, predictions and intervals out, several fits as one stack.
+"""What all our estimators share: `fit`, `predict` and `predict_interval`, and several fits as one stack.
 
-A kind of estimator adds its parameters, how its rows become jobs, and how jobs are trained.
+A kind of estimator adds its parameters, how rows are dealt to its members, and how its teams are trained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from datetime import date
-from itertools import chain
-from numbers import Integral, Real
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from numbers import Real
+from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,213 +17,185 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
-from torch import nn
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 from tqdm import tqdm
 
-from coverwell.algorithm import Measures, Record
-from coverwell.calibration import Estimate
-from coverwell.columns import Columns
-from coverwell.device_memory import OfJobs, run_within_memory
-from coverwell.features import features_of
-from coverwell.folds import Job
-from coverwell.held_out import Speaker, Stretch, stretch_of
-from coverwell.intervals import PredictionInterval
-from coverwell.mirroring import Mirroring
-from coverwell.networks.mlp import MLP
-from coverwell.networks.team import Network, PictureNetwork
-from coverwell.picture_inputs import checked_pictures, picture_recipe, with_file, without_cache
-from coverwell.pictures import Pictures
-from coverwell.preparation import Plan, Prepared, check_plan, levels_from, prepare, target_names_of
-from coverwell.rounds import Round, rounds_of
-from coverwell.scaling import InputScaler
-from coverwell.streaming import TableFiles, estimate_files, fit_streamed
-from coverwell.table_inputs import checked_table, checked_table_and_targets, input_names
-from coverwell.training import device_from, few_threads, seeded
-
-__all__ = [
-    "IntervalRegressor",
-    "Training",
-    "auto_batch_size",
-    "check_count",
-    "check_number",
-    "check_share",
-    "fit_together",
-]
+from coverwell.calibration import Calibration, Correction, Estimate, average_out_of_fold, out_of_fold_members
+from coverwell.inputs.parquet import TableFiles
+from coverwell.inputs.source import InputSource, checked_groups, target_names_of, without_cache
+from coverwell.networks.team import Network
+from coverwell.options import levels_from, part_from, stored
+from coverwell.paper.algorithm import History, Round
+from coverwell.prediction import Prediction, PredictionInterval
+from coverwell.predictor import FittedTeam, Predictor
+from coverwell.training.device import Settings, device_from, few_threads, run_within_memory, seeded
+from coverwell.training.rows import Rows, check_dealing
 
 Array = NDArray[np.float64]
-Groups = NDArray[Any] | None
-# X is a table, or for a network that takes pictures whatever `coverwell.pictures.pictures_of` takes.
+Coverage = float | Sequence[float] | Array
+# X is a table, or images for a network that takes them.
 Table = tuple[Any, ArrayLike, ArrayLike | None]
+OnRound = Callable[[Callable[..., "Trained"], History], None]
 
-# Parameters in which models of one stack may differ.
-OWN_TO_EACH = ("coverage", "calibration_size", "random_state", "verbose")
+# Parameters in which models of one stack may differ; calibrations may differ in their numbers.
+OWN_TO_EACH = ("coverage", "random_state", "verbose")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training leaves: a team for each job, and its members' outputs for its rows, if they are kept."""
+
+    teams: list[FittedTeam]
+    members: list[Estimate | None]  # (member, row, ...), in scaled units
+
+
+@stored
+@dataclass(frozen=True)
+class OutOfFold:
+    """Predictions (row, target) and bounds (row, target, level) for the training rows, by members that left them out.
+
+    A row's own target has not trained its prediction. The bounds are stretched as the deployed ones are (for "cv+" not
+    at all), but fewer members are averaged than are deployed, so they cover a little less. Rows that nobody left out,
+    or that were kept for the ranks of "split", are NaN.
+    """
+
+    prediction: Array
+    lower: Array
+    upper: Array
+
+    @classmethod
+    def of(cls, rows: Rows, members: Estimate, teams: Sequence[FittedTeam], correction: Correction) -> OutOfFold:
+        """From the outputs of each member for its rows; for "cv+", from the team that left a row out."""
+        assert rows.given is not None  # rows of a fit know what they were made from
+        X, y = rows.given
+        prediction = np.full(y.shape, np.nan)
+        lower = np.full((*y.shape, len(rows.levels[0])), np.nan)
+        upper = lower.copy()
+        if correction.factor is None:
+            factor: Any = 1.0
+            parts = [(places, team.estimate(X[places])) for places, team in zip(rows.held_back, teams, strict=True)]
+        else:
+            factor, scaling = correction.factor.cpu().numpy(), rows.targets[0].cpu()
+            _, members, leaves_out = out_of_fold_members(rows, members)
+            estimate, some = average_out_of_fold(members, leaves_out), leaves_out.any(axis=0)
+            seen = np.setdiff1d(np.arange(len(X)), rows.held_back[0])
+            mean, half_width = scaling.inverse(torch.from_numpy(estimate.mean)).numpy(), estimate.half_width
+            half_width = half_width * scaling.spread.numpy()[:, None, None]
+            parts = [(seen[some], Estimate(mean[some], half_width[some]))]
+        for places, estimate in parts:
+            prediction[places] = estimate.mean
+            half_width, centre = factor * np.moveaxis(estimate.half_width, -2, 0), estimate.mean[..., None]
+            lower[places] = np.minimum.accumulate(centre - half_width[0], axis=-1)
+            upper[places] = np.maximum.accumulate(centre + half_width[1], axis=-1)
+        return cls(prediction, lower, upper)
 
 
 @runtime_checkable
-class Training(OfJobs, Protocol):
-    """How a kind of estimator trains jobs."""
+class Training(Protocol):
+    """How a kind of estimator trains all jobs of a stack at once."""
 
     @property
-    def batch_size(self) -> int: ...
+    def settings(self) -> Settings: ...
 
     @property
-    def max_rounds(self) -> int: ...
+    def network(self) -> Network: ...
 
-    @property
-    def networks(self) -> Sequence[Network]: ...
+    def shortened(self) -> Training:
+        """The same with as little training as shows whether it fits into memory."""
+        ...
 
-    def with_networks(self, change: Callable[[Network], Network]) -> Training:
-        """The same with every network changed."""
+    def run(self, rows: Rows, on_round: OnRound) -> tuple[Trained, History]:
+        """Train; `on_round` gets the history after each round and a function that gives the present teams."""
         ...
 
 
 class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """A regressor with a prediction interval for every row; the verbs of all our estimators."""
+    """A regressor with a prediction interval for every row."""
 
-    coverage: float | Sequence[float] | Array
-    calibration: str | None
+    coverage: Coverage
+    calibration: Any
     device: str
     random_state: Any
     verbose: int
     network: Any
 
-    _bounded = True  # whether a network is asked outside the range of its training rows; a forecaster may have it so
+    bounded_ = True  # whether inputs are held within the range of the training rows; a forecaster may lift that
 
-    ensembles_: list[Any]
+    predictor_: Predictor
+    source_: InputSource
     rounds_: list[Round]
-    factor_: Array | None
-    joint_factor_: Array | None
-    scores_: list[Array] | None
-    trunk_: nn.Module
-    picture_size_: int
-    columns_: Columns
+    out_of_fold_: OutOfFold | None
+    target_names_: tuple[str, ...]
+    one_dimensional_: bool
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Any:
         """Train the networks and calibrate their intervals.
 
         Parameters
         ----------
-        X : array-like or data frame (n, feature); pictures for a network that takes them
-            A data frame may have columns of text, booleans and dates, and missing values (see `coverwell.columns`).
-            Pictures are an array (n, channel, height, width), a `torch.utils.data.Dataset`, a list or a data frame of
-            file paths: whatever `coverwell.pictures.pictures_of` takes. `TableFiles` are read part by part, for tables
-            that are larger than memory (`MatchedRegressor` alone, see `coverwell.streaming`).
+        X : array-like or data frame (n, feature); images for a network that takes them
+            A data frame may have columns of text, booleans and dates, and missing values (see
+            `coverwell.inputs.columns`). Images are an array (n, channel, height, width), a `torch.utils.data.Dataset`,
+            a list or a data frame of file paths (see `coverwell.inputs.images`). `TableFiles` are read part by part,
+            for tables that are larger than memory (`MatchedRegressor` alone, see `coverwell.streaming`).
         y : array-like (n,) or (n, target)
-            Of `TableFiles`, the name or names of the columns to predict.
+            For `TableFiles`, the name or names of the columns to predict.
         groups : array-like (n,), optional
             Rows of one group (a patient, a house, a day) are held out together, so that training stops, and intervals
-            are calibrated, for groups that were not seen. Of `TableFiles`, the name of a column.
+            are calibrated, for groups that were not seen. For `TableFiles`, the name of a column.
         """
         if isinstance(X, TableFiles):
+            from coverwell.streaming import fit_streamed
+
             return fit_streamed(self, X, y, groups=groups)
         fit_together([self], [(X, y, groups)])
         return self
 
     def predict(self, X: Any) -> Array:
         """The prediction for each row, `(n,)` or `(n, target)` as y was."""
-        mean: Array = np.mean([estimate.mean for estimate in self._estimates(X)], axis=0)
-        return mean[:, 0] if self._one_dimensional else mean
+        mean: Array = np.mean([estimate.mean for estimate in self.estimates(X)], axis=0)
+        return mean[:, 0] if self.one_dimensional_ else mean
 
-    def predict_interval(
-        self, X: Any, coverage: float | Sequence[float] | Array | None = None, *, joint: bool = False
-    ) -> PredictionInterval:
+    def predict_interval(self, X: Any, coverage: Coverage | None = None, *, joint: bool = False) -> PredictionInterval:
         """The interval for each row; unpacks into lower and upper bounds.
 
         Parameters
         ----------
-        X : array-like or data frame (n, feature), or pictures, as in `fit`
+        X : array-like or data frame (n, feature), or images, as in `fit`
         coverage : float or sequence of float, optional
-            Some of the fitted levels; all that were asked for if None.
+            Some of the fitted levels; all of them if None.
         joint : bool
-            Boxes that contain all targets of a row together, in place of one interval per target.
+            Boxes that contain all targets of a row together, instead of one interval per target.
         """
         check_is_fitted(self)
-        wanted = self._wanted(coverage)
-        return self._interval(X, wanted, self._stretch, self._estimates(X), joint=joint)
+        wanted = self.fitted_coverage(coverage)
+        return self.interval(X, wanted, *self.predictor_.bounds(self.estimates(X), joint=joint))
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "ensembles_")
+    def predict_all(self, X: Any) -> Prediction:
+        """Predictions and the bounds of all fitted levels, with one pass through the networks."""
+        estimates = self.estimates(X)
+        return self.predictor_.prediction(estimates)
 
-    def __getstate__(self) -> dict[str, Any]:
-        for ensemble in getattr(self, "ensembles_", ()):
-            ensemble.to(torch.device("cpu"))  # a pickle from a GPU opens where there is none
-        state: dict[str, Any] = super().__getstate__()
-        if hasattr(self, "trunk_"):  # the folder of features is this machine's; an unfitted model takes it to workers
-            networks = {name: state[name] for name in ("network", "interval_network") if name in state}
-            state = {**state, **{name: without_cache(network) for name, network in networks.items()}}
-        return state
-
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
-    # What a kind of estimator says.
-
-    def _written_out(self) -> dict[str, Any]:
-        """All parameters, with numbers for "auto" where they do not depend on the rows: what results are kept with."""
-        return {name: self._usual(name) for name in self.get_params()}
-
-    def _usual(self, name: str) -> Any:
-        """A parameter; for "auto", what the network's recipe has as its usual number, and "auto" where it has none."""
-        value = getattr(self, name)
-        is_auto = isinstance(value, str) and value == "auto"
-        return getattr(self.network, "usual", {}).get(name, value) if is_auto else value
-
-    def _check_choices(self) -> None:
-        """Raise unless the parameters are such that rows can be prepared."""
-        raise NotImplementedError
-
-    def _plan(self, groups: Groups, random_state: np.random.RandomState) -> Plan:
-        """How rows become jobs."""
-        raise NotImplementedError
-
-    def _training(self, n_rows: int) -> Training:
-        """How jobs of this many rows are trained."""
-        raise NotImplementedError
-
-    def _ensemble(self, trained: Any, prepared: Prepared, job: int) -> Speaker:
-        """What speaks for one job from now on."""
-        raise NotImplementedError
-
-    # Reading: from rows to estimates to bounds.
-
-    def _estimates(self, X: Any, **reading: Any) -> list[Estimate]:
+    def estimates(self, X: Any, *, noise: bool = True) -> list[Estimate]:
+        """Each team's means and half-widths for these rows, before calibration."""
         check_is_fitted(self)
         if isinstance(X, TableFiles):
-            return estimate_files(self, X, **reading)
-        if hasattr(self, "trunk_"):
-            rows = self._features(X, n_views=self.ensembles_[0].mirroring.n_views)
-        else:
-            rows = checked_table(self, X)
-            seen = InputScaler.around([ensemble.inputs for ensemble in self.ensembles_])
-            seen.warn_if_far_outside(rows, input_names(self))
-        device = device_from(self.device)
-        return [ensemble.estimate(rows, device, **reading) for ensemble in self.ensembles_]
+            from coverwell.streaming import estimate_files
 
-    def _stretched(self, X: Array) -> Estimate:
-        """The prediction for rows of our own making, and how far its calibrated interval reaches; not for "cv+"."""
-        (ensemble,) = self.ensembles_
-        estimate: Estimate = ensemble.estimate(X, device_from(self.device))
-        assert self.factor_ is not None  # a single team has factors
-        return Estimate(estimate.mean, estimate.reach * self.factor_[:, None, :])
+            return estimate_files(self, X, noise=noise)
+        rows = self.source_.rows(X, self)
+        if self.source_.scaled:
+            self.predictor_.inputs.warn_if_far_outside(rows, self.source_.names)
+        return self.predictor_.moved(device_from(self.device)).estimates(rows, noise=noise)
 
-    def _interval(
-        self,
-        X: Any,
-        wanted: float | Sequence[float] | Array,
-        stretch: Stretch,
-        estimates: list[Estimate],
-        *,
-        joint: bool,
-    ) -> PredictionInterval:
-        places = [self._fitted_levels.index(level) for level in levels_from(wanted)]
-        lower, upper = stretch.bounds(estimates, self._fitted_levels, joint=joint)
+    def interval(self, X: Any, wanted: Coverage, lower: Array, upper: Array) -> PredictionInterval:
+        """Bounds (row, target, level) for X as users get them: the wanted levels, shaped as y was."""
+        places = [self.predictor_.levels.index(level) for level in levels_from(wanted)]
         lower, upper = lower[..., places], upper[..., places]
         if isinstance(wanted, Real):
             lower, upper = lower[..., 0], upper[..., 0]
-        if self._one_dimensional:
+        if self.one_dimensional_:
             lower, upper = lower[:, 0], upper[:, 0]
         return PredictionInterval(
             lower,
@@ -234,251 +205,210 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             index=getattr(X, "index", None) if hasattr(X, "iloc") else None,  # a list has an `index` method
         )
 
-    def _wanted(self, coverage: float | Sequence[float] | Array | None) -> float | Sequence[float] | Array:
-        """The level or levels that are asked for, all of them fitted."""
+    def fitted_coverage(self, coverage: Coverage | None) -> Coverage:
+        """The wanted level or levels, all of them fitted."""
         wanted = self.coverage if coverage is None else coverage
-        unknown = [level for level in levels_from(wanted) if level not in self._fitted_levels]
+        unknown = [level for level in levels_from(wanted) if level not in self.predictor_.levels]
         if unknown:
             raise ValueError(
-                f"coverage {unknown} was not fitted; the fitted levels are {list(self._fitted_levels)}: "
+                f"coverage {unknown} was not fitted; the fitted levels are {list(self.predictor_.levels)}: "
                 "choose among them, or fit with the level in coverage=[...]"
             )
         return wanted
 
-    # Finishing: what was trained becomes what users read.
+    @property
+    def factor_(self) -> Array | None:
+        """By how much the learned intervals are stretched, (target, level); None for "cv+"."""
+        check_is_fitted(self)
+        factor = self.predictor_.correction.factor
+        return None if factor is None else factor.cpu().numpy()
 
     @property
-    def _stretch(self) -> Stretch:
-        return Stretch(self.factor_, self.joint_factor_, self.scores_)
+    def table_columns_(self) -> list[str] | None:
+        """The columns that a table must have, in order; None for images, and for arrays without names."""
+        check_is_fitted(self)
+        return self.source_.table_columns
 
-    def _finish(
-        self, prepared: Prepared, trained: list[Any], ensembles: list[Any], record: Record, jobs: slice
+    @property
+    def columns_(self) -> Any:
+        """How columns of a data frame with named columns become numbers; None for arrays and images."""
+        check_is_fitted(self)
+        return self.source_.columns
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "predictor_" in vars(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())  # a copy: the model itself keeps its cache
+        if "predictor_" in state:  # a pickle from a GPU opens where there is none, without this machine's cache
+            self.predictor_.to("cpu")
+            for name in {"network", "interval_network"} & state.keys():
+                state[name] = without_cache(state[name])
+        return state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    # What a kind of estimator defines.
+
+    def resolved_params(self) -> dict[str, Any]:
+        """All parameters, with numbers for "auto" where they do not depend on the rows: for records of results."""
+        defaults = getattr(self.network, "defaults", {})
+        params = self.get_params(deep=False).items()
+        return {name: defaults.get(name, v) if isinstance(v, str) and v == "auto" else v for name, v in params}
+
+    def check_params(self) -> None:
+        """Raise unless the parameters make sense, as far as that can be seen without rows."""
+        raise NotImplementedError
+
+    def dealing(self, groups: NDArray[Any] | None, random_state: np.random.RandomState) -> dict[str, Any]:
+        """How rows are dealt to members: `folds`, `repeats`, `calibration` and `unit_range` of `Rows.of`."""
+        raise NotImplementedError
+
+    def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> Training:
+        """How jobs of this many rows are trained; with a start, how its teams continue."""
+        raise NotImplementedError
+
+    def set_fitted(
+        self, rows: Rows, trained: Trained, history: History, jobs: slice, calibration: Calibration | None = None
     ) -> None:
-        """Calibrate, and keep the record of the rounds."""
-        self.rounds_ = rounds_of(
-            record,
-            jobs,
-            prepared.targets,
-            self._fitted_levels,
-            one_target=self._one_dimensional,
-            one_level=isinstance(self.coverage, Real),
-        )
-        stretch = stretch_of(self.calibration, prepared, trained[0].said, ensembles, device_from(self.device))
-        self.factor_, self.joint_factor_, self.scores_ = stretch.factor, stretch.joint_factor, stretch.scores
+        """Calibrate, by the model's own calibration or another, and keep what was learned: sets `predictor_`."""
+        one_target, one_level = self.one_dimensional_, isinstance(self.coverage, Real)
+        self.rounds_ = history.described(jobs, rows, one_target=one_target, one_level=one_level)
+        teams, members = trained.teams[jobs], trained.members[jobs][0]
+        for team in teams:
+            team.to(device_from(self.device))
+        correction = (calibration or self.chosen_calibration).correction(teams, rows, members)
+        self.out_of_fold_ = None if members is None else OutOfFold.of(rows, members, teams, correction)
+        self.predictor_ = Predictor(rows.levels[0], teams, correction)
 
-    # Checking and scaling.
+    @property
+    def chosen_calibration(self) -> Calibration:
+        """The calibration as an object."""
+        calibration: Calibration = part_from("calibration", self.calibration, Calibration)
+        return calibration
 
-    def _prepare(self, X: Any, y: ArrayLike, groups: ArrayLike | None, start: Sequence[Speaker]) -> Prepared:
-        self._check_choices()
-        self._fitted_levels = tuple(sorted(levels_from(self.coverage)))
-        network = self._picture_network()
-        given: Array | Pictures
-        if network is None:
-            given, targets = checked_table_and_targets(self, X, y, goes_on=bool(start))
-        else:
-            given, targets = self._pictures_and_targets(X, y)
+    # From a table to rows.
+
+    def prepare(self, X: Any, y: Any, groups: ArrayLike | None, before: dict[str, Any]) -> Rows:
+        """Rows to train on; sets what is known about inputs and targets. `before` is a fit that is continued."""
+        self.check_params()
+        levels = tuple(sorted(levels_from(self.coverage)))
+        self.source_ = InputSource.of(X, self.network, getattr(self, "interval_network", None), before.get("source_"))
+        read, targets = self.source_.fit(X, y, self)
         if targets.dtype.kind not in "biuf":
             raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
         self.target_names_ = target_names_of(y, targets)
-        self._one_dimensional = targets.ndim == 1
-        group_of_row = None if groups is None else _checked_groups(groups, len(given))
-        targets = targets.astype(np.float64).reshape(len(given), -1)
+        self.one_dimensional_ = targets.ndim == 1
+        group_of_row = None if groups is None else checked_groups(groups, len(targets))
         random_state = check_random_state(self.random_state)
-        scalers = tuple((speaker.inputs, speaker.targets) for speaker in start)
-        plan = replace(self._plan(group_of_row, random_state), scalers=scalers, bounded=self._bounded)
-        if network is not None:
-            plan = replace(plan, scaled=False, mirroring=Mirroring(network.mirror))
-            check_plan(len(given), group_of_row, plan)  # before the features, which may take long
-            plan.mirroring.check(targets)
-            self._look_through(network, random_state)
-        rows = given if isinstance(given, np.ndarray) else self._features(given, n_views=plan.mirroring.n_views)
-        _check_goes_on(start, plan.mirroring.shape_of_row(rows))
-        return prepare(rows, targets, group_of_row, plan, random_state)
-
-    # Pictures.
-
-    def _picture_network(self) -> PictureNetwork | None:
-        """The recipe, if it is one for pictures."""
-        return picture_recipe(self.network)
-
-    def _pictures_and_targets(self, X: Any, y: ArrayLike) -> tuple[Pictures, NDArray[Any]]:
-        """Pictures to learn from, not yet read, and their targets, checked."""
-        pictures = checked_pictures(X)
-        targets: NDArray[Any] = validate_data(self, y=y, multi_output=True, y_numeric=True)
-        if len(pictures) != len(targets):
-            raise ValueError(f"y must have one entry per picture, got {len(targets)} for {len(pictures)} pictures")
-        if len(pictures) < 2:
-            raise ValueError(f"at least 2 pictures are needed to learn from, got {len(pictures)}")
-        return pictures, targets
-
-    def _look_through(self, network: PictureNetwork, random_state: np.random.RandomState) -> None:
-        """Take the trunk that pictures are seen through from now on: a new one, unless training goes on."""
-        self.picture_size_ = int(network.size)
-        if not hasattr(self, "trunk_"):
-            with seeded(random_state.randint(2**31 - 1), torch.device("cpu")):  # a trunk without weights is random
-                self.trunk_ = with_file(network).trunk()
-
-    def _features(self, X: Any, *, n_views: int) -> NDArray[Any]:
-        """What the trunk says about pictures: (picture, channel, height, width), or (picture, 2, ...) with a mirror."""
-        return features_of(
-            checked_pictures(X),
-            self.trunk_,
-            size=self.picture_size_,
-            mirrored=n_views > 1,
-            device=self.device,
-            cache=getattr(self.network, "cache", None),
-            verbose=self.verbose,
+        dealing = {"levels": levels, "groups": group_of_row, **self.dealing(group_of_row, random_state)}
+        if not self.source_.scaled:
+            check_dealing(len(targets), **dealing)  # before the features of images, which take long
+        rows = read(random_state) if callable(read) else read
+        start = before["predictor_"].fitted_teams if before else []
+        if start:
+            _check_same_inputs(start, self.source_.row_shape)
+        return Rows.of(
+            rows,
+            targets.astype(np.float64).reshape(len(targets), -1),
+            random_state=random_state,
+            scaled=self.source_.scaled,
+            bounded=self.bounded_,
+            mirroring=self.source_.mirroring,
+            start=start,
+            **dealing,
         )
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Drop everything that a fit has set."""
-        for name in [
-            name for name in vars(self) if name.endswith("_") or name in ("_one_dimensional", "_fitted_levels")
-        ]:
-            delattr(self, name)
+        for name in list(vars(self)):
+            if name.endswith("_") and name != "bounded_":
+                delattr(self, name)
 
 
 def fit_together(
     models: Sequence[IntervalRegressor],
     tables: Sequence[Table],
     *,
-    on_round: Callable[[list[list[Any]]], None] | None = None,
+    on_round: Callable[[list[list[FittedTeam]]], None] | None = None,
 ) -> None:
     """Fit several models at once, as one stack of members: what a study of many splits needs on a GPU.
 
     Parameters
     ----------
     models : sequence of estimators of one class
-        Alike in everything but `random_state`, `calibration_size`, `verbose` and the values in `coverage`. The first
-        model's seed draws the weights and batches of the whole stack, so a model fitted with others differs in its bits
-        from the same model alone.
+        Alike in everything but `random_state`, `verbose`, the numbers in `calibration` and the values in `coverage`.
+        The first model's seed draws the weights and batches of the whole stack, so a model fitted with others differs
+        in its bits from the same model alone.
     tables : sequence of (X, y, groups)
         One per model, alike in the number of columns and targets; groups may be None.
     on_round : function, optional
-        Called after every round with the present ensembles of each model, before any calibration: for curves over the
+        Called after every round with the present teams of each model, before any calibration: for curves over the
         rounds. It costs a copy of all networks each time.
     """
-    before = [dict(vars(model)) for model in models]
-    for model, was in zip(models, before, strict=True):
-        model._forget()
-        if _start_of(was):  # members that go on see through the same eyes
-            model.__dict__.update({name: was[name] for name in ("trunk_", "columns_") if name in was})
+    before = list(map(dict, map(vars, models)))
+    own_rows: list[Rows] = []
+    start: list[FittedTeam] = []  # teams that continue training
     try:
-        _fit_together(models, tables, [_start_of(was) for was in before], on_round)
-    except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to go on stays what it was
+        if len(models) != 1 or len(tables) != 1:
+            _check_alike(models, tables)
+        for model, table, was in zip(models, tables, before, strict=True):
+            continued = was if "predictor_" in was and was.get("warm_start") else {}
+            start += continued["predictor_"].fitted_teams if continued else []
+            if "predictor_" in was:
+                model.forget()
+            own_rows.append(model.prepare(*table, continued))
+        rows = own_rows[0] if len(models) == 1 else _stacked(own_rows)
+        if start:
+            _check_continues(rows, start)
+        training = models[0].training_for(rows.y.shape[1], start)
+        settings, ends = training.settings, np.cumsum([0, *map(len, map(attrgetter("y"), own_rows))]).tolist()
+        parts = list(map(slice, ends, ends[1:]))  # each model's jobs
+        bar = tqdm(total=settings.max_rounds, disable=not models[0].verbose, desc="rounds", unit="round")
+
+        def show_teams(present: Callable[[Tensor], Trained], history: History) -> None:
+            show_round(bar, present, history)
+            teams = present(history.unit).teams
+            on_round([teams[part] for part in parts])  # type: ignore[misc]
+
+        after_round = partial(show_round, bar) if on_round is None else show_teams
+        with bar, seeded(rows.seeds[0], settings.device), few_threads(training, rows):
+            trained, history = run_within_memory(training, rows, after_round)
+            if settings.device.type == "cuda":
+                torch.cuda.empty_cache()  # captured steps held memory that is of no use to the next fit
+        for model, own, part in zip(models, own_rows, parts, strict=True):
+            model.set_fitted(own, trained, history, part)
+    except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to continue stays what it was
         for model, was in zip(models, before, strict=True):
-            model._forget()
+            model.forget()
             model.__dict__.update(was if was.get("warm_start") else {})
         raise
-
-
-def _start_of(before: dict[str, Any]) -> list[Any]:
-    """The speakers that a model goes on from, given what it was."""
-    return list(before.get("ensembles_", ())) if before.get("warm_start") else []
-
-
-def _fit_together(
-    models: Sequence[IntervalRegressor],
-    tables: Sequence[Table],
-    starts: Sequence[list[Any]],
-    on_round: Callable[[list[list[Any]]], None] | None,
-) -> None:
-    _check_alike(models, tables)
-    prepared = [model._prepare(*table, start) for model, table, start in zip(models, tables, starts, strict=True)]
-    jobs = [job for p in prepared for job in p.jobs]
-    _check_stackable(jobs)
-    training = models[0]._training(max(len(job.y) for job in jobs)).with_networks(with_file)
-    if any(starts):
-        _check_can_go_on(jobs, starts)
-        training = replace(training, start=tuple(chain.from_iterable(starts)))  # type: ignore[type-var]
-    ends = np.cumsum([len(p.jobs) for p in prepared]).tolist()
-    parts = [slice(end - len(p.jobs), end) for p, end in zip(prepared, ends, strict=True)]
-
-    def ensembles(model: IntervalRegressor, p: Prepared, trained: list[Any]) -> list[Speaker]:
-        return [model._ensemble(t, p, job) for job, t in enumerate(trained)]
-
-    with (
-        seeded(prepared[0].seed, training.device),
-        few_threads(_operations_per_step(jobs, training)),
-        _progress_bar(models[0], training.max_rounds) as show,
-    ):
-
-        def progress(measures: Measures, present: Callable[[], list[Any]]) -> None:
-            show(measures)
-            if on_round is not None:
-                now = present()
-                on_round([ensembles(m, p, now[part]) for m, p, part in zip(models, prepared, parts, strict=True)])
-
-        trained, record = run_within_memory(training, jobs, progress)
-        if training.device.type == "cuda":
-            torch.cuda.empty_cache()  # what replayed steps have held is of no use to the next fit
-    for model, p, part in zip(models, prepared, parts, strict=True):
-        final = ensembles(model, p, trained[part])
-        model._finish(p, trained[part], final, record, part)
-        model.ensembles_ = final  # last: a model that has them is fitted
-
-
-def _checked_groups(groups: ArrayLike, n_rows: int) -> NDArray[Any]:
-    """The group of each row: all texts, all numbers or all times, and none missing."""
-    one_each: NDArray[Any] = column_or_1d(np.asarray(groups, dtype=object))
-    if len(one_each) != n_rows:
-        raise ValueError(f"groups must have one entry per row, got {len(one_each)} for {n_rows} rows")
-    if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "biuU":  # these have one kind and no gaps
-        _check_kinds_of_groups(one_each)
-    checked: NDArray[Any] = column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
-    return checked
-
-
-def _check_kinds_of_groups(groups: NDArray[np.object_]) -> None:
-    """Raise for a missing group, and for 1 beside "1", which one array would make the same."""
-    kinds = [_kind_of_group(group) for group in groups]
-    for row, kind in enumerate(kinds):
-        if kind is None:
-            raise ValueError(
-                f"groups must have a value in every row, got {groups[row]} in row {row} (counted from 0); fill it in"
-            )
-        if kind != kinds[0]:
-            raise ValueError(
-                f"groups must be of one kind, got {groups[0]!r} in row 0 and {groups[row]!r} in row {row} (counted "
-                "from 0); convert them"
-            )
-
-
-def _kind_of_group(group: Any) -> Any:
-    """What can be told from others of its kind; None for a missing group, of which each library has its own sign."""
-    if group is None or type(group).__name__ in ("NAType", "NaTType"):
-        return None
-    if isinstance(group, Real | np.datetime64) and group != group:  # NaN, and numpy's own sign for times
-        return None
-    kinds = (bool | np.bool_, Real, str, date | np.datetime64)
-    return next((kind for kind in kinds if isinstance(group, kind)), type(group))
-
-
-def _check_goes_on(start: Sequence[Speaker], shape: tuple[int, ...]) -> None:
-    if start and shape != start[0].inputs.shape:
-        before, now = (s[0] if len(s) == 1 else s for s in (start[0].inputs.shape, shape))
-        raise ValueError(f"warm_start goes on from networks of {before} columns, got {now}; fit with warm_start=False")
 
 
 def _check_alike(models: Sequence[IntervalRegressor], tables: Sequence[Any]) -> None:
     if len(models) != len(tables) or not models:
         raise ValueError(f"fit_together needs one table (X, y, groups) per model, got {len(tables)} for {len(models)}")
     first = models[0]
-    for model in models:
+    for model in models[1:]:
         if type(model) is not type(first):
             kinds = f"{type(first).__name__} and {type(model).__name__}"
             raise ValueError(f"models that are fitted together must be of one class, got {kinds}; fit them one by one")
         for name, shared in first.get_params(deep=False).items():
             value = getattr(model, name)
-            if name not in OWN_TO_EACH and value is not shared and value != shared:
+            same = value is shared or name in OWN_TO_EACH or value == shared
+            if not same and not (name == "calibration" and type(value) is type(shared) and not isinstance(value, str)):
                 raise ValueError(
                     f"models that are fitted together must have the same {name}, got {shared!r} and {value!r}; fit "
                     "them one by one"
                 )
 
 
-def _check_stackable(jobs: Sequence[Job]) -> None:
-    shapes = {(tuple(job.x.shape[1:]), job.y.shape[1], len(job.coverage), len(job.trains)) for job in jobs}
+def _stacked(stack: Sequence[Rows]) -> Rows:
+    """All jobs of several models, which must be alike."""
+    shapes = {(r.x.shape[2:], r.y.shape[2], r.coverage.shape[1], r.members_per_job) for r in stack}
     if len(shapes) > 1:
         got = " beside ".join(
             f"{x[0]} columns, {n_targets} targets, {n_levels} levels and {n_members} members"
@@ -488,15 +418,22 @@ def _check_stackable(jobs: Sequence[Job]) -> None:
             "tables that are fitted together must be alike in columns, targets, levels and members, got "
             f"{got}; the members are alike where repeats is a number"
         )
+    return Rows.stack(stack)
 
 
-def _check_can_go_on(jobs: Sequence[Job], starts: Sequence[list[Any]]) -> None:
+def _check_same_inputs(start: Sequence[FittedTeam], shape: tuple[int, ...]) -> None:
+    if start and shape != start[0].inputs.shape:
+        before, now = (s[0] if len(s) == 1 else s for s in (start[0].inputs.shape, shape))
+        raise ValueError(f"warm_start goes on from networks of {before} columns, got {now}; fit with warm_start=False")
+
+
+def _check_continues(rows: Rows, start: Sequence[FittedTeam]) -> None:
     """Raise unless every job has a start with as many inputs, targets, levels and members as it has itself."""
-    if not all(starts):
+    if len(start) != rows.n_jobs:
         raise ValueError("models that are fitted together with warm_start must all be fitted before, or none of them")
-    for job, was in zip(jobs, chain.from_iterable(starts), strict=True):
-        now = (*job.x.shape[1:], job.y.shape[1], len(job.coverage), len(job.trains))
-        before = (*was.inputs.shape, len(was.targets.centre), len(was.coverage), was.mean_team.n_members)
+    now = (*rows.x.shape[2:], rows.y.shape[2], rows.coverage.shape[1], rows.members_per_job)
+    for team in start:
+        before = (*team.inputs.shape, len(team.targets.centre), team.coverage.shape[1], team.n_members)
         if now != before:
             raise ValueError(
                 "warm_start goes on from networks of the same columns, targets, levels and members, got "
@@ -504,63 +441,8 @@ def _check_can_go_on(jobs: Sequence[Job], starts: Sequence[list[Any]]) -> None:
             )
 
 
-@contextmanager
-def _progress_bar(model: IntervalRegressor, max_rounds: int) -> Iterator[Callable[[Measures], None]]:
-    with tqdm(total=max_rounds, disable=not model.verbose, desc="rounds", unit="round") as bar:
-
-        def show(measures: Measures) -> None:
-            bar.update()
-            bar.set_postfix(
-                coverage=f"{float(measures.coverage.mean()):.3f}",
-                score=f"{float(measures.score.mean()):.4g}",
-                refresh=False,
-            )
-
-        yield show
-
-
-def auto_batch_size(n_rows: int) -> int:
-    """Small batches for small tables, which otherwise see few steps an epoch."""
-    return 64 if n_rows < 1000 else 128 if n_rows < 2500 else 256
-
-
-def _operations_per_step(jobs: Sequence[Job], training: Training) -> float:
-    """Roughly the floating-point operations of one training step of our own networks."""
-    members = sum(len(job.trains) for job in jobs)
-    network = training.networks[0]
-    for name in ("mlp", "lstm", "resnet"):
-        network = getattr(network, name, network)  # a random network is made of one
-    operations_per_row = getattr(network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
-    return 6.0 * members * training.batch_size * float(operations_per_row(jobs[0].x[0].numel()))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def check_number(
-    name: str, value: Any, *, above: float | None = None, least: float | None = None, or_auto: bool = False
-) -> None:
-    """Raise unless the value is a number above, or at least, a limit, or "auto" where that is allowed."""
-    if or_auto and isinstance(value, str) and value == "auto":
-        return
-    if above is not None and (not _is_number(value) or not value > above):
-        must = "a positive number" if above == 0 else f"a number above {above:g}"
-        raise ValueError(f"{name} must be {must}, got {value!r}")
-    if least is not None and (not _is_number(value) or not value >= least):
-        raise ValueError(f"{name} must be a number of at least {least:g}, got {value!r}")
-
-
-def check_share(name: str, value: Any) -> None:
-    """Raise unless the value lies strictly between 0 and 1."""
-    if not _is_number(value) or not 0 < value < 1:
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}")
-
-
-def check_count(name: str, value: Any, *, or_auto: bool = False) -> None:
-    """Raise unless the value is a whole number of at least 1, or "auto" where that is allowed."""
-    if or_auto and isinstance(value, str) and value == "auto":
-        return
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        what = "'auto' or a whole number" if or_auto else "a whole number"
-        raise ValueError(f"{name} must be {what} of at least 1, got {value!r}")
+def show_round(bar: Any, present: Any, history: History) -> None:
+    """Move a tqdm bar over rounds, with the latest measures beside it."""
+    coverage, score = float(history.rounds[-1].coverage.mean()), float(history.rounds[-1].score.mean())
+    bar.update()
+    bar.set_postfix(coverage=f"{coverage:.3f}", score=f"{score:.4g}", refresh=False)

@@ -14,10 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from coverwell import metrics
 from coverwell.description import ModelDescription, describe
+from coverwell.inputs.parquet import TableFiles
 from coverwell.slices import Parts, Slices, count_inside, cut
-from coverwell.streaming.table_parts import TableFiles
-
-__all__ = ["Outcome", "View", "forecast_outcome", "outcome_of", "place_of_level"]
 
 Array = NDArray[np.float64]
 Column = NDArray[Any]

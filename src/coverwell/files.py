@@ -1,65 +1,34 @@
-"""Files that are whole or not there, and tensor files that know their own sha256.
-
-A tensor file is a safetensors file whose metadata has one entry, `coverwell`: a JSON object with
-
-- `format`: a number that grows when older versions of coverwell cannot read the file;
-- `versions`: of coverwell, torch, numpy and scikit-learn that wrote it;
-- `sha256`: of the rest of this object (keys sorted) and of all tensors (name, type, shape and bytes, names sorted);
-- whatever else its writer puts there.
-"""
+"""Files that are complete or not there: a new file gets its name when all of it is written."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-import numpy as np
-import sklearn
-import torch
-from numpy.typing import NDArray
-from safetensors import SafetensorError, deserialize
-from safetensors.numpy import save as safetensors_bytes
-
-from coverwell._version import __version__
-from coverwell.errors import ModelFileError
-
-__all__ = ["TYPES", "ModelFileError", "malformed_means", "new_file", "pointed_to", "read_tensors", "write_tensors"]
-
-# Bytes of a name to which a part can still be added: file systems end at 255.
-LONGEST_NAME = 230
-
-Header = dict[str, Any]
-Arrays = dict[str, NDArray[Any]]
-
-FORMAT = 1
-TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1", "BOOL": "|b1"}
-MALFORMED = (ArithmeticError, AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError)
+LONGEST_NAME = 230  # bytes; file systems end at 255, and the name of the part is longer
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """An open binary file that gets its name only when the block ends well; otherwise nothing is left.
+    """An open binary file that gets its name when the block ends well; otherwise nothing is left.
 
-    A file that had the name before stays as it was until then. A link stays, and what it points to is replaced.
-    Folders on the way are made.
+    Until then a file that has the name already stays as it is. A symbolic link stays a link, and its target is
+    replaced. Missing folders are made, and removed again if the block fails.
     """
     path = pointed_to(path)
     with _new_folders(path.parent):
-        # A name that is nearly as long as names may be has no room for more.
         name = path.name if len(os.fsencode(path.name)) <= LONGEST_NAME else path.name[:50]
         part_path = path.with_name(f"{name}.{secrets.token_hex(8)}.part")
         with part_path.open("xb") as part:
             try:
                 yield part
                 part.flush()
-                os.fsync(part.fileno())  # before the name: after a power cut, a name without content would be damage
+                os.fsync(part.fileno())  # before the rename: a power cut must not leave a name without content
                 part.close()
                 part_path.replace(path)
             finally:
@@ -68,18 +37,18 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def pointed_to(path: Path) -> Path:
-    """The place that a file will have: where a link points to, also one to nothing; any other path as it is."""
+    """Where a symbolic link points to, even if nothing is there; any other path as it is."""
     if not path.is_symlink():
         return path
     target = Path(os.path.realpath(path))
-    if target.is_symlink():  # what remains of links that point to one another
+    if target.is_symlink():  # links that point to one another
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     return target
 
 
 @contextmanager
 def _new_folders(folder: Path) -> Iterator[None]:
-    """Make a folder and those above it; if the block ends badly, those that were made are gone again."""
+    """Make a folder and its parents; if the block fails, remove those that were made."""
     absent = [above for above in (folder, *folder.parents) if not above.exists()]  # the deepest first
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,67 +58,3 @@ def _new_folders(folder: Path) -> Iterator[None]:
             with suppress(OSError):  # somebody else may have put something there
                 made.rmdir()
         raise
-
-
-def write_tensors(path: Path, header: Header, arrays: Arrays) -> None:
-    """Write a tensor file, whole or not at all; equal header and arrays give equal bytes."""
-    versions = {"coverwell": __version__, "torch": str(torch.__version__), "numpy": np.__version__}
-    header = {**header, "format": FORMAT, "versions": {**versions, "scikit-learn": sklearn.__version__}}
-    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # the memory is written as it lies
-    header["sha256"] = _sha256(header, arrays)
-    content = safetensors_bytes(arrays, {"coverwell": _canonical(header)})
-    with new_file(path) as file:
-        file.write(content)
-
-
-def read_tensors(path: Path) -> tuple[Header, Arrays]:
-    """Header and arrays of a tensor file whose content has the sha256 that it states."""
-    content = path.read_bytes()
-    with malformed_means(f"{path} is damaged or not a model file", "take another copy, or save the model again"):
-        entries = dict(deserialize(content))  # type: ignore[no-untyped-call]  # checks all lengths and offsets
-        header = _header(path, content)
-        arrays = {name: np.frombuffer(e["data"], TYPES[e["dtype"]]).reshape(e["shape"]) for name, e in entries.items()}
-        if header.pop("sha256") != _sha256(header, arrays):
-            raise ValueError("its content does not have the stored sha256")
-    return header, arrays
-
-
-@contextmanager
-def malformed_means(what: str, way_out: str) -> Iterator[None]:
-    """Turn what code raises that meets something `write_tensors` was never given into a `ModelFileError`."""
-    try:
-        yield
-    except ModelFileError:
-        raise
-    except MALFORMED as error:
-        raise ModelFileError(f"{what} ({type(error).__name__}: {error}); {way_out}") from error
-
-
-def _header(path: Path, content: bytes) -> Header:
-    length = int.from_bytes(content[:8], "little")
-    metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-    if "coverwell" not in metadata:
-        raise ModelFileError(
-            f"{path} is a safetensors file, but not one that coverwell.save wrote; load takes only those"
-        )
-    header: Header = json.loads(metadata["coverwell"])
-    if {"format", "versions", "sha256"} - header.keys():
-        raise ValueError("its header has no format, versions or sha256")
-    if header["format"] > FORMAT:
-        raise ModelFileError(
-            f"{path} has format {header['format']}, but coverwell {__version__} reads up to {FORMAT}; install the "
-            f"version that wrote it, or a later one: {header['versions']}"
-        )
-    return header
-
-
-def _canonical(header: Header) -> str:
-    return json.dumps(header, sort_keys=True, separators=(",", ":"))
-
-
-def _sha256(header: Header, arrays: Arrays) -> str:
-    digest = hashlib.sha256(_canonical(header).encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()

@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
 from numbers import Integral
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import betabinom, binom
+
+from coverwell.options import coverage_rank
 
 __all__ = [
     "average_width",
@@ -117,29 +117,6 @@ def calibration_error(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: f
 # and the number of covered rows among n_test new ones is
 #     C ~ BetaBin(n_test; k, n_train + 1 - k).
 # So C / n_test scatters around p even for a perfect method: E|C / n_test - p| is the calibration error to expect.
-
-
-def coverage_rank(asked: float, n_train: int) -> int:
-    """The rank k = ceil((n_train + 1) asked), counted from 1, of the score that covers a new row as asked.
-
-    `n_train` scores are ranked. `asked`, in (0, 1), is read as the decimal it prints: 0.55 of 100 is 55, though in
-    floating point it is a little more.
-
-    Examples
-    --------
-    >>> coverage_rank(0.9, n_train=9), coverage_rank(0.55, n_train=99)
-    (9, 55)
-    """
-    _check_share("asked", asked)
-    _check_count("n_train", n_train)
-    share = Fraction(str(round(float(asked), 12)))
-    rank = max(1, math.ceil((n_train + 1) * share))  # a share that rounds to 0 still has rank 1
-    if rank > n_train:
-        needed = "more than 10^12" if share == 1 else str(math.ceil(share / (1 - share)))
-        raise ValueError(
-            f"coverage {asked!r} by ranks needs at least {needed} rows, got {n_train}: give more rows or ask for less"
-        )
-    return rank
 
 
 def expected_calibration_error(asked: float, n_test: int, n_train: int | None) -> float:

@@ -1,20 +1,28 @@
-"""What all six baselines promise: the verbs and shapes of MatchedRegressor, and errors that name what is wrong."""
+"""What all six baselines promise, with errors that name what is wrong; and the truths of those without random weights.
+
+The promises are the methods and shapes of MatchedRegressor.
+"""
 
 import copy
 import math
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import QuantileRegressor
 from sklearn.utils.validation import check_is_fitted
+from tests.synthetic import laws
 from torch import nn
+from torch.nn.functional import softplus
 
-from coverwell import MLP, ConstantDataWarning, NonFiniteLossError, PredictionInterval, fit_together
+from coverwell import LSTM, MLP, PredictionInterval, baselines, fit_together, load, save
 from coverwell.baselines import (
     BayesByBackpropRegressor,
     ConcreteDropoutRegressor,
@@ -23,7 +31,8 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
-from coverwell.datasets import synthetic
+from coverwell.calibration import Cross, Split, Uncalibrated
+from coverwell.errors import ConstantDataWarning, NonFiniteLossError
 from coverwell.networks.mlp import MLPTeam
 
 SAMPLED = [MCDropoutRegressor, ConcreteDropoutRegressor, BayesByBackpropRegressor]
@@ -49,6 +58,15 @@ def unfitted(kind, *coverage, **changes):
 
 def fitted(kind, *coverage, y=ONE, x=X, groups=None, **changes):
     return unfitted(kind, *coverage, **changes).fit(x, y, groups=groups)
+
+
+def team_of(model):
+    return model.predictor_.fitted_teams[0].team
+
+
+def rows_of(model, groups=None):
+    """The rows that a model would train on."""
+    return model.prepare(X, ONE, groups, {})
 
 
 def assert_same_bits(one, other, x=X_NEW):
@@ -106,70 +124,72 @@ def test_levels_are_nested_and_come_in_the_order_they_are_asked_for(kind, calibr
 
 
 @every
-def test_joint_boxes_hold_all_targets_more_often_than_separate_intervals(kind):
-    model = fitted(kind, 0.8, y=Y, calibration="split", calibration_size=0.4)
+def test_joint_boxes_contain_all_targets_more_often_than_separate_intervals_and_need_ranks(kind):
+    model = fitted(kind, 0.8, y=Y, calibration=Split(size=0.4))
     together, apart = model.predict_interval(X, joint=True), model.predict_interval(X)
-    assert (together.width > 0).all()
     assert together.contains(Y).all(axis=1).mean() > apart.contains(Y).all(axis=1).mean()
-
-
-@every
-def test_joint_boxes_of_several_targets_need_ranks(kind):
     with pytest.raises(ValueError, match=r"joint=True needs ranks .* fit with a calibration other than None"):
         fitted(kind, y=Y).predict_interval(X_NEW, joint=True)
 
 
-# The second reading --------------------------------------------------------------------------------------------------
+# Without noise -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", WITH_DOUBT)
 @pytest.mark.parametrize("calibration", ["split", None])
-def test_the_reading_without_noise_is_narrower_and_no_calibration_stretches_it(kind, calibration):
+def test_intervals_without_noise_are_narrower_and_no_calibration_stretches_them(kind, calibration):
     model = fitted(kind, [0.5, 0.8], y=Y, calibration=calibration)
     doubt = model.predict_interval(X_NEW, noise=False)
     assert (doubt.width > 0).all()
-    estimate = model.ensembles_[0].estimate(X_NEW, torch.device("cpu"), noise=False)
-    assert_allclose(doubt.lower, estimate.mean[..., None] - estimate.reach[:, :, 0])
-    assert_allclose(doubt.upper, estimate.mean[..., None] + estimate.reach[:, :, 1])
+    (estimate,) = model.estimates(X_NEW, noise=False)
+    assert_allclose(doubt.lower, estimate.mean[..., None] - estimate.half_width[:, :, 0])
+    assert_allclose(doubt.upper, estimate.mean[..., None] + estimate.half_width[:, :, 1])
     unstretched = model.predict_interval(X_NEW).width / model.factor_
     assert (doubt.width < unstretched).all()
-    model.factor_ = 7.0 * model.factor_
+    model.predictor_.correction.factor.mul_(7.0)
     assert_array_equal(model.predict_interval(X_NEW, noise=False).width, doubt.width)
     assert_allclose(model.predict_interval(X_NEW).width, unstretched * model.factor_)
 
 
 @pytest.mark.parametrize("kind", WITH_DOUBT)
-def test_the_reading_without_noise_chooses_among_levels_and_has_no_joint_boxes(kind):
+def test_intervals_without_noise_have_the_fitted_levels_and_no_joint_boxes(kind):
     model = fitted(kind, [0.5, 0.8], calibration="split")
     both = model.predict_interval(X_NEW, noise=False)
     assert_array_equal(model.predict_interval(X_NEW, 0.8, noise=False).lower, both.lower[:, 1])
-    with pytest.raises(ValueError, match="joint=True needs ranks, and the reading without noise has none"):
+    with pytest.raises(ValueError, match="joint=True needs ranks, which intervals without noise do not have"):
         model.predict_interval(X_NEW, joint=True, noise=False)
     with pytest.raises(NotFittedError):
         unfitted(kind).predict_interval(X_NEW, noise=False)
 
 
+@pytest.mark.parametrize("kind", [HeteroscedasticRegressor, NeuralQuantileRegressor])
+def test_networks_without_doubt_have_no_intervals_without_noise(kind):
+    with pytest.raises(TypeError, match="noise"):
+        fitted(kind).predict_interval(X_NEW, noise=False)
+
+
 # Learning and calibration --------------------------------------------------------------------------------------------
 
-LAW = synthetic.laws()["heteroscedastic"]
+LAW = laws()["heteroscedastic"]
 
 
 @every
-def test_calibration_by_split_covers_what_is_asked_whatever_the_network_says(kind):
+def test_calibration_by_split_covers_what_is_asked_whatever_the_network_has_learned(kind):
     """Ranks of 200 rows give a coverage of p, up to an error of sqrt(p (1 - p) / 200); ten epochs are no good fit."""
     p, n_kept = 0.8, 200
     x, y = LAW.draw(400, random_state=0)
-    model = fitted(kind, p, x=x, y=y, calibration="split", calibration_size=0.5, learning_rate=0.01)
+    model = fitted(kind, p, x=x, y=y, calibration=Split(size=0.5), learning_rate=0.01)
     assert model.factor_.shape == (1, 1)
     assert model.factor_[0, 0] != 1
     rows, _ = LAW.draw(3000, random_state=1)
-    reached = LAW.exact_coverage(rows, *model.predict_interval(rows)).mean()
-    assert abs(reached - p) < 4 * math.sqrt(p * (1 - p) / n_kept)
+    coverage = LAW.exact_coverage(rows, *model.predict_interval(rows)).mean()
+    assert abs(coverage - p) < 4 * math.sqrt(p * (1 - p) / n_kept)
 
 
 @every
 def test_without_calibration_nothing_is_stretched(kind):
-    assert_array_equal(fitted(kind, [0.5, 0.8], y=Y).factor_, np.ones((2, 2)))
+    for calibration in (None, Uncalibrated()):
+        assert_array_equal(fitted(kind, [0.5, 0.8], y=Y, calibration=calibration).factor_, np.ones((2, 2)))
 
 
 @every
@@ -184,23 +204,22 @@ def test_it_learns_each_target_in_its_own_unit(kind):
 @every
 @pytest.mark.parametrize("calibration", ["split", None])
 def test_groups_are_held_out_whole(kind, calibration):
-    model = unfitted(kind, 0.5, members=3, calibration=calibration, validation_size=0.3)
-    prepared = model._prepare(X, ONE, GROUPS, [])
-    kept = prepared.ranked[0]
+    rows = rows_of(unfitted(kind, 0.5, members=3, calibration=calibration, validation_size=0.3), GROUPS)
+    kept = rows.held_back[0]
     assert len(kept) == (0 if calibration is None else 20)  # a fifth of 18 groups, rounded up, of 5 rows each
     own = np.delete(GROUPS, kept)
     assert not set(own) & set(GROUPS[kept])
-    for trains, speaks in zip(prepared.jobs[0].trains.numpy(), prepared.jobs[0].speaks.numpy(), strict=True):
-        assert_array_equal(trains, ~speaks)
-        assert not set(own[trains]) & set(own[speaks])
-        assert len(set(own[speaks])) == math.ceil(0.3 * len(set(own)))
+    assert len(rows.leaves_out[0].unique(dim=0)) == 3  # each member holds out rows of its own
+    for trains, leaves_out in zip(rows.trains[0].numpy(), rows.leaves_out[0].numpy(), strict=True):
+        assert_array_equal(trains, ~leaves_out)
+        assert not set(own[trains]) & set(own[leaves_out])
+        assert len(set(own[leaves_out])) == math.ceil(0.3 * len(set(own)))
     by_number, by_name = (fitted(kind, groups=groups) for groups in (GROUPS, [f"house {g:02}" for g in GROUPS]))
     assert_same_bits(by_number, by_name)
 
 
 def test_rows_kept_for_the_ranks_touch_nothing_else():
-    model = unfitted(HeteroscedasticRegressor, 0.5, calibration="split")
-    kept = model._prepare(X, ONE, None, []).ranked[0]
+    kept = rows_of(unfitted(HeteroscedasticRegressor, 0.5, calibration="split")).held_back[0]
     spoiled = X.copy()
     spoiled[kept] *= 3
     one, other = (fitted(HeteroscedasticRegressor, 0.5, x=x, calibration="split") for x in (X, spoiled))
@@ -239,28 +258,27 @@ def test_batches_can_be_of_any_size():
 @every
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(kind):
     state = torch.get_rng_state()
-    model = fitted(kind, calibration="split", calibration_size=0.4)
-    assert_same_bits(model, fitted(kind, calibration="split", calibration_size=0.4))
-    other = fitted(kind, calibration="split", calibration_size=0.4, random_state=1)
+    model, same, other = (fitted(kind, calibration="split", coverage=0.8, random_state=seed) for seed in (0, 0, 1))
+    assert_same_bits(model, same)
     assert (model.predict(X_NEW) != other.predict(X_NEW)).all()
     assert_array_equal(torch.get_rng_state(), state)  # the caller's
 
 
 @every
-def test_a_row_is_told_the_same_alone_as_among_others(kind):
-    model = fitted(kind, [0.5, 0.8], y=Y)
+@pytest.mark.parametrize("network", [SMALL, LSTM(hidden=6, layers=2, dropout=0.1, steps=3)], ids=["mlp", "lstm"])
+def test_a_row_has_its_interval_alone_and_pickles_copies_and_files_have_the_same_bits(kind, network, tmp_path):
+    model = fitted(kind, [0.5, 0.8], y=Y, calibration="split", network=network)
     together = model.predict_interval(X_NEW)
+    assert (together.width[..., 0] < together.width[..., 1]).all()
+    tolerance = {"rtol": 1e-9} if network is SMALL else {"rtol": 1e-4, "atol": 1e-4}  # an LSTM predicts in float32
     for row in (0, 24):
         alone = model.predict_interval(X_NEW[[row]])
-        assert_allclose(alone.lower, together.lower[[row]], rtol=1e-9)
-        assert_allclose(model.predict(X_NEW[[row]]), model.predict(X_NEW)[[row]], rtol=1e-9)
-
-
-@every
-def test_pickles_and_copies_predict_the_same_bits(kind):
-    model = fitted(kind, [0.5, 0.8], y=Y, calibration="split")
-    assert_same_bits(pickle.loads(pickle.dumps(model)), model)
-    assert_same_bits(copy.deepcopy(model), model)
+        assert_allclose(alone.lower, together.lower[[row]], **tolerance)
+        assert_allclose(alone.upper, together.upper[[row]], **tolerance)
+    save(model, tmp_path / "model.safetensors")
+    for same in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), load(tmp_path / "model.safetensors")):
+        assert_same_bits(same, model)
+        assert same.network == network
 
 
 @every
@@ -291,18 +309,25 @@ def test_pandas_keeps_names_and_index():
 
 @every
 def test_by_default_there_is_a_network_and_a_learning_rate(kind):
-    model = kind(random_state=0, max_epochs=1)
-    training = model._training(100)
-    assert training.learning_rate == kind.LEARNING_RATE
-    assert training.networks[0] == model._network()
-    assert getattr(model._network(), "mlp", model._network()) == kind.NETWORK
+    training = kind().training_for(100)
+    assert training.settings.learning_rate == kind.LEARNING_RATE
+    assert getattr(training.network, "plain", training.network) == kind.NETWORK
+    numbers = training.settings.max_rounds, training.patience, training.settings.batch_size
+    assert numbers == (40, 6, 64)
+    assert kind().training_for(5000).settings.batch_size == 256
+
+
+def test_every_baseline_is_a_name_of_the_package():
+    assert baselines.__all__ == sorted(kind.__name__ for kind in ALL)
+    stub = Path(baselines.__file__).with_suffix(".pyi").read_text()
+    assert all(f" as {name}\n" in stub for name in baselines.__all__)
 
 
 # A network of the user's own, and Ctrl-C -----------------------------------------------------------------------------
 
 
 class Interrupted(nn.Linear):
-    """A network in whose forward pass somebody presses Ctrl-C: in training, or when it first speaks."""
+    """A network in whose forward pass somebody presses Ctrl-C: in training, or in its first evaluation."""
 
     in_training = True
 
@@ -379,8 +404,8 @@ WRONG = [
     *COUNTS,
     *[("batch_size", value) for value in (0, 2.5, "big", None)],
     *[("learning_rate", value) for value in (0.0, -1.0, math.nan, "fast", None, True)],
-    *[(name, value) for name in ("validation_size", "calibration_size") for value in (0, 1, 1.5, -0.1, "half", None)],
-    *[("calibration", value) for value in ("cross", "cv+", "none", 0, ["split"])],
+    *[("validation_size", value) for value in (0, 1, 1.5, -0.1, "half", None)],
+    *[("calibration", value) for value in ("cross", "cv+", "none", 0, ["split"], Cross(), Split)],
     *[("coverage", value) for value in (0.0, 1.0, -0.5, "most", None, [], [0.5, 0.5])],
     ("device", "abacus"),
 ]
@@ -409,7 +434,7 @@ def test_one_group_cannot_be_held_out(kind):
 
 
 @pytest.mark.parametrize(
-    ("changes", "groups", "said"),
+    ("changes", "groups", "message"),
     [
         ({"validation_size": 0.995}, None, "validation_size must leave rows to train on, 0.995 holds out all 90"),
         ({"validation_size": 0.9}, GROUPS % 3, "validation_size must leave groups to train on, 0.9 holds out all 3"),
@@ -418,12 +443,12 @@ def test_one_group_cannot_be_held_out(kind):
             GROUPS % 2,
             "validation_size must leave groups .*all 1 .beside those that calibration='split' keeps.; .*more groups",
         ),
-        ({"calibration": "split", "calibration_size": 0.02}, None, "calibration='split' keeps 2 of 90 rows"),
+        ({"calibration": Split(size=0.02)}, None, "calibration='split' keeps 2 of 90 rows"),
         ({}, GROUPS[:-1], "groups must have one entry per row, got 89 for 90"),
     ],
 )
-def test_shares_that_the_rows_or_groups_do_not_allow_are_refused(changes, groups, said):
-    with pytest.raises(ValueError, match=said):
+def test_shares_that_the_rows_or_groups_do_not_allow_are_refused(changes, groups, message):
+    with pytest.raises(ValueError, match=message):
         fitted(HeteroscedasticRegressor, groups=groups, **changes)
 
 
@@ -459,6 +484,218 @@ def test_a_learning_rate_that_is_too_high_stops_with_a_way_out():
     with pytest.raises(NonFiniteLossError, match="lower learning_rate"):
         model.fit(X, ONE)
     assert_unfitted(model)
+
+
+# Heteroscedastic networks --------------------------------------------------------------------------------------------
+
+N_LAW, LEVELS = 1500, [0.5, 0.9]  # rows of N(sin(2 pi x), (0.1 + 0.5 x)^2)
+GRID = np.linspace(0.02, 0.98, 49)[:, None]
+TRUE_SD = 0.1 + 0.5 * GRID[:, 0]
+LINEAR = MLP(hidden=1, layers=1, bins=0)
+
+
+@pytest.fixture(scope="module", name="heteroscedastic")
+def on_a_known_law():
+    network = MLP(hidden=32, layers=3, bins=8, dropout=0.0)
+    model = HeteroscedasticRegressor(LEVELS, network=network, learning_rate=5e-3, max_epochs=80, random_state=0)
+    return model.fit(*LAW.draw(N_LAW, random_state=0))
+
+
+def test_mean_and_standard_deviation_are_those_of_the_law(heteroscedastic):
+    """Some twenty weights do the work: errors are those of moments over a twentieth of the training rows.
+
+    A standard deviation from m rows has a relative error of 1 / sqrt(2 m).
+    """
+    m = 0.9 * N_LAW / 20
+    mean_error = (heteroscedastic.predict(GRID) - LAW.true_mean(GRID)) / (TRUE_SD / math.sqrt(m))
+    sd = heteroscedastic.predict_interval(GRID, 0.9).width / (2 * stats.norm.ppf(0.95))
+    for error in (mean_error, (sd / TRUE_SD - 1) * math.sqrt(2 * m)):
+        assert np.sqrt(np.mean(error**2)) < 2.0
+        assert np.abs(error).max() < 5.0
+
+
+def test_coverage_is_the_asked_one_on_average_and_near_it_everywhere(heteroscedastic):
+    x, _ = LAW.draw(2000, random_state=1)
+    lower, upper = heteroscedastic.predict_interval(x)
+    for place, p in enumerate(LEVELS):
+        coverage = LAW.exact_coverage(x, lower[:, place], upper[:, place])
+        assert abs(coverage.mean() - p) < 4 * math.sqrt(p * (1 - p) / (0.9 * N_LAW))
+        assert (np.abs(coverage - p) < 0.2).mean() > 0.95
+
+
+def test_levels_come_from_one_standard_deviation_around_the_prediction(heteroscedastic):
+    lower, upper = heteroscedastic.predict_interval(GRID)
+    inner, outer = (upper - lower).T
+    assert_allclose(outer / inner, stats.norm.ppf(0.95) / stats.norm.ppf(0.75))
+    assert_allclose((lower + upper) / 2, np.repeat(heteroscedastic.predict(GRID)[:, None], 2, axis=1))
+
+
+def test_a_linear_network_finds_the_least_squares_line_and_the_spread_around_it():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 2))
+    y = x @ [1.0, -2.0] + 5 + 0.7 * rng.normal(size=400)
+    changes = {"network": LINEAR, "learning_rate": 0.01, "max_epochs": 200}
+    (layer,) = team_of(fitted(HeteroscedasticRegressor, x=x, y=y, **changes)).layers
+    slope = layer.weight[0, :, 0].numpy() * y.std() / x.std(axis=0)
+    assert_allclose(slope, [1.0, -2.0], atol=4 * 0.7 / math.sqrt(360))
+    assert_allclose(softplus(layer.bias[0, 0, 1]).item() * y.std(), 0.7, rtol=4 / math.sqrt(2 * 360))
+
+
+# Quantile networks ---------------------------------------------------------------------------------------------------
+
+N_LINE, SIGMA, P = 500, 0.5, 0.8
+
+
+def on_a_line(n, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, size=(n, 2))
+    return x, 2 * x[:, 0] - x[:, 1] + 3 + SIGMA * rng.normal(size=n)
+
+
+X_LINE, Y_LINE = on_a_line(N_LINE, seed=0)
+NEW_LINE = on_a_line(4000, seed=1)[0].clip(X_LINE.min(axis=0), X_LINE.max(axis=0))
+Y_NEW_LINE = on_a_line(4000, seed=1)[1]
+
+
+@pytest.fixture(scope="module", name="quantiles")
+def quantiles_of_a_linear_network():
+    """What the network gives for new rows, by their shares."""
+    changes = {"network": LINEAR, "learning_rate": 0.01, "max_epochs": 150, "patience": 150}
+    model = fitted(NeuralQuantileRegressor, P, x=X_LINE, y=Y_LINE, **changes)
+    lower, upper = model.predict_interval(NEW_LINE)
+    return {0.1: lower, 0.5: model.predict(NEW_LINE), 0.9: upper}
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_linear_network_has_the_quantiles_of_scikit_learns_linear_quantile_regression(quantiles, share):
+    """Both estimate the same truth, ours from nine tenths of the rows, and its ends by half-widths around the median.
+
+    Most of the error is common to both, so they lie nearer to each other than a standard error or two. The standard
+    error of a linear quantile at a row (Koenker and Bassett 1978) is sqrt(q (1 - q) h / N) / density, where h = 1 +
+    |x|^2 / variance is the squared length of the row in the metric of the inputs, here uniform on [-1, 1].
+    """
+    lever = 1 + 3 * (NEW_LINE**2).sum(axis=1)
+    error = np.sqrt(share * (1 - share) * lever / N_LINE) * SIGMA / stats.norm.pdf(stats.norm.ppf(share))
+    twin = QuantileRegressor(quantile=share, alpha=0.0).fit(X_LINE, Y_LINE).predict(NEW_LINE)
+    assert np.sqrt(np.mean(((quantiles[share] - twin) / error) ** 2)) < 1.0
+    truth = 2 * NEW_LINE[:, 0] - NEW_LINE[:, 1] + 3 + SIGMA * stats.norm.ppf(share)
+    assert (np.abs(quantiles[share] - truth) < 4 * error).all()
+
+
+def test_the_share_of_new_rows_below_a_quantile_and_inside_is_the_asked_one(quantiles):
+    """The error of the share: that of a quantile's level from 450 rows and three parameters, and that of counting."""
+    for share, quantile in quantiles.items():
+        error = math.sqrt(share * (1 - share) * (1 / (0.9 * N_LINE) + 1 / len(Y_NEW_LINE)))
+        assert abs((quantile > Y_NEW_LINE).mean() - share) < 4 * error
+    inside = ((quantiles[0.1] <= Y_NEW_LINE) & (quantiles[0.9] >= Y_NEW_LINE)).mean()
+    assert abs(inside - P) < 4 * math.sqrt(P * (1 - P) * (1 / (0.9 * N_LINE) + 1 / len(Y_NEW_LINE)))
+
+
+def test_half_widths_differ_where_the_law_is_skewed():
+    law = laws()["skewed"]
+    x, y = law.draw(1000, random_state=0)
+    changes = {"network": MLP(hidden=32, layers=2, bins=8, dropout=0.0), "learning_rate": 0.01, "max_epochs": 60}
+    model = fitted(NeuralQuantileRegressor, x=x, y=y, **changes)
+    rows = np.linspace(0.1, 0.9, 9)[:, None]
+    (lower, upper), median = model.predict_interval(rows), model.predict(rows)
+    assert (upper - median > median - lower).mean() > 0.8
+    x_new, _ = law.draw(2000, random_state=1)
+    coverage = law.exact_coverage(x_new, *model.predict_interval(x_new)).mean()
+    assert abs(coverage - 0.9) < 4 * math.sqrt(0.9 * 0.1 / 900)
+
+
+def test_the_quantiles_of_members_are_averaged():
+    model = fitted(NeuralQuantileRegressor, x=X_LINE, y=Y_LINE, network=LINEAR, members=3)
+    weight = team_of(model).layers[0].weight.numpy()
+    assert len(weight) == 3
+    coefficients = weight[:, :, 0].mean(axis=0) * Y_LINE.std() / X_LINE.std(axis=0)
+    slope = model.predict(np.array([[0.5, 0.0]])) - model.predict(np.array([[-0.5, 0.0]]))
+    assert_allclose(slope, coefficients[:1])
+
+
+# Deep ensembles ------------------------------------------------------------------------------------------------------
+
+EVEN = laws()["homoscedastic"]
+X_EVEN, Y_EVEN = EVEN.draw(200, random_state=0)
+ON_EVEN = np.linspace(X_EVEN.min(), X_EVEN.max(), 40)[:, None]
+FIVE = {"network": MLP(hidden=32, layers=3, bins=4, dropout=0.0), "learning_rate": 5e-3, "x": X_EVEN, "y": Y_EVEN}
+
+
+@pytest.fixture(scope="module", name="ensemble")
+def five_networks():
+    return fitted(DeepEnsembleRegressor, 0.9, max_epochs=60, **FIVE)
+
+
+def test_by_default_there_are_five_networks_and_each_starts_from_weights_of_its_own(ensemble):
+    weight = team_of(ensemble).layers[0].weight
+    assert len(weight) == 5
+    assert len(weight.flatten(1).unique(dim=0)) == 5
+
+
+def test_an_ensembles_interval_has_the_moments_of_the_mixture_and_its_average_errs_less_than_its_members(ensemble):
+    """By Jensen's inequality for the squared error; equal only where all members predict the same."""
+    x = torch.from_numpy((ON_EVEN - X_EVEN.mean(axis=0)) / X_EVEN.std(axis=0))
+    outputs = team_of(ensemble)(x.expand(5, -1, -1)).numpy()
+    means = outputs[..., 0] * Y_EVEN.std() + Y_EVEN.mean()
+    sigmas = (np.log1p(np.exp(outputs[..., 1])) + 1e-3) * Y_EVEN.std()
+    assert_allclose(ensemble.predict(ON_EVEN), means.mean(axis=0))
+    z = stats.norm.ppf(0.95)
+    total = np.sqrt((sigmas**2 + means**2).mean(axis=0) - means.mean(axis=0) ** 2)
+    assert_allclose(ensemble.predict_interval(ON_EVEN).width, 2 * z * total)
+    assert_allclose(ensemble.predict_interval(ON_EVEN, noise=False).width, 2 * z * means.std(axis=0))
+    truth = EVEN.true_mean(ON_EVEN)
+    single, together = ((means - truth) ** 2).mean(), ((ensemble.predict(ON_EVEN) - truth) ** 2).mean()
+    assert together < single
+    assert_allclose(single - together, means.var(axis=0).mean())
+
+
+def test_an_ensemble_covers_about_what_is_asked(ensemble):
+    """With 180 training rows of spread 0.3, within four errors of a share; networks that doubt may cover more."""
+    x = EVEN.draw(2000, random_state=1)[0]
+    coverage = EVEN.exact_coverage(x, *ensemble.predict_interval(x)).mean()
+    assert abs(coverage - 0.9) < 4 * math.sqrt(0.9 * 0.1 / 180)
+
+
+def test_one_member_is_a_heteroscedastic_network():
+    one, twin = fitted(DeepEnsembleRegressor, members=1, **FIVE), fitted(HeteroscedasticRegressor, **FIVE)
+    assert_same_bits(one, twin, ON_EVEN)
+    assert_array_equal(one.predict_interval(ON_EVEN, noise=False).width, np.zeros(40))
+
+
+def test_members_agree_more_where_there_are_rows_than_where_there_are_none():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(0, 0.35, 100), rng.uniform(0.65, 1, 100)])[:, None]
+    y = np.sin(2 * np.pi * x[:, 0]) + 0.05 * rng.normal(size=200)
+    changes = {"network": MLP(hidden=32, layers=3, bins=0, dropout=0.0), "max_epochs": 100, "learning_rate": 5e-3}
+    model = fitted(DeepEnsembleRegressor, x=x, y=y, **changes)
+    doubt = model.predict_interval(np.array([[0.2], [0.5], [0.8]]), noise=False).width
+    assert doubt[1] > 2 * max(doubt[0], doubt[2])
+
+
+# On windows of a series ----------------------------------------------------------------------------------------------
+
+STEPS = 4
+
+
+def windows(n, seed=0):
+    """Rows of four past values of an autoregression, beside the hour of the day, and the value that follows."""
+    rng = np.random.default_rng(seed)
+    series = np.zeros(n + 50)
+    for t in range(2, len(series)):
+        series[t] = 1.2 * series[t - 1] - 0.5 * series[t - 2] + 0.3 * rng.normal()
+    views = np.lib.stride_tricks.sliding_window_view(series[50 - STEPS :], STEPS + 1)[:n]
+    return np.column_stack([views[:, :-1], np.arange(n) % 24]), views[:, -1]
+
+
+@pytest.mark.parametrize("kind", SAMPLED)
+def test_sampled_lstms_learn_an_autoregression(kind):
+    """On 3000 new rows, at most 10 % above the noise's 0.3; a constant would be at 0.58, the last value at 0.37."""
+    x, y = windows(600)
+    x_new, y_new = windows(3000, seed=1)
+    network = LSTM(hidden=8, layers=1, dropout=0.1, steps=STEPS)
+    model = fitted(kind, x=x, y=y, network=network, max_epochs=60, learning_rate=0.01)
+    assert np.sqrt(np.mean((model.predict(x_new) - y_new) ** 2)) < 0.33
+    assert 0.8 < model.predict_interval(x_new).contains(y_new).mean() < 0.97
 
 
 # On a GPU ------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 from PIL import Image
 
-from coverwell.features import features_of
+from coverwell.inputs.images import images_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -80,7 +80,7 @@ def test_both_ways_train_the_same_tails_alike(tmp_path):
     """The same batches by seed, features in full precision, and no dropout; Adam makes much of little differences."""
     told = setting(tmp_path)
     trunk = localization.seeded_trunk(told.recipe())
-    features = torch.from_numpy(np.array(features_of(told.train.pictures, trunk, size=32, dtype="float32")))
+    features = trunk(torch.cat(list(images_of(told.train.pictures).batches(size=32))))
     learner, other = (localization.learner_on(features, told, 2) for _ in range(2))
     from_pictures = localization.FromPictures(other, told)
     for team in (learner.team, from_pictures.team):

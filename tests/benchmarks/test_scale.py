@@ -2,9 +2,9 @@ import json
 from pathlib import Path
 
 import pytest
+import scale
 import torch
 
-import scale
 from coverwell.training import MOST_ROWS_PER_EPOCH
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"

@@ -1,5 +1,4 @@
 import scale_grid
-
 from coverwell.experiments.methods import METHODS, methods_from
 
 

@@ -6,31 +6,29 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coverwell.calibration import Estimate
-from coverwell.forecasting import Backtest, MatchedForecaster
-from coverwell.forecasting.history import read_history
-from coverwell.networks import LSTM
+from coverwell import LSTM, Backtest, MatchedForecaster, Schedule
+from coverwell.forecasting.history import read_series
+from coverwell.forecasting.live import truths_ahead
 
 LEVELS = (0.5, 0.9)
 DAYS = pd.date_range("2024-02-26", periods=8, freq="D", name="day")
 VALUES = np.array([0.0, 1.0, 2.0, np.nan, 4.0, 5.0, 6.0, 7.0])
 
 
-def joined(series=VALUES, *, first=2, horizon=2, live=True, n_parts=1):
-    """Forecasts of all but the first values, always 3, reaching 1 and 2 to both sides, the live ones twice as far."""
-    history = read_history(series, None, None, calendar=(), missing="fill")
-    origins = np.arange(first - 1, len(history) - 1)
-    parts = []
-    for now in np.array_split(origins, n_parts):
-        mean = np.full((len(now), horizon), 3.0)
-        reach = np.broadcast_to([1.0, 2.0], (len(now), horizon, 2, 2))
-        ends = tuple(bound for bound in Estimate(mean, reach).bounds(2.0))
-        parts.append((Estimate(mean, reach), (*ends, np.full(ends[0].shape, 2.0)) if live else None))
-    return Backtest.joined(parts, history, origins, LEVELS)
+def backtest_of(series=VALUES, *, first=2):
+    """Forecasts of all but the first values, always 3, with half-widths of 1 and 2, the live ones twice as wide."""
+    history = read_series(series, missing="fill")
+    y = truths_ahead(history.values[first:], 2)
+    half_width = np.broadcast_to([1.0, 2.0], (*y.shape, 2))
+    stamps = history.clock.index(first, len(y) + 1)
+    live, static = ((3.0 - k * half_width, 3.0 + k * half_width) for k in (2, 1))
+    return Backtest(
+        stamps, history.name, y, np.full(y.shape, 3.0), *live, *static, np.full(half_width.shape, 2.0), LEVELS
+    )
 
 
 def test_every_row_has_the_values_that_came_at_its_steps():
-    backtest = joined()
+    backtest = backtest_of()
     assert len(backtest) == 6
     assert_array_equal(backtest.y[:, 0], [2, np.nan, 4, 5, 6, 7])
     assert_array_equal(backtest.y[:, 1], [np.nan, 4, 5, 6, 7, np.nan])  # the series ends before the last one comes
@@ -40,23 +38,10 @@ def test_every_row_has_the_values_that_came_at_its_steps():
     assert_array_equal(backtest.index, np.arange(2, 8))
 
 
-def test_stretches_between_refits_are_one_period():
-    one, three = joined(), joined(n_parts=3)
-    for name in ("y", "prediction", "lower", "upper", "static_lower", "static_upper", "factor"):
-        assert_array_equal(getattr(one, name), getattr(three, name))
-
-
-def test_without_live_calibration_the_intervals_are_the_static_ones_and_the_factor_one():
-    backtest = joined(live=False)
-    assert_array_equal(backtest.lower, backtest.static_lower)
-    assert_array_equal(backtest.upper, backtest.static_upper)
-    assert (backtest.factor == 1).all()
-
-
 def test_scores_by_hand():
     # One step ahead, without the gap, 2, 4, 5, 6, 7 came and 3 was said: errors 1, 1, 2, 3, 4 -> sum of squares 31.
     # Live at 0.9: from -1 to 7, all inside. At 0.5: from 1 to 5, so 6 and 7 are missed by 1 and 2, at 2 / 0.5 each.
-    backtest = joined()
+    backtest = backtest_of()
     wide, narrow = backtest.scores(), backtest.scores(level=0.5)
     assert wide["rmse"] == narrow["rmse"] == pytest.approx(math.sqrt(31 / 5))
     assert (wide["coverage"], wide["width"], wide["interval_score"]) == (1.0, 8.0, 8.0)
@@ -70,22 +55,22 @@ def test_scores_by_hand():
 
 def test_rolling_coverage_is_over_the_values_that_came():
     # Inside at 0.5: 2, 4, 5 are, 6 and 7 are not.
-    assert_allclose(joined().rolling_coverage(2, level=0.5), [1, 1, 0.5, 0])
+    assert_allclose(backtest_of().rolling_coverage(2, level=0.5), [1, 1, 0.5, 0])
 
 
 def test_a_step_or_level_that_was_not_forecast_is_refused():
-    for call in (joined().scores, joined().rolling_coverage):
+    for call in (backtest_of().scores, backtest_of().rolling_coverage):
         with pytest.raises(ValueError, match="step must lie between 1 and the horizon 2, got 3"):
             call(step=3)
         with pytest.raises(ValueError, match=r"level must be one of \[0.5, 0.9\], got 0.8"):
             call(level=0.8)
     with pytest.raises(ValueError, match="step must lie between 1 and the horizon 2, got 0"):
-        joined().to_frame(0)
+        backtest_of().to_frame(0)
 
 
 def test_a_frame_has_the_time_stamps_that_each_step_is_about():
     series = pd.Series(VALUES, DAYS, name="load")
-    backtest = joined(series)
+    backtest = backtest_of(series)
     frame = backtest.to_frame()
     assert list(frame.columns) == ["y", "prediction", "lower_0.5", "upper_0.5", "lower_0.9", "upper_0.9"]
     assert_array_equal(frame.index, DAYS[2:])
@@ -98,13 +83,6 @@ def test_a_frame_has_the_time_stamps_that_each_step_is_about():
     assert repr(backtest) == "Backtest(6 forecasts of load, 2 steps ahead, coverage (0.5, 0.9))"
 
 
-def test_months_are_equal_steps():
-    months = pd.period_range("2023-10", periods=8, freq="M")
-    frame = joined(pd.Series(VALUES, months)).to_frame(2)
-    assert_array_equal(frame.index[:2], months[3:5])
-    assert frame.index[-1] == pd.Period("2024-06", "M")
-
-
 @pytest.mark.parametrize(
     "series",
     [VALUES, pd.Series(VALUES, DAYS), pl.DataFrame({"day": DAYS.to_numpy(), "load": VALUES})],
@@ -112,7 +90,7 @@ def test_months_are_equal_steps():
 )
 @pytest.mark.parametrize("first", [2, 7])
 def test_a_frame_can_be_made_of_any_period_and_step(series, first):
-    backtest = joined(series, first=first)
+    backtest = backtest_of(series, first=first)
     for step in (1, 2):
         frame = backtest.to_frame(step)
         assert len(frame) == len(backtest) == 8 - first
@@ -121,7 +99,13 @@ def test_a_frame_can_be_made_of_any_period_and_step(series, first):
 
 
 def test_a_backtest_shows_how_far_it_is_when_asked_to(capsys):
-    usual = {"past": 4, "network": LSTM(hidden=3, layers=1), "folds": 2, "max_rounds": 1, "random_state": 0}
+    usual = {
+        "past": 4,
+        "network": LSTM(hidden=3, layers=1),
+        "folds": 2,
+        "schedule": Schedule(max_rounds=1),
+        "random_state": 0,
+    }
     values = np.sin(np.arange(150) / 3) + 0.1 * np.random.default_rng(0).normal(size=150)
     quiet = MatchedForecaster(0.8, refit_every=10, **usual).fit(values[:120])
     quiet.backtest(values)

@@ -1,14 +1,336 @@
+"""Series and covariates become values at regular steps; gaps are refused, or filled without looking ahead."""
+
+from datetime import date
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_array_equal
 
-from coverwell.forecasting.calendar_features import calendar_features
-from coverwell.forecasting.clocks import CountClock
-from coverwell.forecasting.history import labelled, read_history, read_rows
+from coverwell.forecasting.calendar import calendar_features
+from coverwell.forecasting.clock import Clock
+from coverwell.forecasting.history import causal_fill, read_covariates, read_history, read_rows, read_series
 
-HOURS = pd.date_range("2024-01-01 05:00", periods=6, freq="h", name="when")
+BERLIN = "Europe/Berlin"
+
+INDEXES = {
+    "hours": pd.date_range("2024-01-01", periods=12, freq="h", name="when"),
+    "clocks go back": pd.date_range("2024-10-26 20:00", periods=12, freq="h", tz=BERLIN, name="when"),
+    "months": pd.period_range("2024-01", periods=12, freq="M", name="month"),
+    "quarters": pd.period_range("2020Q1", periods=12, freq="Q"),
+}
+HOURS = INDEXES["hours"]
+
+
+def values_for(n: int) -> np.ndarray:
+    return np.sin(np.arange(n))
+
+
+def pandas_series(case: str) -> pd.Series:
+    return pd.Series(values_for(12), index=INDEXES[case], name="load")
+
+
+# --- Gaps ------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    observed=st.lists(st.booleans(), min_size=5, max_size=60),
+    case=st.sampled_from(["pandas", "zone", "periods", "numbers", "polars"]),
+)
+def test_leaving_stamps_out_is_the_same_as_nan(observed, case):
+    keep = np.array([True, True, *observed, True])  # two neighbours show the step, the ends show the range
+    n = len(keep)
+    index = {
+        "pandas": pd.date_range("2024-01-01", periods=n, freq="30min"),
+        "zone": pd.date_range("2024-03-30 23:00", periods=n, freq="h", tz=BERLIN),
+        "periods": pd.period_range("2024-01", periods=n, freq="M"),
+        "numbers": pd.RangeIndex(7, 7 + n),
+        "polars": pd.date_range("2024-01-01", periods=n, freq="h"),
+    }[case]
+    whole = pd.Series(np.where(keep, values_for(n), np.nan), index=index)
+    if case == "polars":
+        whole = pl.DataFrame({"when": index.to_numpy(), "y": whole.to_numpy()})
+        sparse = whole.filter(pl.Series(keep))
+    else:
+        sparse = whole[keep]
+    left_out, as_nan = read_series(sparse, missing="fill"), read_series(whole, missing="fill")
+    assert_array_equal(left_out.values, as_nan.values)
+    assert list(left_out.clock.index(0, n)) == list(as_nan.clock.index(0, n))
+
+
+@pytest.mark.parametrize("left_out", [True, False])
+def test_gaps_are_refused_with_their_number_the_first_and_the_way_out(left_out):
+    series = pandas_series("hours")
+    series.iloc[[3, 4, 8]] = np.nan
+    match = (
+        r'each of its 12 steps \(every 1 hour\), but 3 are missing, the first at 2024-01-01 03:00:00.*missing="fill"'
+    )
+    with pytest.raises(ValueError, match=match):
+        read_series(series.dropna() if left_out else series, missing="error")
+
+
+def test_a_series_that_starts_with_a_gap_is_not_cut_silently():
+    series = pandas_series("hours")
+    series.iloc[:3] = np.nan
+    with pytest.raises(ValueError, match=r"first one is at 2024-01-01 03:00:00; let the series begin there"):
+        read_series(series, missing="fill")
+
+
+def test_missing_is_error_or_fill():
+    with pytest.raises(ValueError, match='must be "error" or "fill", got \'drop\''):
+        read_series([1.0, 2.0], missing="drop")
+
+
+def test_business_days_are_days_with_gaps():
+    index = pd.date_range("2024-01-01", periods=10, freq="B")
+    timeline = read_series(pd.Series(values_for(10), index=index), missing="fill")
+    assert np.flatnonzero(np.isnan(timeline.values)).tolist() == [5, 6]
+    assert timeline.clock.kind == "pandas"
+    assert timeline.clock.freq is None
+
+
+# --- Causal fill -----------------------------------------------------------------------------------------------------
+
+
+gappy = arrays(np.float64, st.integers(1, 40), elements=st.sampled_from([np.nan, -1.0, 0.0, 2.5]))
+
+
+@given(values=gappy, cut=st.integers(1, 40))
+def test_a_fill_never_depends_on_later_values(values, cut):
+    values = np.concatenate([[7.0], values])
+    assert_array_equal(causal_fill(values)[:cut], causal_fill(values[:cut]))
+
+
+@given(values=gappy)
+def test_a_fill_keeps_what_was_observed_and_repeats_it(values):
+    values = np.concatenate([[7.0], values])
+    assert_array_equal(causal_fill(values), pd.Series(values).ffill())  # the twin
+
+
+def test_nothing_is_taken_from_the_future_to_fill_a_gap_at_the_beginning():
+    assert_array_equal(causal_fill(np.array([np.nan, np.nan, 1.0])), [np.nan, np.nan, 1.0])
+
+
+# --- Covariates ------------------------------------------------------------------------------------------------------
+
+
+def read_beside(table, series, *, missing="error", what="covariates"):
+    return read_covariates(table, series, what, missing=missing)
+
+
+@pytest.fixture
+def hours():
+    """A series of the first eight of twelve hours."""
+    return read_series(pandas_series("hours").iloc[:8], missing="error")
+
+
+def weather(index) -> pd.DataFrame:
+    return pd.DataFrame({"heat": np.arange(12.0), 3: np.arange(12) % 2 == 0}, index=index)
+
+
+def test_an_array_lies_beside_the_series_row_by_row(hours):
+    values, names = read_beside(np.arange(20).reshape(10, 2), hours)
+    assert_array_equal(values, np.arange(20.0).reshape(10, 2))
+    assert names == ("x0", "x1")
+    values, names = read_beside(list(range(8)), hours)
+    assert values.shape == (8, 1)
+    assert names == ("x0",)
+
+
+def test_a_table_is_aligned_by_its_stamps_and_keeps_its_names(hours):
+    table = weather(HOURS.shift(-2))
+    values, names = read_beside(table, hours)
+    assert names == ("heat", "3")
+    assert_array_equal(values[:, 0], np.arange(2, 12))  # two rows from before the series are left out
+    assert_array_equal(values[:, 1], [1, 0] * 5)
+    values, names = read_beside(weather(HOURS)["heat"], hours)
+    assert (values.shape, names) == ((12, 1), ("heat",))  # four rows known ahead
+
+
+def test_rows_from_before_the_series_do_not_fill_gaps_at_its_end(hours):
+    table = weather(HOURS.shift(-2))[["heat"]].drop(HOURS[8])
+    values, _ = read_beside(table, hours, missing="fill")
+    assert_array_equal(values[:, 0], [2, 3, 4, 5, 6, 7, 8, 9, 9, 11])
+
+
+def test_stamps_in_another_unit_zone_or_library_are_the_same_times():
+    timeline = read_series(pandas_series("clocks go back"), missing="error")
+    expected = np.arange(12.0)
+    local = INDEXES["clocks go back"]
+    table = weather(local)[["heat"]]
+    as_polars = pl.DataFrame(
+        {"when": pl.Series(local.tz_convert("UTC").tz_localize(None).to_numpy()).dt.replace_time_zone("UTC")}
+    ).with_columns(heat=pl.Series(expected))
+    for other in (table.tz_convert("UTC"), table.set_axis(local.as_unit("ns")), as_polars):
+        values, names = read_beside(other, timeline)
+        assert_array_equal(values[:, 0], expected)
+        assert names == ("heat",)
+
+
+def test_periods_and_numbers_are_aligned_as_well():
+    for index in (INDEXES["months"], pd.RangeIndex(5, 17)):
+        timeline = read_series(pd.Series(values_for(8), index=index[2:10]), missing="error")
+        values, _ = read_beside(weather(index)["heat"], timeline)
+        assert_array_equal(values[:, 0], np.arange(2, 12))
+
+
+def test_gaps_of_covariates_are_filled_causally_or_refused(hours):
+    table = weather(HOURS)[["heat"]]
+    with_nan = table.mask(table["heat"].isin([3, 4, 9]))
+    for gaps in (with_nan, with_nan.dropna()):
+        values, _ = read_beside(gaps, hours, missing="fill")
+        assert_array_equal(values[:, 0], [0, 1, 2, 2, 2, 5, 6, 7, 8, 8, 10, 11])
+        match = r"column heat of covariates .* but 3 are missing, the first at 2024-01-01 03:00:00.*missing=\"fill\""
+        with pytest.raises(ValueError, match=match):
+            read_beside(gaps, hours)
+
+
+@given(values=arrays(np.float64, (9, 2), elements=st.sampled_from([np.nan, 1.0, 2.0])), cut=st.integers(1, 9))
+def test_covariates_never_show_later_values(values, cut):
+    values = np.vstack([[0.0, 0.0], values])
+    all_rows, _ = read_beside(values, read_series(np.zeros(10), missing="error"), missing="fill")
+    early_rows, _ = read_beside(values[:cut], read_series(np.zeros(cut), missing="error"), missing="fill")
+    assert_array_equal(all_rows[:cut], early_rows)
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "match"),
+    [
+        (np.zeros((7, 2)), ValueError, "covariates must have a row for each of the 8 steps of the series, got 7"),
+        (np.zeros((0, 2)), ValueError, "8 steps of the series, got none"),
+        (np.zeros((8, 2, 2)), ValueError, r"shape \(step,\) or \(step, column\), got the shape \(8, 2, 2\)"),
+        (weather(HOURS).iloc[:6], ValueError, "got 6, the last at 2024-01-01 05:00:00, before 2024-01-01 07:00:00"),
+        (weather(HOURS).iloc[2:], ValueError, "2 are missing, the first at 2024-01-01 00:00:00"),
+        (weather(HOURS).drop(HOURS[4]), ValueError, "1 are missing, the first at 2024-01-01 04:00:00"),
+        (weather(HOURS.shift(30, "min")), ValueError, "2024-01-01 00:30:00 lies between"),
+        (weather(HOURS[[0, 0, *range(2, 12)]]), ValueError, "time stamps of covariates must differ"),
+        (weather(HOURS[::-1]), ValueError, "time stamps of covariates must be in order"),
+        (weather(range(12)), ValueError, "series has points in time as stamps, but covariates has RangeIndex"),
+        (weather(HOURS.tz_localize("UTC")), ValueError, "the series has no time zone, but covariates"),
+        (weather(HOURS.to_period()), ValueError, "points in time as stamps, but covariates has PeriodIndex"),
+        (weather(HOURS).assign(sky="grey"), TypeError, "covariates must hold numbers, but column 'sky' is of"),
+        (weather(HOURS).set_axis(["a", "a"], axis=1), ValueError, "must have different names, got a, a"),
+        (weather(HOURS).replace(5.0, np.inf), ValueError, "column heat of covariates must be finite.*05:00:00"),
+    ],
+)
+def test_covariates_that_do_not_fit_are_refused_with_the_reason(hours, table, error, match):
+    with pytest.raises(error, match=match):
+        read_beside(table, hours)
+
+
+@pytest.mark.parametrize(
+    ("series", "index", "match"),
+    [
+        (values_for(8), HOURS, "the series has no time stamps, but covariates has DatetimeIndex"),
+        (pandas_series("clocks go back"), HOURS, "the series has the time zone Europe/Berlin, but covariates"),
+        (pandas_series("months"), HOURS, "the series has periods of frequency M, but covariates has DatetimeIndex"),
+        (
+            pandas_series("months"),
+            INDEXES["quarters"],
+            r"frequency M, but covariates has PeriodIndex of period\[Q-DEC\]",
+        ),
+    ],
+)
+def test_stamps_of_another_kind_than_the_series_are_refused(series, index, match):
+    with pytest.raises(ValueError, match=match):
+        read_beside(weather(index), read_series(series, missing="error"))
+
+
+@pytest.mark.parametrize("table", [np.zeros(9), weather(HOURS).iloc[:9]])
+def test_past_covariates_end_where_the_series_ends(hours, table):
+    match = "past_covariates must end where the series ends, after 8 steps at 2024-01-01 07:00:00, but reach 9 steps"
+    with pytest.raises(ValueError, match=match):
+        read_beside(table, hours, what="past_covariates")
+    values, _ = read_beside(table[:8], hours, what="past_covariates")
+    assert len(values) == 8
+
+
+def test_a_covariate_that_starts_with_a_gap_is_not_filled_from_the_future(hours):
+    table = weather(HOURS)[["heat"]].mask(lambda t: t < 2)
+    with pytest.raises(ValueError, match=r"column heat of covariates must start with .* is at 2024-01-01 02:00:00"):
+        read_beside(table, hours, missing="fill")
+    with pytest.raises(ValueError, match="column empty of covariates must have observed values, but all 12"):
+        read_beside(weather(HOURS)[[]].assign(empty=np.nan), hours, missing="fill")
+
+
+# --- What users hold --------------------------------------------------------------------------------------------------
+
+
+LOAD = pd.Series(np.arange(6.0), index=HOURS[:6], name="load")
+LOAD_IN_POLARS = pl.DataFrame({"when": HOURS[:6].to_numpy(), "load": np.arange(6.0)})
+
+
+def test_names_are_kept_and_the_nameless_is_y():
+    for series in (LOAD, LOAD.to_frame(), LOAD_IN_POLARS, pl.Series("load", [1.0, 2.0])):
+        assert read_series(series, missing="error").name == "load"
+    for series in (LOAD.rename(None), [1.0, 2.0], pl.Series([1.0, 2.0])):
+        assert read_series(series, missing="error").name == "y"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series([1, 2, None], dtype="Int64"),
+        pd.Series([1, 2, np.nan], dtype="float32"),
+        pl.Series("load", [1, 2, None]),
+        np.array([1, 2, np.nan], dtype=np.float16),
+    ],
+)
+def test_every_number_type_becomes_float64_with_nan_for_missing(values):
+    read = read_series(values, missing="fill").values
+    assert read.dtype == np.float64
+    assert_array_equal(read, [1, 2, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("series", "error", "match"),
+    [
+        ([], ValueError, "at least one value, got none"),
+        (pd.Series([], index=pd.DatetimeIndex([]), dtype=float), ValueError, "at least one value, got none"),
+        ([1.0, np.inf, -np.inf], ValueError, "must be finite, but 2 values are not, the first at 1"),
+        (np.full(4, np.nan), ValueError, "series must have observed values, but all 4 are missing"),
+        (np.zeros((5, 2)), ValueError, r"series must have one dimension, got the shape \(5, 2\); take one column"),
+        (np.zeros((5, 1)), ValueError, r"got the shape \(5, 1\).*\.ravel\(\)"),
+        (3.0, ValueError, r"got the shape \(\)"),
+        ([[1.0], [1.0, 2.0]], ValueError, "rows differ in length"),
+        (["a", "b"], TypeError, "series must hold numbers, got list of <U1"),
+        (["1", "2"], TypeError, "series must hold numbers"),
+        ([1.0, None], TypeError, "convert it to float, with nan for missing values"),
+        ([1.0, 2j], TypeError, "must hold numbers"),
+        (pd.Series([1.0, 2j]), TypeError, "must hold numbers, but column None is of complex128"),
+        (pd.Series(["a", "b"]), TypeError, "must hold numbers, but column None is of"),
+        (pd.DataFrame({"t": HOURS, "y": 1.0}), TypeError, r'column \'t\' is of datetime.*\.set_index\("t"\)'),
+        (pd.DataFrame({"a": [1.0], "b": [2.0]}), ValueError, r"one column of numbers, got 2 \(a, b\); choose one"),
+        (pl.DataFrame({"t": HOURS[:6].to_numpy(), "a": 1.0, "b": 2.0}), ValueError, r"got 2 \(a, b\)"),
+        (pl.DataFrame({"t": HOURS[:6].to_numpy()}), ValueError, "must have a column of numbers, got none"),
+        (
+            pl.DataFrame({"t": HOURS[:6].to_numpy(), "u": HOURS[:6].to_numpy()}),
+            ValueError,
+            r"one time column, got 2 \(t, u\)",
+        ),
+        (pl.DataFrame({"t": [None, date(2024, 1, 1)], "y": [1.0, 2.0]}), ValueError, "but 1 have none"),
+        (pl.DataFrame({"t": HOURS[:6].to_numpy(), "y": "a"}), TypeError, "column 'y' is of String"),
+        (pl.DataFrame({"y": [1.0]}).lazy(), TypeError, r"got LazyFrame; use \.collect\(\)"),
+        (pd.Series([1.0, 2.0], index=["mon", "tue"]), TypeError, "must be a DatetimeIndex.*pd.to_datetime"),
+        (pd.Series([1.0], index=pd.MultiIndex.from_tuples([(1, 2)])), TypeError, "got MultiIndex of object"),
+        (pd.Series([1.0, 2.0], index=[0.0, 0.5]), TypeError, "or whole numbers, got Index of float64"),
+        (pd.Series([1.0, 2.0], index=pd.DatetimeIndex(["2024-01-01", None])), ValueError, "but 1 have none; drop them"),
+    ],
+)
+@pytest.mark.parametrize("missing", ["error", "fill"])
+def test_what_is_no_table_of_numbers_is_refused_with_the_reason(series, error, match, missing):
+    with pytest.raises(error, match=match):
+        read_series(series, missing=missing)
+
+
+# --- A history that grows ---------------------------------------------------------------------------------------------
+
+
+MORNING = pd.date_range("2024-01-01 05:00", periods=6, freq="h", name="when")
 VALUES = [1.0, 2.0, np.nan, 4.0, 5.0, 6.0]
 NAMES = ("promo", "price")
 
@@ -25,39 +347,35 @@ def ahead_history(n_ahead=8, index=None, missing="fill"):
     return history_of(series, frame if index is not None else table, missing=missing)
 
 
-# A history and its panel ---------------------------------------------------------------------------------------------
-
-
 def test_gaps_stay_nan_in_the_values_and_hold_the_value_before_in_the_filled_ones():
     history = history_of()
     assert_array_equal(history.values, VALUES)
     assert_array_equal(history.filled, [1, 2, 2, 4, 5, 6])
-    panel = history.panel(1, 2)
-    assert_array_equal(panel.values, [2, 2, 4, 5, 6])
-    assert_array_equal(panel.observed, [True, False, True, True, True])
-    assert panel.past.shape == (5, 0)
-    assert panel.known.shape == (7, 0)  # two steps beyond the series
+    assert history.known(np.array([[5, 6], [6, 7]])).shape == (2, 2, 0)  # beyond the series nothing is known
 
 
-def test_the_calendar_goes_on_to_the_horizon_by_itself():
-    history = history_of(pd.Series(VALUES, HOURS), calendar=("hour",))
-    times = pd.date_range(HOURS[2], periods=4 + 3, freq="h").to_numpy()
-    assert_array_equal(history.panel(2, 3).known, calendar_features(times, ["hour"])[0])
+def test_the_calendar_goes_on_by_itself():
+    history = history_of(pd.Series(VALUES, MORNING), calendar=("hour",))
+    times = pd.date_range(MORNING[2], periods=4 + 3, freq="h").to_numpy()
+    features, _ = calendar_features(times, ["hour"])
+    assert_array_equal(history.known(np.arange(2, 9)), features)
+    assert_array_equal(history.known(np.array([[4, 5], [5, 6]])), features[[[2, 3], [3, 4]]])
     history.check_known(1000)
 
 
 def test_the_calendar_comes_before_the_users_covariates():
     covariates = np.arange(8.0)
-    history = history_of(pd.Series(VALUES, HOURS), covariates, calendar=("weekday",))
-    known = history.panel(0, 2).known
+    history = history_of(pd.Series(VALUES, MORNING), covariates, calendar=("weekday",))
+    known = history.known(np.arange(8))
     assert known.shape == (8, 8)
     assert_array_equal(known[:, 0], np.ones(8))  # a Monday
     assert_array_equal(known[:, 7], covariates)
 
 
-def test_a_panel_reaches_as_far_as_covariates_are_known():
-    assert len(ahead_history(8).panel(0, 5).known) == 8
-    assert len(ahead_history(8).panel(0, 1).known) == 7
+def test_the_first_steps_of_a_history_keep_what_is_known_ahead():
+    first = ahead_history(8).until(2)
+    assert len(first) == len(first.filled) == len(first.past) == 2
+    assert len(first.ahead) == 8
 
 
 def test_a_history_grows_by_a_value_or_a_gap():
@@ -69,7 +387,7 @@ def test_a_history_grows_by_a_value_or_a_gap():
     assert_array_equal(grown.past[6:, 0], [9, 9.5])
 
 
-def test_what_must_be_known_ahead_is_told_with_the_first_step_that_is_not():
+def test_what_must_be_known_ahead_is_named_with_the_first_step_that_is_not():
     history = ahead_history(7, pd.date_range("2024-01-01", periods=9, freq="h"))
     history.check_known(1)
     with pytest.raises(ValueError, match="for the next 3 steps, 2 rows are missing from 2024-01-01 07:00:00 on"):
@@ -95,10 +413,18 @@ def test_rows_with_time_stamps_are_about_their_times():
     index = pd.date_range("2024-01-01", periods=12, freq="h")
     history = ahead_history(7, index)
     rows = pd.DataFrame({"promo": [1.0, 2, 3], "price": [4.0, 5, 6]}, index=index[5:8])
-    told = history.with_ahead(rows, 6, missing="error")
-    assert_array_equal(told.ahead[5:], [[5, 50], [2, 5], [3, 6]])  # step 5 has been seen: it stays
+    known = history.with_ahead(rows, 6, missing="error")
+    assert_array_equal(known.ahead[5:], [[5, 50], [2, 5], [3, 6]])  # step 5 has been seen: it stays
     with pytest.raises(ValueError, match="must be about steps from 2024-01-01 06:00:00 on, got 2 rows before it"):
         history.with_ahead(rows.set_axis(index[3:6])[:2], 6, missing="error")
+
+
+def test_rows_with_whole_numbers_for_stamps_are_about_those_steps():
+    plan = pd.DataFrame({"promo": np.arange(9.0)})
+    history = history_of(pd.Series(VALUES), plan[:6])
+    with pytest.raises(ValueError, match="1 rows are missing before 7, from 6 on"):
+        history.with_ahead(plan.loc[[7]], 6, missing="error")
+    assert_array_equal(history.with_ahead(plan.loc[[6, 7]], 6, missing="error").ahead[6:], [[6.0], [7.0]])
 
 
 def test_rows_after_a_step_that_nobody_knows_are_refused_or_the_step_filled():
@@ -120,8 +446,10 @@ def test_a_missing_covariate_is_refused_or_holds_the_value_before():
 
 
 def test_the_past_row_is_that_of_its_step():
-    history = history_of(pd.Series(VALUES, HOURS), past_covariates=pd.DataFrame({"wind": np.arange(6.0)}, index=HOURS))
-    later = pd.date_range(HOURS[-1] + HOURS.freq, periods=3, freq="h")
+    history = history_of(
+        pd.Series(VALUES, MORNING), past_covariates=pd.DataFrame({"wind": np.arange(6.0)}, index=MORNING)
+    )
+    later = pd.date_range(MORNING[-1] + MORNING.freq, periods=3, freq="h")
     assert_array_equal(history.past_row(3.0, 6, missing="fill"), [[3.0]])
     assert_array_equal(history.past_row(pd.DataFrame({"wind": [3.0]}, index=later[:1]), 6, missing="fill"), [[3.0]])
     with pytest.raises(ValueError, match=r"one row, of the step 2024-01-01 11:00:00, got 1 rows from .* 12:00:00 on"):
@@ -146,7 +474,7 @@ def test_the_past_row_is_that_of_its_step():
     ids=lambda rows: f"{type(rows).__module__.partition('.')[0]} {type(rows).__name__}",
 )
 def test_one_row_may_be_given_as_a_line_or_a_table(rows):
-    table, steps = read_rows(rows, NAMES, "covariates", CountClock())
+    table, steps = read_rows(rows, NAMES, "covariates", Clock())
     assert_array_equal(table, [[1.0, 2.0]])
     assert steps is None
 
@@ -155,7 +483,7 @@ def test_one_row_may_be_given_as_a_line_or_a_table(rows):
     ("rows", "expected"), [(3.0, [[3.0]]), ([3.0, 4.0], [[3.0], [4.0]]), (pd.Series([3.0, 4.0]), [[3.0], [4.0]])]
 )
 def test_of_a_single_covariate_each_number_is_a_row(rows, expected):
-    assert_array_equal(read_rows(rows, ("wind",), "covariates", CountClock())[0], expected)
+    assert_array_equal(read_rows(rows, ("wind",), "covariates", Clock())[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -169,17 +497,17 @@ def test_of_a_single_covariate_each_number_is_a_row(rows, expected):
         ([["a", "b"]], TypeError, "covariates must hold numbers"),
         ([[np.inf, 1.0]], ValueError, "rows of 2 finite numbers"),
         (np.zeros((0, 2)), ValueError, "rows of 2 finite numbers"),
-        (pd.DataFrame({"promo": [1.0], "price": [2.0]}, index=HOURS[:1]), ValueError, "the series has no time stamps"),
+        (pd.DataFrame([[1.0, 2.0]], MORNING[:1], NAMES), ValueError, "the series has no time stamps"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(rows, error, said):
     with pytest.raises(error, match=said):
-        read_rows(rows, NAMES, "covariates", CountClock())
+        read_rows(rows, NAMES, "covariates", Clock())
 
 
 def test_rows_that_leave_a_step_out_are_refused():
-    clock = ahead_history(7, HOURS.append(HOURS[-1:] + HOURS.freq)).clock
-    rows = pd.DataFrame({"promo": [1.0, 2.0], "price": [1.0, 2.0]}, index=HOURS[[0, 2]])
+    clock = ahead_history(7, MORNING.append(MORNING[-1:] + MORNING.freq)).clock
+    rows = pd.DataFrame({"promo": [1.0, 2.0], "price": [1.0, 2.0]}, index=MORNING[[0, 2]])
     with pytest.raises(ValueError, match="must have a row for every step, every 1 hour"):
         read_rows(rows, NAMES, "covariates", clock)
 
@@ -196,9 +524,9 @@ def test_rows_for_a_forecaster_that_has_no_covariates_are_refused():
 
 def test_values_come_back_as_the_user_has_them():
     values = np.array([1.0, 2.0])
-    series = labelled(values, HOURS[:2], "load")
-    pd.testing.assert_series_equal(series, pd.Series(values, HOURS[:2], name="load"))
-    frame = labelled(values, pl.Series("when", HOURS[:2].to_numpy()), "load")
+    series = Clock.of(MORNING).labelled(values, 3, "load")
+    pd.testing.assert_series_equal(series, pd.Series(values, MORNING[3:5], name="load"))
+    frame = Clock.of(pl.Series("when", MORNING.to_numpy())).labelled(values, 3, "load")
     assert frame.columns == ["when", "load"]
     assert frame["load"].to_list() == [1.0, 2.0]
-    assert labelled(values, np.array([6, 7]), "load") is values
+    assert Clock().labelled(values, 6, "load") is values

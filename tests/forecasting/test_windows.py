@@ -1,18 +1,23 @@
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from coverwell.forecasting.windows import Panel, TimeFolds, Windows
+from coverwell.forecasting.clock import Clock
+from coverwell.forecasting.history import History, read_history
+from coverwell.forecasting.windows import TimeFolds, WindowEncoding, Windows
 
 
-def panel_of(values, *, missing=(), past=None, known=None, horizon=1):
+def history_of(values, *, missing=(), past=None, known=None):
     values = np.asarray(values, dtype=float)
-    observed = ~np.isin(np.arange(len(values)), missing)
+    observed = np.where(np.isin(np.arange(len(values)), missing), np.nan, values)
     past = np.zeros((len(values), 0)) if past is None else np.asarray(past, dtype=float)
-    known = np.zeros((len(values) + horizon, 0)) if known is None else np.asarray(known, dtype=float)
-    return Panel(values, observed, past, known)
+    known = np.zeros((len(values), 0)) if known is None else np.asarray(known, dtype=float)
+    names = [tuple(f"x{i}" for i in range(table.shape[1])) for table in (past, known)]
+    return History(Clock(), "y", observed, values, past, known, *names)
 
 
 def windows_of(n_past=3, horizon=1, *, differences=False, flags=False, n_past_covariates=0, n_known=0):
@@ -23,70 +28,69 @@ def windows_of(n_past=3, horizon=1, *, differences=False, flags=False, n_past_co
 
 
 def test_a_row_holds_the_last_steps_and_its_target_is_the_next_value():
-    windows, panel = windows_of(), panel_of([1, 2, 4, 8, 16])
-    origins = windows.origins(panel)
+    windows, history = windows_of(), history_of([1, 2, 4, 8, 16])
+    origins = windows.origins(history)
     assert_array_equal(origins, [2, 3])
-    assert_array_equal(windows.rows(panel, origins), [[1, 2, 4], [2, 4, 8]])
-    assert_array_equal(windows.targets(panel, origins), [[8], [16]])
-    assert_array_equal(windows.anchors(panel, origins), [[0], [0]])
+    assert_array_equal(windows.rows(history, origins), [[1, 2, 4], [2, 4, 8]])
+    assert_array_equal(windows.targets(history, origins), [[8], [16]])
+    assert_array_equal(windows.anchors(history, origins), [[0], [0]])
 
 
 def test_with_differences_changes_stand_beside_levels_and_targets_are_changes_from_the_last_value():
-    windows, panel = windows_of(differences=True, horizon=2), panel_of([1, 2, 4, 8, 16], horizon=2)
-    origins = windows.origins(panel)
+    windows, history = windows_of(differences=True, horizon=2), history_of([1, 2, 4, 8, 16])
+    origins = windows.origins(history)
     assert_array_equal(origins, [2])
-    assert_array_equal(windows.rows(panel, origins), [[1, 0, 2, 1, 4, 2]])  # level and change, step by step
-    assert_array_equal(windows.targets(panel, origins), [[4, 12]])
-    assert_array_equal(windows.anchors(panel, origins), [[4]])
+    assert_array_equal(windows.rows(history, origins), [[1, 0, 2, 1, 4, 2]])  # level and change, step by step
+    assert_array_equal(windows.targets(history, origins), [[4, 12]])
+    assert_array_equal(windows.anchors(history, origins), [[4]])
 
 
 def test_all_channels_come_step_by_step_and_then_what_is_known_about_the_next_steps():
     windows = windows_of(2, 2, differences=True, flags=True, n_past_covariates=2, n_known=1)
-    panel = panel_of(
+    history = history_of(
         [1, 3, 3, 7, 9],
         missing=[2],
         past=[[10, 20], [11, 21], [12, 22], [13, 23], [14, 24]],
         known=[[0.1], [0.2], [0.3], [0.4], [0.5]],
     )
-    (row,) = windows.rows(panel, np.array([2]))
+    (row,) = windows.rows(history, np.array([2]))
     first, second = [3, 0, 0, 11, 21], [3, 0, 1, 12, 22]  # level, change, missing, and two companions
     assert_array_equal(row, [*first, *second, 0.4, 0.5])
     assert windows.channels == 5
     assert windows.n_columns == len(row) == 12
-    assert_array_equal(windows.targets(panel, np.array([2])), [[4, 6]])
+    assert_array_equal(windows.targets(history, np.array([2])), [[4, 6]])
 
 
 def test_known_companions_come_step_by_step():
     windows = windows_of(1, 2, n_known=2)
-    panel = panel_of([1, 2, 3, 4], known=np.arange(10).reshape(5, 2))
-    assert_array_equal(windows.rows(panel, np.array([1])), [[2, 4, 5, 6, 7]])
+    history = history_of([1, 2, 3, 4], known=np.arange(10).reshape(5, 2))
+    assert_array_equal(windows.rows(history, np.array([1])), [[2, 4, 5, 6, 7]])
 
 
 def test_the_row_of_the_latest_step_needs_nothing_after_it_but_what_is_known():
     windows = windows_of(2, 2, n_known=1)
-    panel = panel_of([1, 2, 3], known=np.arange(5.0)[:, None])
-    assert_array_equal(windows.rows(panel, np.array([2])), [[2, 3, 3, 4]])
+    history = history_of([1, 2, 3], known=np.arange(5.0)[:, None])
+    assert_array_equal(windows.rows(history, np.array([2])), [[2, 3, 3, 4]])
 
 
 def test_an_origin_needs_all_of_its_targets_observed():
-    panel = panel_of(np.arange(10.0), missing=[5])
-    assert_array_equal(windows_of(2, 1).origins(panel), [1, 2, 3, 5, 6, 7, 8])
-    assert_array_equal(windows_of(2, 2).origins(panel), [1, 2, 5, 6, 7])
-    assert_array_equal(windows_of(2, 2).origins(panel, first=6), [6, 7])
+    history = history_of(np.arange(10.0), missing=[5])
+    assert_array_equal(windows_of(2, 1).origins(history), [1, 2, 3, 5, 6, 7, 8])
+    assert_array_equal(windows_of(2, 2).origins(history), [1, 2, 5, 6, 7])
 
 
 def test_no_origins_give_no_rows_of_the_usual_size():
     windows = windows_of(2, 2, differences=True, n_known=1)
-    panel = panel_of([1, 2, 3], known=np.zeros((5, 1)))
+    history = history_of([1, 2, 3], known=np.zeros((5, 1)))
     nowhere = np.zeros(0, dtype=np.intp)
-    assert windows.rows(panel, nowhere).shape == (0, 6)
-    assert windows.targets(panel, nowhere).shape == (0, 2)
+    assert windows.rows(history, nowhere).shape == (0, 6)
+    assert windows.targets(history, nowhere).shape == (0, 2)
 
 
 @pytest.mark.parametrize("n_steps", [1, 2, 4])
 def test_a_series_shorter_than_past_and_horizon_has_no_origin(n_steps):
-    assert len(windows_of(3, 2).origins(panel_of(np.arange(n_steps)))) == 0
-    assert len(windows_of(3, 2).origins(panel_of(np.arange(5)))) == 1
+    assert len(windows_of(3, 2).origins(history_of(np.arange(n_steps)))) == 0
+    assert len(windows_of(3, 2).origins(history_of(np.arange(5)))) == 1
 
 
 @given(
@@ -104,26 +108,58 @@ def test_a_row_is_unchanged_by_later_values_and_its_target_is_back_in_units_with
     windows = windows_of(n_past, horizon, differences=differences, flags=flags, n_past_covariates=1)
     values, missing = rng.normal(size=n_steps), rng.choice(n_steps, size=2)
     past = rng.normal(size=(n_steps, 1))
-    panel = panel_of(values, missing=missing, past=past, horizon=horizon)
-    origins = windows.origins(panel)
+    history = history_of(values, missing=missing, past=past)
+    origins = windows.origins(history)
     cut = n_steps // 2
     later = np.arange(n_steps) > cut
-    changed = panel_of(
+    changed = history_of(
         np.where(later, 99.0, values), missing=missing[missing <= cut], past=np.where(later[:, None], 99.0, past)
     )
     before = origins[origins <= cut]
-    assert_array_equal(windows.rows(panel, before), windows.rows(changed, before))
-    told = windows.targets(panel, origins) + windows.anchors(panel, origins)
+    assert_array_equal(windows.rows(history, before), windows.rows(changed, before))
+    told = windows.targets(history, origins) + windows.anchors(history, origins)
     ahead = values[origins[:, None] + np.arange(1, horizon + 1)]
     np.testing.assert_allclose(told, ahead, atol=1e-12)
-    assert windows.rows(panel, origins).shape == (len(origins), windows.n_columns)
+    assert windows.rows(history, origins).shape == (len(origins), windows.n_columns)
 
 
-def test_the_first_steps_of_a_panel_keep_what_is_known_ahead():
-    panel = panel_of([1, 2, 3], past=[[1], [2], [3]], known=np.arange(4.0)[:, None]).until(2)
-    assert len(panel) == 2
-    assert len(panel.past) == len(panel.observed) == 2
-    assert len(panel.known) == 4
+# The same in torch ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("differences", [True, False])
+@pytest.mark.parametrize("calendar", [(), ("weekday", "hour", "month")])
+@pytest.mark.parametrize(("n_past_covariates", "n_covariates"), [(0, 0), (2, 1)])
+def test_the_encoding_in_torch_gives_the_rows_of_the_windows_from_raw_inputs(
+    differences, calendar, n_past_covariates, n_covariates
+):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=60)
+    values[[3, 20, 21, 22, 23, 24, 40]] = np.nan  # a gap as long as a window among them
+    past, covariates = rng.normal(size=(60, n_past_covariates)), rng.normal(size=(63, n_covariates))
+    series = pd.Series(values, pd.date_range("2023-12-30 03:30", periods=60, freq="h"))
+    history = read_history(
+        series,
+        covariates if n_covariates else None,
+        past if n_past_covariates else None,
+        calendar=calendar,
+        missing="fill",
+    )
+    windows, origins = Windows.of(history, past=5, horizon=3, differences=differences), np.arange(5, 60)
+    steps, ahead = origins[:, None] + np.arange(-4, 1), windows.ahead(origins)
+    raw = {
+        "values": history.values[steps],
+        "before": history.filled[steps[:, :1] - 1],
+        "past_covariates": past[steps] if n_past_covariates else None,
+        "times": history.clock.times(0, 63)[ahead].astype(float) if calendar else None,
+        "covariates": covariates[ahead] if n_covariates else None,
+    }
+    given = {name: None if array is None else torch.from_numpy(array) for name, array in raw.items()}
+    rows, anchors = WindowEncoding(windows, calendar)(**given)
+    assert rows.dtype == torch.float64
+    n_window = windows.n_past * windows.channels
+    assert_array_equal(rows[:, :n_window], windows.rows(history, origins)[:, :n_window])
+    np.testing.assert_allclose(rows, windows.rows(history, origins), rtol=0, atol=1e-15)  # the two sines of a bit
+    assert_array_equal(anchors, windows.anchors(history, origins))
 
 
 # Folds of time -------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,9 @@ from coverwell import (
     MatchedForecaster,
     MatchedRegressor,
     ResNet18,
+    Schedule,
     TableFiles,
     fit_together,
-    load,
-    save,
 )
 from coverwell.baselines import (
     BayesByBackpropRegressor,
@@ -43,6 +43,8 @@ from coverwell.baselines import (
     MCDropoutRegressor,
     NeuralQuantileRegressor,
 )
+from coverwell.calibration import Split
+from coverwell.paper.losses import PaperLoss, QuantileLoss
 from coverwell.streaming import fit_streamed
 
 Array = NDArray[Any]
@@ -57,29 +59,35 @@ N_NEW, N_OUT_OF_FOLD = 8, 12
 # The public API ------------------------------------------------------------------------------------------------------
 
 SMALL = MLP(hidden=16, layers=3, dropout=0.1, bins=4)
-TINY = MLP(hidden=4, layers=2, dropout=0.0, bins=2)
 LINEAR_LAYERS = MLP(hidden=16, layers=5, dropout=0.0, bins=0)  # the paper's network
 SMALL_LSTM = LSTM(hidden=4, layers=1)
 
 
 def schedule(**numbers: Any) -> dict[str, Any]:
-    """Epochs, rounds, patience, batch size and learning rate, as a constructor takes them."""
+    """Epochs, rounds, patience, batch size and learning rate; `scheduled` makes one object of them."""
     return numbers
+
+
+def scheduled(**options: Any) -> dict[str, Any]:
+    """Options of an estimator, with the numbers of its schedule in one object."""
+    names = {field.name for field in fields(Schedule)} & options.keys()
+    numbers = {name: options.pop(name) for name in names}
+    return {**options, "schedule": Schedule(**numbers)}
 
 
 def paper_loss(**weights: float) -> dict[str, Any]:
     """The paper's interval loss with these weights (Eq. 5)."""
-    return {"interval_loss": "paper", **weights}
+    return {"interval_loss": PaperLoss(**weights)}
 
 
 def quantile_loss(**weights: float) -> dict[str, Any]:
     """The pinball loss with this steepness."""
-    return {"interval_loss": "quantile", **weights}
+    return {"interval_loss": QuantileLoss(**weights)}
 
 
 def split(size: float) -> dict[str, Any]:
     """Split calibration on this share of the rows."""
-    return {"calibration": "split", "calibration_size": size}
+    return {"calibration": Split(size)}
 
 
 QUICK = schedule(max_rounds=3, mean_epochs=3, interval_epochs=3)
@@ -88,19 +96,19 @@ QUICK = schedule(max_rounds=3, mean_epochs=3, interval_epochs=3)
 def matched(coverage: Any = 0.9, matching: Any = "sigma", **options: Any) -> Any:
     """A small MatchedRegressor."""
     usual = {"network": SMALL, "folds": 3, "repeats": 2, "device": "cpu", "random_state": 0}
-    return MatchedRegressor(coverage, matching, **usual | QUICK | options)
+    return MatchedRegressor(coverage, matching, **scheduled(**usual | QUICK | options))
 
 
 def with_defaults() -> Any:
     """A MatchedRegressor with the default networks, folds, members, losses and calibration."""
-    return MatchedRegressor(device="cpu", random_state=0, **schedule(max_rounds=2))
+    return MatchedRegressor(device="cpu", random_state=0, schedule=Schedule(max_rounds=2))
 
 
 def with_resnet(*, size: int, mirror: str | None) -> Any:
     """A MatchedRegressor for images, with random weights."""
     network = ResNet18(weights=None, size=size, mirror=mirror)
-    brief = schedule(max_rounds=1, mean_epochs=1, interval_epochs=1)
-    return MatchedRegressor(0.8, network=network, folds=2, repeats=1, device="cpu", random_state=0, **brief)
+    brief = Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1)
+    return MatchedRegressor(0.8, network=network, folds=2, repeats=1, device="cpu", random_state=0, schedule=brief)
 
 
 def baseline(kind: type[Any], coverage: Any = 0.9, **options: Any) -> Any:
@@ -117,7 +125,7 @@ def matched_forecaster(coverage: Any = 0.8, matching: Any = "sigma", **options: 
     """A small MatchedForecaster."""
     usual = {"past": 5, "network": SMALL_LSTM, "folds": 2, "device": "cpu", "random_state": 0}
     brief = schedule(max_rounds=2, mean_epochs=2, interval_epochs=2)
-    return MatchedForecaster(coverage, matching, **usual | brief | options)
+    return MatchedForecaster(coverage, matching, **scheduled(**usual | brief | options))
 
 
 def forecaster_of(regressor: Any, **options: Any) -> Any:
@@ -544,40 +552,6 @@ def streamed_iqr_levels_targets() -> Numbers:
     return streamed(model) | predictions_of(model, NEW_PARQUET_ROWS, "joint.", joint=True)
 
 
-# Model files of version 0.1.0 ----------------------------------------------------------------------------------------
-
-
-def tiny_frame(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
-    frame, y = mixed_frame(n, seed)
-    return frame[["area", "town"]], y
-
-
-def save_models() -> None:
-    """Write the model files that are not there yet."""
-    if not MODEL_FILE.exists():
-        save(matched([0.5, 0.9], network=TINY, folds=2, repeats=1).fit(*tiny_frame(60, seed=0)), MODEL_FILE)
-    if not FORECASTER_FILE.exists():
-        hours = pd.date_range("2024-05-01", periods=100, freq="h", name="when")
-        series = pd.Series(wave(100), index=hours, name="load")
-        network = LSTM(hidden=3, layers=1)
-        forecaster = matched_forecaster(network=network, past=4, horizon=2, calendar=("hour",), missing="fill")
-        save(forecaster.fit(series), FORECASTER_FILE)
-
-
-@configuration
-def saved_model() -> Numbers:
-    model = load(MODEL_FILE)
-    return predictions_of(model, tiny_frame(N_NEW, seed=1)[0]) | out_of_fold_of(model) | {"spread": np.array([50.0])}
-
-
-@configuration
-def saved_forecaster() -> Numbers:
-    updates = [{"y": 51.0}, {"y": np.nan}, {"y": 49.5}, {"y": 62.0}]
-    return followed(load(FORECASTER_FILE), updates) | {"spread": np.array([3.5])}
-
-
-SAVED = ("saved_model", "saved_forecaster")  # nothing is trained: not tied to one processor
-
 # The golden file -----------------------------------------------------------------------------------------------------
 
 
@@ -597,11 +571,10 @@ def run(name: str) -> Numbers:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the golden file, and the model files that are missing.")
+    parser = argparse.ArgumentParser(description="Write the golden file.")
     parser.add_argument("--force", action="store_true", help="overwrite the golden file")
     if GOLDEN_FILE.exists() and not parser.parse_args().force:
         parser.error(f"{GOLDEN_FILE} is there already; --force overwrites it")
-    save_models()
     numbers = {name: {key: values.tolist() for key, values in run(name).items()} for name in CONFIGURATIONS}
     lines = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in numbers.items()]
     head = f'"made_with": {json.dumps(made_with())}'

@@ -1,4 +1,6 @@
+import copy
 import math
+import pickle
 
 import pytest
 import torch
@@ -7,8 +9,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import kstest, uniform
 from torch import nn
+from torch.func import functional_call
 
-from coverwell.networks.lstm import LSTM, LSTMTeam, StackedLSTM
+from coverwell.networks.lstm import LSTM, LSTMTeam, PackedLSTM, StackedLSTM
 from coverwell.networks.team import Network
 
 ways = pytest.mark.parametrize("way", [StackedLSTM.at_once, StackedLSTM.one_by_one], ids=lambda way: way.__name__)
@@ -42,7 +45,7 @@ def build(n_members=3, n_outputs=2, n_beside=0, seed=0, **recipe):
 
 
 def shaken(team):
-    """The same team with a shortcut that says something."""
+    """The same team with a shortcut that counts."""
     with torch.no_grad():
         for parameter in team.shortcut.parameters():
             parameter.normal_()
@@ -143,14 +146,14 @@ def test_both_ways_agree_in_the_precision_they_train_in():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("steps", [1, 6])
 def test_a_gpu_gives_the_states_and_gradients_of_a_cpu(steps):
-    cotangent, said, gradients = sequences(3, steps, 4, 5, seed=9), [], []
+    cotangent, outputs, gradients = sequences(3, steps, 4, 5, seed=9), [], []
     for device in ("cpu", "cuda"):
         layer, x = layer_of().to(device), sequences(3, steps, 4, 2).to(device).requires_grad_()
         states = layer(x)
         (states * cotangent.to(device)).sum().backward()
-        said.append(states.detach().cpu())
+        outputs.append(states.detach().cpu())
         gradients.append([v.grad.cpu() for v in (x, *layer.parameters())])
-    assert_allclose(said[1], said[0], atol=1e-12)
+    assert_allclose(outputs[1], outputs[0], atol=1e-12)
     for on_gpu, on_cpu in zip(gradients[1], gradients[0], strict=True):
         assert_allclose(on_gpu, on_cpu, atol=1e-12)
 
@@ -231,7 +234,7 @@ def test_what_stands_beside_adds_the_same_to_any_window(seed, shortcut, n_output
     assert_allclose(added, (change @ team.beside.weight).detach().expand(-1, 7, -1), atol=1e-12)
 
 
-def test_the_map_of_what_stands_beside_starts_with_something_to_say_and_learns():
+def test_the_map_of_what_stands_beside_starts_at_random_and_learns():
     team = build(n_beside=3)
     assert (team.beside.weight != 0).all()
     team(rows_for(team)).sum().backward()
@@ -288,65 +291,65 @@ def test_a_row_is_predicted_the_same_in_any_company():
     assert_allclose(team(x[:, some]).detach(), team(x)[:, some].detach(), atol=1e-12)
 
 
-def test_a_state_can_be_taken_from_some_members_and_given_to_others():
+def test_members_can_have_the_weights_of_those_of_another_team():
     team, other = build(seed=0), build(seed=1)
     x = rows_for(team)[:1].expand(3, -1, -1)
     given, before = team(x).detach(), other(x).detach()
-    other.set_state_of([2, 0], team.state_of([0, 1]))
-    said = other(x).detach()
-    assert_allclose(said, torch.stack([given[1], before[1], given[0]]), atol=1e-12)
+    other.copy_from(team, slice(1, 3), slice(0, 2))
+    assert_allclose(other(x).detach(), torch.stack([before[0], given[0], given[1]]), atol=1e-12)
 
 
-def test_a_state_is_a_copy():
+def test_deployed_members_are_a_copy():
     team = build()
-    state = team.state_of(slice(None))
-    assert set(state) == {name for name, _ in team.named_parameters()}
+    x = rows_for(team)
+    before, part = team(x).detach(), team.deployed(slice(1, 3))
     with torch.no_grad():
         for parameter in team.parameters():
             parameter += 1.0
-    assert all((state[name] != parameter.detach()).all() for name, parameter in team.named_parameters())
+    assert part.n_members == 2
+    assert_allclose(part(x[1:].float()), before[1:], atol=1e-6)
 
 
 # Dropout -------------------------------------------------------------------------------------------------------------
 
 
 def shares_passed_on(team, x):
-    """What follows each layer hears of every state, over what the layer said: 0 of a silent unit."""
-    said, heard = [], []
-    hooks = [layer.register_forward_hook(lambda _, __, states: said.append(states)) for layer in team.layers]
-    hooks += [layer.register_forward_pre_hook(lambda _, given: heard.append(given[0])) for layer in team.layers[1:]]
-    hooks.append(team.head.register_forward_pre_hook(lambda _, given: heard.append(given[0])))
+    """What follows each layer receives of every state, over what the layer gives: 0 of a dropped unit."""
+    given, received = [], []
+    hooks = [layer.register_forward_hook(lambda _, __, states: given.append(states)) for layer in team.layers]
+    hooks += [
+        layer.register_forward_pre_hook(lambda _, inputs: received.append(inputs[0])) for layer in team.layers[1:]
+    ]
+    hooks.append(team.head.register_forward_pre_hook(lambda _, inputs: received.append(inputs[0])))
     with torch.no_grad():
         team(x)
     for hook in hooks:
         hook.remove()
-    return [
-        heard_of / (states if heard_of.ndim == 4 else states[:, -1])
-        for heard_of, states in zip(heard, said, strict=True)
-    ]
+    pairs = zip(received, given, strict=True)
+    return [inputs / (states if inputs.ndim == 4 else states[:, -1]) for inputs, states in pairs]
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_in_training_a_share_of_the_units_is_silenced_after_every_layer(rate):
+def test_in_training_a_share_of_the_units_is_dropped_after_every_layer(rate):
     team = build(hidden=40, dropout=rate).train()
     torch.manual_seed(3)
     for shares in shares_passed_on(team, rows_for(team, n=100)):
-        silent = shares == 0
-        assert_allclose(shares[~silent], torch.full_like(shares[~silent], 1 / (1 - rate)), rtol=1e-12)
+        dropped = shares == 0
+        assert_allclose(shares[~dropped], torch.full_like(shares[~dropped], 1 / (1 - rate)), rtol=1e-12)
         n = 3 * 100 * 40  # members, rows, units; steps share
-        assert abs(silent.double().mean() - rate) < 4 * math.sqrt(rate * (1 - rate) / n)
+        assert abs(dropped.double().mean() - rate) < 4 * math.sqrt(rate * (1 - rate) / n)
 
 
-def test_a_rows_silenced_units_are_the_same_at_every_step_and_others_in_another_row():
+def test_a_rows_dropped_units_are_the_same_at_every_step_and_others_in_another_row():
     team = build(hidden=40, dropout=0.5).train()
     to_second_layer, _ = shares_passed_on(team, rows_for(team))
-    silent = to_second_layer == 0  # (member, step, batch, unit)
-    assert_array_equal(silent, silent[:, :1].expand_as(silent))
-    assert len(silent[:, 0].flatten(end_dim=1).unique(dim=0)) == 3 * 7
+    dropped = to_second_layer == 0  # (member, step, batch, unit)
+    assert_array_equal(dropped, dropped[:, :1].expand_as(dropped))
+    assert len(dropped[:, 0].flatten(end_dim=1).unique(dim=0)) == 3 * 7
 
 
-def test_in_training_what_stands_beside_and_the_window_reach_the_output_unsilenced():
-    """With a head that hears nothing, dropout has nothing to silence."""
+def test_in_training_what_stands_beside_and_the_window_reach_the_output_undropped():
+    """With a head of zeros, dropout has nothing to drop."""
     team = shaken(build(n_beside=3, dropout=0.9)).train()
     with torch.no_grad():
         team.head.weight.zero_()
@@ -354,10 +357,10 @@ def test_in_training_what_stands_beside_and_the_window_reach_the_output_unsilenc
     assert_array_equal(team(x).detach(), team.eval()(x).detach())
 
 
-def test_outside_training_nobody_is_silenced():
-    silenced, plain = build(dropout=0.9).eval(), build(dropout=0.0)
+def test_outside_training_nothing_is_dropped():
+    team, plain = build(dropout=0.9).eval(), build(dropout=0.0)
     x = rows_for(plain)
-    assert_array_equal(silenced(x).detach(), plain.eval()(x).detach())
+    assert_array_equal(team(x).detach(), plain.eval()(x).detach())
     assert_array_equal(plain.train()(x).detach(), plain.eval()(x).detach())
 
 
@@ -407,3 +410,84 @@ def test_the_weight_of_a_row_by_hand():
 def test_operations_by_hand():
     """Each step, four gates of 3 units: 2 channels and 3 states enter the first layer, 3 and 3 the second."""
     assert LSTM(hidden=3, layers=2, steps=5, channels=2).operations_per_row(10) == 5 * 4 * 3 * (2 + 3 + 3 + 3)
+
+
+# A single row on a CPU, by packed weights ----------------------------------------------------------------------------
+
+MEMBERS, STEPS, CHANNELS, HIDDEN = 3, 6, 2, 5
+ROW = torch.randn(MEMBERS, STEPS, 1, CHANNELS, generator=torch.Generator().manual_seed(0))
+
+with torch.no_grad():
+    SERVED = PackedLSTM.serves(ROW)
+packed = pytest.mark.skipif(not SERVED, reason="this torch has no oneDNN")
+
+
+@pytest.fixture
+def layer():
+    torch.manual_seed(1)
+    return StackedLSTM(MEMBERS, CHANNELS, HIDDEN).requires_grad_(False)
+
+
+@torch.no_grad()
+def assert_the_same_bits(layer, row=ROW):
+    assert_array_equal(layer(row), layer.one_by_one(row))
+
+
+@packed
+def test_a_row_of_any_length_has_the_bits_of_torchs_lstm_by_weights_that_were_packed_once(layer):
+    assert_the_same_bits(layer)
+    once = layer._packed
+    for steps in (1, 3, 50):
+        assert_the_same_bits(layer, torch.randn(MEMBERS, steps, 1, CHANNELS))
+    assert layer._packed is once is not None
+
+
+@packed
+@pytest.mark.parametrize("name", ["weight", "recurrent", "bias"])
+def test_changed_weights_are_packed_again(layer, name):
+    assert_the_same_bits(layer)
+    getattr(layer, name).mul_(2)
+    assert_the_same_bits(layer)
+    setattr(layer, name, torch.nn.Parameter(getattr(layer, name).detach() + 1, requires_grad=False))
+    assert_the_same_bits(layer)
+
+
+@packed
+def test_a_loaded_state_is_packed_again(layer):
+    assert_the_same_bits(layer)
+    layer.load_state_dict(StackedLSTM(MEMBERS, CHANNELS, HIDDEN).state_dict())
+    assert_the_same_bits(layer)
+
+
+@packed
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_a_copy_packs_for_itself(layer, copied):
+    assert_the_same_bits(layer)
+    other = copied(layer)
+    assert other._packed is None
+    other.weight = torch.nn.Parameter(other.weight.detach() + 1, requires_grad=False)
+    assert_the_same_bits(other)
+    assert_the_same_bits(layer)
+
+
+@packed
+@torch.no_grad()
+def test_weights_for_one_call_are_those_of_that_call(layer):
+    assert_the_same_bits(layer)
+    other = {"recurrent": layer.recurrent * 3}
+    called = functional_call(layer, other, (ROW,))
+    assert_the_same_bits(layer)
+    layer.recurrent.mul_(3)
+    assert_array_equal(called, layer.one_by_one(ROW))
+
+
+@packed
+def test_several_rows_gradients_and_other_types_are_not_served(layer):
+    with torch.no_grad():
+        assert not PackedLSTM.serves(ROW.expand(-1, -1, 2, -1))
+        assert not PackedLSTM.serves(ROW.double())
+        assert not PackedLSTM.serves(ROW.to("meta"))
+    assert not PackedLSTM.serves(ROW)  # gradients may be asked for
+    x = ROW.clone().requires_grad_(True)
+    layer(x).sum().backward()
+    assert x.grad is not None

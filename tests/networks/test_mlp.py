@@ -1,16 +1,19 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import kstest, uniform
 from torch import nn
 
-from coverwell.networks.mlp import MLP, MLPTeam, StackedLinear
+from coverwell.networks.mlp import MLP, MLPTeam, PiecewiseLinear, StackedLinear
 from coverwell.networks.team import Network
 
+cells = st.floats(-5, 5, width=32)
 rates = pytest.mark.parametrize("rate", [0.1, 0.25, 0.5, 0.9])
 
 
@@ -31,7 +34,7 @@ def linear_of(stacked, member, gain=1.0):
 
 
 def sequential_of(team, member):
-    """The `torch.nn.Sequential` of one member; weights behind a hidden layer carry the share of units that speak."""
+    """The `torch.nn.Sequential` of one member; weights behind a hidden layer carry the share of units that are kept."""
     first, *others = team.linears
     layers = [linear_of(first, member)]
     for stacked in others:
@@ -40,7 +43,7 @@ def sequential_of(team, member):
 
 
 def counter(rate, hidden, n_outputs=1, n_members=1):
-    """A network with one hidden layer of ones, whose output adds up the units that speak."""
+    """A network with one hidden layer of ones, whose output adds up the units that are kept."""
     team = MLP(hidden=hidden, layers=2, dropout=rate, bins=0).build(n_members, input_shape=(1,), n_outputs=n_outputs)
     with torch.no_grad():
         for parameter in team.parameters():
@@ -93,6 +96,142 @@ def test_a_stacked_layer_starts_from_the_law_of_torchs_linear(name):
         assert kstest(sample, uniform(-bound, 2 * bound).cdf).pvalue > 1e-4
 
 
+# Piecewise-linear codes ----------------------------------------------------------------------------------------------
+
+
+def adapted(columns, *, bins, n_members=1):
+    """A code whose edges come from one job with these rows, (row, feature)."""
+    rows = torch.as_tensor(columns, dtype=torch.float32)
+    code = PiecewiseLinear(n_members, rows.shape[1], bins)
+    code.adapt(rows[None], torch.ones(1, len(rows), dtype=torch.bool))
+    return code
+
+
+def numpy_code(x, edges):
+    """The code of the values x by these edges: 1 for a bin passed, a fraction within, 0 before; 0 in an empty bin."""
+    low, high = edges[:-1], edges[1:]
+    span = np.where(high > low, high - low, 1.0)
+    return np.where(high > low, np.clip((np.asarray(x)[:, None] - low) / span, 0, 1), 0.0)
+
+
+def test_the_code_by_hand():
+    code = adapted([[0.0], [1.0], [2.0], [3.0], [4.0]], bins=2)  # edges 0, 2, 4
+    x = torch.tensor([-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 9.0]).reshape(1, -1, 1)
+    expected = [[-1, 0, 0], [0, 0, 0], [1, 0.5, 0], [2, 1, 0], [3, 1, 0.5], [4, 1, 1], [9, 1, 1]]
+    assert_array_equal(code(x)[0], expected)
+
+
+def test_all_columns_come_first_and_then_their_codes_one_by_one():
+    code = adapted([[0.0, 10.0], [1.0, 20.0], [2.0, 40.0]], bins=2)  # edges 0, 1, 2 and 10, 20, 40
+    assert code.n_outputs == 6
+    assert_array_equal(code(torch.tensor([[[1.5, 15.0]]]))[0, 0], [1.5, 15.0, 1.0, 0.5, 0.5, 0.0])
+
+
+@given(
+    column=arrays(np.float32, 13, elements=cells),
+    x=arrays(np.float32, 6, elements=cells),
+    bins=st.sampled_from([1, 3, 4]),
+)
+def test_the_code_is_that_of_numpy_with_order_statistics_for_edges(column, x, bins):
+    code = adapted(column[:, None], bins=bins)
+    edges = np.sort(column)[:: 12 // bins].astype(np.float64)  # 12 steps between 13 rows
+    outputs = code(torch.as_tensor(x).reshape(1, -1, 1))[0].numpy()
+    span = np.diff(edges)
+    assert_array_equal(outputs[:, 0], x)
+    assert_allclose(outputs[:, 1:], numpy_code(x, edges), atol=1e-5 + 1e-6 / span[span > 0].min(initial=1.0))
+
+
+def test_edges_are_the_nearest_observed_quantiles():
+    column = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+    code = adapted(column[:, None], bins=16)
+    nearest = np.quantile(column, np.linspace(0, 1, 17), method="nearest")
+    assert_array_equal(code.start[0, 0, 0], nearest[:-1])
+    assert_allclose(code.slope[0, 0, 0], 1 / np.diff(nearest), rtol=1e-5)
+
+
+@given(column=arrays(np.float32, 20, elements=cells), x=arrays(np.float32, 8, elements=cells))
+def test_the_code_is_between_zero_and_one_and_rises_with_the_value(column, x):
+    outputs = adapted(column[:, None], bins=5)(torch.as_tensor(np.sort(x)).reshape(1, -1, 1))[0, :, 1:]
+    assert (outputs >= 0).all()
+    assert (outputs <= 1).all()
+    assert (outputs.diff(dim=0) >= 0).all()
+
+
+def test_about_the_same_share_of_training_rows_lies_in_every_bin():
+    column = np.random.default_rng(1).lognormal(size=801).astype(np.float32)
+    outputs = adapted(column[:, None], bins=8)(torch.as_tensor(column).reshape(1, -1, 1))[0, :, 1:]
+    passed = (outputs > 1 - 1e-6).sum(dim=0)
+    assert_array_equal(passed, 801 - 100 * np.arange(1, 9))  # 800 steps of rank, 100 in each bin
+
+
+@pytest.mark.parametrize(
+    ("column", "bins", "x", "expected"),
+    [
+        ([3.0] * 10, 4, [2.0, 3.0, 4.0], [[0, 0, 0, 0]] * 3),  # constant: no code
+        ([0.0] * 6 + [1.0] * 3, 4, [0.0, 0.25, 1.0], [[0, 0, 0, 0], [0, 0, 0.25, 0], [0, 0, 1, 0]]),  # 0, 0, 0, 1, 1
+    ],
+    ids=["one value", "two values"],
+)
+def test_a_column_of_few_values_has_fewer_bins(column, bins, x, expected):
+    outputs = adapted(np.reshape(column, (-1, 1)), bins=bins)(torch.tensor(x).reshape(1, -1, 1))[0]
+    assert_array_equal(outputs[:, 0], x)
+    assert_array_equal(outputs[:, 1:], expected)
+
+
+def test_values_that_lie_as_close_as_floats_can_give_a_finite_code():
+    tiny = np.float32(np.finfo(np.float32).tiny)
+    outputs = adapted([[0.0], [tiny], [1.0]], bins=2)(torch.tensor([0.0, tiny, 0.5, 3e38]).reshape(1, -1, 1))
+    assert torch.isfinite(outputs).all()
+    assert_array_equal(outputs[0, :, 1], [0, 1, 1, 1])
+
+
+def test_fewer_rows_than_bins_give_fewer_bins():
+    outputs = adapted([[0.0], [1.0]], bins=8)(torch.tensor([0.0, 0.5, 1.0]).reshape(1, -1, 1))[0, :, 1:]
+    assert_array_equal(outputs.sum(dim=1), [0.0, 0.5, 1.0])
+
+
+def test_the_members_of_a_job_share_its_edges_and_other_jobs_have_their_own():
+    code = PiecewiseLinear(n_members=4, n_features=1, bins=2)
+    jobs = torch.tensor([[0.0, 1.0, 2.0], [0.0, 10.0, 20.0]]).reshape(2, 3, 1)
+    code.adapt(jobs, torch.ones(2, 3, dtype=torch.bool))
+    outputs = code(torch.full((4, 1, 1), 5.0))[:, 0, 1:]
+    assert_array_equal(outputs, [[1, 1], [1, 1], [0.5, 0], [0.5, 0]])
+
+
+def test_rows_of_padding_do_not_move_the_edges():
+    rows = torch.randn(1, 50, 3)
+    alone, padded = PiecewiseLinear(2, 3, 8), PiecewiseLinear(2, 3, 8)
+    alone.adapt(rows, torch.ones(1, 50, dtype=torch.bool))
+    padded.adapt(torch.cat([rows, torch.full((1, 30, 3), 99.0)], dim=1), torch.arange(80)[None] < 50)
+    assert_array_equal(padded.start, alone.start)
+    assert_array_equal(padded.slope, alone.slope)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_code_has_the_precision_of_the_team(dtype):
+    code = adapted(np.random.default_rng(2).normal(size=(30, 2)), bins=4).to(dtype)
+    outputs = code(torch.zeros(1, 3, 2, dtype=dtype))
+    assert outputs.dtype == dtype
+    assert outputs.shape == (1, 3, 10)
+
+
+def test_edges_are_kept_with_the_weights_but_are_not_trained():
+    code = adapted([[0.0], [1.0], [2.0]], bins=2)
+    assert list(code.parameters()) == []
+    assert set(code.state_dict()) == {"start", "slope"}
+    other = PiecewiseLinear(1, 1, 2)
+    other.load_state_dict(code.state_dict())
+    x = torch.randn(1, 9, 1)
+    assert_array_equal(other(x), code(x))
+
+
+def test_the_code_leaves_the_given_inputs_unchanged():
+    code = adapted([[0.0], [1.0], [2.0]], bins=2)
+    x = torch.tensor([[[5.0], [-5.0]]])
+    code(x)
+    assert_array_equal(x, [[[5.0], [-5.0]]])
+
+
 # The team ------------------------------------------------------------------------------------------------------------
 
 
@@ -116,7 +255,7 @@ def test_a_team_is_a_sequential_of_torch_member_by_member(layers, dropout):
         assert_allclose(team(x)[m].detach(), sequential_of(team, m)(x[m]).detach(), atol=1e-12)
 
 
-def test_with_bins_the_sequential_reads_the_code():
+def test_with_bins_the_sequential_gets_the_code():
     team = build(MLP(hidden=6, layers=3, dropout=0.0, bins=4)).eval()
     x = torch.randn(3, 9, 4, dtype=torch.float64)
     for m in range(3):
@@ -136,13 +275,13 @@ def test_a_team_has_the_gradients_of_a_sequential():
             assert_allclose(stacked.bias.grad[m, 0], linear.bias.grad, atol=1e-12)
 
 
-def test_without_dropout_training_and_prediction_say_the_same():
+def test_without_dropout_training_and_prediction_give_the_same():
     team = build(MLP(hidden=6, dropout=0.0))
     x = torch.randn(3, 9, 4, dtype=torch.float64)
     assert_array_equal(team.train()(x).detach(), team.eval()(x).detach())
 
 
-def test_what_one_member_sees_or_weighs_does_not_change_the_others_by_a_bit():
+def test_inputs_and_weights_of_one_member_do_not_change_the_others_by_a_bit():
     team = build(MLP(hidden=6, bins=4)).float().eval()
     x = torch.randn(3, 9, 4)
     before = team(x).detach()
@@ -156,7 +295,7 @@ def test_what_one_member_sees_or_weighs_does_not_change_the_others_by_a_bit():
     assert (after[[0, 2]] != before[[0, 2]]).all()
 
 
-def test_a_row_is_predicted_the_same_in_any_company():
+def test_a_row_is_predicted_the_same_in_any_batch():
     team = build(MLP(hidden=6)).eval()
     x = torch.randn(3, 20, 4, dtype=torch.float64)
     some = [3, 17, 4]
@@ -165,12 +304,14 @@ def test_a_row_is_predicted_the_same_in_any_company():
 
 @pytest.mark.parametrize("bins", [0, 4])
 @pytest.mark.parametrize("n_jobs", [1, 3])
-def test_rows_that_members_share_are_read_at_once_to_the_same_answer(bins, n_jobs):
+def test_rows_that_members_share_are_computed_at_once_with_the_same_result(bins, n_jobs):
     torch.manual_seed(0)
     team = MLP(hidden=8, layers=3, bins=bins, dropout=0.2).build(n_members=3, input_shape=(5,), n_outputs=2).double()
     team.adapt(torch.randn(n_jobs, 40, 5, dtype=torch.float64), torch.ones(n_jobs, 40, dtype=torch.bool))
     x = torch.randn(1, 30, 5, dtype=torch.float64)
-    shared = team.eval()(x.expand(3, -1, -1)).detach()
+    rows = team.eval().for_members(x.expand(n_jobs, -1, -1))  # jobs of one memory still have edges of their own
+    assert (rows.stride(0) == 0) == (n_jobs == 1)
+    shared = team(rows).detach()
     assert_allclose(shared, team(x.repeat(3, 1, 1)).detach(), rtol=1e-12, atol=1e-14)
     assert (shared[0] != shared[1]).all()
 
@@ -187,36 +328,36 @@ def test_the_given_inputs_are_not_changed():
 
 
 @rates
-def test_dropout_silences_its_share_of_hidden_units(rate):
+def test_dropout_drops_its_share_of_hidden_units(rate):
     torch.manual_seed(1)
     hidden, batch = 1000, 200
-    spoke = counter(rate, hidden).train()(torch.zeros(1, batch, 1)).sum().item()
+    kept = counter(rate, hidden).train()(torch.zeros(1, batch, 1)).sum().item()
     n = hidden * batch
-    assert abs(spoke / n - (1 - rate)) < 4 * math.sqrt(rate * (1 - rate) / n)
+    assert abs(kept / n - (1 - rate)) < 4 * math.sqrt(rate * (1 - rate) / n)
 
 
 @rates
-def test_units_are_silenced_independently_of_their_neighbours(rate):
+def test_units_are_dropped_independently_of_their_neighbours(rate):
     torch.manual_seed(2)
     batch, hidden = 20_000, 5
     team = counter(rate, hidden, n_outputs=hidden)
     with torch.no_grad():
         team.linears[1].weight.copy_(torch.eye(hidden)[None])
-    silent = team.train()(torch.zeros(1, batch, 1))[0] == 0  # (row, unit)
+    dropped = team.train()(torch.zeros(1, batch, 1))[0] == 0  # (row, unit)
     both = rate**2
     error = math.sqrt(both * (1 - both) / batch)
     for first in range(hidden):
         for second in range(first):
-            assert abs((silent[:, first] & silent[:, second]).double().mean() - both) < 4.5 * error
-    following = (silent[:-1] & silent[1:]).double().mean(dim=0)  # a unit in one row and in the next
+            assert abs((dropped[:, first] & dropped[:, second]).double().mean() - both) < 4.5 * error
+    following = (dropped[:-1] & dropped[1:]).double().mean(dim=0)  # a unit in one row and in the next
     assert ((following - both).abs() < 4.5 * error).all()
 
 
-def test_members_are_silenced_independently():
+def test_members_are_dropped_independently():
     torch.manual_seed(3)
     batch = 20_000
-    silent = counter(0.5, 1, n_members=2).train()(torch.zeros(2, batch, 1))[..., 0] == 0
-    assert abs((silent[0] & silent[1]).double().mean() - 0.25) < 4 * math.sqrt(0.25 * 0.75 / batch)
+    dropped = counter(0.5, 1, n_members=2).train()(torch.zeros(2, batch, 1))[..., 0] == 0
+    assert abs((dropped[0] & dropped[1]).double().mean() - 0.25) < 4 * math.sqrt(0.25 * 0.75 / batch)
 
 
 @rates
@@ -229,24 +370,24 @@ def test_prediction_is_the_expectation_over_dropout_behind_one_hidden_layer(rate
     assert abs(draws.mean().item() - expected) < 4 * draws.std().item() / math.sqrt(n)
 
 
-def test_a_rate_very_close_to_one_silences_nearly_every_unit():
+def test_a_rate_very_close_to_one_drops_nearly_every_unit():
     torch.manual_seed(4)
     team = counter(0.999999, hidden=1000).train()
-    # 1,000 units x 100 rows: 0.1 are expected to speak, or 100,000 x 2^-16 = 1.5 where 16 bits decide
+    # 1,000 units x 100 rows: 0.1 are expected to be kept, or 100,000 x 2^-16 = 1.5 where 16 bits decide
     assert team(torch.zeros(1, 100, 1)).sum().item() < 20
 
 
-def test_a_silenced_unit_is_not_trained():
+def test_a_dropped_unit_is_not_trained():
     torch.manual_seed(5)
     team = counter(0.5, hidden=64)
-    spoke = team.train()(torch.zeros(1, 1, 1))
-    spoke.sum().backward()
+    kept = team.train()(torch.zeros(1, 1, 1))
+    kept.sum().backward()
     gradient = team.linears[0].bias.grad[0, 0]
-    assert gradient.sum().item() == spoke.item()  # 1 for a unit that spoke, 0 for a silent one
+    assert gradient.sum().item() == kept.item()  # 1 for a unit that was kept, 0 for a dropped one
     assert set(gradient.tolist()) == {0.0, 1.0}
 
 
-def test_inputs_and_outputs_are_never_silenced():
+def test_inputs_and_outputs_are_never_dropped():
     team = build(MLP(layers=1, dropout=0.9, bins=0)).train()
     x = torch.randn(3, 9, 4, dtype=torch.float64)
     assert_array_equal(team(x).detach(), team.eval()(x).detach())

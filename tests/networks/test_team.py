@@ -8,7 +8,7 @@ from torch import nn
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.resnet import ResNet18
-from coverwell.networks.team import FactoryNetwork, LoopTeam, Network, PictureNetwork, Team, network_from
+from coverwell.networks.team import FactoryNetwork, ImageNetwork, LoopTeam, Network, Team, network_from
 
 
 class Normed(nn.Module):
@@ -33,7 +33,7 @@ def built(network, n_members, seed):
     return team.eval()
 
 
-def test_a_loop_team_says_what_its_modules_say_about_their_own_rows():
+def test_a_loop_team_gives_the_outputs_of_its_modules_for_their_own_rows():
     modules = [nn.Linear(3, 2) for _ in range(4)]
     x = torch.randn(4, 5, 3)
     outputs = LoopTeam(modules, n_outputs=2)(x)
@@ -56,7 +56,7 @@ def test_a_module_with_another_number_of_outputs_is_refused_with_the_right_one()
         team(torch.zeros(1, 4, 3))
 
 
-def test_a_module_that_forgets_the_output_axis_is_refused():
+def test_a_module_without_the_output_axis_is_refused():
     team = LoopTeam([nn.Sequential(nn.Linear(3, 1), nn.Flatten(start_dim=0))], n_outputs=1)
     with pytest.raises(ValueError, match=r"it gave \(4,\)"):
         team(torch.zeros(1, 4, 3))
@@ -68,57 +68,74 @@ def test_a_module_that_gives_no_tensor_is_refused():
         team(torch.zeros(1, 4, 3))
 
 
-def test_a_team_reads_nothing_off_its_inputs_unless_it_says_so():
+def test_a_team_takes_nothing_from_its_inputs_by_default():
     team = LoopTeam([nn.Linear(3, 2)], n_outputs=2)
-    before = team.state_of(slice(None))
+    before = {name: value.clone() for name, value in team.state_dict().items()}
     team.adapt(torch.randn(1, 10, 3), torch.ones(1, 10, dtype=torch.bool))
-    for name, value in team.state_of(slice(None)).items():
+    for name, value in team.state_dict().items():
         assert_array_equal(value, before[name])
 
 
 @every_network
-@pytest.mark.parametrize("members", [slice(1, 3), [1, 2], [3, 0], slice(None)], ids=str)
-def test_the_state_of_some_members_moves_them_and_no_others(network, members):
+@pytest.mark.parametrize("members", [slice(1, 3), slice(0, 1), slice(None)], ids=str)
+def test_copied_members_change_and_no_others(network, members):
     source, goal = built(network, 4, seed=0), built(network, 4, seed=1)
     x = torch.randn(4, 6, 3)
-    before = goal(x).detach()
-    goal.set_state_of(members, source.state_of(members))
+    before, expected = goal(x).detach(), source(x).detach()
+    goal.copy_from(source, members, members)
     after = goal(x).detach()
-    moved = list(range(4))[members] if isinstance(members, slice) else members
+    copied = range(4)[members]
     for m in range(4):
-        assert_array_equal(after[m], (source(x).detach() if m in moved else before)[m])
-        if m in moved:
+        assert_array_equal(after[m], (expected if m in copied else before)[m])
+        if m in copied:
             assert (after[m] != before[m]).any()
 
 
 @every_network
-def test_some_members_become_a_team_of_their_own(network):
+def test_all_members_of_a_smaller_team_take_a_part_of_a_larger_one(network):
     team, part = built(network, 4, seed=0), built(network, 2, seed=1)
-    part.set_state_of(slice(None), team.state_of(slice(2, 4)))
+    team.copy_from(part, slice(2, 4))
     x = torch.randn(4, 6, 3)
-    assert_array_equal(part(x[2:]).detach(), team(x)[2:].detach())
+    assert_array_equal(team(x)[2:].detach(), part(x[2:]).detach())
 
 
 @every_network
-def test_the_state_of_a_team_is_a_copy(network):
-    team = built(network, 2, seed=0)
-    state = team.state_of(slice(0, 1))
-    kept = {name: value.clone() for name, value in state.items()}
+def test_copied_members_share_no_memory(network):
+    source, goal = built(network, 2, seed=0), built(network, 2, seed=1)
+    goal.copy_from(source, slice(None))
+    x = torch.randn(2, 6, 3)
+    before = goal(x).detach()
     with torch.no_grad():
-        for parameter in team.parameters():
+        for parameter in source.parameters():
             parameter.add_(1.0)
-    for name, value in state.items():
-        assert_array_equal(value, kept[name])
+    assert_array_equal(goal(x).detach(), before)
 
 
 @every_network
-def test_a_state_in_single_precision_goes_into_a_team_in_double_precision(network):
+def test_single_precision_is_copied_into_a_team_in_double_precision(network):
     team, precise = built(network, 2, seed=0), built(network, 2, seed=1).double()
-    precise.set_state_of(slice(None), team.state_of(slice(None)))
+    precise.copy_from(team, slice(None))
     x = torch.randn(2, 6, 3)
     outputs = precise(x.double()).detach()
     assert outputs.dtype == torch.float64
     assert_allclose(outputs, team(x).detach(), atol=1e-5)
+
+
+@every_network
+def test_deployed_members_are_a_team_of_their_own_ready_to_predict(network):
+    team = built(network, 4, seed=0).train()
+    part = team.deployed(slice(2, 4))
+    assert part.n_members == 2
+    assert not part.training
+    assert not any(parameter.requires_grad for parameter in part.parameters())
+    x = torch.randn(4, 6, 3, dtype=torch.float64)
+    outputs = part(x[2:])
+    assert_array_equal(outputs, team.eval().double()(x)[2:].detach())
+    with torch.no_grad():
+        for parameter in team.parameters():
+            parameter.add_(1.0)
+    assert_array_equal(part(x[2:]), outputs)  # a copy
+    assert {type(module) for module in part.modules()} == {type(module) for module in team.modules()}
 
 
 def test_a_stacked_team_has_the_member_axis_first_everywhere():
@@ -166,25 +183,15 @@ def test_a_module_that_is_already_built_is_refused_because_every_member_needs_it
         network_from(nn.Linear(3, 2))
 
 
-def test_a_recipe_class_in_place_of_a_recipe_is_refused():
+def test_a_recipe_class_instead_of_a_recipe_is_refused():
     with pytest.raises(TypeError, match="got MLP"):
         network_from(MLP).build(n_members=1, input_shape=(3,), n_outputs=1)
 
 
 def test_anything_else_is_refused():
-    unchecked = inspect.unwrap(network_from)  # the shape checks of the test run would speak first
+    unchecked = inspect.unwrap(network_from)  # the shape checks of the test run would refuse it first
     with pytest.raises(TypeError, match=r"must be a recipe .* got 'mlp'"):
         unchecked("mlp")
-
-
-@every_network
-def test_a_team_moves_only_where_it_is_not_yet(network):
-    team = built(network, 2, seed=0)
-    before = {name: value.data_ptr() for name, value in team.state_dict().items()}
-    team.move(torch.device("cpu"))
-    assert {name: value.data_ptr() for name, value in team.state_dict().items()} == before
-    team.move(torch.device("meta"))
-    assert {value.device.type for value in team.state_dict().values()} == {"meta"}
 
 
 @pytest.mark.parametrize(
@@ -192,14 +199,8 @@ def test_a_team_moves_only_where_it_is_not_yet(network):
     [(NETWORKS["stacked"], torch.float64), (NETWORKS["loop"], torch.float64), (LSTM(hidden=4, steps=3), torch.float32)],
     ids=["stacked", "loop", "lstm"],
 )
-def test_a_kind_of_team_says_in_which_precision_it_speaks(network, precision):
+def test_a_kind_of_team_has_its_own_precision_for_predictions(network, precision):
     assert network.build(2, (3,), 2).precision == precision
-
-
-def test_a_team_of_buffers_alone_is_moved_too():
-    team = LoopTeam([nn.BatchNorm1d(2, affine=False)], 2)
-    team.move(torch.device("meta"))
-    assert all(buffer.device.type == "meta" for buffer in team.buffers())
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -215,7 +216,7 @@ def test_members_of_one_job_that_run_one_after_the_other_look_at_the_same_memory
     assert FactoryNetwork(nn.Linear).build(4, (3,), 2).for_members(x).data_ptr() == x.data_ptr()
 
 
-def test_networks_for_tables_are_none_for_pictures():
-    assert isinstance(ResNet18(), PictureNetwork)
+def test_networks_for_tables_are_none_for_images():
+    assert isinstance(ResNet18(), ImageNetwork)
     for network in (MLP(), LSTM(steps=2, channels=1), FactoryNetwork(nn.Linear)):
-        assert not isinstance(network, PictureNetwork)
+        assert not isinstance(network, ImageNetwork)

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from scipy.stats import binom
 
-from coverwell import MLP, MatchedRegressor, save
+from coverwell import MLP, MatchedRegressor, Schedule, save
 from coverwell._version import __version__
 from coverwell.description import describe
 from coverwell.evaluation import forecast_outcome, outcome_of
@@ -138,7 +138,7 @@ def test_a_series_is_compared_with_what_was_seen(forecaster, series):
 def plain():
     """A model of two plain columns: the first has mean 0.5 and deviation 0.5, the second counts."""
     X = np.column_stack([np.tile([0.0, 1.0], 30), np.arange(60.0)])
-    made = MatchedRegressor(network=MLP(hidden=4), max_rounds=1, repeats=1, folds=2, random_state=0)
+    made = MatchedRegressor(network=MLP(hidden=4), schedule=Schedule(max_rounds=1), repeats=1, folds=2, random_state=0)
     return describe(made.fit(X, X[:, 1]))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coverwell import MLP, MatchedRegressor
+from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.description import describe
 from coverwell.evaluation import forecast_outcome, outcome_of
@@ -76,7 +76,8 @@ def test_a_level_that_holds_does_not_hide_another_that_does_not(page_of):
 
 def test_several_targets_are_also_counted_all_at_once_and_bands_missed_by_chance_are_counted(page_of):
     X = np.random.default_rng(0).normal(size=(60, 2))
-    made = MatchedRegressor([0.5, 0.8], network=MLP(hidden=4), folds=2, repeats=1, max_rounds=1, random_state=0)
+    made = MatchedRegressor([0.5, 0.8], network=MLP(hidden=4), folds=2, repeats=1, random_state=0)
+    made.set_params(schedule=Schedule(max_rounds=1))
     outcome = outcome_of(made.fit(X[:40], X[:40]), X[40:], X[40:])
     plain = page_of(outcome, describe(made)).paragraphs("reached", "plain")
     first, second = (outcome.view(target, 1).inside for target in (0, 1))

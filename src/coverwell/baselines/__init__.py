@@ -1,17 +1,17 @@
-"""The methods that the paper compares with, and deep ensembles: the same verbs as `MatchedRegressor`."""
+"""The methods that the paper compares with, and deep ensembles, with the methods of `MatchedRegressor`.
 
-from coverwell.baselines.bayes_by_backprop import BayesByBackpropRegressor
-from coverwell.baselines.concrete_dropout import ConcreteDropoutRegressor
-from coverwell.baselines.deep_ensemble import DeepEnsembleRegressor
-from coverwell.baselines.heteroscedastic import HeteroscedasticRegressor
-from coverwell.baselines.mc_dropout import MCDropoutRegressor
-from coverwell.baselines.quantiles import NeuralQuantileRegressor
+Every file of this folder is imported, and its estimators become names of this package: a new baseline is one file.
+"""
 
-__all__ = [
-    "BayesByBackpropRegressor",
-    "ConcreteDropoutRegressor",
-    "DeepEnsembleRegressor",
-    "HeteroscedasticRegressor",
-    "MCDropoutRegressor",
-    "NeuralQuantileRegressor",
-]
+from importlib import import_module
+from pkgutil import iter_modules
+
+from coverwell.baselines.baseline import BaselineRegressor
+from coverwell.options import STORED
+
+for _file in iter_modules(__path__):
+    import_module(f"{__name__}.{_file.name}")
+
+_ESTIMATORS = {name: stored for name, stored in STORED.items() if issubclass(stored, BaselineRegressor)}
+globals().update(_ESTIMATORS)
+__all__ = sorted(_ESTIMATORS)

@@ -1,96 +1,72 @@
-"""What the baselines share: one network, or several, trained until the loss on held-out rows no longer falls."""
+"""What the baselines share, and those that need nothing else: heteroscedastic and quantile networks, deep ensembles."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from sklearn.utils.validation import check_is_fitted
 
-from coverwell.baselines.laws import Law, NormalLaw
-from coverwell.baselines.voices import EPOCHS_PER_ROUND, TrainedVoices, Voices, VoiceTraining
-from coverwell.estimator import Groups, IntervalRegressor, auto_batch_size, check_count, check_number, check_share
-from coverwell.held_out import Stretch
-from coverwell.intervals import PredictionInterval
+from coverwell.baselines.heads import NormalHead, OutputHead, QuantileHead
+from coverwell.baselines.training import EPOCHS_PER_ROUND, BaselineTraining
+from coverwell.calibration import Correction, Split, Uncalibrated
+from coverwell.estimator import Coverage, IntervalRegressor
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.resnet import ResNet18
-from coverwell.networks.team import Network, Team, network_from
-from coverwell.preparation import Plan, Prepared
-from coverwell.training import device_from
+from coverwell.networks.team import Network, network_from
+from coverwell.options import check_count, check_number, check_share, stored
+from coverwell.prediction import PredictionInterval
+from coverwell.predictor import FittedTeam, Predictor
+from coverwell.training.device import Settings, auto_batch_size, device_from
 
-__all__ = ["BaselineRegressor", "MixtureRegressor", "SampledRegressor"]
-
-Array = NDArray[np.float64]
-
-# Of the running average of the weights, as in MatchedRegressor.
-WEIGHT_MEMORY = 0.8
+EMA_DECAY = 0.8  # of the running average of the weights, as in MatchedRegressor
 
 
-# Parameters are the fields of dataclasses: each method adds its own to those that all have.
+# Parameters are fields of dataclasses: each method adds its own to those that all have.
 @dataclass(eq=False, repr=False)
 class BaselineRegressor(IntervalRegressor):
-    """A network whose outputs are a law for every row; a share of the rows is held out to stop its training.
+    """A network with an output head; a share of the rows is held out to stop its training.
 
     Parameters
     ----------
-    coverage : float or sequence of float, default=0.9
-        The share of new rows that the interval is to contain; several levels give nested intervals from one fit.
     network : recipe such as `MLP(...)`, or a function (n_features, n_outputs) -> nn.Module
-        None is an `MLP` with piecewise-linear inputs. With a `ResNet18(...)`, X are pictures.
+        None is an `MLP` with piecewise-linear inputs. With a `ResNet18(...)`, X are images.
     members : int
-        How many networks are trained side by side and read as one. Each holds out rows of its own; all stop together,
-        by the average loss on them.
+        How many networks are trained side by side and averaged. Each holds out rows of its own; all stop together, by
+        the average loss on them.
     validation_size : float, default=0.1
         Share of the rows (of the groups, if given) that each member holds out to stop the training.
-    calibration : "split" or None, default=None
+    calibration : "split", None or `Split(size=...)`, default=None
         None gives the method's own interval, "split" stretches it by the ranks of rows that touched nothing before.
-    calibration_size : float, default=0.2
-        Share of the rows (of the groups, if given) that "split" keeps for its ranks.
     max_epochs : int, default=400
     patience : int, default=60
         Epochs without a lower loss on the held-out rows after which training stops.
     batch_size : int or "auto", default="auto"
     learning_rate : float or "auto", default="auto"
-        "auto" is the rate that was chosen for the method; with a `ResNet18`, its usual one.
-    device : str, default="auto"
-        "auto" takes CUDA where there is one.
-    random_state : int, RandomState or None
-        Same seed, device, thread count and versions: same bits.
-    verbose : int, default=0
-        1 shows a progress bar.
-
-    Attributes
-    ----------
-    rounds_ : list of Round
-        One record per ten epochs, measured on the held-out rows.
-    factor_ : ndarray (target, level)
-        By how much the intervals are stretched.
-    columns_ : Columns
-        How columns of a data frame with named columns become numbers.
-    n_features_in_, feature_names_in_, target_names_ : what was fitted; of pictures, the targets alone.
+        "auto" is the rate that was chosen for the method; with a `ResNet18`, that of its `defaults`.
+    coverage, device, random_state, verbose
+        As in `MatchedRegressor`, and so are the attributes; `rounds_` has one record per ten epochs.
     """
 
-    LAW: ClassVar[Law]
+    HEAD: ClassVar[OutputHead]
     # Chosen for each method by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection-baselines.md).
-    # Paper: five linear layers without a code of the inputs for every method; some methods need other sizes to be at
-    # their best.
+    # Paper: five linear layers without a code of the inputs for every method; some need other sizes to do their best.
     NETWORK: ClassVar[MLP]
     LEARNING_RATE: ClassVar[float] = 1e-3
 
-    coverage: float | Sequence[float] | Array = 0.9
+    coverage: Coverage = 0.9
     _: KW_ONLY
     network: Network | Callable[[int, int], torch.nn.Module] | None = None
     members: int = 1
     validation_size: float = 0.1
-    calibration: str | None = None
-    calibration_size: float = 0.2
+    calibration: str | Split | Uncalibrated | None = None
     max_epochs: int = 400
     patience: int = 60
     batch_size: int | str = "auto"
@@ -99,61 +75,37 @@ class BaselineRegressor(IntervalRegressor):
     random_state: Any = None
     verbose: int = 0
 
-    def _check_choices(self) -> None:
-        if self.calibration not in ("split", None):
-            raise ValueError(f"calibration must be 'split' or None, got {self.calibration!r}")
+    def check_params(self) -> None:
+        if self.calibration not in ("split", None) and not isinstance(self.calibration, Split | Uncalibrated):
+            raise ValueError(f"calibration must be 'split', Split(size=...) or None, got {self.calibration!r}")
         for name in ("members", "max_epochs", "patience"):
             check_count(name, getattr(self, name))
         check_count("batch_size", self.batch_size, or_auto=True)
         check_number("learning_rate", self.learning_rate, above=0.0, or_auto=True)
-        for name in ("validation_size", "calibration_size"):
-            check_share(name, getattr(self, name))
+        check_share("validation_size", self.validation_size)
 
-    def _plan(self, groups: Groups, random_state: np.random.RandomState) -> Plan:
+    def dealing(self, groups: NDArray[Any] | None, random_state: np.random.RandomState) -> dict[str, Any]:
         if groups is not None and len(np.unique(groups)) < 2:
             raise ValueError("whole groups are held out to stop the training, which needs at least 2 groups, got 1")
-        seed = random_state.randint(2**31 - 1)
-        return Plan(
-            levels=self._fitted_levels,
-            folds=_HeldOut(self.members, self.validation_size, seed),
-            repeats=1,
-            calibration=self.calibration,
-            calibration_size=self.calibration_size,
-            unit_range=False,
-        )
+        held_out = _HeldOut(self.members, self.validation_size, random_state.randint(2**31 - 1))
+        return {"folds": held_out, "repeats": 1, "calibration": self.chosen_calibration, "unit_range": False}
 
-    def _network(self) -> Network:
-        return self.NETWORK if self.network is None else network_from(self.network)
+    def trained_network(self) -> Network:
+        """The recipe of the networks that are trained."""
+        return network_from(self.NETWORK if self.network is None else self.network)
 
-    def _training(self, n_rows: int) -> VoiceTraining:
-        batch_size, learning_rate = self._usual("batch_size"), self._usual("learning_rate")
-        return VoiceTraining(
-            network=self._network(),
-            law=self.LAW,
-            max_rounds=-(-self.max_epochs // EPOCHS_PER_ROUND),
-            patience=-(-self.patience // EPOCHS_PER_ROUND),
+    def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> BaselineTraining:
+        params = self.resolved_params()
+        batch_size, learning_rate = params["batch_size"], params["learning_rate"]
+        settings = Settings(
+            max_rounds=math.ceil(self.max_epochs / EPOCHS_PER_ROUND),
             batch_size=auto_batch_size(n_rows) if batch_size == "auto" else int(batch_size),
             learning_rate=self.LEARNING_RATE if learning_rate == "auto" else float(learning_rate),
-            memory=WEIGHT_MEMORY,
+            ema_decay=EMA_DECAY,
             device=device_from(self.device),
         )
-
-    def _ensemble(self, trained: TrainedVoices, prepared: Prepared, job: int) -> Voices:
-        return Voices(
-            trained.team,
-            self.LAW,
-            self._fitted_levels,
-            prepared.inputs[job],
-            prepared.targets[job],
-            n_samples=getattr(self, "n_samples", 1),
-            seed=prepared.seed,
-            mirroring=prepared.mirroring,
-        )
-
-    def _team(self) -> Team:
-        check_is_fitted(self)
-        team: Team = self.ensembles_[0].team
-        return team
+        patience = math.ceil(self.patience / EPOCHS_PER_ROUND)
+        return BaselineTraining(self.trained_network(), self.HEAD, settings, patience)
 
 
 @dataclass(frozen=True)
@@ -164,9 +116,7 @@ class _HeldOut:
     size: float
     seed: int
 
-    def split(
-        self, X: NDArray[Any], y: None = None, groups: Groups = None
-    ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def split(self, X: Any, y: None = None, groups: Any = None) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         n, what = (len(X), "rows") if groups is None else (len(np.unique(groups)), "groups")
         if math.ceil(self.size * n) >= n:
             raise ValueError(
@@ -177,58 +127,123 @@ class _HeldOut:
         yield from kind(self.members, test_size=self.size, random_state=self.seed).split(X, groups=groups)
 
 
+@stored
+@dataclass(eq=False, repr=False, kw_only=True)
+class HeteroscedasticRegressor(BaselineRegressor):
+    """A network that emits the mean and the standard deviation of a normal distribution (Nix and Weigend 1994).
+
+    It is trained by maximum likelihood, and has no doubt about itself. Parameters are those of
+    `coverwell.baselines.baseline.BaselineRegressor`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> model = HeteroscedasticRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
+    >>> lower, upper = model.predict_interval(X[:5])
+    >>> bool((lower < upper).all())
+    True
+    """
+
+    HEAD = NormalHead()
+    NETWORK = MLP(hidden=128, dropout=0.1)
+
+
+@stored
+@dataclass(eq=False, repr=False, kw_only=True)
+class NeuralQuantileRegressor(BaselineRegressor):
+    """A network that emits the median, which is the prediction, and both ends of every level, which never cross.
+
+    It is trained by the pinball loss (Koenker and Bassett 1978; Tagasovska and Lopez-Paz 2019). With
+    `calibration="split"` this is conformalized quantile regression (Romano et al. 2019), in its scaled form.
+    Parameters are those of `coverwell.baselines.baseline.BaselineRegressor`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> model = NeuralQuantileRegressor(coverage=[0.5, 0.8], max_epochs=20, random_state=0).fit(X, y)
+    >>> inner, outer = model.predict_interval(X[:5]).width.T
+    >>> bool((inner < outer).all())
+    True
+    """
+
+    HEAD = QuantileHead()
+    NETWORK = MLP(hidden=128, dropout=0.1)
+    LEARNING_RATE = 2e-3
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class MixtureRegressor(BaselineRegressor):
-    """A baseline of several voices, each a normal law: their noise, and their doubt, can be read apart."""
+    """A baseline of several networks with normal heads, whose noise and disagreement can be told apart."""
 
-    LAW: ClassVar[Law] = NormalLaw()
+    HEAD = NormalHead()
 
     def predict_interval(
-        self,
-        X: ArrayLike,
-        coverage: float | Sequence[float] | Array | None = None,
-        *,
-        joint: bool = False,
-        noise: bool = True,
+        self, X: Any, coverage: Coverage | None = None, *, joint: bool = False, noise: bool = True
     ) -> PredictionInterval:
         """The interval for each row; unpacks into lower and upper bounds.
 
         Parameters
         ----------
-        X : array-like or data frame (n, feature)
-        coverage : float or sequence of float, optional
-            Some of the fitted levels; all that were asked for if None.
-        joint : bool
-            Boxes that contain all targets of a row together, in place of one interval per target.
+        X, coverage, joint : as in `MatchedRegressor.predict_interval`
         noise : bool, default=True
-            False gives the second reading: how far the voices disagree about the mean (the epistemic part), without
-            the noise of the observations. It is not calibrated, and says nothing about where a target lies.
+            False leaves out the noise of the observations: the interval then shows how far the networks disagree about
+            the mean (the epistemic part). It is not calibrated, and does not say where a target lies.
         """
+        if noise:
+            return super().predict_interval(X, coverage, joint=joint)
         check_is_fitted(self)
-        if joint and not noise:
-            raise ValueError("joint=True needs ranks, and the reading without noise has none; leave joint out")
-        as_it_is = Stretch(factor=np.ones((len(self.target_names_), len(self._fitted_levels))))
-        wanted, stretch = self._wanted(coverage), self._stretch if noise else as_it_is
-        return self._interval(X, wanted, stretch, self._estimates(X, noise=noise), joint=joint)
+        if joint:
+            raise ValueError("joint=True needs ranks, which intervals without noise do not have; leave joint out")
+        wanted, levels = self.fitted_coverage(coverage), self.predictor_.levels
+        as_they_are = Predictor(levels, [], Correction(np.ones((len(self.target_names_), len(levels)))))
+        return self.interval(X, wanted, *as_they_are.bounds(self.estimates(X, noise=False)))
+
+
+@stored
+@dataclass(eq=False, repr=False, kw_only=True)
+class DeepEnsembleRegressor(MixtureRegressor):
+    """Several heteroscedastic networks, combined into one normal distribution (Lakshminarayanan et al. 2017).
+
+    Each holds out rows of its own; all stop together. There is no adversarial training. Parameters are those of
+    `coverwell.baselines.baseline.BaselineRegressor`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> model = DeepEnsembleRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
+    >>> total, doubt = model.predict_interval(X[:5]), model.predict_interval(X[:5], noise=False)
+    >>> bool((doubt.width < total.width).all())
+    True
+    """
+
+    NETWORK = MLP(hidden=128, dropout=0.1)
+
+    members: int = 5
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SampledRegressor(MixtureRegressor):
-    """A baseline whose network is itself random, and is sampled for a prediction."""
+    """A baseline whose networks are random, and are sampled for a prediction."""
 
-    KINDS: ClassVar[tuple[type[MLP | LSTM | ResNet18], ...]] = (MLP, LSTM)  # of networks that it makes random
+    KINDS: ClassVar[tuple[type[MLP | LSTM | ResNet18], ...]] = (MLP, LSTM)  # networks that it can make random
 
     n_samples: int = 50
 
-    def _check_choices(self) -> None:
-        super()._check_choices()
-        check_count("n_samples", self.n_samples)
-        self._chosen()
-
-    def _chosen(self) -> MLP | LSTM | ResNet18:
-        """The network that is asked for; one of another kind has no layers that could be made random."""
+    def plain_network(self) -> MLP | LSTM | ResNet18:
+        """The network that is made random."""
         network: Any = self.NETWORK if self.network is None else self.network
         if not isinstance(network, self.KINDS):
             known = ", ".join(f"{kind.__name__}(...)" for kind in self.KINDS)
             raise ValueError(f"network must be one of {known}, whose layers are made random here, got {network!r}")
         return network
+
+    def check_params(self) -> None:
+        super().check_params()
+        check_count("n_samples", self.n_samples)
+        self.plain_network()
+
+    def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> BaselineTraining:
+        return replace(super().training_for(n_rows, start), n_samples=self.n_samples)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell import metrics
-from coverwell.calibration import Estimate
-from coverwell.forecasting.history import History
-from coverwell.forecasting.live import truths_ahead
-from coverwell.intervals import widen_outwards
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Backtest", "Live"]
-
 Array = NDArray[np.float64]
-Live = tuple[Array, Array, Array]  # lower, upper and factor, (time, step, level)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +23,8 @@ class Backtest:
     Attributes
     ----------
     stamps : the user's time stamps of all forecast steps
+    name : str
+        The series.
     y : array (time, step)
         The values that came; NaN where none was observed, or the series ended.
     prediction : array (time, step)
@@ -54,28 +48,6 @@ class Backtest:
     static_upper: Array
     factor: Array
     levels: tuple[float, ...]
-
-    @classmethod
-    def joined(
-        cls,
-        parts: Sequence[tuple[Estimate, Live | None]],
-        history: History,
-        origins: NDArray[np.intp],
-        levels: tuple[float, ...],
-    ) -> Backtest:
-        """The stretches between refits, one after the other."""
-        mean = np.concatenate([estimate.mean for estimate, _ in parts])
-        reach = np.concatenate([estimate.reach for estimate, _ in parts])
-        static = widen_outwards(*Estimate(mean, reach).bounds(1.0))
-        as_given = [live for _, live in parts if live is not None]
-        lower, upper, factor = (
-            (np.concatenate(values) for values in zip(*as_given, strict=True))
-            if as_given
-            else (*static, np.ones_like(static[0]))
-        )
-        truths = truths_ahead(history.values[origins[0] + 1 :], mean.shape[1])[: len(origins)]
-        stamps = history.clock.index(int(origins[0]) + 1, len(origins) + mean.shape[1] - 1)
-        return cls(stamps, history.name, truths, mean, lower, upper, *static, factor, levels)
 
     @property
     def index(self) -> Any:

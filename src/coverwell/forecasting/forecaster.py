@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from numbers import Real
 from typing import Any
 
@@ -14,25 +14,24 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from coverwell.calibration import Estimate
-from coverwell.estimator import IntervalRegressor, check_count
-from coverwell.forecasting.backtest import Backtest, Live
-from coverwell.forecasting.calendar_features import check_calendar, check_names
-from coverwell.forecasting.history import History, labelled, read_history
-from coverwell.forecasting.learning import estimate_of, fitting, folds_of, learn, rate_of, refitted, windows_of
-from coverwell.forecasting.live import LiveCalibrator, run_live
-from coverwell.forecasting.live_input import check_finite_number, one_truth
-from coverwell.forecasting.windows import Panel, TimeFolds, Windows
-from coverwell.intervals import PredictionInterval, widen_outwards
-from coverwell.preparation import levels_from
-from coverwell.rounds import Round
-from coverwell.scaling import varies
-
-__all__ = ["Forecaster", "SeriesForecaster"]
+from coverwell.estimator import IntervalRegressor
+from coverwell.forecasting import learning
+from coverwell.forecasting.backtest import Backtest
+from coverwell.forecasting.calendar import check_calendar, check_names
+from coverwell.forecasting.history import History, read_history
+from coverwell.forecasting.live import LiveCalibrator, check_rate, one_truth, truths_ahead
+from coverwell.forecasting.windows import TimeFolds, Windows
+from coverwell.inputs.scaling import varies
+from coverwell.options import Schedule, check_count, levels_from, stored
+from coverwell.paper.algorithm import Round
+from coverwell.paper.losses import IntervalLoss
+from coverwell.paper.matching import Matching
+from coverwell.prediction import PredictionInterval
+from coverwell.regressor import MatchedRegressor, NetworkChoice
 
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
-Standing = tuple[Estimate, tuple[Array, Array]]  # the forecast made at the present, and its bounds (step, level)
+Coverage = float | Sequence[float] | Array
 
 
 # Parameters are the fields of dataclasses: a kind of forecaster adds its own to those that all have.
@@ -47,10 +46,10 @@ class SeriesForecaster(BaseEstimator):
     horizon : int, default=1
         How many steps ahead are forecast, all at once.
     calendar : sequence of "hour", "weekday", "month", default=()
-        What the time stamp of a forecast step tells the network.
+        What the network sees of the time stamp of a forecast step.
     missing : "error" or "fill", default="error"
         What gaps in the series or its covariates are: an error, or filled by the last value before them. Filled values
-        are never learned or judged as targets; where the series that is fitted has gaps, the network is told of them.
+        are never targets; where the series that is fitted has gaps, the network sees which values were filled.
     differences : bool, default=True
         Whether the network forecasts the change from the last value, and sees changes beside levels.
     live : bool, default=True
@@ -58,7 +57,7 @@ class SeriesForecaster(BaseEstimator):
     rate : float or "auto", default="auto"
         How fast it follows; "auto" is chosen on the training part.
     refit_every : int or None, default=None
-        After so many updates the networks are trained on with all that has been seen; None is never.
+        After so many updates the networks are trained further with all that has been seen; None is never.
 
     Attributes
     ----------
@@ -83,13 +82,12 @@ class SeriesForecaster(BaseEstimator):
     history_: History = field(init=False)
     windows_: Windows = field(init=False)
     time_folds_: TimeFolds = field(init=False)
-    regressor_: Any = field(init=False)
+    regressor_: IntervalRegressor = field(init=False)
     calibrator_: LiveCalibrator = field(init=False)
     rate_: float = field(init=False)
     n_since_fit_: int = field(init=False)
-    _standing: Standing | None = field(init=False, default=None)  # made again when it is asked for
-
-    # Verbs.
+    # The forecast of the present, made when it is first asked for: mean (step,), lower and upper (step, level).
+    _standing: tuple[Array, Array, Array] | None = field(init=False, default=None)
 
     def fit(self, series: Any, covariates: Any = None, past_covariates: Any = None) -> Any:
         """Learn a series.
@@ -100,28 +98,26 @@ class SeriesForecaster(BaseEstimator):
             The values, in time order at regular steps; pandas with a `DatetimeIndex` or `PeriodIndex`, polars with a
             column of times beside the values.
         covariates : array or data frame, optional
-            Known ahead, such as holidays or prices that are set: a row for every step, and for later ones as far as
-            they are known. A forecast needs rows for the steps it speaks about.
+            Known ahead, such as holidays or prices that are set: a row for every step, and for those to be forecast.
         past_covariates : array or data frame, optional
             Measured with the series, such as weather: a row for every step.
         """
-        self._check_choices()
+        self._check_parameters()
         history = read_history(series, covariates, past_covariates, calendar=self.calendar, missing=self.missing)
         if self.calendar:  # a period to be forecast may well lie within one day
             check_calendar(history.clock.times(0, len(history)), self.calendar)
         if not varies(history.values[~np.isnan(history.values)][:, None])[0]:
             raise ValueError(f"the series must vary, but all its {len(history)} values are {history.filled[0]:g}")
-        panel = history.panel(0, self.horizon)
-        windows = windows_of(panel, past=self.past, horizon=self.horizon, differences=bool(self.differences))
-        regressor = self._unfitted(windows, len(windows.origins(panel)))
+        windows = Windows.of(history, past=self.past, horizon=self.horizon, differences=bool(self.differences))
+        regressor = self._unfitted(windows, len(windows.origins(history)))
         if isinstance(regressor.random_state, np.random.RandomState):  # refits must not draw from what others share
             regressor.set_params(random_state=regressor.random_state.randint(2**31 - 1))
-        folds = folds_of(regressor, windows, panel)
-        learn(regressor, windows, folds, panel)
-        rate = rate_of(regressor, windows, panel) if self.rate == "auto" else float(self.rate)
-        calibrator = LiveCalibrator(regressor._fitted_levels, rate=rate, horizon=self.horizon)
+        folds = learning.folds_of(regressor, windows, history)
+        learning.learn(regressor, windows, folds, history)
+        self.rate_ = float(learning.rate_of(regressor, windows, history) if self.rate == "auto" else self.rate)
+        self.calibrator_ = LiveCalibrator(regressor.predictor_.levels, rate=self.rate_, horizon=self.horizon)
         self.history_, self.windows_, self.time_folds_, self.regressor_ = history, windows, folds, regressor
-        self.calibrator_, self.rate_, self.n_since_fit_, self._standing = calibrator, rate, 0, None
+        self.n_since_fit_, self._standing = 0, None
         return self
 
     def predict(self, covariates: Any = None) -> Any:
@@ -130,16 +126,13 @@ class SeriesForecaster(BaseEstimator):
         Parameters
         ----------
         covariates : optional
-            Rows for the next steps, in place of what was known about them from now on. Rows with time stamps are about
-            those times; others begin with the first step that has not been seen.
+            Rows for the next steps, which replace what was known about them. Rows with time stamps are about those
+            times; others begin with the first step that has not been seen.
         """
-        estimate, _ = self._forecast(covariates)
-        index = self.history_.clock.index(len(self.history_), self.windows_.horizon)
-        return labelled(estimate.mean[0].copy(), index, self.history_.name)
+        mean, _, _ = self._forecast(covariates)
+        return self.history_.clock.labelled(mean.copy(), len(self.history_), self.history_.name)
 
-    def predict_interval(
-        self, coverage: float | Sequence[float] | Array | None = None, *, covariates: Any = None
-    ) -> PredictionInterval:
+    def predict_interval(self, coverage: Coverage | None = None, *, covariates: Any = None) -> PredictionInterval:
         """The intervals of the next steps, (step,) or (step, level), with the user's index.
 
         Parameters
@@ -150,23 +143,23 @@ class SeriesForecaster(BaseEstimator):
             As in `predict`.
         """
         check_is_fitted(self)
-        wanted = self.regressor_._wanted(coverage)
-        _, (lower, upper) = self._forecast(covariates)
-        places = [self.regressor_._fitted_levels.index(level) for level in levels_from(wanted)]
-        one = isinstance(wanted, Real)
+        asked = self.regressor_.fitted_coverage(coverage)
+        _, lower, upper = self._forecast(covariates)
+        one, levels = isinstance(asked, Real), levels_from(asked)
+        places: Any = [self.regressor_.predictor_.levels.index(level) for level in levels]
+        places = places[0] if one else places
         return PredictionInterval(
-            lower[:, places[0]] if one else lower[:, places],
-            upper[:, places[0]] if one else upper[:, places],
-            coverage=float(wanted) if isinstance(wanted, Real) else levels_from(wanted),
+            lower[:, places],
+            upper[:, places],
+            coverage=levels[0] if one else levels,
             target_names=(self.history_.name,),
             index=self.history_.clock.index(len(self.history_), self.windows_.horizon),
         )
 
     def update(self, y: Any, at: Any = None, *, covariates: Any = None, past_covariates: Any = None) -> Any:
-        """Take in the value of the next step; the intervals learn from it what they missed.
+        """Take in the value of the next step, and let the intervals follow their misses.
 
-        A forecast for step h is judged when its value comes, h updates later. A refit that is due follows. A bad update
-        raises and changes nothing.
+        A refit that is due follows. A bad update raises and changes nothing.
 
         Parameters
         ----------
@@ -176,27 +169,28 @@ class SeriesForecaster(BaseEstimator):
             Which step this is. It must be the next one; with `missing="fill"` a later one leaves a gap before it.
         covariates : optional
             The row of this step and of later ones, as far as they were not known or are known better now. The forecast
-            that stands is judged as it was made.
+            that stands is compared with y as it was made.
         past_covariates : optional
-            The row of this step, if the series was fitted with such.
+            The row of this step, if the fit had them.
         """
         check_is_fitted(self)
-        value, n_skipped = self._checked_truth(y), self._n_skipped(at)
-        step = len(self.history_) + n_skipped
+        value, n_skipped = one_truth(y), self._n_skipped(at)
+        if np.isnan(value) and self.missing == "error":
+            raise ValueError("y must be a number, got NaN; make the forecaster with missing='fill' to allow gaps")
+        after, step = copy.copy(self), len(self.history_) + n_skipped  # changed step by step, and kept if all succeed
         past = self.history_.past_row(past_covariates, step, missing=self.missing)
-        history = self.history_.with_ahead(covariates, step, missing=self.missing)
-        present = _Present(history, copy.deepcopy(self.calibrator_), self.regressor_, self.n_since_fit_, self._standing)
-        for _ in range(n_skipped):  # steps that were passed over are gaps
-            self._step(present, np.nan, present.history.past[-1:])
-        self._step(present, value, past)
-        self.history_, self.calibrator_, self.regressor_ = present.history, present.calibrator, present.regressor
-        self.n_since_fit_, self._standing = present.n_since_fit, present.standing
+        after.history_ = self.history_.with_ahead(covariates, step, missing=self.missing)
+        after.calibrator_ = copy.deepcopy(self.calibrator_)
+        for _ in range(n_skipped):
+            after._step(np.nan, after.history_.past[-1:])
+        after._step(value, past)
+        self.__dict__.update(after.__dict__)
         return self
 
     def refit(self) -> Any:
-        """Train the networks on with all that has been seen; the live factor stays."""
+        """Train the networks further with all that has been seen; the live factor stays."""
         check_is_fitted(self)
-        self.regressor_ = self._refitted(self.regressor_, self.history_.panel(0, self.windows_.horizon))
+        self.regressor_ = learning.refitted(self.regressor_, self.windows_, self.time_folds_, self.history_)
         self.n_since_fit_, self._standing = 0, None
         return self
 
@@ -210,58 +204,64 @@ class SeriesForecaster(BaseEstimator):
         series, covariates, past_covariates
             As in `fit`; the period and at least `past` steps before it.
         start : time stamp or position, optional
-            The first step that is forecast; None is the step after those that have been seen. Earlier ones have been
-            learned, and forecasts of them flatter.
+            The first step that is forecast; None is the first one not yet seen. Forecasts of learned steps flatter.
         """
         check_is_fitted(self)
         history = read_history(series, covariates, past_covariates, calendar=self.calendar, missing=self.missing)
         self._check_alike(history)
-        origins = self._test_origins(history, start)
-        panel = history.panel(0, self.windows_.horizon)
-        goes_on = len(origins) > 0 and history.clock.label(int(origins[0])) == self._latest_label
-        regressor, calibrator = self.regressor_, self._calibrator_of_backtest(goes_on)
-        parts: list[tuple[Estimate, Live | None]] = []
-        stretches = self._between_refits(origins, goes_on)
+        origins, horizon, regressor = self._test_origins(history, start), self.windows_.horizon, self.regressor_
+        latest = self.history_.clock.label(len(self.history_) - 1)
+        goes_on = history.clock.label(int(origins[0])) == latest  # the period begins at the present
+        calibrator, stretches = self._calibrator_of_backtest(goes_on), self._between_refits(origins, goes_on)
+        parts: list[tuple[Array, ...]] = []
         for now in tqdm(stretches, disable=not regressor.verbose, desc="backtest", unit="refit"):
             if parts:
-                regressor = self._refitted(regressor, panel.until(int(now[0]) + 1))
-            estimate = estimate_of(regressor, self.windows_, panel, now)
-            live = run_live(calibrator, estimate, history.values[now + 1]) if self.live else None
-            parts.append((estimate, live))
-        return Backtest.joined(parts, history, origins, regressor._fitted_levels)
+                seen = history.until(int(now[0]) + 1)
+                regressor = learning.refitted(regressor, self.windows_, self.time_folds_, seen)
+            mean, half_width = learning.forecast(regressor, self.windows_, history, now)
+            static = _bounds(mean, half_width)
+            live = calibrator.run(mean, half_width, history.values[now + 1]) if self.live else None
+            parts.append((mean, *(live or (*static, np.ones_like(static[0]))), *static))
+        mean, lower, upper, factor, low, high = (np.concatenate(part) for part in zip(*parts, strict=True))
+        y = truths_ahead(history.values[origins[0] + 1 :], horizon)[: len(origins)]
+        stamps = history.clock.index(int(origins[0]) + 1, len(y) + horizon - 1)
+        levels = regressor.predictor_.levels
+        return Backtest(stamps, history.name, y, mean, lower, upper, low, high, factor, levels)
 
     @property
     def rounds_(self) -> list[Round]:
         """One record per round of training, of the latest fit or refit; in changes where `differences` is set."""
         check_is_fitted(self)
-        rounds: list[Round] = self.regressor_.rounds_
-        return rounds
+        return self.regressor_.rounds_
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "regressor_")
+        return "regressor_" in vars(self)
 
-    # What a kind of forecaster says.
+    def check_learned(self) -> None:
+        """Raise unless what was learned fits together, as after a file was read."""
+        windows, history, n = self.windows_, self.history_, len(self.history_)
+        if self.regressor_.n_features_in_ != windows.n_columns or len(self.regressor_.target_names_) != windows.horizon:
+            raise ValueError(f"the regressor must have learned rows of {windows.n_columns} columns")
+        if not len(history.filled) == len(history.past) == n >= windows.n_past or np.isnan(history.filled).any():
+            raise ValueError(f"the history must have a value, filled in where it was missing, at each of its {n} steps")
+        levels = self.regressor_.predictor_.levels
+        if (self.calibrator_.horizon, self.calibrator_.coverage) != (windows.horizon, levels):
+            raise ValueError(f"the calibrator must have the levels {levels} and the forecaster's horizon")
 
-    def _unfitted(self, windows: Windows, n_rows: int) -> Any:
+    def _unfitted(self, windows: Windows, n_rows: int) -> IntervalRegressor:
         """The regressor that will learn the windows."""
         raise NotImplementedError
 
     # Checks.
 
-    def _check_choices(self) -> None:
+    def _check_parameters(self) -> None:
         for name in ("past", "horizon"):
             check_count(name, getattr(self, name))
         check_names(self.calendar)
         if self.refit_every is not None:
             check_count("refit_every", self.refit_every)
         if self.rate != "auto":
-            check_finite_number("rate", self.rate, above=0.0)
-
-    def _checked_truth(self, y: Any) -> float:
-        value = one_truth(y)
-        if np.isnan(value) and self.missing == "error":
-            raise ValueError("y must be a number, got NaN; make the forecaster with missing='fill' to allow gaps")
-        return value
+            check_rate("rate", self.rate)
 
     def _n_skipped(self, at: Any) -> int:
         """How many steps lie between the latest one and the one of this time stamp."""
@@ -270,19 +270,16 @@ class SeriesForecaster(BaseEstimator):
         clock, due = self.history_.clock, len(self.history_)
         n_skipped = clock.position(at) - due
         if n_skipped < 0:
-            raise ValueError(
-                f"updates must come in order: {at} has been seen already; the next one is {clock.label(due)}"
-            )
+            seen = f"updates must come in order: {at} has been seen already"
+            raise ValueError(f"{seen}; the next one is {clock.label(due)}")
         if n_skipped and self.missing == "error":
             raise ValueError(
                 f"the next update must be {clock.label(due)}, got {at}; give the {n_skipped} before it first, or make "
                 "the forecaster with missing='fill' to leave a gap"
             )
         if n_skipped > due:
-            raise ValueError(
-                f"a gap must not be longer than the {due} steps that have been seen, got {n_skipped} before {at}; look "
-                "at the time stamp, or fit again"
-            )
+            gap = f"a gap must not be longer than the {due} steps that have been seen, got {n_skipped} before {at}"
+            raise ValueError(f"{gap}; look at the time stamp, or fit again")
         return n_skipped
 
     def _check_alike(self, history: History) -> None:
@@ -290,49 +287,37 @@ class SeriesForecaster(BaseEstimator):
         mine = self.history_
         if (history.past_names, history.ahead_names) != (mine.past_names, mine.ahead_names):
             raise ValueError(
-                "a backtest needs the covariates of the fit: "
-                f"covariates {mine.ahead_names} and past_covariates {mine.past_names}, got {history.ahead_names} and "
-                f"{history.past_names}"
+                f"a backtest needs the covariates of the fit: covariates {mine.ahead_names} and past_covariates "
+                f"{mine.past_names}, got {history.ahead_names} and {history.past_names}"
             )
-        if history.clock.step_in_words() != mine.clock.step_in_words():
-            raise ValueError(
-                f"the series must have the steps of the fit, {mine.clock.step_in_words()}, got "
-                f"{history.clock.step_in_words()}"
-            )
+        fitted, given = mine.clock.step_in_words(), history.clock.step_in_words()
+        if given != fitted:
+            raise ValueError(f"the series must have the steps of the fit, {fitted}, got {given}")
 
     def _test_origins(self, history: History, start: Any) -> Steps:
         """The origins of a period: from the step before its start to the last whose next step is in the series."""
-        n_past, horizon = self.windows_.n_past, self.windows_.horizon
+        n_past, horizon, clock, n = self.windows_.n_past, self.windows_.horizon, history.clock, len(history)
         due = self.history_.clock.index(len(self.history_), 1)[0]
-        first = history.clock.position(due if start is None else start)
-        if not n_past <= first < len(history):
+        first = clock.position(due if start is None else start)
+        if not n_past <= first < n:
             seen = " after those that have been seen" if start is None else ""
             raise ValueError(
-                f"start must leave {n_past} steps before it and be one of the {len(history)} steps of the series, from "
-                f"{history.clock.label(0)} to {history.clock.label(len(history) - 1)}, got the step "
-                f"{history.clock.label(first)}{seen}"
+                f"start must leave {n_past} steps before it and be one of the {n} steps of the series, from "
+                f"{clock.label(0)} to {clock.label(n - 1)}, got the step {clock.label(first)}{seen}"
             )
-        known = history.n_known
-        end = len(history) - 1 if known is None else min(len(history) - 1, known - horizon)
+        end = n - 1 if history.n_known is None else min(n - 1, history.n_known - horizon)
         if end < first:
             raise ValueError(
-                f"covariates must be known for {horizon} steps from {history.clock.label(first)} on, got rows up to "
-                f"{history.clock.label(len(history.ahead) - 1)}; give more rows, or an earlier start"
+                f"covariates must be known for {horizon} steps from {clock.label(first)} on, got rows up to "
+                f"{clock.label(len(history.ahead) - 1)}; give more rows, or an earlier start"
             )
         return np.arange(first - 1, end)
-
-    # A backtest goes on from the present where its period begins there.
-
-    @property
-    def _latest_label(self) -> str:
-        return self.history_.clock.label(len(self.history_) - 1)
 
     def _calibrator_of_backtest(self, goes_on: bool) -> LiveCalibrator:
         """A copy of the calibrator; forecasts that wait for the next truths do not wait for those of another time."""
         calibrator = copy.deepcopy(self.calibrator_)
         if not goes_on:
-            horizon = calibrator.horizon
-            nothing = [[None] * horizon for _ in range(horizon)]
+            nothing = [[None] * calibrator.horizon for _ in range(calibrator.horizon)]
             calibrator.load_state_dict(calibrator.state_dict() | {"pending": nothing})
         return calibrator
 
@@ -345,58 +330,47 @@ class SeriesForecaster(BaseEstimator):
 
     # The present.
 
-    def _refitted(self, regressor: Any, panel: Panel) -> Any:
-        return refitted(regressor, self.windows_, self.time_folds_, panel)
-
-    def _forecast(self, covariates: Any = None) -> Standing:
-        """The standing forecast and its interval, computed once for each moment."""
+    def _forecast(self, covariates: Any = None) -> tuple[Array, Array, Array]:
+        """The standing forecast and its interval, computed once for each moment; better covariates replace it."""
         check_is_fitted(self)
-        before = self.history_
+        before, standing = self.history_, self._standing
         history = before.with_ahead(covariates, len(before), missing=self.missing)
-        standing = self._standing if history.same_ahead(before, self.windows_.horizon) else None
-        present = _Present(history, self.calibrator_, self.regressor_, self.n_since_fit_, standing)
-        standing = self._spoken(present)
+        if standing is None or not history.same_ahead(before, self.windows_.horizon):
+            standing = self._made(history)
         self.history_, self._standing = history, standing
         return standing
 
-    def _spoken(self, present: _Present) -> Standing:
-        if present.standing is not None:
-            return present.standing
+    def _made(self, history: History) -> tuple[Array, Array, Array]:
+        """A forecast made after the last step of a history, which then waits for its truths."""
         horizon = self.windows_.horizon
-        present.history.check_known(horizon)
-        panel = present.history.panel(len(present.history) - self.windows_.n_past, horizon)
-        estimate = estimate_of(present.regressor, self.windows_, panel, np.array([len(panel) - 1]))
-        if not self.live:
-            lower, upper = widen_outwards(*estimate.bounds(1.0))
-            return estimate, (lower[0], upper[0])
-        interval = present.calibrator.interval(estimate.mean[0], estimate.reach[0])
-        shape = (horizon, -1)
-        return estimate, (interval.lower.reshape(shape), interval.upper.reshape(shape))
-
-    def _step(self, present: _Present, y: float, past: Array) -> None:
-        """One step of time: judge the standing forecast, take the value in, and refit if it is due."""
-        present.history.check_known(1)
+        history.check_known(horizon)
+        mean, half_width = learning.forecast(self.regressor_, self.windows_, history, np.array([len(history) - 1]))
         if self.live:
-            self._spoken(present)
-            present.calibrator.update(y)
-        present.history, present.standing = present.history.grown(y, past), None
-        present.n_since_fit += 1
-        if self.refit_every is not None and present.n_since_fit >= self.refit_every:
-            present.regressor = self._refitted(present.regressor, present.history.panel(0, self.windows_.horizon))
-            present.n_since_fit = 0
+            lower, upper = self.calibrator_.interval(mean[0], half_width[0])
+        else:
+            lower, upper = _bounds(mean[0], half_width[0])
+        return mean[0], lower.reshape(horizon, -1), upper.reshape(horizon, -1)
+
+    def _step(self, y: float, past: Array) -> None:
+        """One step of time: compare the standing forecast with its value, take that in, and refit if it is due."""
+        self.history_.check_known(1)
+        if self.live:
+            if self._standing is None:
+                self._made(self.history_)
+            self.calibrator_.update(y)
+        self.history_, self._standing = self.history_.grown(y, past), None
+        self.n_since_fit_ += 1
+        if self.refit_every is not None and self.n_since_fit_ >= self.refit_every:
+            self.refit()
 
 
-@dataclass
-class _Present:
-    """What an update changes, until all of it has succeeded."""
-
-    history: History
-    calibrator: LiveCalibrator
-    regressor: Any
-    n_since_fit: int
-    standing: Standing | None
+def _bounds(mean: Array, half_width: Array) -> tuple[Array, Array]:
+    """Nested bounds (..., level) of means (...) and half-widths (..., side, level)."""
+    lower, upper = mean[..., None] - half_width[..., 0, :], mean[..., None] + half_width[..., 1, :]
+    return np.minimum.accumulate(lower, axis=-1), np.maximum.accumulate(upper, axis=-1)
 
 
+@stored
 @dataclass(eq=False, repr=False)
 class Forecaster(SeriesForecaster):
     """The next steps of a series with intervals, from any of our regressors on windows of its past.
@@ -421,10 +395,78 @@ class Forecaster(SeriesForecaster):
     (2,)
     """
 
-    regressor: Any
+    regressor: IntervalRegressor
 
-    def _unfitted(self, windows: Windows, n_rows: int) -> Any:
+    def _unfitted(self, windows: Windows, n_rows: int) -> IntervalRegressor:
         if not isinstance(self.regressor, IntervalRegressor):
             raise TypeError(f"regressor must be one of our estimators, unfitted, got {self.regressor!r}")
-        regressor = clone(self.regressor)
-        return regressor.set_params(network=fitting(regressor.network, windows))
+        regressor: IntervalRegressor = clone(self.regressor)
+        regressor.set_params(network=learning.network_for(regressor.network, windows))
+        return regressor
+
+
+@stored
+@dataclass(eq=False, repr=False)
+class MatchedForecaster(SeriesForecaster):
+    """The next steps of a series with intervals, from two teams of LSTMs trained in turns.
+
+    Folds are blocks of time: each member leaves one block out, and past + horizon steps on both sides of it.
+
+    Parameters
+    ----------
+    coverage : float or sequence of float, default=0.9
+        The share of coming values that the interval is to contain; several levels give nested intervals from one fit.
+    matching : "sigma", "iqr", None or an object with `Matching`'s methods, default="sigma"
+    past, horizon, calendar, missing, differences, live, rate, refit_every
+        As in `coverwell.forecasting.forecaster.SeriesForecaster`, and so are the attributes.
+    network, interval_network : recipe such as `LSTM(...)`, or a function (n_features, n_outputs) -> nn.Module
+        The two networks; None is an `LSTM`. Rows are flat: the window step by step, then what is known ahead.
+    folds : int or None, default=5
+        Into how many blocks of time the series is cut; None is the paper's literal training.
+    interval_loss, shape, calibration, device, random_state, verbose
+        As in `MatchedRegressor`. `calibration` is "cross" or None: rows kept at random for ranks would overlap with the
+        windows of others.
+    schedule : Schedule, optional
+        As in `MatchedRegressor`, but "auto" is 3 epochs of each network in at most 15 rounds, a patience of 3, a
+        learning rate of 4e-3, and batches of a fifth of the rows, from 16 to 512.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from coverwell import LSTM, Schedule
+    >>> series = np.sin(np.arange(400) / 5) + 0.1 * np.random.default_rng(0).normal(size=400)
+    >>> brief = Schedule(max_rounds=2)
+    >>> forecaster = MatchedForecaster(0.8, past=8, network=LSTM(hidden=8), schedule=brief, random_state=0).fit(series)
+    >>> lower, upper = forecaster.predict_interval()
+    >>> forecaster = forecaster.update(0.5)
+    >>> bool(lower[0] < upper[0])
+    True
+    """
+
+    coverage: Coverage = 0.9
+    matching: str | Matching | None = "sigma"
+    _: KW_ONLY
+    network: NetworkChoice = None
+    interval_network: NetworkChoice = None
+    folds: int | None = 5
+    interval_loss: str | IntervalLoss = "quantile"
+    shape: str = "both"
+    calibration: Any = "cross"
+    schedule: Schedule | None = None
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
+    def _unfitted(self, windows: Windows, n_rows: int) -> MatchedRegressor:
+        schedule = Schedule() if self.schedule is None else self.schedule
+        if not isinstance(schedule, Schedule):
+            raise TypeError(f"schedule must be a Schedule(...) or None, got {schedule!r}")
+        # Large batches, which cost a GPU no more than small ones, as long as an epoch has five steps.
+        batch_size = {"batch_size": int(np.clip(n_rows // 5, 16, 512))}
+        shared = set(MatchedRegressor().get_params()) & set(self.get_params(deep=False))
+        settings = {name: getattr(self, name) for name in shared} | {
+            "network": learning.network_for(self.network, windows),
+            "interval_network": self.interval_network and learning.network_for(self.interval_network, windows),
+            "schedule": schedule.resolved(learning.SCHEDULE, batch_size),
+        }
+        return MatchedRegressor(**settings, repeats=1)

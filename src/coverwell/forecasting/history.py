@@ -1,4 +1,4 @@
-"""What a forecaster has seen so far: a series and its companions, which grow with every update."""
+"""The series and covariates that users give (arrays, pandas, polars), at regular steps, growing with every update."""
 
 from __future__ import annotations
 
@@ -6,32 +6,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from coverwell.forecasting.calendar_features import calendar_features
-from coverwell.forecasting.clocks import Clock, CountClock, Steps
-from coverwell.forecasting.timeline import Timeline, causal_fill, read_covariates, read_series
-from coverwell.forecasting.user_tables import rows_of
-from coverwell.forecasting.windows import Panel
-
-__all__ = ["History", "labelled", "read_history", "read_rows"]
+from coverwell.forecasting.calendar import calendar_features
+from coverwell.forecasting.clock import Clock, Steps, check_order, check_stamps
+from coverwell.options import stored
 
 Array = NDArray[np.float64]
 
 
+@stored
 @dataclass(frozen=True)
 class History:
-    """A series on its clock, with what is known beside it; gaps are filled causally in `filled` alone.
+    """A series on its clock and its covariates, as far as they have been seen.
 
     Attributes
     ----------
     values, filled : arrays (step,)
-        The series, NaN where it was not observed, and with its gaps filled.
+        The series, NaN where it was not observed, and with its gaps filled causally.
     past : array (step, covariate)
-        Companions that are known up to the present.
+        Covariates that are known up to the present.
     ahead : array (step or more, covariate)
-        Companions that the user knows ahead, as far as they were given.
+        Covariates that the user knows ahead, as far as they were given.
     """
 
     clock: Clock
@@ -40,9 +38,9 @@ class History:
     filled: Array
     past: Array
     ahead: Array
-    past_names: tuple[str, ...]
-    ahead_names: tuple[str, ...]
-    calendar: tuple[str, ...]
+    past_names: tuple[str, ...] = ()
+    ahead_names: tuple[str, ...] = ()
+    calendar: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -52,20 +50,21 @@ class History:
         """For how many steps everything known ahead has been given; None if the calendar is all there is."""
         return len(self.ahead) if self.ahead_names else None
 
-    def panel(self, first: int, horizon: int) -> Panel:
-        """The steps from `first` on, with what is known ahead up to the horizon after the last step, or as given."""
-        end = len(self) + horizon if self.n_known is None else min(len(self) + horizon, self.n_known)
-        known = [calendar_features(self.clock.times(first, end - first), self.calendar)[0]] if self.calendar else []
-        known += [self.ahead[first:end]] if self.ahead_names else []
-        return Panel(
-            values=self.filled[first:],
-            observed=~np.isnan(self.values[first:]),
-            past=self.past[first:],
-            known=np.concatenate(known, axis=1) if known else np.zeros((end - first, 0)),
-        )
+    def known(self, steps: NDArray[np.intp]) -> Array:
+        """What is known ahead about these steps, (..., covariate): the calendar, then the user's covariates."""
+        first, end = (int(steps.min()), int(steps.max()) + 1) if steps.size else (0, 0)
+        ahead = self.ahead[steps] if self.ahead_names else np.zeros((*steps.shape, 0))
+        if not self.calendar:
+            return ahead
+        calendar, _ = calendar_features(self.clock.times(first, end - first), self.calendar)
+        return np.concatenate([calendar[steps - first], ahead], axis=-1)
+
+    def until(self, end: int) -> History:
+        """The first steps alone; what is known ahead stays."""
+        return replace(self, values=self.values[:end], filled=self.filled[:end], past=self.past[:end])
 
     def grown(self, y: float, past: Array) -> History:
-        """With one more step and the row of its past companions; NaN is a gap."""
+        """With one more step and the row of its past covariates; NaN is a gap."""
         return replace(
             self,
             values=np.append(self.values, y),
@@ -74,7 +73,7 @@ class History:
         )
 
     def past_row(self, rows: Any, step: int, *, missing: str) -> Array:
-        """The past companions that came with a step, (1, covariate); gaps hold the values before, if they may."""
+        """The past covariates that came with a step, (1, covariate); gaps hold the values before, if they may."""
         if rows is None and not self.past_names:
             return np.zeros((1, 0))
         if rows is None:
@@ -88,7 +87,7 @@ class History:
         return _filled(table, self.past[-1:], "past_covariates", missing)
 
     def with_ahead(self, rows: Any, first: int, *, missing: str) -> History:
-        """With rows known ahead, in place of what was known about their steps.
+        """With rows known ahead, which replace what was known about their steps.
 
         The first is about step `first`, unless they have time stamps of their own. What is known about steps that have
         been seen stays.
@@ -131,78 +130,188 @@ def read_history(
     series: Any, covariates: Any, past_covariates: Any, *, calendar: Sequence[str], missing: str
 ) -> History:
     """A user's series and covariates, checked and on one clock."""
-    timeline = read_series(series, missing=missing)
-    ahead, ahead_names = _covariates(covariates, timeline, "covariates", missing=missing)
-    past, past_names = _covariates(past_covariates, timeline, "past_covariates", missing=missing)
-    return History(
-        clock=timeline.clock,
-        name=timeline.name,
-        values=timeline.values,
-        filled=causal_fill(timeline.values)[0],
-        past=past,
-        ahead=ahead,
-        past_names=past_names,
-        ahead_names=ahead_names,
-        calendar=tuple(calendar),
-    )
+    alone = replace(read_series(series, missing=missing), calendar=tuple(calendar))
+    ahead, ahead_names = read_covariates(covariates, alone, "covariates", missing=missing)
+    past, past_names = read_covariates(past_covariates, alone, "past_covariates", missing=missing)
+    return replace(alone, ahead=ahead, ahead_names=ahead_names, past=past, past_names=past_names)
 
 
-def _covariates(table: Any, timeline: Timeline, what: str, *, missing: str) -> tuple[Array, tuple[str, ...]]:
+def read_series(series: Any, *, missing: str) -> History:
+    """A series at every step of its clock, without covariates.
+
+    Steps without a stamp are gaps, as are NaN: an error with `missing="error"`, NaN with `missing="fill"`.
+
+    >>> history = read_series([3.0, 1.0, 2.0], missing="error")
+    >>> history.name, history.values, history.clock.index(3, 2)
+    ('y', array([3., 1., 2.]), array([3, 4]))
+    """
+    if missing not in ("error", "fill"):
+        raise ValueError(f'missing must be "error" or "fill", got {missing!r}')
+    given, names, index = _table(series, "series")
+    if len(names) != 1:
+        found = ", ".join(map(str, names))
+        raise ValueError(f"series must have one column of numbers, got {len(names)} ({found}); choose one of them")
+    if len(given) == 0:
+        raise ValueError("series must have at least one value, got none")
+    clock = Clock() if index is None else Clock.of(index)
+    values = _on_grid(given, _steps(given, index, clock, "series"), clock, ["series"], missing)
+    none = np.zeros((len(values), 0))
+    return History(clock, names[0] or "y", values[:, 0], causal_fill(values)[:, 0], past=none, ahead=none)
+
+
+def read_covariates(table: Any, series: History, what: str, *, missing: str) -> tuple[Array, tuple[str, ...]]:
+    """The covariates at the steps of a series, `(step, column)`, and their names; none without a table.
+
+    Arrays are aligned by position, tables by their stamps. Rows from before the series are left out; later rows follow,
+    except for past covariates. Gaps are an error with `missing="error"`; with "fill" they hold the last value before.
+    """
+    clock, n = series.clock, len(series)
     if table is None:
-        return np.zeros((len(timeline.values), 0)), ()
-    return read_covariates(table, timeline, what=what, missing=missing, may_go_beyond=what == "covariates")
+        return np.zeros((n, 0)), ()
+    given, found, index = _table(table, what)
+    names = tuple(f"x{i}" if name is None else name for i, name in enumerate(found))
+    if len(set(names)) < len(names):
+        raise ValueError(f"the columns of {what} must have different names, got {', '.join(names)}")
+    steps = _steps(given, index, clock, what)
+    check_order(steps, index, what)
+    end = int(steps[-1]) + 1 if len(steps) else 0
+    if end < n:
+        last = f", the last at {index[-1]}, before {clock.label(n - 1)}" if index is not None and end else ""
+        raise ValueError(
+            f"{what} must have a row for each of the {n} steps of the series, got {len(given) or 'none'}{last}"
+        )
+    if end > n and what == "past_covariates":
+        raise ValueError(
+            f"{what} must end where the series ends, after {n} steps at {clock.label(n - 1)}, but reach {end} steps; "
+            "cut them there, or give what is known ahead as covariates"
+        )
+    return causal_fill(_on_grid(given, steps, clock, [f"column {name} of {what}" for name in names], missing)), names
 
 
 def read_rows(rows: Any, names: tuple[str, ...], what: str, clock: Clock) -> tuple[Array, Steps | None]:
     """Rows of covariates that come one by one, (row, column), and which steps they are about, if they have stamps."""
     if not names:
         raise ValueError(f"{what} came, but the forecaster was fitted without; leave them out")
-    given = rows_of(_as_table(rows, names), what)
-    named = tuple(name for name in given.names if name is not None)
-    if len(given.names) != len(names) or named not in ((), names):
-        came = ", ".join(named) if named else len(given.names)
+    if hasattr(rows, "iloc"):
+        one_row = rows.ndim == 1 and tuple(str(name) for name in rows.index) == names
+    else:
+        one_row = not hasattr(rows, "columns") and np.ndim(rows) == min(1, len(names) - 1)
+    given, found, index = _table(np.asarray(rows).reshape(1, -1) if one_row else rows, what)
+    named = tuple(name for name in found if name is not None)
+    if len(found) != len(names) or named not in ((), names):
+        came = ", ".join(named) if named else len(found)
         raise ValueError(f"{what} must have the {len(names)} columns {', '.join(names)}, got {came}")
-    if not len(given.values) or np.isinf(given.values).any():
+    if not len(given) or np.isinf(given).any():
         raise ValueError(f"{what} must be rows of {len(names)} finite numbers, got {rows!r}")
-    if given.index is None or (given.clock is CountClock and list(given.index) == list(range(len(given.values)))):
-        return given.values, None  # numbers that only count the rows say nothing about time
-    refusal = clock.refusal(given.clock, given.index)
-    if refusal is not None:
-        raise ValueError(f"{what} must have the kind of time stamps that the series has: {refusal}")
-    steps = clock.positions(given.clock.stamps_of(given.index), given.index)
+    if index is None or list(index) == list(range(len(given))):  # counting the rows has nothing to do with time
+        return given, None
+    steps = _steps(given, index, clock, what)
     if (np.diff(steps) != 1).any():
         raise ValueError(f"{what} must have a row for every step, every {clock.step_in_words()}, got {rows!r}")
-    return given.values, steps
+    return given, steps
 
 
-def _as_table(rows: Any, names: tuple[str, ...]) -> Any:
-    """One row alone, a number or a line of them, as a table of one row; anything else as it is."""
-    if hasattr(rows, "iloc"):
-        is_row = rows.ndim == 1 and tuple(str(name) for name in rows.index) == names
-    else:
-        is_row = not hasattr(rows, "columns") and np.ndim(rows) == min(1, len(names) - 1)
-    return np.asarray(rows).reshape(1, -1) if is_row else rows
+def causal_fill(values: Array) -> Array:
+    """Values (step, ...) whose gaps, NaN, hold the last value observed before; a gap at the beginning stays.
+
+    >>> causal_fill(np.array([1.0, np.nan, np.nan, 4.0]))
+    array([1., 1., 1., 4.])
+    """
+    steps = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
+    last_observed = np.maximum.accumulate(np.where(np.isnan(values), 0, steps), axis=0)
+    return np.take_along_axis(values, last_observed, axis=0)
 
 
 def _filled(rows: Array, before: Array, what: str, missing: str) -> Array:
     """Rows whose gaps hold the values of the row before them, if they may."""
-    if not np.isnan(rows).any():
-        return rows
-    if missing == "error":
+    if np.isnan(rows).any() and missing == "error":
         raise ValueError(f"{what} must be finite, got {rows.tolist()}; missing='fill' repeats the last values")
-    columns = np.concatenate([before, rows]).T
-    return np.column_stack([causal_fill(column)[0] for column in columns])[len(before) :]
+    return causal_fill(np.concatenate([before, rows]))[len(before) :]
 
 
-def labelled(values: Array, index: Any, name: str) -> Any:
-    """Values with their time stamps: a pandas series, a polars frame, or for plain counts the values alone."""
-    library = type(index).__module__.partition(".")[0]
-    if library == "pandas":
-        import pandas as pd
+def _steps(values: Array, index: Any, clock: Clock, what: str) -> Steps:
+    """The step that each row is about."""
+    return np.arange(len(values)) if index is None else clock.positions(index, what)
 
-        return pd.Series(values, index=index, name=name)
-    if library == "polars":
-        import polars as pl
 
-        return pl.DataFrame([index, pl.Series(name, values)])
+def _on_grid(given: Array, steps: Steps, clock: Clock, columns: Sequence[str], missing: str) -> Array:
+    """One row for each step from 0 to the last, NaN where there was none; checked."""
+    values = np.full((int(steps[-1]) + 1, given.shape[1]), np.nan)
+    values[steps[steps >= 0]] = given[steps >= 0]
+    infinite = np.argwhere(np.isinf(values))
+    if len(infinite) > 0:
+        step, column = infinite[0]
+        raise ValueError(
+            f"{columns[column]} must be finite, but {len(infinite)} values are not, the first at "
+            f"{clock.label(int(step))}; replace them, with nan if they are unknown"
+        )
+    for gaps, name in zip(np.isnan(values).T, columns, strict=True):
+        if gaps.all():
+            raise ValueError(f"{name} must have observed values, but all {len(gaps)} are missing")
+        if gaps.any() and missing == "error":
+            raise ValueError(
+                f"{name} must have a value at each of its {len(gaps)} steps (every {clock.step_in_words()}), but "
+                f"{int(gaps.sum())} are missing, the first at {clock.label(int(gaps.argmax()))}; fill them yourself, "
+                f'or use missing="fill", which repeats the last observed value'
+            )
+        if gaps[0]:
+            raise ValueError(
+                f"{name} must start with an observed value, because gaps are filled by the value before, but the "
+                f"first one is at {clock.label(int(gaps.argmin()))}; let the series begin there"
+            )
     return values
+
+
+def _table(table: Any, what: str) -> tuple[Array, tuple[str | None, ...], Any]:
+    """Numbers (row, column), names of columns and the index or None of an array, a pandas or a polars object."""
+    try:
+        given = nw.from_native(table, allow_series=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        names = ", ".join(map(str, table.columns))
+        raise ValueError(f"the columns of {what} must have different names, got {names}") from None
+    if isinstance(given, nw.LazyFrame):
+        raise TypeError(f"{what} must be a DataFrame or Series, got {type(table).__name__}; use .collect()")
+    if not isinstance(given, nw.DataFrame | nw.Series):
+        values = _numbers_of_array(table, what)
+        return values, (None,) * values.shape[1], None
+    columns = [given] if isinstance(given, nw.Series) else list(given.iter_columns())
+    index = nw.maybe_get_index(given)
+    if index is None:  # polars has times in a column
+        times = [column for column in columns if column.dtype in (nw.Datetime, nw.Date)]
+        if len(times) > 1:
+            names = ", ".join(column.name for column in times)
+            raise ValueError(f"{what} must have one time column, got {len(times)} ({names}); drop the others")
+        columns = [column for column in columns if column.dtype not in (nw.Datetime, nw.Date)]
+        index = times[0].to_native() if times else None
+    values = _numbers_of_columns(columns, what)
+    if index is not None:
+        check_stamps(index, what)
+    return values, tuple(str(c.name) if c.name not in (None, "") else None for c in columns), index
+
+
+def _numbers_of_columns(columns: Sequence[Any], what: str) -> Array:
+    if not columns:
+        raise ValueError(f"{what} must have a column of numbers, got none")
+    for column in columns:
+        if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
+            raise TypeError(
+                f"{what} must hold numbers, but column {column.name!r} is of {column.to_native().dtype}; convert it or "
+                f'leave it out; time stamps belong in the index of a pandas table (.set_index("{column.name}"))'
+            )
+    return np.column_stack([column.cast(nw.Float64).to_numpy() for column in columns])
+
+
+def _numbers_of_array(table: Any, what: str) -> Array:
+    try:
+        array = np.asarray(table)
+    except ValueError:
+        raise ValueError(f"{what} must be an array, but its rows differ in length") from None
+    if array.ndim not in (1, 2) or (what == "series" and array.ndim != 1):
+        wanted = "one dimension" if what == "series" else "the shape (step,) or (step, column)"
+        raise ValueError(
+            f"{what} must have {wanted}, got the shape {array.shape}; take one column, or use .ravel() if there is one"
+        )
+    if array.dtype.kind not in "biuf":
+        found = f"{type(table).__name__} of {array.dtype}"
+        raise TypeError(f"{what} must hold numbers, got {found}; convert it to float, with nan for missing values")
+    return (array if array.ndim == 2 else array[:, None]).astype(np.float64)

@@ -1,83 +1,76 @@
 """Live calibration: a width factor that follows the misses, around any point forecaster.
 
-Adaptive conformal inference (Gibbs and Candes 2021) on the logarithm of the factor. After each judged forecast,
+Adaptive conformal inference (Gibbs and Candes 2021) on the logarithm of the factor. When a forecast meets its truth,
 
     log factor <- log factor + rate (miss - (1 - p)),    miss = 1 if the truth was outside, 0 if inside.
 
-Proven, for any series and any forecasts: the sum of all moves is the way from the first log factor to the last one, so
-after T judged forecasts, while the factor has stayed inside its bounds,
+All moves together lead from the first log factor to the last. So, for any series and any forecasts, once T of them met
+their truths while the factor stayed inside its bounds,
 
     |mean miss - (1 - p)| <= (range of the log factor + rate) / (rate T),
 
-where the range is that of the factors in use so far; the last move adds at most one rate. It holds for every T, for
-each step ahead and each level, and for the intervals that were really given (several levels are made nested first). It
-says nothing about a stretch of time, about the coverage given x, or about widths. Where the factor is held at a bound
-it no longer holds, and `FactorBoundWarning` says so.
-
-Only measured: the coverage over a rolling window, and which rate is good. Six public series and over a dozen methods
-are in `reproduction/table2.md`: the coverage of the worst 500 steps in a row, and the interval score. Large rates
-follow fast and pay with widths that jump; `choose_rate` looks for the best on past forecasts.
+where the range is that of the factors in use so far. This is proven for every T, each step ahead and each level, and
+for the intervals as they were given (several levels are made nested first). It does not cover a stretch of time, the
+coverage given x, or widths, and ends where the factor is held at a bound, with a `FactorBoundWarning`. The coverage
+over a rolling window, and which rate is good, are only measured (`reproduction/table2.md`): large rates follow fast,
+and their widths jump.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
+from numpy.typing import ArrayLike, NDArray
 
-from coverwell.calibration import Estimate
 from coverwell.errors import FactorBoundWarning
-from coverwell.forecasting.live_factors import LiveFactors
-from coverwell.forecasting.live_input import (
-    Numbers,
-    checked_period,
-    finite,
-    numbers,
-    one_truth,
-    reach_from,
-    truths_ahead,
-)
-from coverwell.forecasting.rates import choose_rate, forecasts_behind, rank_start
-from coverwell.intervals import PredictionInterval
-from coverwell.preparation import levels_from
-
-__all__ = ["FactorBoundWarning", "LiveCalibrator", "run_live", "truths_ahead"]
+from coverwell.metrics import ROLLING_WINDOW, interval_score, rolling_coverage
+from coverwell.options import check_count, check_number, coverage_rank, levels_from, stored
+from coverwell.prediction import PredictionInterval
 
 Array = NDArray[np.float64]
-Counts = NDArray[np.int64]
+# numpy counts a float as array-like by way of complex, which checks at run time do not follow.
+Numbers = ArrayLike | float | int
+
+# What `choose_rate` tries. Lower rates let the coverage of a few hundred steps sink when the series drifts.
+RATES = (0.05, 0.1, 0.2, 0.4)
+SMALLEST_HALF_WIDTH = 1e-12  # zero would need an infinite factor
 
 
+@stored
 class LiveCalibrator:
     """Intervals around any point forecaster, whose width follows the misses.
 
     At each time call `interval` with the forecasts of the next steps, and then `update` with the next truth. A forecast
-    for step h is judged h truths later, so feedback for step h arrives h steps late. Each step and level has its own
-    factor. What is proven of it, and what is not, stands at the head of this module.
-
-    All arrays with a level axis have the levels in the order in which `coverage` gives them.
+    for step h meets its truth h updates later, so its feedback is h steps late. Each step and level has its own factor.
+    Levels come in the order in which `coverage` gives them.
 
     Parameters
     ----------
     coverage : float or sequence of float
-        Level or levels, each in (0, 1).
     rate : float
-        How far a miss moves the logarithm of the factor. `choose_rate` and `from_residuals` choose it on past data.
+        How far a miss moves the logarithm of the factor; `from_residuals` chooses it on past data.
     horizon : int
         Steps ahead that are forecast each time.
     start : float or array (level,) or (step, level)
         The factor at the start.
     farthest : float
         The factor is held between start / farthest and start * farthest; reaching either gives a `FactorBoundWarning`.
+    state : str, optional
+        The `state_dict` of another one to go on from, as JSON.
 
     Attributes
     ----------
     n_updates : int
         Truths that were given, the missing ones included.
-    n_judged : ndarray (step,)
+    n_scored : ndarray (step,)
         Forecasts of each step that met their truth: T in the statement.
 
     Examples
@@ -94,14 +87,6 @@ class LiveCalibrator:
     0.9
     >>> 1.2 < live.factor < 2.2  # the right one is 1.64
     True
-
-    The state is plain JSON, and a restored calibrator goes on bit for bit:
-
-    >>> import json
-    >>> restored = LiveCalibrator(0.9)
-    >>> restored.load_state_dict(json.loads(json.dumps(live.state_dict())))
-    >>> restored.factor == live.factor
-    True
     """
 
     def __init__(
@@ -112,9 +97,28 @@ class LiveCalibrator:
         horizon: int = 1,
         start: Numbers = 1.0,
         farthest: float = 20.0,
+        state: str | None = None,
     ) -> None:
-        self.coverage = float(coverage) if isinstance(coverage, Real) else levels_from(coverage)
-        self._factors = LiveFactors(levels_from(coverage), rate=rate, horizon=horizon, start=start, farthest=farthest)
+        levels = levels_from(coverage)
+        check_count("horizon", horizon)
+        check_rate("rate", rate)
+        check_rate("farthest", farthest, above=1.0)
+        self.coverage = float(coverage) if isinstance(coverage, Real) else levels
+        self.rate, self.horizon, self.farthest = float(rate), int(horizon), float(farthest)
+        shape = (self.horizon, len(levels))
+        self._start = np.broadcast_to(_array("start", start, [(), shape[1:], shape]), shape).copy()
+        if not (self._start > 0).all():
+            raise ValueError(f"start must be positive, got {self._start.min():g}")
+        self._allowed: Array = 1 - np.array(levels)  # (level,)
+        self._outwards = slice(None) if list(levels) == sorted(levels) else np.argsort(levels)
+        self._limit = np.array(math.log(self.farthest))  # an array: numpy is slow to take in a float at every step
+        self._drift = np.zeros(shape)  # log(factor / start), (step, level)
+        self._due = _nothing_due(self.horizon, *shape)
+        self._n_missed = np.zeros(shape, dtype=np.int64)
+        self.n_scored = np.zeros(self.horizon, dtype=np.int64)
+        self.n_updates = 0
+        if state is not None:
+            self.load_state_dict(json.loads(state))
 
     @classmethod
     def from_residuals(
@@ -128,22 +132,17 @@ class LiveCalibrator:
     ) -> LiveCalibrator:
         """A calibrator whose start is the coverage rank of past residuals, and whose rate was chosen on them.
 
-        Residuals of rows that the forecaster was trained on are too small; take forecasts of rows it had not seen where
-        you can. A start that is too small by a factor of 2.7 is made up for by some 1 / rate misses.
+        Residuals of rows that the forecaster was trained on are too small; take others where you can.
 
         Parameters
         ----------
         residuals : array-like (time,) or (time, step)
-            Truth less forecast, in time order. Row t of several steps holds the errors of what was forecast at time t
-            for its next steps. NaN where there is no truth.
-        coverage : float or sequence of float
-            Level or levels, each in (0, 1).
+            Truth less forecast, in time order: row t holds the errors of what was forecast at time t for its next
+            steps. NaN where there is no truth.
         scale : float or array (time,), (time, step), (time, step, level) or (time, step, side, level)
-            How far an interval of factor 1 reached at that time, as will be given to `interval`.
+            The half-width of an interval of factor 1 at that time, as will be given to `interval`.
         rate : float or "auto"
-            "auto" takes what `choose_rate` finds best on the residuals.
-        farthest : float
-            See the class.
+            "auto" is the best on the residuals.
 
         Examples
         --------
@@ -152,72 +151,59 @@ class LiveCalibrator:
         >>> live.rate, round(live.factor, 1)
         (0.05, 1.6)
         """
-        errors = numbers("residuals", residuals)
+        errors = _array("residuals", residuals, missing=True)
         if errors.ndim not in (1, 2) or not errors.size:
             raise ValueError(f"residuals must have the shape (time,) or (time, step), got {errors.shape}")
         errors = errors.reshape(len(errors), -1)
         levels = levels_from(coverage)
-        estimate, y = forecasts_behind(errors, reach_from(scale, *errors.shape, len(levels)))
-        start = rank_start(errors, estimate, levels)
+        half_width = _half_width(scale, *errors.shape, len(levels))
+        start = _rank_start(errors, half_width, levels)
         if isinstance(rate, str):
             if rate != "auto":
                 raise ValueError(f"rate must be a positive number or 'auto', got {rate!r}")
-            rate = choose_rate(estimate, y, levels, start=start, farthest=farthest)
+            y = np.zeros(len(errors))  # forecasts of minus the error; a time with any error missing has no truth
+            for h in range(errors.shape[1]):
+                y[h:][np.isnan(errors[: len(errors) - h, h])] = np.nan
+            rate = choose_rate(-np.nan_to_num(errors), half_width, y, levels, start=start, farthest=farthest)
         return cls(coverage, rate=rate, horizon=errors.shape[1], start=start, farthest=farthest)
 
     @property
-    def rate(self) -> float:
-        return self._factors.rate
+    def start(self) -> Array:
+        return self._start
 
     @property
-    def horizon(self) -> int:
-        return self._factors.horizon
-
-    @property
-    def farthest(self) -> float:
-        return self._factors.farthest
-
-    @property
-    def n_updates(self) -> int:
-        return self._factors.n_updates
-
-    @property
-    def n_judged(self) -> Counts:
-        return self._factors.n_judged
+    def state(self) -> str:
+        return json.dumps(self.state_dict())
 
     @property
     def factor(self) -> float | Array:
         """The factor that the next interval will have, (step, level); a float where there is one of each."""
-        return self._as_asked(self._factors.factor(self._factors.drift))
+        return _one_or_all(self._start * np.exp(self._drift))
 
     @property
     def missed(self) -> float | Array:
-        """The share of judged forecasts that missed, shaped as `factor`; NaN before the first."""
-        judged = np.where(self.n_judged > 0, self.n_judged, np.nan)[:, None]
-        return self._as_asked(self._factors.n_missed / judged)
+        """The share of forecasts that missed their truth, shaped as `factor`; NaN before the first."""
+        return _one_or_all(self._n_missed / np.where(self.n_scored > 0, self.n_scored, np.nan)[:, None])
 
     def interval(self, prediction: Numbers, scale: Numbers = 1.0) -> PredictionInterval:
-        """The intervals around the forecasts made now; a second call before `update` replaces the first.
+        """The intervals around the forecasts made now: bounds (step,), or (step, level) for a sequence of levels.
+
+        A second call before `update` replaces the first.
 
         Parameters
         ----------
         prediction : float or array (step,)
             The forecasts of the next `horizon` steps; a float where the horizon is 1.
         scale : float or array (step,), (step, level) or (step, side, level)
-            How far an interval of factor 1 reaches to both sides of the forecast; with a side axis, below and above it.
-
-        Returns
-        -------
-        PredictionInterval
-            One row per step: bounds (step,), or (step, level) where `coverage` is a sequence.
+            The half-width of an interval of factor 1; with a side axis, below and above the forecast.
         """
-        mean = finite("prediction", prediction)
+        mean = _array("prediction", prediction)
         if mean.shape != (self.horizon,) and not (mean.shape == () and self.horizon == 1):
             raise ValueError(f"prediction must have one number for each of {self.horizon} steps, got {mean.shape}")
-        reach = reach_from(scale, self.horizon, len(self._factors.allowed))
-        lower, upper = self._factors.give(mean.reshape(-1), reach)[..., self._factors.as_asked]
-        if isinstance(self.coverage, float):
-            lower, upper = lower[:, 0], upper[:, 0]
+        signed = _signed(_half_width(scale, self.horizon, len(self._allowed)))
+        ends = self._ends(self._start * np.exp(self._drift), mean.reshape(-1, 1), signed)
+        _by_origin(self._due)[0] = ends
+        lower, upper = ends[..., 0] if isinstance(self.coverage, float) else ends
         return PredictionInterval(lower, upper, coverage=self.coverage)
 
     def update(self, y: Numbers) -> None:
@@ -226,83 +212,302 @@ class LiveCalibrator:
         Anything else raises, and so does a truth for which no interval was asked; the calibrator is then unchanged.
         """
         truth = one_truth(y)
-        if not self._factors.awaits_truth():
+        if np.isnan(self._due[0]).all():
             raise ValueError("no interval is due for this truth; call interval(...) with a forecast before each update")
-        _warn_of_bounds(self._factors, self._factors.judge(truth))
+        self._warn_of_bounds(self._follow(np.array([truth]))[2])
+
+    def run(self, mean: Numbers, half_width: Numbers, y: Numbers) -> tuple[Array, Array, Array]:
+        """What a loop of `interval` and `update` over a whole period gives, bit for bit, and faster.
+
+        Parameters
+        ----------
+        mean : array-like (time, step)
+            Row t holds what was forecast at time t for its next steps.
+        half_width : array-like (time, step, side, level)
+            What `interval` takes as `scale`.
+        y : array-like (time,)
+            The truths: y[t] is what step 1 of row t was about, step 2 of row t - 1, and so on. NaN where it is missing.
+
+        Returns
+        -------
+        lower, upper, factor : arrays (time, step, level)
+            The intervals as they were given at each time, and the factor then in use.
+        """
+        ends, factors, drifts = self._follow(*_period(mean, half_width, y, self.horizon, len(self._allowed)))
+        self._warn_of_bounds(drifts)
+        return ends[:, 0].copy(), ends[:, 1].copy(), factors
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is needed to go on, as lists and numbers that JSON can hold."""
-        coverage = self.coverage if isinstance(self.coverage, float) else list(self.coverage)
-        return {"coverage": coverage, **self._factors.state_dict()}
+        pending = [
+            [None if np.isnan(row[0, h]).any() else row[:, h].tolist() for h in range(self.horizon)]
+            for row in self._due
+        ]
+        return {
+            "coverage": self.coverage if isinstance(self.coverage, float) else list(self.coverage),
+            "rate": self.rate,
+            "horizon": self.horizon,
+            "start": self._start.tolist(),
+            "farthest": self.farthest,
+            "log_factor_over_start": self._drift.tolist(),
+            "n_updates": self.n_updates,
+            "n_scored": self.n_scored.tolist(),
+            "n_missed": self._n_missed.tolist(),
+            "pending": pending,  # by truths until due, then by step: None, or the lower and the upper bounds
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from the state of one of the same coverage and horizon; its rate, start and bounds come along."""
-        restored = _restored(state)
-        for name in ("coverage", "horizon"):
-            if getattr(restored, name) != getattr(self, name):
+        try:
+            settings = {name: state[name] for name in ("rate", "horizon", "start", "farthest")}
+            restored = LiveCalibrator(state["coverage"], **settings)
+            restored._restore(state)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise ValueError(f"this is not the state_dict of a LiveCalibrator: {error!r}") from error
+        for name, mine, theirs in ((n, getattr(self, n), getattr(restored, n)) for n in ("coverage", "horizon")):
+            if mine != theirs:
                 raise ValueError(
-                    f"the state is of a calibrator with {name}={getattr(restored, name)!r}, this one has "
-                    f"{getattr(self, name)!r}; make one with the {name} of the state"
+                    f"the state is of a calibrator with {name}={theirs!r}, this one has {mine!r}; make one with the "
+                    f"{name} of the state"
                 )
         vars(self).update(vars(restored))
 
-    def _as_asked(self, values: Array) -> float | Array:
-        """Values (step, level) with the levels as they were asked; a float where there is one of each."""
-        return float(values[0, 0]) if values.size == 1 else values[:, self._factors.as_asked]
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        shape, scored = self._drift.shape, "n_scored" if "n_scored" in state else "n_judged"  # the name in version 0.1
+        self._drift = _array("log_factor_over_start", state["log_factor_over_start"], [shape])
+        if (np.abs(self._drift) > self._limit).any():
+            raise ValueError(f"the factor must lie within {self.farthest:g} times its start")
+        self._n_missed = _array("n_missed", state["n_missed"], [shape]).astype(np.int64)
+        self.n_scored = _array(scored, state[scored], [shape[:1]]).astype(np.int64)
+        self.n_updates = int(state["n_updates"])
+        for ahead, step in np.ndindex(self.horizon, self.horizon):
+            if (ends := state["pending"][ahead][step]) is not None:
+                self._due[ahead, :, step] = _array("pending", ends, [(2, shape[1])])
+
+    def _follow(self, y: Array, *forecasts: Array) -> tuple[Array, Array, Array]:
+        """Give the intervals of each time, if there are forecasts, and let the factors follow its truth.
+
+        `forecasts` are means (time, step) and half-widths (time, step, side, level), or nothing. Returns ends (time,
+        side, step, level), factors (time, step, level) and drifts (1 + time, step, level).
+        """
+        n_times, shape = len(y), self._drift.shape
+        due = np.concatenate([self._due, _nothing_due(n_times, *shape)])
+        ends = _by_origin(due)  # a view: what is given at a time is read when it is due
+        factors, drifts = np.empty((n_times, *shape)), np.empty((n_times + 1, *shape))
+        drifts[0] = drift = self._drift
+        made = zip(forecasts[0][..., None], _signed(forecasts[1]), strict=True) if forecasts else repeat(None, n_times)
+        for t, (truth, forecast) in enumerate(zip(y.tolist(), made, strict=True)):
+            if forecast is not None:
+                factors[t] = factor = self._start * np.exp(drift)
+                ends[t] = self._ends(factor, *forecast)
+            if not math.isnan(truth):
+                lower, upper = due[t]  # (step, level), NaN where no interval was given
+                feedback = _outside(truth, lower, upper) - self._allowed  # miss - (1 - p)
+                moved = drift + self.rate * feedback * (lower == lower)  # NaN differs from itself: no feedback
+                drift = np.minimum(np.maximum(moved, -self._limit), self._limit)
+            drifts[t + 1] = drift
+        self._drift, self._due = drift, due[n_times:].copy()
+        lower, upper, values = due[:n_times, 0], due[:n_times, 1], y[:, None, None]
+        self.n_updates += n_times
+        self.n_scored = self.n_scored + (~np.isnan(lower[..., 0]) & ~np.isnan(values[..., 0])).sum(axis=0)
+        self._n_missed = self._n_missed + _outside(values, lower, upper).sum(axis=0)
+        return ends[:n_times], factors, drifts
+
+    def _warn_of_bounds(self, drifts: Array) -> None:
+        """Warn if a bound was reached along these drifts; being held there is not reaching it."""
+        at_bound = np.abs(drifts) >= self._limit
+        reached = np.argwhere(at_bound[1:] & ~at_bound[:-1])
+        if not len(reached):
+            return
+        t, step, level = reached[0]
+        factor = float((self._start * np.exp(drifts[t + 1]))[step, level])
+        times = "" if len(reached) == 1 else f" (the first of {len(reached)} times)"
+        warnings.warn(
+            f"the factor of step {step + 1} at coverage {1 - self._allowed[level]:g} has reached its bound {factor:g} "
+            f"and is held there{times}: mean coverage is no longer promised; check scale and start, or widen farthest",
+            FactorBoundWarning,
+            stacklevel=3,
+        )
+
+    def _ends(self, factor: Array, mean: Array, signed: Array) -> Array:
+        """Nested ends (side, step, level) of a factor (step, level), mean (step, 1) and signed half-width."""
+        ends: Array = mean + factor * signed
+        if ends.shape[-1] > 1:
+            lower, upper = ends[..., self._outwards]
+            nested = np.minimum.accumulate(lower, axis=-1), np.maximum.accumulate(upper, axis=-1)
+            ends[..., self._outwards] = np.stack(nested)
+        return ends
 
 
-def run_live(calibrator: LiveCalibrator, estimate: Estimate, y: Numbers) -> tuple[Array, Array, Array]:
-    """What a loop of `interval` and `update` over a whole period gives, bit for bit, and faster.
+def _one_or_all(values: Array) -> float | Array:
+    return float(values[0, 0]) if values.size == 1 else values
 
-    Parameters
-    ----------
-    calibrator : LiveCalibrator
-        Goes on from its present state, and is left as the loop would leave it.
-    estimate : Estimate
-        Row t holds what was forecast at time t for its next steps: mean (time, step), reach (time, step, side, level).
-    y : array-like (time,)
-        The truths: y[t] is what step 1 of row t was about, step 2 of row t - 1, and so on. NaN where it is missing.
 
-    Returns
-    -------
-    lower, upper, factor : arrays (time, step, level)
-        The intervals as they were given at each time, and the factor then in use.
+def _signed(half_width: Array) -> Array:
+    """Half-widths (..., step, side, level) as signed distances from the mean, (..., side, step, level)."""
+    return np.asarray(np.moveaxis(half_width, -2, -3) * np.array([-1.0, 1.0])[:, None, None])
 
-    Warns
-    -----
-    FactorBoundWarning
-        Once for the whole period, with the number of times that a bound was reached.
+
+# Ends wait for their truth in an array (time, side, step, level), by the time when they are due; NaN where none are.
+
+
+def _nothing_due(n_times: int, horizon: int, n_levels: int) -> Array:
+    return np.full((n_times, 2, horizon, n_levels), np.nan)
+
+
+def _by_origin(due: Array) -> Array:
+    """The same memory by the time of the forecast: step h of row t is due at t + h (steps counted from 0)."""
+    by_time, by_side, by_step, by_level = due.strides
+    n_origins = len(due) - due.shape[2] + 1
+    return as_strided(due, (n_origins, *due.shape[1:]), (by_time, by_side, by_step + by_time, by_level))
+
+
+def _outside(y: Array | float, lower: Array, upper: Array) -> NDArray[np.bool_]:
+    """Whether a truth was missed; NaN, be it a truth or an interval, never is."""
+    missed: NDArray[np.bool_] = (y < lower) | (y > upper)
+    return missed
+
+
+# The past -------------------------------------------------------------------------------------------------------------
+
+
+def choose_rate(
+    mean: Numbers,
+    half_width: Numbers,
+    y: Numbers,
+    coverage: float | Sequence[float] | Array,
+    *,
+    candidates: Sequence[float] = RATES,
+    window: int = ROLLING_WINDOW,
+    start: Numbers | None = None,
+    farthest: float = 20.0,
+) -> float:
+    """The rate with the lowest interval score over past forecasts, among those that hold their rolling coverage.
+
+    A rate holds it if no `window` forecasts in a row, of any step and level, cover less than p - (1 - p). If none does,
+    it is the rate whose worst window covers most. Steps with fewer than `window` truths only count in the score, where
+    levels weigh alike: the interval score times (1 - p) / 2.
+
+    `mean`, `half_width` and `y` are out-of-sample forecasts in time order and their truths, as in `LiveCalibrator.run`;
+    `start` is the factor at the start, by default the coverage rank of these forecasts.
     """
-    factors = calibrator._factors
-    estimate, truths = checked_period(estimate, y, factors.horizon, len(factors.allowed))
-    ends, in_use, drifts = factors.run(estimate, truths)
-    _warn_of_bounds(factors, drifts)
-    asked = factors.as_asked
-    return ends[:, 0][..., asked], ends[:, 1][..., asked], in_use[..., asked]
+    levels = levels_from(coverage)
+    check_count("window", window)
+    if not len(candidates):
+        raise ValueError("candidates must hold at least one rate, got none")
+    horizon = np.shape(mean)[1] if np.ndim(mean) == 2 else 1
+    period = _period(mean, half_width, y, horizon, len(levels))
+    ahead = truths_ahead(period[0], horizon)
+    if start is None:
+        start = _rank_start(ahead - period[1], period[2], levels)
+    trials = []
+    for rate in candidates:
+        trial = LiveCalibrator(levels, rate=rate, horizon=horizon, start=start, farthest=farthest)
+        ends, _, _ = trial._follow(*period)
+        score, shortfall = _score_and_shortfall(ends, ahead, levels, window)
+        trials.append((max(shortfall, 0.0), score, float(rate)))
+    return min(trials)[2]
 
 
-def _warn_of_bounds(factors: LiveFactors, drifts: Array) -> None:
-    """Warn if a bound was reached along these drifts (time, step, level); being held there is not reaching it."""
-    at_bound = np.abs(drifts) >= factors.limit
-    reached = np.argwhere(at_bound[1:] & ~at_bound[:-1])
-    if not len(reached):
-        return
-    t, step, level = reached[0]
-    factor = float(factors.factor(drifts[t + 1])[step, level])
-    times = "" if len(reached) == 1 else f" (the first of {len(reached)} times)"
-    warnings.warn(
-        f"the factor of step {step + 1} at coverage {1 - factors.allowed[level]:g} has reached its bound {factor:g} "
-        f"and is held there{times}: mean coverage is no longer promised; check scale and start, or widen farthest",
-        FactorBoundWarning,
-        stacklevel=3,
+def _score_and_shortfall(ends: Array, truths: Array, levels: tuple[float, ...], window: int) -> tuple[float, float]:
+    """The mean score, and by how much the worst window falls below p - (1 - p), over all steps and levels."""
+    scores, shortfalls = [], [-math.inf]
+    for step, y in enumerate(truths.T):
+        known = ~np.isnan(y)
+        for position, level in enumerate(levels):
+            lower, upper = ends[known, :, step, position].T
+            scores.append((1 - level) / 2 * float(interval_score(y[known], lower, upper, level)))
+            if known.sum() >= window:
+                worst = rolling_coverage((lower <= y[known]) & (y[known] <= upper), window).min()
+                shortfalls.append(round(2 * level - 1 - float(worst), 9))  # 2 x .9 - 1 is a little above .8
+    return float(np.mean(scores)), float(max(shortfalls))
+
+
+def _rank_start(errors: Array, half_width: Array, levels: tuple[float, ...]) -> Array:
+    """The coverage rank (step, level) of the factors that each interval needed; errors (time, step) may be NaN."""
+    below, above = np.moveaxis(np.maximum(half_width, SMALLEST_HALF_WIDTH), -2, 0)
+    needed = np.sort(np.maximum(-errors[..., None] / below, errors[..., None] / above), axis=0)  # NaN last
+    known = (~np.isnan(errors)).sum(axis=0)
+    start = np.array(
+        [[needed[coverage_rank(p, n) - 1, h, k] for k, p in enumerate(levels)] for h, n in enumerate(known.tolist())]
     )
+    if not (start > 0).all():
+        raise ValueError(
+            f"the residual at the rank of coverage {levels} is 0, and no factor can grow from there: give residuals of "
+            "rows that the forecaster was not trained on, or a start of your own"
+        )
+    return start
 
 
-def _restored(state: Mapping[str, Any]) -> LiveCalibrator:
-    try:
-        settings = {name: state[name] for name in ("rate", "horizon", "start", "farthest")}
-        restored = LiveCalibrator(state["coverage"], **settings)
-        restored._factors.restore(state)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise ValueError(f"this is not the state_dict of a LiveCalibrator: {error!r}") from error
-    return restored
+def truths_ahead(y: Numbers, horizon: int) -> Array:
+    """The truth of every step of every row, (time, step), NaN beyond the end; y[t] is what step 1 of row t was about.
+
+    >>> truths_ahead([1.0, 2.0, 3.0], horizon=2).tolist()
+    [[1.0, 2.0], [2.0, 3.0], [3.0, nan]]
+    """
+    values = _array("y", y, missing=True)
+    if values.ndim != 1:
+        raise ValueError(f"y must have the shape (time,), got {values.shape}")
+    return sliding_window_view(np.append(values, np.full(horizon - 1, np.nan)), horizon).copy()
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+
+
+def check_rate(name: str, value: Any, *, above: float = 0.0) -> None:
+    """Raise unless the value is a finite number above a limit."""
+    check_number(name, value, above=above)
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+
+
+def one_truth(y: Numbers) -> float:
+    """The truth of one time as a float; NaN if it is missing."""
+    value = _array("y", y, missing=True)
+    if value.shape != ():
+        raise ValueError(f"y must be one finite number, or NaN if it is missing, got {y!r}")
+    return float(value)
+
+
+def _period(mean: Numbers, half_width: Numbers, y: Numbers, horizon: int, n_levels: int) -> tuple[Array, Array, Array]:
+    """Truths, which may be NaN, and forecasts of a whole period as arrays that fit together."""
+    truths = _array("y", y, missing=True)
+    if truths.ndim != 1:
+        raise ValueError(f"y must have the shape (time,), got {truths.shape}")
+    shape = (len(truths), horizon)
+    widths = _array("half_width", half_width, [(*shape, 2, n_levels)], least=0.0)  # (time, step, side, level)
+    return truths, _array("mean", mean, [shape]), widths
+
+
+def _half_width(scale: Numbers, *leading_and_levels: int) -> Array:
+    """A scale of any allowed shape as (..., step, side, level), given the sizes of the leading axes and of level."""
+    *leading, n_levels = leading_and_levels
+    full = (*leading, 2, n_levels)
+    shapes = [(), *(full[:k] for k in range(1, len(leading) + 1)), (*leading, n_levels), full]
+    values = _array("scale", scale, shapes, least=0.0)
+    if values.shape == (*leading, n_levels):
+        return np.broadcast_to(values[..., None, :], full)
+    return np.broadcast_to(values.reshape(values.shape + (1,) * (len(full) - values.ndim)), full)
+
+
+def _array(
+    name: str,
+    values: Numbers,
+    shapes: Sequence[tuple[int, ...]] | None = None,
+    *,
+    least: float = -math.inf,
+    missing: bool = False,
+) -> Array:
+    """The values as float64 of one of these shapes; all finite, or NaN where they may be missing."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf":  # text that spells a number is a mistake further up
+        raise TypeError(f"{name} must hold numbers, got {array.dtype} from {type(values).__name__}; convert it first")
+    odd = np.isinf(array) if missing else ~np.isfinite(array)
+    if odd.any():
+        allowed, found = (" or NaN where missing", "infinite") if missing else ("", "NaN or infinite")
+        raise ValueError(f"{name} must be finite{allowed}, got {odd.sum()} {found} values")
+    if shapes is not None and array.shape not in shapes:
+        raise ValueError(f"{name} must have one of the shapes {shapes}, got {array.shape}")
+    if (array < least).any():
+        raise ValueError(f"{name} must not be negative, got {array.min():g}")
+    return array.astype(np.float64)

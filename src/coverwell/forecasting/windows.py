@@ -1,54 +1,33 @@
-"""Windows of a series as rows of a table: what a network sees at each moment, what it is to say, and folds of time."""
+"""Windows of a series as rows of a table: what a network sees at each moment, its targets, and folds of time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-__all__ = ["Panel", "TimeFolds", "Windows"]
+from coverwell.forecasting.calendar import calendar_columns, library_of
+from coverwell.forecasting.history import History
+from coverwell.options import stored
 
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A series and its companions on one grid of steps, without gaps.
-
-    Attributes
-    ----------
-    values : array (step,)
-        The series, gaps filled causally.
-    observed : bool array (step,)
-        Where the series was observed.
-    past : array (step, covariate)
-        Companions that are known up to the present.
-    known : array (step or more, covariate)
-        Companions that are known ahead, the calendar among them; may go on beyond the series.
-    """
-
-    values: Array
-    observed: NDArray[np.bool_]
-    past: Array
-    known: Array
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def until(self, end: int) -> Panel:
-        """The first steps alone; what is known ahead stays."""
-        return Panel(self.values[:end], self.observed[:end], self.past[:end], self.known)
-
-
+@stored
 @dataclass(frozen=True)
 class Windows:
     """How a moment of a series becomes a row.
 
     The row of an *origin*, the latest step that has been seen, holds the last `n_past` steps, channel by channel within
     each step, and then what is known ahead about the next `horizon` steps. Channels are the level, the change from the
-    step before within the window, whether the value was missing, and the past companions.
+    step before within the window, whether the value was missing, and the past covariates.
 
     With `differences`, the target of a row is the change from the value at the origin, so that a forecast of zero is
     the last value; without, it is the value, and the level is the only channel of the series itself.
@@ -61,6 +40,19 @@ class Windows:
     n_past_covariates: int
     n_known: int
 
+    @classmethod
+    def of(cls, history: History, *, past: int, horizon: int, differences: bool) -> Windows:
+        """How moments of this series become rows; an error where it has too few of them."""
+        flags, n_known = bool(np.isnan(history.values).any()), history.known(np.arange(0)).shape[1]
+        windows = cls(past, horizon, differences, flags, history.past.shape[1], n_known)
+        n_rows = len(windows.origins(history))
+        if n_rows < 2:
+            raise ValueError(
+                f"the series must hold at least 2 windows of past + horizon = {past + horizon} steps whose last "
+                f"{horizon} were observed, got {n_rows} in {len(history)} steps; give a longer series or a shorter past"
+            )
+        return windows
+
     @property
     def channels(self) -> int:
         return 1 + self.differences + self.flags + self.n_past_covariates
@@ -69,44 +61,96 @@ class Windows:
     def n_columns(self) -> int:
         return self.n_past * self.channels + self.horizon * self.n_known
 
-    def origins(self, panel: Panel, first: int = 0) -> Steps:
-        """The origins from `first` on whose window lies in the series and whose targets have all been observed."""
-        origins = np.arange(max(first, self.n_past - 1), len(panel) - self.horizon)
-        targets = origins[:, None] + np.arange(1, self.horizon + 1)
-        observed: Steps = origins[panel.observed[targets].all(axis=1)]
-        return observed
+    def origins(self, history: History) -> Steps:
+        """The origins whose window lies in the series and whose targets have all been observed."""
+        origins = np.arange(self.n_past - 1, len(history) - self.horizon)
+        return origins[~np.isnan(history.values[self.ahead(origins)]).any(axis=1)]
 
-    def rows(self, panel: Panel, origins: Steps) -> Array:
+    def ahead(self, origins: Steps) -> Steps:
+        """The steps that are forecast at each origin, (origin, step)."""
+        return origins[:, None] + np.arange(1, self.horizon + 1)
+
+    def rows(self, history: History, origins: Steps) -> Array:
         """What a network sees at each origin, (origin, column)."""
-        steps = origins[:, None] + np.arange(1 - self.n_past, 1)  # (origin, step)
-        values = panel.values[steps]
-        channels = [values]
+        steps = origins[:, None] + np.arange(1 - self.n_past, 1)
+        missing, known = 1.0 * np.isnan(history.values[steps]), history.known(self.ahead(origins))
+        return np.asarray(self.encoded(history.filled[steps], missing, history.past[steps], known))
+
+    def encoded(self, values: Any, missing: Any, past: Any, known: Any) -> Any:
+        """Rows (moment, column) of windows without gaps, as arrays or tensors.
+
+        `values` and `missing`, which is 1 where a value was filled in, are (moment, step); `past` and `known` are
+        (moment, step, covariate), about the steps of the window and about the next ones, and not read without any.
+        """
+        library, channels, n = library_of(values), [values], values.shape[0]
         if self.differences:
-            channels.append(np.diff(values, axis=1, prepend=values[:, :1]))
+            channels.append(values - library.concatenate([values[:, :1], values[:, :-1]], 1))
         if self.flags:
-            channels.append(1.0 - panel.observed[steps])
-        window = np.concatenate([np.stack(channels, axis=-1), panel.past[steps]], axis=-1)
-        window = window.reshape(len(origins), self.n_past * self.channels)
-        ahead = panel.known[origins[:, None] + np.arange(1, self.horizon + 1)]
-        return np.concatenate([window, ahead.reshape(len(origins), self.horizon * self.n_known)], axis=1)
+            channels.append(missing)
+        window = library.concatenate([library.stack(channels, -1), *([past] if self.n_past_covariates else [])], -1)
+        ahead = [known.reshape(n, self.horizon * self.n_known)] if self.n_known else []
+        return library.concatenate([window.reshape(n, self.n_past * self.channels), *ahead], 1)
 
-    def targets(self, panel: Panel, origins: Steps) -> Array:
-        """What a network is to say at each origin, (origin, step)."""
-        ahead: Array = panel.values[origins[:, None] + np.arange(1, self.horizon + 1)]
-        return ahead - self.anchors(panel, origins)
+    def targets(self, history: History, origins: Steps) -> Array:
+        """What a network is to forecast at each origin, (origin, step)."""
+        return history.filled[self.ahead(origins)] - self.anchors(history, origins)
 
-    def anchors(self, panel: Panel, origins: Steps) -> Array:
-        """What is added to a network's word to make it a value of the series, (origin, 1)."""
-        anchors: Array = panel.values[origins][:, None] * float(self.differences)
-        return anchors
+    def anchors(self, history: History, origins: Steps) -> Array:
+        """What is added to a network's output to make it a value of the series, (origin, 1)."""
+        return history.filled[origins][:, None] * float(self.differences)
 
 
+class WindowEncoding(nn.Module):
+    """The rows of `Windows` from raw inputs, in torch alone: the first layer of an exported forecaster.
+
+    Shape: values (moment, n_past), NaN in gaps; before (moment, 1), the last value observed before the window;
+    past_covariates (moment, n_past, covariate); times (moment, horizon), seconds since 1970 by the local clock;
+    covariates (moment, horizon, covariate). Gives the rows (moment, column) and their anchors (moment, 1).
+
+    Examples
+    --------
+    >>> windows = Windows(3, 1, differences=True, flags=False, n_past_covariates=0, n_known=0)
+    >>> rows, anchors = WindowEncoding(windows)(torch.tensor([[1.0, torch.nan, 4.0]]), torch.tensor([[0.0]]))
+    >>> rows, anchors
+    (tensor([[1., 0., 1., 0., 4., 3.]]), tensor([[4.]]))
+    """
+
+    def __init__(self, windows: Windows, calendar: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.windows, self.calendar = windows, tuple(calendar)
+
+    def forward(
+        self,
+        values: Float[Tensor, "moment past"],
+        before: Float[Tensor, "moment 1"] | None = None,
+        past_covariates: Float[Tensor, "moment past _"] | None = None,
+        times: Float[Tensor, "moment horizon"] | None = None,
+        covariates: Float[Tensor, "moment horizon _"] | None = None,
+    ) -> tuple[Float[Tensor, "moment column"], Float[Tensor, "moment 1"]]:
+        filled = values if before is None else self._filled(values, before)
+        calendar = None if times is None else calendar_columns(torch.floor(times), self.calendar)
+        known = [part for part in (calendar, covariates) if part is not None]
+        missing = torch.isnan(values).to(values.dtype)
+        rows: Tensor = self.windows.encoded(filled, missing, past_covariates, torch.cat(known, -1) if known else None)
+        return rows, filled[:, -1:] * float(self.windows.differences)
+
+    def _filled(self, values: Tensor, before: Tensor) -> Tensor:
+        """Gaps filled by the value before them: by that of 1 step before, then of 2, 4, ... in what has been filled."""
+        filled, distance = torch.cat([before, values], 1), 1
+        while distance <= self.windows.n_past:
+            earlier = torch.cat([filled[:, :distance], filled[:, :-distance]], 1)
+            filled = torch.where(torch.isnan(filled), earlier, filled)
+            distance *= 2
+        return filled[:, 1:]
+
+
+@stored
 @dataclass(frozen=True)
 class TimeFolds:
     """Which block of time, and so which fold, every step belongs to, now and after more steps have come.
 
     The steps of the first fit are cut into `n_folds` long blocks. Later steps are given out in turns, `block` steps at
-    a time, so that no step ever changes its fold: a member that is trained on has still not seen what it left out.
+    a time, so that no step ever changes its fold: a member whose training goes on has still not seen what it left out.
     """
 
     n_folds: int
@@ -115,17 +159,29 @@ class TimeFolds:
     block: int
     embargo: int
 
+    @classmethod
+    def of(cls, n_folds: int, windows: Windows, history: History) -> TimeFolds:
+        """Blocks of this series; an error where it is too short for them."""
+        embargo, first, n_steps = windows.n_past + windows.horizon, int(windows.origins(history)[0]), len(history)
+        needed = first + n_folds * (2 * embargo + windows.horizon + 1)  # with less, a member could have no rows
+        if n_folds > 1 and n_steps < needed:
+            raise ValueError(
+                f"{n_folds} blocks of time with {embargo} steps (past + horizon) kept free on both sides need {needed} "
+                f"steps or more, got {n_steps}; give a longer series, fewer folds or a shorter past"
+            )
+        # Later blocks are a fifth of the first ones: a series that grows week by week soon has some of every fold.
+        return cls(n_folds, first, n_steps, max(2 * embargo, (n_steps - first) // (5 * n_folds)), embargo)
+
     def fold_of(self, steps: Steps) -> Steps:
         within = (steps - self.first) * self.n_folds // max(1, self.end - self.first)
         later = (steps - self.end) // self.block % self.n_folds
-        fold: Steps = np.where(steps < self.end, within, later)
-        return fold
+        return np.where(steps < self.end, within, later)
 
     def split(self, origins: Steps) -> list[tuple[Steps, Steps]]:
         """For every fold the places of the origins that train and of those that are left out.
 
         An origin within the embargo of a left-out one does neither: their windows or targets overlap or touch. That
-        goes for the next origins too, which are still to come: a member that is trained on will leave some of them out.
+        goes for the next origins too, which are still to come: a member whose training goes on will leave some out.
         """
         to_come = np.arange(self.embargo) + origins[-1] + 1
         fold, next_fold = self.fold_of(origins), self.fold_of(to_come)
@@ -143,5 +199,4 @@ class TimeFolds:
         place = np.searchsorted(others, origins)
         after = others[np.minimum(place, len(others) - 1)]
         before = others[np.maximum(place - 1, 0)]
-        near: NDArray[np.bool_] = np.minimum(np.abs(after - origins), np.abs(origins - before)) <= self.embargo
-        return near
+        return np.asarray(np.minimum(np.abs(after - origins), np.abs(origins - before)) <= self.embargo)

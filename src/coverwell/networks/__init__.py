@@ -3,6 +3,17 @@
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.resnet import ResNet18
-from coverwell.networks.team import LoopTeam, Network, PictureNetwork, Team, network_from
+from coverwell.networks.team import ImageNetwork, LoopTeam, Network, Team, network_from
+from coverwell.networks.weights import imagenet_weights
 
-__all__ = ["LSTM", "MLP", "LoopTeam", "Network", "PictureNetwork", "ResNet18", "Team", "network_from"]
+__all__ = [
+    "LSTM",
+    "MLP",
+    "ImageNetwork",
+    "LoopTeam",
+    "Network",
+    "ResNet18",
+    "Team",
+    "imagenet_weights",
+    "network_from",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -13,13 +14,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from coverwell.networks.mlp import StackedLinear
-from coverwell.networks.packed_lstm import PackedLSTM
-from coverwell.networks.team import Network, Team
-
-__all__ = ["LSTM", "LSTMTeam", "StackedLSTM"]
+from coverwell.networks.team import Team
+from coverwell.options import stored
 
 Sequences = Float[Tensor, "member step batch channel"]
 States = Float[Tensor, "member step batch hidden"]
+
+LSTM_KIND = 2  # torch's own number of this kind of recurrence
 
 
 def _cell(inputs: Tensor, by_state: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -65,7 +66,7 @@ def _cell_backward(
 
 
 class _Recurrence(torch.autograd.Function):
-    """The states of one layer, from what its inputs send to the gates and its recurrent weights.
+    """The states of one layer, from its inputs to the gates and its recurrent weights.
 
     The backward pass is written out: recorded step by step, the gradient of the recurrent weights would be a sum of as
     many small products as there are steps, and here it is one product.
@@ -111,6 +112,45 @@ class _Recurrence(torch.autograd.Function):
         all_before = torch.stack(before).unflatten(1, by_member).transpose(0, 1)
         of_weight = torch.bmm(of_all.flatten(1, 2).transpose(1, 2), all_before.flatten(1, 2))
         return of_all, of_weight
+
+
+class PackedLSTM:
+    """Weights in the order that oneDNN reads, which is behind torch's LSTM on a CPU: the same bits, sooner.
+
+    torch.lstm brings the weights into that order in every call, which is 40 % of its time for a single row, as a live
+    forecast needs one at every step.
+    """
+
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        self.sources = [weight.detach() for weight in weights]  # held, so that nothing else can have their places
+        self.versions = [weight._version for weight in weights]
+        from_inputs, from_states, bias = self.sources
+        self.hidden = from_states.shape[-1]
+        pack, one_row = torch.ops.mkldnn._reorder_mkldnn_rnn_layer_weight, [1, 1, from_inputs.shape[-1]]
+        self.members = [
+            (*pack(own, back, self.hidden, False, True, False, one_row), shift, torch.zeros_like(shift))
+            for own, back, shift in zip(from_inputs, from_states, bias[:, 0], strict=True)
+        ]
+
+    @staticmethod
+    def serves(x: Sequences) -> bool:
+        """Whether these sequences are of one row, on a CPU, without gradients, and oneDNN is there."""
+        if x.shape[2] != 1 or x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
+            return False
+        return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_mkldnn_rnn_layer_weight")
+
+    def is_of(self, weights: Sequence[Tensor]) -> bool:
+        """Whether these are the weights that were packed, unchanged since."""
+        same = all(kept.data_ptr() == now.data_ptr() for kept, now in zip(self.sources, weights, strict=True))
+        return same and self.versions == [weight._version for weight in weights]
+
+    def states(self, x: Sequences) -> States:
+        start, layer = x.new_zeros(x.shape[2], self.hidden), torch.ops.aten.mkldnn_rnn_layer
+        members = [
+            layer(rows, *own, start, start, False, [], LSTM_KIND, self.hidden, 1, True, False, False, False)[0]
+            for rows, own in zip(x, self.members, strict=True)
+        ]
+        return torch.stack(members)
 
 
 class StackedLSTM(nn.Module):
@@ -165,8 +205,8 @@ class StackedLSTM(nn.Module):
 class LSTMTeam(Team):
     """LSTM layers over a window and a linear head, for all members.
 
-    A row is flat: the window step by step, then whatever stands beside it. A linear map of what stands beside is added
-    to that of the last state; with a shortcut, so is one of the window, which starts at zero.
+    A row is flat: the window step by step, then other columns. Linear maps of the last state and of the other columns
+    are added; with a shortcut, so is one of the window, which starts at zero.
 
     Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
     """
@@ -176,10 +216,8 @@ class LSTMTeam(Team):
 
     def __init__(self, recipe: LSTM, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__()
-        self.n_members = n_members
-        self.n_features = n_features
-        self.lstm = recipe
-        self.recipe: Network = recipe  # what a file names; a kind of team that is more than an LSTM has its own
+        self.n_members, self.n_features = n_members, n_features
+        self.recipe = self.lstm = recipe
         self.n_window = recipe.steps * recipe.channels
         sizes = [recipe.channels, *[recipe.hidden] * (recipe.layers - 1)]
         self.layers = nn.ModuleList(StackedLSTM(n_members, n_inputs, recipe.hidden) for n_inputs in sizes)
@@ -187,17 +225,18 @@ class LSTMTeam(Team):
         n_beside = n_features - self.n_window
         self.beside = StackedLinear(n_members, n_beside, n_outputs) if n_beside else None
         self.shortcut = StackedLinear(n_members, self.n_window, n_outputs) if recipe.shortcut else None
-        if self.shortcut is not None:
-            nn.init.zeros_(self.shortcut.weight)
-            nn.init.zeros_(self.shortcut.bias)
+        for parameter in () if self.shortcut is None else self.shortcut.parameters():
+            nn.init.zeros_(parameter)
 
     def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
         states = self.sequence_of(x)
         for layer in self.layers:
             states = self._drop(layer(states))
-        return self.answer(states, x)
+        return self.outputs_from(states, x)
 
-    def answer(self, states: States, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
+    def outputs_from(
+        self, states: States, x: Float[Tensor, "member batch feature"]
+    ) -> Float[Tensor, "member batch output"]:
         """The outputs, from the states of the last layer and the row itself."""
         outputs: Tensor = self.head(states[:, -1])
         if self.beside is not None:
@@ -218,14 +257,15 @@ class LSTMTeam(Team):
         return sequence
 
     def _drop(self, states: States) -> States:
-        """Silence a share of the units in training, a row's the same ones at every step (Gal and Ghahramani 2016)."""
+        """Drop a share of the units in training, a row's the same ones at every step (Gal and Ghahramani 2016)."""
         rate = self.lstm.dropout
         if not (self.training and rate):
             return states
-        speaking = torch.rand_like(states[:, :1]).ge_(rate)
-        return states * speaking / (1 - rate)
+        kept = torch.rand_like(states[:, :1]).ge_(rate)
+        return states * kept / (1 - rate)
 
 
+@stored
 @dataclass(frozen=True)
 class LSTM:
     """Recipe of an LSTM for windows of a series; a forecaster sets `steps` and `channels` by itself.
@@ -237,7 +277,7 @@ class LSTM:
     layers : int
         Number of LSTM layers; the paper has 2.
     dropout : float
-        Share of the units of each layer that are silenced in training, for what comes after the layer.
+        Share of the units of each layer that are dropped in training, for what comes after the layer.
     shortcut : bool
         Whether a linear map of the window is added to the output: an autoregression, which the LSTM corrects.
     steps, channels : int

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from numbers import Integral
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from coverwell.networks.embeddings import PiecewiseLinear
-from coverwell.networks.team import Network, Team
-
-__all__ = ["MLP", "MLPTeam", "StackedLinear"]
+from coverwell.networks.team import Team
+from coverwell.options import stored
 
 
 class StackedLinear(nn.Module):
@@ -32,7 +30,7 @@ class StackedLinear(nn.Module):
     def forward(
         self, x: Float[Tensor, "member batch feature"], gain: float = 1.0
     ) -> Float[Tensor, "member batch output"]:
-        if not _same_for_all(x):
+        if len(x) == 1 or x.stride(0) != 0:  # members look at memory of their own
             return torch.baddbmm(self.bias, x, self.weight, alpha=gain)
         side_by_side = self.weight.transpose(0, 1).flatten(start_dim=1)  # (feature, member and output)
         wide: Tensor = torch.addmm(self.bias.flatten(), x[0], side_by_side, alpha=gain)  # one product for all members
@@ -40,9 +38,47 @@ class StackedLinear(nn.Module):
         return by_member
 
 
-def _same_for_all(x: Tensor) -> bool:
-    """Whether all members are given the same memory."""
-    return len(x) > 1 and x.stride(0) == 0
+class PiecewiseLinear(nn.Module):
+    """Each column beside its piecewise-linear code: 1 for every bin it has passed, a fraction in the bin it is in.
+
+    The edges are quantiles of the training column (Gorishniy et al. 2022, "On Embeddings for Numerical Features in
+    Tabular Deep Learning"). Columns with few distinct values have fewer bins; the others stay zero.
+
+    Shape: input `(member, batch, feature)`, output `(member, batch, feature * (1 + bins))`.
+    """
+
+    start: Tensor
+    slope: Tensor
+
+    def __init__(self, n_members: int, n_features: int, bins: int) -> None:
+        super().__init__()
+        self.bins = bins
+        self.n_outputs = n_features * (1 + bins)
+        self.register_buffer("start", torch.zeros(n_members, 1, n_features, bins))
+        self.register_buffer("slope", torch.zeros(n_members, 1, n_features, bins))
+
+    @torch.no_grad()
+    def adapt(self, inputs: Float[Tensor, "job row feature"], valid: Bool[Tensor, "job row"]) -> None:
+        """Take the edges from each job's training rows."""
+        shares = torch.linspace(0, 1, self.bins + 1, dtype=inputs.dtype, device=inputs.device)
+        members_per_job = self.start.shape[0] // inputs.shape[0]
+        for job, (rows, real) in enumerate(zip(inputs, valid, strict=True)):
+            # Observed values at these shares: torch.quantile refuses more than 16 million numbers.
+            ordered = rows[real].sort(dim=0).values
+            edges = ordered[(shares * (len(ordered) - 1)).round().long()]  # (edge, feature)
+            span = edges.diff(dim=0)
+            slope = torch.where(span > 0, 1 / span.clamp_min(torch.finfo(span.dtype).tiny), 0.0)
+            members = slice(job * members_per_job, (job + 1) * members_per_job)
+            self.start[members] = edges[:-1].T
+            self.slope[members] = slope.T
+
+    def forward(
+        self, x: Float[Tensor, "member batch feature"], members: slice = slice(None)
+    ) -> Float[Tensor, "member batch code"]:
+        code = ((x[..., None] - self.start[members]) * self.slope[members]).clamp_(
+            0, 1
+        )  # (member, batch, feature, bin)
+        return torch.cat([x, code.flatten(start_dim=2)], dim=-1)
 
 
 class MLPTeam(Team):
@@ -52,18 +88,19 @@ class MLPTeam(Team):
     """
 
     capturable = True
+    shares_inputs = True
 
     def __init__(self, recipe: MLP, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__()
         self.n_members = n_members
         self.n_features = n_features
         self.mlp = recipe
-        self.recipe: Network = recipe  # what a file names; a kind of team that is more than an MLP has its own
+        self.recipe = recipe
         self.rate = recipe.dropout
         self.code = PiecewiseLinear(n_members, n_features, recipe.bins) if recipe.bins else None
         n_inputs = self.code.n_outputs if self.code else n_features
         sizes = [n_inputs, *[recipe.hidden] * (recipe.layers - 1), n_outputs]
-        self.linears = nn.ModuleList(StackedLinear(n_members, before, after) for before, after in pairwise(sizes))
+        self.linears = nn.ModuleList(map(partial(StackedLinear, n_members), sizes, sizes[1:]))
 
     @property
     def layers(self) -> list[StackedLinear]:
@@ -74,44 +111,36 @@ class MLPTeam(Team):
         if self.code:
             self.code.adapt(inputs, valid)
 
-    def for_members(self, x: Float[Tensor, "job row feature"]) -> Float[Tensor, "member row feature"]:
-        # Trained members of one job look at the same memory: their code, and the first layer, are computed at once.
-        if len(x) == 1 and not self.training and x.dtype == self.precision:
-            return x.expand(self.n_members, *x.shape[1:])
-        return super().for_members(x)
-
     def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
-        if self.code and _same_for_all(x) and self.code.is_shared:
+        if self.code and len(x) > 1 and x.stride(0) == 0:  # members of one job have the same edges
             x = self.code(x[:1], slice(1)).expand(len(x), -1, -1)
         elif self.code:
             x = self.code(x)
         *hidden, last = self.linears
         gain = 1.0
         for linear in hidden:
-            x = self._activate(linear(x, gain))
-            gain = 1.0 if self.training else 1 - self.rate
+            x = linear(x, gain)
+            if self.training and self.rate:
+                with torch.no_grad():  # ReLU passes no gradient where it gives zero: dropout needs none of its own
+                    x.mul_(kept_units(x, self.rate))
+            x = x.relu_()
+            gain = 1.0 if self.training else 1 - self.rate  # for the units that dropout would remove
         outputs: Tensor = last(x, gain)
         return outputs
 
-    def _activate(self, x: Tensor) -> Tensor:
-        """ReLU and dropout in place; outside training, `gain` stands for the units that would be silent."""
-        if self.training and self.rate:
-            with torch.no_grad():  # ReLU passes no gradient where it gives zero: dropout needs no backward of its own
-                x.mul_(_speaking(x, self.rate))
-        return x.relu_()
 
-
-def _speaking(x: Tensor, rate: float) -> Tensor:
+def kept_units(x: Tensor, rate: float) -> Tensor:
     """A random 0 for this share of the units and 1 for the others; on the CPU from 16 random bits a unit."""
     if x.device.type != "cpu":
         return torch.rand_like(x).ge_(rate)
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)  # uniform on -32768 .. 32767
     # Written as floats at once: multiplying by them is vectorised, filling by a mask of booleans is not.
-    n_silent = min(round(rate * 2**16), 2**16 - 1)
-    return torch.ge(bits, n_silent - 2**15, out=torch.empty_like(x))
+    n_dropped = min(round(rate * 2**16), 2**16 - 1)
+    return torch.ge(bits, n_dropped - 2**15, out=torch.empty_like(x))
 
 
+@stored
 @dataclass(frozen=True)
 class MLP:
     """Recipe of a fully connected network for tables.
@@ -123,7 +152,7 @@ class MLP:
     layers : int
         Number of linear layers; the paper has 5.
     dropout : float
-        Share of hidden units silenced in training.
+        Share of hidden units dropped in training.
     bins : int
         Bins of the piecewise-linear code of each numeric column; 0 for the column alone.
 

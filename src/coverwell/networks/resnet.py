@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from os import PathLike, fspath
@@ -16,34 +15,25 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from coverwell.networks.team import LoopTeam, Network, State, Team
-
-__all__ = ["IMAGENET", "BasicBlock", "ResNet18", "ResNet18Tail", "ResNet18Team", "ResNet18Trunk", "read_weights"]
+from coverwell.networks.weights import imagenet_weights, parts_of, state_in
+from coverwell.options import stored
 
 FilePath = str | PathLike[str]
 
-# The name of torchvision's public weights, whose file an estimator finds.
-IMAGENET = "imagenet"
+IMAGENET = "imagenet"  # the name of torchvision's public weights
 # Of red, green and blue over ImageNet's training images, in [0, 1].
 IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TRUNK_CHANNELS, TAIL_CHANNELS = 256, 512
 TRUNK_PARTS = ("conv1", "bn1", "layer1", "layer2", "layer3")
-# How many names an error gives before it only counts.
-NAMED = 12
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions whose result is added to their input (He et al. 2016, Fig. 2 and 5, left).
+    """Two 3 x 3 convolutions whose result is added to their input (He et al. 2016, Figs. 2 and 5, left).
 
     Where the sizes differ, the input passes a 1 x 1 convolution on the way (their option B).
 
     Shape: input `(batch, n_inputs, height, width)`, output `(batch, n_channels, height / stride, width / stride)`,
     sizes rounded up.
-
-    Examples
-    --------
-    >>> import torch
-    >>> BasicBlock(64, 128, stride=2)(torch.zeros(1, 64, 7, 6)).shape
-    torch.Size([1, 128, 4, 3])
     """
 
     def __init__(self, n_inputs: int, n_channels: int, *, stride: int) -> None:
@@ -65,7 +55,7 @@ class BasicBlock(nn.Module):
 
 
 def _convolution(n_inputs: int, n_channels: int, *, size: int, stride: int) -> nn.Conv2d:
-    """A convolution without bias that keeps the picture's size but for the stride; starts as torchvision's do."""
+    """A convolution without bias that keeps the image's size but for the stride, initialised as torchvision's."""
     convolution = nn.Conv2d(n_inputs, n_channels, size, stride=stride, padding=size // 2, bias=False)
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
     return convolution
@@ -77,18 +67,17 @@ def _layer(n_inputs: int, n_channels: int, *, stride: int) -> nn.Sequential:
 
 
 class ResNet18Trunk(nn.Module):
-    """ResNet-18 up to layer 3, frozen: what it says about an image never changes and can be kept on disk.
+    """ResNet-18 up to layer 3, frozen: its features of an image never change and can be kept on disk.
 
-    Images are RGB in [0, 1]; that ImageNet's mean is taken off and divided by its deviation is part of the network. It
-    stays in eval mode whatever its parents do. Until `load_weights`, its weights are random.
+    Images are RGB in [0, 1]; the network itself standardises them by ImageNet's mean and deviation. It stays in eval
+    mode whatever its parents do. Until `load_weights`, its weights are random.
 
     Shape: input `(batch, 3, height, width)`, output `(batch, 256, height / 16, width / 16)`, sizes rounded up.
 
     Examples
     --------
     >>> import torch
-    >>> trunk = ResNet18Trunk()
-    >>> trunk(torch.rand(2, 3, 64, 40)).shape
+    >>> ResNet18Trunk()(torch.rand(2, 3, 64, 40)).shape
     torch.Size([2, 256, 4, 3])
     """
 
@@ -97,16 +86,14 @@ class ResNet18Trunk(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        # Not among torchvision's names, so not in the state.
-        self.register_buffer("mean", torch.tensor(IMAGENET_MEAN)[:, None, None], persistent=False)
-        self.register_buffer("sd", torch.tensor(IMAGENET_SD)[:, None, None], persistent=False)
+        for name, values in (("mean", IMAGENET_MEAN), ("sd", IMAGENET_SD)):  # not in torchvision's state
+            self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
         self.conv1 = _convolution(3, 64, size=7, stride=2)
         self.bn1 = nn.BatchNorm2d(64)
         self.layer1 = _layer(64, 64, stride=1)
         self.layer2 = _layer(64, 128, stride=2)
         self.layer3 = _layer(128, TRUNK_CHANNELS, stride=2)
-        self.requires_grad_(False)
-        self.eval()
+        self.requires_grad_(False).eval()
 
     def train(self, mode: bool = True) -> ResNet18Trunk:
         """Stay in eval mode: weights may come with their batch norms folded in, and then have no batch statistics."""
@@ -116,8 +103,7 @@ class ResNet18Trunk(nn.Module):
     def forward(
         self, images: Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch 256 (height+15)//16 (width+15)//16"]:
-        x = (images - self.mean) / self.sd
-        x = self.bn1(self.conv1(x)).relu_()
+        x = self.bn1(self.conv1((images - self.mean) / self.sd)).relu_()
         x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
         features: Tensor = self.layer3(self.layer2(self.layer1(x)))
         return features
@@ -125,22 +111,16 @@ class ResNet18Trunk(nn.Module):
     def load_weights(self, path: FilePath) -> tuple[str, ...]:
         """Take the trunk's weights from a file; return the parts of a whole ResNet-18 that the file does not have."""
         weights = read_weights(path)
-        self.load_state_dict(_parts_of(weights, TRUNK_PARTS))
-        return tuple(part for part in ("layer4", "fc") if not _parts_of(weights, (part,)))
+        self.load_state_dict(parts_of(weights, TRUNK_PARTS))
+        return tuple(part for part in ("layer4", "fc") if not parts_of(weights, (part,)))
 
 
 class ResNet18Tail(nn.Module):
-    """ResNet-18 from layer 4 on: two blocks, the mean over the picture, dropout, and a linear head.
+    """ResNet-18 from layer 4 on: two blocks, the mean over the image, dropout, and a linear head.
 
     In training, whole channels of the input are silenced at random (`feature_dropout`), as are pooled ones (`dropout`).
 
     Shape: input `(batch, 256, height, width)`, output `(batch, n_outputs)`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> ResNet18Tail(n_outputs=4)(torch.zeros(2, 256, 5, 7)).shape
-    torch.Size([2, 4])
     """
 
     def __init__(self, n_outputs: int, *, dropout: float = 0.0, feature_dropout: float = 0.0) -> None:
@@ -153,23 +133,21 @@ class ResNet18Tail(nn.Module):
     def forward(self, features: Float[Tensor, "batch 256 height width"]) -> Float[Tensor, "batch output"]:
         if self.training and len(features) == 1 and max(features.shape[2:]) <= 2:  # layer 4 makes 1 x 1 of 2 x 2
             raise ValueError(
-                "batches of one picture must have features larger than 2 x 2, or batch norms have a single number to "
+                "batches of one image must have features larger than 2 x 2, or batch norms have a single number to "
                 f"learn from; got {features.shape[2]} x {features.shape[3]}: give a batch_size of at least 2, or a "
                 "larger size"
             )
-        pooled = self._wide(self.feature_dropout(features)).mean(
-            dim=(2, 3)
-        )  # (batch, channel, height, width) -> (batch, channel)
+        pooled = self._layer4(self.feature_dropout(features)).mean(dim=(2, 3))  # -> (batch, channel)
         outputs: Tensor = self.fc(self.dropout(pooled))
         return outputs
 
-    def _wide(self, features: Tensor) -> Tensor:
-        """What layer 4 says; in training a GPU computes its convolutions in bfloat16, with the channels last."""
+    def _layer4(self, features: Tensor) -> Tensor:
+        """Layer 4; in training a GPU computes its convolutions in bfloat16, with the channels last."""
         if not (self.training and features.is_cuda and features.dtype == torch.float32):
             wide: Tensor = self.layer4(features)
             return wide
         features = features.to(dtype=torch.bfloat16, memory_format=torch.channels_last)
-        # Without autocast's cache of cast weights, which a step that is captured and replayed must not have.
+        # A step that is captured and replayed must not have autocast's cache of cast weights.
         with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
             wide = self.layer4(features)
         return wide.float()
@@ -178,8 +156,8 @@ class ResNet18Tail(nn.Module):
 class ResNet18Team(LoopTeam):
     """Tails of a ResNet-18, one after the other: on a CPU faster than grouped convolutions for all members at once.
 
-    Their batch norms are torchvision's: the batch's own statistics in training, running ones elsewhere. Norms that know
-    no batch (over groups of channels, or by statistics fixed at the start) learned a fresh layer 4 more slowly.
+    Their batch norms are torchvision's: the batch's own statistics in training, running ones elsewhere. Norms without
+    batch statistics (over groups of channels, or fixed at the start) learned a fresh layer 4 more slowly.
 
     Shape: input `(member, batch, 256, height, width)`, output `(member, batch, output)`.
     """
@@ -189,19 +167,20 @@ class ResNet18Team(LoopTeam):
 
     def __init__(self, recipe: ResNet18, tails: Sequence[ResNet18Tail], n_outputs: int) -> None:
         super().__init__(tails, n_outputs)
-        self.recipe: Network = replace(recipe, weights=None)  # a trained team has no use for the file it started from
+        self.recipe: Network = replace(recipe, weights=None)  # a trained team needs no file
 
     def weight_of_row(self, n_inputs: int) -> int:
         # Layer 4 holds a few arrays of half the size of its input; an MLP some sixty numbers for each input.
         return max(1, n_inputs // 16)
 
 
+@stored
 @dataclass(frozen=True)
 class ResNet18:
-    """Recipe of a ResNet-18 for pictures: a frozen trunk, and layer 4 and a linear head, which every member trains.
+    """Recipe of a ResNet-18 for images: a frozen trunk, and layer 4 and a linear head, which every member trains.
 
     Paper: where `weights` has no layer 4, that starts from random weights; the paper's comes from ImageNet. The paper
-    does not speak of dropout; 0 leaves it out.
+    does not mention dropout; 0 leaves it out.
 
     Parameters
     ----------
@@ -210,16 +189,16 @@ class ResNet18:
         gives to layer 4.
     weights : path, "imagenet" or None
         A file of torchvision's ResNet-18. If it has layer 4, all members start from it; if it is the trunk alone, layer
-        4 starts from random weights, as the head always does. "imagenet" is torchvision's public file, which an
-        estimator looks for in the user's cache, or else fetches. With None the trunk is random too: for tests.
+        4 starts from random weights, as the head always does. "imagenet" is torchvision's public file, found or fetched
+        by `coverwell.networks.imagenet_weights`. With None the trunk is random too: for tests.
     size : int
-        Side of the square to which pictures are squeezed.
+        Side of the square to which images are squeezed.
     mirror : "same", "boxes" or None
-        Whether mirror images are trained on as well and averaged with the pictures at prediction, and what a mirror
-        does to the targets: nothing; or, for boxes (x, y, width, height) in fractions of the picture's sides, x becomes
+        Whether mirror images are trained on as well and averaged with the images at prediction, and what a mirror does
+        to the targets: nothing; or, for boxes (x, y, width, height) in fractions of the image's sides, x becomes
         1 - x - width.
     cache : path, optional
-        Folder in which the trunk's features are kept, for later calls with the same pictures. Without one they lie in a
+        Folder in which the trunk's features are kept, for later calls with the same images. Without one they lie in a
         temporary file for each call.
 
     Examples
@@ -231,16 +210,9 @@ class ResNet18:
     """
 
     # What "auto" stands for in an estimator with this network.
-    usual: ClassVar[Mapping[str, float]] = MappingProxyType(
-        {
-            "mean_epochs": 6,
-            "interval_epochs": 6,
-            "max_rounds": 8,
-            "patience": 3,
-            "learning_rate": 1e-3,
-            "repeats": 2,
-            "batch_size": 128,
-        }
+    defaults: ClassVar[Mapping[str, float]] = MappingProxyType(
+        {"mean_epochs": 6, "interval_epochs": 6, "max_rounds": 8, "patience": 3, "learning_rate": 1e-3}
+        | {"repeats": 2, "batch_size": 128}
     )
 
     dropout: float = 0.3
@@ -269,7 +241,7 @@ class ResNet18:
         """The frozen layers, with the weights of the file; random without one."""
         trunk = ResNet18Trunk()
         if self.weights is not None:
-            trunk.load_weights(self._file(self.weights))
+            trunk.load_weights(self.weights)
         return trunk
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
@@ -278,24 +250,13 @@ class ResNet18:
                 f"ResNet18 takes features of the shape ({TRUNK_CHANNELS}, height, width), got {tuple(input_shape)}; "
                 "pass images through its trunk() first"
             )
-        tails = [
-            ResNet18Tail(n_outputs, dropout=self.dropout, feature_dropout=self.feature_dropout)
-            for _ in range(n_members)
-        ]
+        rates = {"dropout": self.dropout, "feature_dropout": self.feature_dropout}
+        tails = [ResNet18Tail(n_outputs, **rates) for _ in range(n_members)]
         if self.weights is not None:
-            layer4 = _parts_of(read_weights(self._file(self.weights)), ("layer4",))
+            layer4 = parts_of(read_weights(self.weights), ("layer4",))
             for tail in tails if layer4 else ():  # a file of the trunk alone has none
                 tail.load_state_dict(layer4, strict=False)  # all but the head
         return ResNet18Team(self, tails, n_outputs)
-
-    @staticmethod
-    def _file(weights: FilePath) -> FilePath:
-        if weights == IMAGENET:
-            raise ValueError(
-                f"weights={IMAGENET!r} is a name that estimators find the file of; outside of them, give "
-                "weights=coverwell.datasets.weights.imagenet_weights(), or another path, or None"
-            )
-        return weights
 
     def operations_per_row(self, n_inputs: int) -> float:
         """Roughly the multiplications of one pass."""
@@ -304,83 +265,12 @@ class ResNet18:
         return n_places * ((9 + 1) * to_wider + 3 * 9 * within)
 
 
-# Files of weights ----------------------------------------------------------------------------------------------------
-
-
 def read_weights(path: FilePath) -> State:
     """The weights in a file of torchvision's ResNet-18, or of its trunk alone, with all names and shapes checked.
 
-    Parameters
-    ----------
-    path : path
-        A state dict that `torch.save` wrote. It must have conv1 to layer 3; layer 4 and the head `fc` may each be
-        absent as a whole. The head may have any number of classes. Counts of batches (`num_batches_tracked`), which
-        older files do not have, may be absent.
-
-    Raises
-    ------
-    ValueError
-        If the file is no state dict, or names are missing or unknown, or shapes are others, or values are not finite.
+    It must have conv1 to layer 3; layer 4 and the head `fc` may each be absent as a whole. The head may have any number
+    of classes. Counts of batches (`num_batches_tracked`), which older files do not have, may be absent.
     """
-    weights, expected = _state_dict_in(path), _expected_shapes()
-    held = {*TRUNK_PARTS, *map(_part_of, weights)}
-    due = [name for name in expected if _part_of(name) in held and not name.endswith("num_batches_tracked")]
-    known = [name for name in weights if name in expected]
-    problems = {
-        "missing": [name for name in due if name not in weights],
-        "unknown": [name for name in weights if name not in expected],
-        "of another shape": [
-            f"{name} {tuple(weights[name].shape)} in place of {tuple(expected[name])}"
-            for name in known
-            if not _fits(name, weights[name].shape, expected[name])
-        ],
-        "not finite": [name for name in known if not weights[name].isfinite().all()],
-    }
-    if found := [f"{len(names)} {problem} ({_first(names)})" for problem, names in problems.items() if names]:
-        raise ValueError(
-            f"{fspath(path)} must hold the weights of a ResNet-18 with torchvision's names, whole or up to layer 3, "
-            f"got tensors that are {'; '.join(found)}; take the file from torchvision's resnet18, unchanged"
-        )
-    return weights
-
-
-def _state_dict_in(path: FilePath) -> State:
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:  # what torch says of broken files
-        raise ValueError(
-            f"{fspath(path)} must be a state dict that torch.save wrote, but it cannot be read "
-            f"({type(error).__name__}); get the file again"
-        ) from error
-    if not isinstance(content, dict) or not all(
-        isinstance(n, str) and isinstance(v, Tensor) for n, v in content.items()
-    ):
-        raise ValueError(
-            f"{fspath(path)} must be a state dict of names and tensors, got something else; save it with "
-            "torch.save(model.state_dict(), path)"
-        )
-    return dict(content)
-
-
-def _expected_shapes() -> dict[str, torch.Size]:
     with torch.device("meta"):  # shapes, without memory
         whole = {**ResNet18Trunk().state_dict(), **ResNet18Tail(n_outputs=1000).state_dict()}
-    return {name: value.shape for name, value in whole.items()}
-
-
-def _fits(name: str, shape: torch.Size, expected: torch.Size) -> bool:
-    if _part_of(name) == "fc":  # of any number of classes
-        return len(shape) == len(expected) and shape[1:] == expected[1:]
-    return shape == expected
-
-
-def _parts_of(weights: State, parts: Collection[str]) -> State:
-    return {name: value for name, value in weights.items() if _part_of(name) in parts}
-
-
-def _part_of(name: str) -> str:
-    return name.split(".")[0]
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+    return state_in(imagenet_weights() if path == IMAGENET else path, whole, needed=TRUNK_PARTS)

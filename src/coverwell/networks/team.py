@@ -6,16 +6,14 @@ parameters or are separate modules.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-
-__all__ = ["FactoryNetwork", "LoopTeam", "Network", "PictureNetwork", "Team", "network_from"]
 
 State = dict[str, Tensor]
 
@@ -27,8 +25,11 @@ class Team(nn.Module):
     """
 
     n_members: int
+    recipe: Network | None = None  # what a model file names; None for modules of the user's
+    sizes: tuple[tuple[int, ...], int]  # of one input, and the number of outputs; known once a team has learned
+    shares_inputs = False  # whether deployed members compute what they can from the same memory
     capturable = False  # whether a training step may be recorded and replayed on a GPU: no choices made on the CPU
-    precision = torch.float64  # in which a trained team speaks
+    precision = torch.float64  # in which a trained team predicts
 
     def adapt(self, inputs: Float[Tensor, "job row ..."], valid: Bool[Tensor, "job row"]) -> None:
         """Set what a network reads off its training inputs before it is trained; by default nothing.
@@ -37,27 +38,33 @@ class Team(nn.Module):
         """
 
     def weight_of_row(self, n_inputs: int) -> int:
-        """What one row asks of the memory while a network speaks, in input numbers of an MLP."""
+        """The memory that one row needs outside training, in input numbers of an MLP."""
         return n_inputs
 
     def for_members(self, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row *input"]:
         """Rows of each job, given to all of its members."""
+        # Deployed members of one job look at the same memory: what comes first is computed once for all of them.
+        if len(x) == 1 and self.shares_inputs and not self.training and x.dtype == self.precision:
+            return x.expand(self.n_members, *x.shape[1:])
         return x.repeat_interleave(self.n_members // len(x), dim=0)
 
-    def move(self, device: torch.device) -> None:
-        """To a device, at no cost for a team that is there."""
-        if any(value.device != device for value in chain(self.parameters(), self.buffers())):
-            self.to(device)
-
-    def state_of(self, members: Sequence[int] | slice) -> State:
-        """A copy of the parameters and buffers of some members."""
-        return {name: value[members].clone() for name, value in self.state_dict().items()}
+    def deployed(self, members: slice = slice(None)) -> Team:
+        """A copy of some members on the CPU, ready to predict: in its precision, without gradients."""
+        copied: dict[int, Any] = {}  # what deepcopy finds here it does not copy again
+        for weight in self.parameters():
+            copied[id(weight)] = nn.Parameter(weight.detach()[members].cpu().clone(), requires_grad=False)
+        for buffer in self.buffers():
+            copied[id(buffer)] = buffer[members].cpu().clone()
+        team = copy.deepcopy(self, copied)
+        team.n_members = len(range(self.n_members)[members])
+        return team.to(team.precision).eval()
 
     @torch.no_grad()
-    def set_state_of(self, members: Sequence[int] | slice, state: State) -> None:
-        """Put back what `state_of` gave for the same members."""
-        for name, value in self.state_dict().items():
-            value[members] = state[name].to(value)
+    def copy_from(self, other: Team, members: slice, others: slice = slice(None)) -> None:
+        """Let some members have the parameters and buffers of some of another team."""
+        own, state = self.state_dict(), other.state_dict()
+        for name, value in own.items():
+            value[members] = state[name][others].to(value)
 
 
 class LoopTeam(Team):
@@ -88,21 +95,16 @@ class LoopTeam(Team):
         # Members that run one after the other can look at the same memory.
         return x.expand(self.n_members, *x.shape[1:]) if len(x) == 1 else super().for_members(x)
 
-    def state_of(self, members: Sequence[int] | slice) -> State:
-        chosen = range(self.n_members)[members] if isinstance(members, slice) else members
-        return {
-            f"{place}.{name}": value.clone()
-            for place, member in enumerate(chosen)
-            for name, value in self.members[member].state_dict().items()
-        }
+    def deployed(self, members: slice = slice(None)) -> Team:
+        modules = nn.ModuleList(copy.deepcopy(module).cpu() for module in self.members[members])
+        team = copy.deepcopy(self, {id(self.members): modules})
+        team.n_members = len(modules)
+        return team.to(team.precision).eval().requires_grad_(False)
 
-    @torch.no_grad()
-    def set_state_of(self, members: Sequence[int] | slice, state: State) -> None:
-        chosen = range(self.n_members)[members] if isinstance(members, slice) else members
-        for place, member in enumerate(chosen):
-            prefix = f"{place}."
-            own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-            self.members[member].load_state_dict(own)
+    def copy_from(self, other: Team, members: slice, others: slice = slice(None)) -> None:
+        assert isinstance(other, LoopTeam)
+        for module, source in zip(self.members[members], other.members[others], strict=True):
+            module.load_state_dict(source.state_dict())
 
 
 @runtime_checkable
@@ -115,15 +117,15 @@ class Network(Protocol):
 
 
 @runtime_checkable
-class PictureNetwork(Network, Protocol):
-    """A recipe whose teams are built on what frozen layers, its trunk, say about pictures.
+class ImageNetwork(Network, Protocol):
+    """A recipe whose teams are built on features of images under frozen layers, its trunk.
 
-    It may have `usual`: a mapping from names of parameters to the numbers that "auto" stands for.
+    It may have `defaults`: a mapping from names of parameters to the numbers that "auto" stands for.
     """
 
     @property
     def size(self) -> int:
-        """Side of the square to which pictures are squeezed."""
+        """Side of the square to which images are squeezed."""
         ...
 
     @property

@@ -13,7 +13,6 @@ from scipy.stats import norm
 
 from coverwell import metrics
 from coverwell.evaluation import Outcome, View
-from coverwell.intervals import PredictionInterval
 from coverwell.plots.charts import (
     draw_calibration_curve,
     draw_forecast,
@@ -22,6 +21,7 @@ from coverwell.plots.charts import (
     split_points,
 )
 from coverwell.plots.grammar import SLICE, Axis, Chart, Mark, Tip, shortened
+from coverwell.prediction import PredictionInterval
 from coverwell.report.facts import Shift, row_number, time_of, window_of
 
 Array = NDArray[np.float64]

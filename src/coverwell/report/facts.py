@@ -26,8 +26,8 @@ from coverwell import metrics
 from coverwell._version import __version__
 from coverwell.description import InputRange, ModelDescription
 from coverwell.evaluation import Outcome, View
-from coverwell.files import read_tensors
-from coverwell.pictures import pictures_of, pillow
+from coverwell.inputs.images import images_of, pillow
+from coverwell.model_file import read_tensors
 from coverwell.plots.boxes import inner_and_outer
 from coverwell.plots.grammar import percent, shortened
 from coverwell.report.words import as_text, chance_of, number, share, span
@@ -202,7 +202,7 @@ def chosen_images(outcome: Outcome, level: int) -> list[tuple[int, bool, bool]]:
 
 def jpeg(inputs: Any, place: int) -> str:
     """An image as a data URI."""
-    pixels = (255 * pictures_of(inputs).read(place, SIDE).movedim(0, -1)).round().byte().numpy()
+    pixels = (255 * images_of(inputs).read(place, SIDE).movedim(0, -1)).round().byte().numpy()
     file = io.BytesIO()
     pillow().fromarray(pixels).save(file, "JPEG", quality=QUALITY)
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()

@@ -27,8 +27,6 @@ from coverwell.report import charts, facts, words
 from coverwell.report.vega import Spec, legend, specification
 from coverwell.slices import BY_CHANCE
 
-__all__ = ["ChartStore", "Choice", "check_library", "rendered", "write_page"]
-
 MOST_BYTES = 5_000_000
 DIGITS, MOST_DIGITS = 6, 15  # of numbers in charts; a double has 15
 SECTIONS = {  # macros of sections.html.j2, which give a piece or nothing

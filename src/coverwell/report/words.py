@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_text", "chance_of", "counted", "number", "share", "span"]
-
 LEAST_CHANCE = 0.0001
 
 

@@ -1,12 +1,13 @@
-"""The factor by which intervals are stretched, from the scores of all rows of a stream.
+"""Calibration by the scores of all rows of a stream, counted in sketches: memory does not grow with the rows.
 
-Scores go into a sketch (`coverwell.streaming.sketch`), so that memory does not grow with the rows. The factor is never
-below that of exact ranks, and at most 0.1 % above it. With several repeats it comes from two ranks, of averages and of
-single members, and is some 0.3 % above at most where members err nearly alike.
+The factor is never below that of exact ranks, and at most 0.1 % above it. With several repeats it comes from two ranks,
+of averages and of single members, and is at most some 0.3 % above where members err nearly alike.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,148 +15,130 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coverwell.algorithm import reach_of
-from coverwell.calibration import Estimate, deployed_factor, stretch_scores
-from coverwell.ensemble import Ensemble, shaped_by_both
-from coverwell.folds import Problem
-from coverwell.held_out import Stretch
-from coverwell.matching import Matching
-from coverwell.metrics import coverage_rank
-from coverwell.streaming.row_hash import RowHash
-from coverwell.streaming.rows import ReadRows, RowReader
-from coverwell.streaming.sketch import RELATIVE_ERROR, SMALLEST, ScoreSketch
-from coverwell.streaming.workers import ALONE, Workers
-from coverwell.training import Learner
-
-__all__ = ["Voices", "cross_stretch", "split_stretch"]
+from coverwell.calibration import Correction, Cross, Estimate, Split, deployed_factor, scores_by, scores_of
+from coverwell.options import coverage_rank
+from coverwell.predictor import FittedTeam
+from coverwell.streaming.buffers import RowStream, TableRows
+from coverwell.training.rows import Rows, Workers
 
 Array = NDArray[np.float64]
 
+# A rank from the sketch lies between the exact one and this much more of it: intervals err on the wide side.
+RELATIVE_ERROR = 1e-3
+# Scores below the first edge count as the edge; those above the last are known by the largest alone.
+SMALLEST, LARGEST = 1e-6, 1e6
 
-@dataclass(frozen=True)
-class Voices:
-    """Both trained teams, as they speak about rows that they left out."""
-
-    mean: Learner
-    interval: Learner
-    matching: Matching
-    both: bool
-    scale: Tensor  # (job, target)
-    coverage: Tensor  # (job, level)
-
-    @torch.no_grad()
-    def about(self, rows: ReadRows, row_hash: RowHash) -> Estimate:
-        """What the members that left a row out say about it, one in each repeat: (repeat, row, ...), scaled."""
-        left_out = row_hash.left_out_by(rows.keys)
-        problem = self._problem(rows, left_out)
-        for learner in (self.mean, self.interval):
-            learner.problem = problem
-        of_mean, levels = self.mean.says_of_left_out(), problem.to_members(self.coverage)
-        reach = reach_of(self.interval.says_of_left_out(), levels, problem.to_members(self.scale))
-        if self.both:
-            reach = shaped_by_both(self.matching, of_mean, reach, levels)
-        mean = self.matching.mean(of_mean, rows.y.shape[-1])
-        return Estimate(_by_repeat(mean, left_out, row_hash), _by_repeat(reach, left_out, row_hash))
-
-    def _problem(self, rows: ReadRows, left_out: NDArray[np.bool_]) -> Problem:
-        device = self.scale.device
-        x, y = (torch.from_numpy(values).float()[None].to(device) for values in (rows.x, rows.y))
-        speaks = torch.from_numpy(left_out)[None].to(device)
-        return Problem(x, y, ~speaks, speaks, self.coverage)
+LOG_STEP = math.log1p(RELATIVE_ERROR)
+N_BINS = math.ceil(math.log(LARGEST / SMALLEST) / LOG_STEP)
 
 
-def _by_repeat(said: Tensor, left_out: NDArray[np.bool_], row_hash: RowHash) -> Array:
-    """What members say about the rows that they left out, (member, place, ...), as (repeat, row, ...)."""
-    values = said.double().cpu().numpy()
-    by_repeat = np.empty((row_hash.repeats, left_out.shape[1], *values.shape[2:]))
-    for member, rows in enumerate(left_out):
-        by_repeat[member // row_hash.folds, rows] = values[member, : int(rows.sum())]
-    return by_repeat
+class ScoreSketch:
+    """Counts of non-negative scores in logarithmic bins: 0.2 MB a target and level for any number of scores."""
+
+    def __init__(self, n_targets: int, n_levels: int) -> None:
+        self.n_scores = 0
+        self.counts = np.zeros((n_targets, n_levels, N_BINS + 2), dtype=np.int64)
+        self.largest = np.zeros((n_targets, n_levels))
+
+    def add(self, scores: Array) -> None:
+        """Count scores (row, target, level)."""
+        if not (np.isfinite(scores).all() and (scores >= 0).all()):
+            raise ValueError("scores must be finite and not negative; look for extreme values in the targets")
+        with np.errstate(divide="ignore"):  # a score of zero belongs to the first bin
+            place = np.ceil(np.log(scores / SMALLEST) / LOG_STEP)
+        bins = np.clip(place, 0, N_BINS + 1).astype(np.int64)
+        for target, level in np.ndindex(self.largest.shape):
+            self.counts[target, level] += np.bincount(bins[:, target, level], minlength=N_BINS + 2)
+        self.largest = np.maximum(self.largest, scores.max(axis=0, initial=0.0))
+        self.n_scores += len(scores)
+
+    def gather(self, workers: Workers) -> None:
+        """Count what the sketches of all workers have counted."""
+        counts, n_scores = workers.summed([torch.from_numpy(self.counts), torch.tensor(self.n_scores)])
+        largest = workers.together(torch.from_numpy(self.largest.reshape(-1, 1))).amax(dim=1)
+        self.counts, self.n_scores = counts.numpy(), int(n_scores)
+        self.largest = largest.numpy().reshape(self.largest.shape)
+
+    def ranked(self, rank: int) -> Array:
+        """The score of this rank, counted from 1, (target, level): at least the exact one.
+
+        It is at most `RELATIVE_ERROR` of the exact one above it, and never above the largest score, except for scores
+        below 1e-6, which count as that, and above 1e6, which count as the largest.
+        """
+        if not 1 <= rank <= self.n_scores:
+            raise ValueError(f"the rank must be between 1 and the number of scores, {self.n_scores}, got {rank}")
+        bins = (self.counts.cumsum(axis=-1) >= rank).argmax(axis=-1)
+        edges = SMALLEST * np.exp(LOG_STEP * bins)
+        # A score on an edge may round into either bin; the next double above the edge is above both.
+        edges = np.where(bins > N_BINS, np.inf, edges * (1 + 1e-12))
+        return np.minimum(edges, np.maximum(self.largest, SMALLEST))
+
+    def factor(self, levels: tuple[float, ...], workers: Workers | None = None) -> Array:
+        """The score of each level's rank among all workers' scores, (target, level), as `rank_factor` gives it."""
+        if workers is not None:
+            self.gather(workers)
+        ranks = [coverage_rank(level, self.n_scores) for level in levels]
+        return np.stack([self.ranked(rank)[:, place] for place, rank in enumerate(ranks)], axis=-1)
 
 
-def cross_stretch(
-    voices: Voices,
-    reader: RowReader,
-    row_hash: RowHash,
-    levels: tuple[float, ...],
-    *,
-    reference: Array,
-    workers: Workers = ALONE,
-) -> Stretch:
-    """The stretch from the out-of-fold scores of all rows, of which each worker counts a share.
+@dataclass(frozen=True, kw_only=True)
+class StreamedCross(Cross):
+    """Ranks of the out-of-fold scores of all rows, of which each worker counts a share.
 
-    For boxes that contain all targets together, scores are compared in units of `reference` (target, level), a factor
-    that is about right: the exact one is known only when all rows have been ranked.
+    `left_out_estimate` gives each member's means and half-widths for the rows that it leaves out, (member, place, ...).
     """
-    n_targets, n_levels = reference.shape
-    reference = np.maximum(reference, SMALLEST)  # that of a law without noise may be zero
-    averaged, single = ScoreSketch(n_targets * n_levels), ScoreSketch(n_targets * n_levels)
-    joint_averaged, joint_single = ScoreSketch(n_levels), ScoreSketch(n_levels)
-    for part in reader.files.parts()[workers.rank :: workers.size]:
-        rows = reader.rows(part)
-        said = voices.about(rows, row_hash)
-        one_by_one = stretch_scores(rows.y, said)  # (repeat, row, target, level)
-        together = stretch_scores(rows.y, Estimate(said.mean.mean(axis=0), said.reach.mean(axis=0)))
-        for scores, own, joint in (
-            (together, averaged, joint_averaged),
-            (one_by_one.reshape(-1, n_targets, n_levels), single, joint_single),
-        ):
-            own.add(scores.reshape(len(scores), -1))
-            joint.add((scores / reference).max(axis=1))
-    for sketch in (averaged, single, joint_averaged, joint_single):
-        _count_all(sketch, workers)
-    factor = _deployed(averaged, single, row_hash, levels)
-    return Stretch(factor, reference * _deployed(joint_averaged, joint_single, row_hash, levels))
+
+    stream: RowStream
+    left_out_estimate: Callable[[Rows], tuple[Tensor, Tensor]]
+
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        # Targets of a box are compared in units of the sample's factor: that of all rows is not known yet.
+        of_sample = super().correction(teams, rows, members).factor
+        assert of_sample is not None  # "cross" gives factors
+        unit = np.maximum(of_sample.numpy(), SMALLEST)  # a target without noise has a factor of zero
+        averaged, singles = (ScoreSketch(len(unit) + 1, unit.shape[1]) for _ in range(2))
+        for part in self.stream.own_parts():
+            y, estimate = self.out_of_fold(part)
+            average = Estimate(estimate.mean.mean(axis=0), estimate.half_width.mean(axis=0))
+            averaged.add(_with_joint(scores_of(y, average), unit))
+            singles.add(_with_joint(scores_of(y, estimate).reshape(-1, *unit.shape), unit))
+        factor, row_hash = averaged.factor(rows.levels[0], rows.workers), self.stream.row_hash
+        if row_hash.repeats > 1:
+            single = singles.factor(rows.levels[0], rows.workers)
+            single = single / (1 + RELATIVE_ERROR)  # at most the exact one: the larger, the smaller the result
+            factor = deployed_factor(factor, single, n_left_out=float(row_hash.repeats), n_members=row_hash.n_members)
+        return Correction(factor[:-1], unit * factor[-1])
+
+    def out_of_fold(self, part: TableRows) -> tuple[Array, Estimate]:
+        """Targets, and the estimates of the members that leave a row out, one in each repeat: (repeat, row, ...)."""
+        rows, row_hash = self.stream.rows(part), self.stream.row_hash
+        by_repeat = []
+        for outputs in self.left_out_estimate(rows):
+            values = np.empty((row_hash.repeats, len(part.y), *outputs.shape[2:]))
+            for member, left_out in enumerate(rows.leaves_out[0].cpu().numpy()):
+                own = outputs[member, : left_out.sum()]
+                values[member // row_hash.folds, left_out] = own.double().cpu().numpy()
+            by_repeat.append(values)
+        return self.stream.scaled(part.X, part.y)[1].numpy(), Estimate(*by_repeat)
 
 
-def _deployed(averaged: ScoreSketch, single: ScoreSketch, row_hash: RowHash, levels: tuple[float, ...]) -> Array:
-    factor = _ranked(averaged, levels)
-    if row_hash.repeats == 1:
-        return factor
-    low = _ranked(single, levels) / (1 + RELATIVE_ERROR)  # at most the exact one: the more it is, the less comes out
-    return deployed_factor(factor, low, n_left_out=float(row_hash.repeats), n_members=row_hash.n_members)
+@dataclass(frozen=True, kw_only=True)
+class StreamedSplit(Split):
+    """Ranks of the scores of the rows that were kept for them, of which each worker counts a share."""
+
+    stream: RowStream
+
+    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
+        (team,), unit = teams, np.ones((rows.y.shape[-1], len(rows.levels[0])))
+        sketch = ScoreSketch(len(unit) + 1, unit.shape[1])
+        for part in self.stream.own_parts():
+            kept = self.stream.row_hash.kept(part.keys)
+            if kept.any():
+                sketch.add(_with_joint(scores_by(team, part.X[kept], part.y[kept]), unit))
+        factor = sketch.factor(rows.levels[0], rows.workers)
+        return Correction(factor[:-1], unit * factor[-1])
 
 
-def split_stretch(
-    ensemble: Ensemble,
-    reader: RowReader,
-    row_hash: RowHash,
-    levels: tuple[float, ...],
-    device: torch.device,
-    *,
-    workers: Workers = ALONE,
-) -> Stretch:
-    """The stretch from the scores of the rows that were kept for the ranks, by the whole team."""
-    n_targets, n_levels = len(reader.targets.spread), len(levels)
-    own, joint = ScoreSketch(n_targets * n_levels), ScoreSketch(n_levels)
-    for part in reader.files.parts()[workers.rank :: workers.size]:
-        frame = reader.files.read(part)
-        kept = row_hash.kept(reader.layout.keys_of(frame, part))
-        if not kept.any():
-            continue
-        y = reader.targets.transform(reader.layout.targets_of(frame, part)[kept])
-        said = ensemble.estimate(reader.features(frame, part)[kept], device)
-        scaled = Estimate(reader.targets.transform(said.mean), said.reach / reader.targets.spread[:, None, None])
-        scores = stretch_scores(y, scaled)  # (row, target, level)
-        own.add(scores.reshape(len(scores), -1))
-        joint.add(scores.max(axis=1))
-    for sketch in (own, joint):
-        _count_all(sketch, workers)
-    # The largest score as it is: in units of the factor it would depend on the rows that are ranked.
-    return Stretch(_ranked(own, levels), np.broadcast_to(_ranked(joint, levels), (n_targets, n_levels)).copy())
-
-
-def _count_all(sketch: ScoreSketch, workers: Workers) -> None:
-    """Let a sketch of one worker's rows have counted those of all workers."""
-    if workers.size == 1:
-        return
-    counts, n_scores = workers.summed([torch.from_numpy(sketch.counts), torch.tensor(sketch.n_scores)])
-    sketch.counts, sketch.n_scores = counts.numpy(), int(n_scores)
-    sketch.largest = workers.together(torch.from_numpy(sketch.largest)[:, None]).amax(dim=1).numpy()
-
-
-def _ranked(sketch: ScoreSketch, levels: tuple[float, ...]) -> Array:
-    """The score of each level's rank, (target, level)."""
-    ranks = [coverage_rank(level, sketch.n_scores) for level in levels]
-    by_rank = [sketch.ranked(rank).reshape(-1, len(levels))[:, place] for place, rank in enumerate(ranks)]
-    return np.stack(by_rank, axis=-1)
+def _with_joint(scores: Array, unit: Array) -> Array:
+    """Scores (row, target, level), and as another target the largest of a row, each in its unit: that of a box."""
+    return np.concatenate([scores, (scores / unit).max(axis=1, keepdims=True)], axis=1)

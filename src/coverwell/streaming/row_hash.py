@@ -1,8 +1,7 @@
 """Who trains on a row, decided by a hash of its number or of its group: no pass over the table, and always the same.
 
 A row's *key* is its number in the table, or a digest of its group's name. Keys are mixed with the seed by splitmix64
-(Steele, Lea and Flood 2014), whose bits pass for random; a remainder or a share of them then says to which fold a row
-belongs, whether it is kept for the ranks, whether it is in the sample, and in which lane of a batch it stands.
+(Steele, Lea and Flood 2014), whose bits pass for random.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["N_LANES", "RowHash", "group_keys", "row_keys", "seed_of"]
-
 Keys = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
@@ -24,8 +21,7 @@ N_LANES = 8
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-# What a hash is for; each use has numbers of its own.
-FOLD, KEPT, SAMPLED, LANE = range(1, 5)
+FOLD, KEPT, SAMPLED, LANE = range(1, 5)  # what a hash is for; each use has numbers of its own
 
 
 def row_keys(first: int, n_rows: int) -> Keys:
@@ -43,7 +39,7 @@ def group_keys(groups: Iterable[str]) -> Keys:
 
 
 def seed_of(*numbers: int) -> int:
-    """A seed made of several numbers, of 63 bits; the order counts."""
+    """A seed of 63 bits, made of several numbers; their order counts."""
     state = np.zeros(1, dtype=np.uint64)
     for number in numbers:
         state = _mixed(state ^ np.array([number], dtype=np.uint64))
@@ -52,28 +48,19 @@ def seed_of(*numbers: int) -> int:
 
 @dataclass(frozen=True)
 class RowHash:
-    """Folds, kept rows, sample and lanes, as a function of keys.
-
-    Parameters
-    ----------
-    seed : int
-    folds, repeats : int
-        Members are ordered by repeat: member r * folds + k leaves out fold k of repeat r.
-    kept_share : float
-        Of the rows, or groups, that are kept for the ranks and train nobody.
-    """
+    """Folds, kept rows, sample and lanes, as a function of keys."""
 
     seed: int
     folds: int
-    repeats: int
-    kept_share: float = 0.0
+    repeats: int  # member r * folds + k leaves out fold k of repeat r
+    kept_share: float = 0.0  # of the rows, or groups: they are kept for the ranks and train nobody
 
     @property
     def n_members(self) -> int:
         return self.folds * self.repeats
 
     def left_out_by(self, keys: Keys) -> Mask:
-        """Which members leave a row out and may speak about it, (member, row); all others train on it."""
+        """Which members leave a row out, (member, row); all others train on it."""
         folds = np.arange(self.folds)[:, None]
         by_repeat = [self._bits(keys, FOLD, repeat) % np.uint64(self.folds) == folds for repeat in range(self.repeats)]
         return np.concatenate(by_repeat)
@@ -87,7 +74,7 @@ class RowHash:
         return self._shares(numbers, SAMPLED) < share
 
     def lanes(self, numbers: Keys) -> NDArray[np.int64]:
-        """In which lane of a batch each row stands, by its number."""
+        """The lane of each row in a batch, by its number."""
         return (self._bits(numbers, LANE) % np.uint64(N_LANES)).astype(np.int64)
 
     def _bits(self, keys: Keys, *use: int) -> Keys:

@@ -1,0 +1,222 @@
+"""The methods of the three comparisons, read from methods.toml, and the one place where their models are built."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sklearn.model_selection import ShuffleSplit
+
+from coverwell import baselines
+from coverwell.calibration import Split
+from coverwell.estimator import IntervalRegressor
+from coverwell.forecasting import Forecaster, MatchedForecaster
+from coverwell.forecasting.learning import NETWORK, REFIT, SCHEDULE, USUAL_RATE
+from coverwell.forecasting.live import RATES
+from coverwell.networks.lstm import LSTM
+from coverwell.networks.mlp import MLP
+from coverwell.networks.resnet import ResNet18
+from coverwell.paper.losses import PaperLoss
+from coverwell.regressor import AS_PUBLISHED, MatchedRegressor, Schedule
+
+Settings = Mapping[str, Any]
+
+LINEAR, BASELINE, PUBLISHED, OURS, EXTRA = "linear", "paper's baseline", "as published", "ours", "extra"
+CALENDAR = ("hour", "weekday")
+FIXED_RATE = 0.05  # linear forecasts are calibrated at it too, beside the rate that is chosen
+# Of a forecaster that brings its own network, with `--quick`: enough to see that everything runs.
+QUICK_FORECASTER: Settings = {
+    "network": LSTM(hidden=8, layers=NETWORK.layers, dropout=NETWORK.dropout, shortcut=NETWORK.shortcut),
+    **dict.fromkeys(("max_rounds", "mean_epochs", "interval_epochs"), 1),
+    "folds": 2,
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to intervals: which model, with which settings, and roughly what it costs.
+
+    `settings` are what differs from the model's defaults (as published: from the paper's), `quick` what differs further
+    with `--quick`. `cost` is roughly the time of a network for a row, by which units of work are ordered. Lines of a
+    method `in_figure` hold what Figure 4 or 5 shows; one `by_name` is run only where it is named.
+
+    Tables: `members` are about how many networks a fit trains side by side, `one_per_level` whether each level needs a
+    fit of its own, `epistemic` whether `predict_interval(X, noise=False)` has scores of its own.
+
+    Series: `forecasting` are the settings of the `Forecaster` that wraps the model, None if it forecasts by itself.
+    Linear forecasts, without a model, see so many `lags`, 0 being the last value itself. `covariates` are what a method
+    sees beside the series, and `alone` the method that it is where nothing was measured there.
+    """
+
+    slug: str
+    title: str
+    kind: str
+    model: type[Any] | None = None
+    settings: Settings = field(default_factory=dict)
+    quick: Settings = field(default_factory=dict)
+    cost: float = 1.0
+    in_figure: bool = False
+    by_name: bool = False
+    members: int = 1
+    one_per_level: bool = False
+    epistemic: bool = False
+    forecasting: Settings | None = None
+    lags: int = 0
+    covariates: tuple[str, ...] = ()
+    alone: str | None = None
+
+    def build(self, coverage: Any, seed: int | None, device: str, *, quick: bool = False, **more: Any) -> Any:
+        """The model, not yet fitted."""
+        settings = {**self.settings, **(self.quick if quick else {}), **more, "device": device, "random_state": seed}
+        assert self.model is not None, f"{self.slug} has no model"
+        model = self.model(coverage, **_arguments(self.model, settings))
+        return model if self.forecasting is None else Forecaster(model, **self.forecasting)
+
+    def n_networks(self, n_levels: int) -> int:
+        """About how many networks one trial trains side by side."""
+        return self.members * (n_levels if self.one_per_level else 1)
+
+
+def _arguments(model: type[Any], settings: Settings) -> dict[str, Any]:
+    """Flat settings as the model takes them: training numbers in a `Schedule`, that of the ranks in a `Split`."""
+    arguments = dict(settings)
+    if "calibration_size" in arguments:
+        arguments["calibration"] = Split(arguments.pop("calibration_size"))
+    if model in _MODELS.values():
+        numbers = {name: arguments.pop(name) for name in vars(Schedule()) if name in arguments}
+        arguments["schedule"] = replace(arguments.get("schedule", Schedule()), **numbers)
+    return arguments
+
+
+_MODELS = {model.__name__: model for model in (MatchedRegressor, MatchedForecaster)}
+_PARTS = {part.__name__: part for part in (MLP, LSTM, ResNet18, ShuffleSplit)}
+
+
+def _read(slug: str, about: Mapping[str, Any]) -> Method:
+    kind, name = about["kind"], about.get("model")
+    model = None if name is None else _MODELS.get(name) or getattr(baselines, name)
+    settings = {**(AS_PUBLISHED if kind == PUBLISHED else {}), **_objects(about.get("settings", {}))}
+    quick = {**(QUICK_FORECASTER if model is MatchedForecaster else {}), **_objects(about.get("quick", {}))}
+    read = {"model": model, "settings": settings, "quick": quick, "covariates": tuple(about.get("covariates", ()))}
+    return Method(slug, **{**about, **read})
+
+
+def _objects(settings: Settings) -> Settings:
+    """The settings, with an object for each name and its parameters: {"LSTM": {"hidden": 8}}."""
+    return {
+        name: _PARTS[next(iter(value))](**next(iter(value.values()))) if isinstance(value, dict) else value
+        for name, value in settings.items()
+    }
+
+
+TABLE_METHODS, SERIES_METHODS, BOX_METHODS = (
+    tuple(_read(slug, about) for slug, about in methods.items())
+    for methods in tomllib.loads(Path(__file__).with_name("methods.toml").read_text()).values()
+)
+
+
+def with_trunk(method: Method, weights: str | None, features: Path | None, *, quick: bool = False) -> ResNet18:
+    """A method's network with this file of weights and this folder of features; for `--quick` with smaller images."""
+    network: ResNet18 = replace(method.settings["network"], weights=weights, cache=features)
+    return replace(network, size=32) if quick else network
+
+
+def named(what: str, known: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The known names that are asked for, in their order; dashes, underscores and blanks are one, case does not matter.
+
+    Examples
+    --------
+    >>> named("data set", ["boston", "auto mpg"], ["Auto-MPG", "boston"])
+    ('boston', 'auto mpg')
+    """
+    spelled = {name.replace(" ", "-"): name for name in known}
+    asked = [name.strip().lower().replace(" ", "-").replace("_", "-") for name in names]
+    if not asked:
+        raise ValueError(f"at least one {what} must be named, got none")
+    for name in asked:
+        if name not in spelled:
+            raise ValueError(f"a {what} must be one of {', '.join(known)}; got {name!r}")
+    twice = [spelled[name] for name in dict.fromkeys(asked) if asked.count(name) > 1]
+    if twice:
+        raise ValueError(f"each {what} must be named once, got {', '.join(twice)} more than once")
+    return tuple(name for spelling, name in spelled.items() if spelling in asked)
+
+
+def title_of(method: str, methods: Sequence[Method]) -> str:
+    """The name that readers see; a method that is not known keeps its own."""
+    return next((one.title for one in methods if one.slug == method), method)
+
+
+def ordered(found: set[str], methods: Sequence[Method]) -> list[str]:
+    """Methods in the order of the study, unknown ones last."""
+    known = [method.slug for method in methods]
+    return [*[slug for slug in known if slug in found], *sorted(found - set(known))]
+
+
+# Settings with their defaults, as they are stored beside results ------------------------------------------------------
+
+
+def table_settings() -> dict[str, Any]:
+    """All settings of the methods of Table 1: the same for all data."""
+    found = {}
+    for method in TABLE_METHODS:
+        model = method.build((0.9,), 0, "cpu")
+        training = model.training_for(n_rows=1000)
+        networks = [getattr(training, name) for name in ("network", "interval_network") if hasattr(training, name)]
+        found[method.slug] = {
+            "regressor": type(model).__name__,
+            "parameters": _parameters(model, but=("coverage", "warm_start")),
+            "networks": [repr(network) for network in networks],
+            "learning_rate": training.settings.learning_rate,
+        }
+    return found
+
+
+def series_settings(coverage: float) -> dict[str, Any]:
+    """All settings of the methods of Table 2: the same for all series."""
+    return {method.slug: _series_settings(method, coverage) for method in SERIES_METHODS}
+
+
+def _series_settings(method: Method, coverage: float) -> dict[str, Any]:
+    if method.model is None:
+        return {"lags": method.lags, "rates": list(RATES), "fixed_rate": FIXED_RATE, "coverage": coverage}
+    forecaster = method.build(coverage, None, "cpu")
+    found = {"forecaster": type(forecaster).__name__, "parameters": _parameters(forecaster, but=("regressor",))}
+    found["seen"] = list(method.covariates)
+    if method.forecasting is None:
+        found["network"] = repr(NETWORK)
+    else:
+        regressor = forecaster.regressor
+        found |= {"regressor": type(regressor).__name__, "regressor_parameters": _parameters(regressor)}
+    if "refit_every" in method.settings:
+        found["refit"] = {name: repr(value) for name, value in {"warm_start": True, **REFIT}.items()}
+    return found | {"usual_rate": USUAL_RATE, "rates": list(RATES)}
+
+
+def box_settings(coverage: float) -> dict[str, Any]:
+    """All settings of the methods of Table 3."""
+    found = {}
+    for method in BOX_METHODS:
+        model = method.build(coverage, None, "cpu")
+        parameters = _parameters(model, but=("coverage", "network", "warm_start"))
+        network = repr(method.settings["network"])
+        found[method.slug] = {"regressor": type(model).__name__, "network": network, "parameters": parameters}
+    return found
+
+
+def _parameters(model: Any, but: tuple[str, ...] = ()) -> dict[str, str]:
+    """Parameters, flat and with numbers for "auto", but for those that are no setting of a method."""
+    found = model.resolved_params() if isinstance(model, IntervalRegressor) else model.get_params(deep=False)
+    if "schedule" in found:
+        found |= vars((found.pop("schedule") or Schedule()).resolved(SCHEDULE))
+    if isinstance(model, IntervalRegressor):
+        found["calibration_size"] = Split().size
+        if isinstance(found["calibration"], Split):
+            found |= {"calibration": "split", "calibration_size": found["calibration"].size}
+    if isinstance(model, MatchedRegressor):
+        found |= vars(PaperLoss())
+    left_out = {*but, "device", "random_state", "verbose"}
+    return {name: repr(found[name]) for name in sorted(found) if name not in left_out}

@@ -1,0 +1,8 @@
+from coverwell.baselines.baseline import DeepEnsembleRegressor as DeepEnsembleRegressor
+from coverwell.baselines.baseline import HeteroscedasticRegressor as HeteroscedasticRegressor
+from coverwell.baselines.baseline import NeuralQuantileRegressor as NeuralQuantileRegressor
+from coverwell.baselines.bayes_by_backprop import BayesByBackpropRegressor as BayesByBackpropRegressor
+from coverwell.baselines.dropout import ConcreteDropoutRegressor as ConcreteDropoutRegressor
+from coverwell.baselines.dropout import MCDropoutRegressor as MCDropoutRegressor
+
+__all__: list[str]

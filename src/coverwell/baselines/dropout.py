@@ -1,0 +1,337 @@
+"""MC Dropout and Concrete Dropout: units are dropped in training and at prediction alike.
+
+Gal and Ghahramani (2016) drop them at a fixed rate; Gal, Hron and Kendall (2017) learn the rates with the weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import linear
+
+from coverwell.baselines.baseline import SampledRegressor
+from coverwell.baselines.random_weights import Draws, RandomNetwork, RandomWeights, inputs_of, repeated, squares
+from coverwell.baselines.training import BaselineTeam
+from coverwell.networks.lstm import LSTM, LSTMTeam, StackedLSTM
+from coverwell.networks.mlp import MLP, MLPTeam
+from coverwell.networks.resnet import ResNet18, ResNet18Tail, ResNet18Team
+from coverwell.networks.team import State, Team
+from coverwell.options import check_number, stored
+from coverwell.paper.losses import PerMember
+
+# Of the concrete relaxation; the published value. Near zero it is a coin toss, whose gradient is lost.
+TEMPERATURE = 0.1
+# A uniform number of exactly 0 or 1 has no logit.
+MARGIN = 1e-6
+
+
+@stored
+@dataclass(frozen=True)
+class DropoutNetwork(RandomNetwork):
+    """Recipe of a network that is sampled by its own dropout; rates that are learned start there."""
+
+    length_scale: float
+    learned: bool = False
+
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
+        if not isinstance(self.plain, ResNet18):
+            return (ConcreteTeam if self.learned else DropoutTeam)(self, n_members, input_shape, n_outputs)
+        team = self.plain.build(n_members, input_shape, n_outputs)
+        assert isinstance(team, ResNet18Team)  # `ResNet18` builds no other
+        return DropoutResNet18Team(self, tails_of(team), n_outputs)
+
+
+class DropoutTeam(RandomWeights):
+    """MLPs or LSTMs that drop hidden units at one fixed rate.
+
+    An LSTM's units are dropped at all steps alike (Gal and Ghahramani 2016, for recurrent networks): those that return
+    to their own layer apart from those that are passed on.
+
+    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
+    """
+
+    def __init__(self, recipe: DropoutNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
+        super().__init__(recipe, n_members, input_shape, n_outputs)
+        self.rate, self.length_scale = recipe.plain.dropout, recipe.length_scale
+        # Whether units that are kept are divided by their share. In training an MLP drops units by itself, without.
+        self.rescaled = not isinstance(self.means, MLPTeam)
+        if isinstance(self.means, MLPTeam):
+            self.means.rate = self.rate
+
+    @property
+    def places(self) -> list[str]:
+        """The weights that hidden units enter; for an LSTM by layer, where they return and where they are passed on."""
+        numbers = range(len(self.means.layers))
+        if isinstance(self.means, MLPTeam):
+            return [f"linears.{n}.weight" for n in numbers[1:]]
+        _, *places = [f"layers.{n}.{kind}" for n in numbers for kind in ("weight", "recurrent")]
+        return [*places, "head.weight"]
+
+    @property
+    def rates(self) -> Float[Tensor, "member place"]:
+        """The share of inputs that are dropped at each of the places."""
+        return next(self.parameters()).new_full((self.n_members, len(self.places)), self.rate)
+
+    def dropped(self, rate: Tensor, draws: Draws, inputs: Tensor) -> Tensor:
+        """1 for an input that is dropped and 0 for others."""
+        return (draws.random(torch.rand, inputs) < draws.of(rate)).to(inputs)
+
+    def kept(self, place: int, draws: Draws, inputs: Float[Tensor, "member ..."]) -> Float[Tensor, "draw ..."]:
+        """What the inputs of a place are multiplied by: 0 where they are dropped."""
+        rate = self.rates[:, place].view(-1, *[1] * (inputs.ndim - 1))
+        kept = 1 - self.dropped(rate, draws, inputs)
+        return kept / (1 - draws.of(rate)) if self.rescaled else kept
+
+    def drawn(self, draws: Draws) -> State:
+        drawn = {name: draws.of(weight) for name, weight in self.weights.items()}
+        for place, name in enumerate(self.places):
+            drawn[name] = drawn[name] * self.kept(place, draws, inputs_of(name, self.weights[name]))
+        return drawn
+
+    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
+        """In training, what an LSTM's unit passes on is dropped row by row, and what it returns for a whole batch."""
+        if not (self.training and isinstance(self.means, LSTMTeam)):
+            return super().forward(x)
+        states = self.means.sequence_of(x)
+        for n, layer in enumerate(self.means.layers):
+            assert isinstance(layer, StackedLSTM)
+            returned = self.kept(2 * n, Draws(), layer.recurrent[:, :1])  # (member, 1, unit)
+            states = functional_call(layer, {"recurrent": layer.recurrent * returned}, (states,))
+            states = states * self.kept(2 * n + 1, Draws(), states[:, :1])  # (member, 1, batch, unit)
+        return self.means.outputs_from(states, x)
+
+    def penalty(self) -> PerMember:
+        """The distance from a normal prior of this length scale, expected over the draws."""
+        rates, terms = dict(zip(self.places, self.rates.unbind(dim=1), strict=True)), []
+        for name, weight in self.weights.items():
+            share = 1 - rates[name] if name in rates else 1.0  # a unit that is kept counts as 1 / share, or as 1
+            terms.append(squares(weight) / share if self.rescaled else squares(weight) * share)
+        return 0.5 * self.length_scale**2 * torch.stack(terms).sum(dim=0)
+
+
+class DropoutResNet18Team(ResNet18Team):
+    """Tails of a ResNet-18 that drop pooled channels before their head.
+
+    Shape: input `(member, batch, 256, height, width)`, output `(member, batch, output)`.
+    """
+
+    def __init__(self, recipe: DropoutNetwork, tails: Sequence[ResNet18Tail], n_outputs: int) -> None:
+        assert isinstance(recipe.plain, ResNet18)
+        super().__init__(recipe.plain, tails, n_outputs)
+        # Like any trained ResNet-18, without the file it started from.
+        self.recipe = replace(recipe, plain=replace(recipe.plain, weights=None))
+        self.rate, self.length_scale = recipe.plain.dropout, recipe.length_scale
+
+    @property
+    def heads(self) -> tuple[Float[Tensor, "member output channel"], Float[Tensor, "member output"]]:
+        """The weights and biases of all heads."""
+        fcs = [tail.fc for tail in tails_of(self)]
+        return torch.stack([fc.weight for fc in fcs]), torch.stack([fc.bias for fc in fcs])
+
+    @property
+    def numbers_per_sample(self) -> int:
+        return sum(values.numel() for values in self.heads)
+
+    def penalty(self) -> PerMember:
+        """The distance of the head from a normal prior of this length scale.
+
+        Layer 4 is not random, and batch norms behind its weights make their size of no account.
+        """
+        weights, biases = self.heads
+        return 0.5 * self.length_scale**2 * (squares(weights) / (1 - self.rate) + squares(biases))
+
+    @torch.no_grad()
+    def sample(self, n_samples: int, generator: torch.Generator) -> SampledTails:
+        weights, biases = self.heads
+        drawn = Draws(n_samples, generator).random(torch.rand, weights[:, :1])  # (member and sample, 1, channel)
+        kept = (drawn >= self.rate) / (1 - self.rate)
+        return SampledTails(self, repeated(weights, n_samples) * kept, repeated(biases, n_samples))
+
+
+class SampledTails(Team):
+    """Fixed heads, several for each member of a team in eval mode, whose layer 4 runs once for all of them.
+
+    The layers 4 are those of the team, not copies: samples are of use until it trains on.
+
+    Shape: input `(member, batch, 256, height, width)`, output `(member and head, batch, output)`.
+    """
+
+    precision = ResNet18Team.precision
+    weights: Tensor
+    biases: Tensor
+
+    def __init__(
+        self, team: ResNet18Team, weights: Float[Tensor, "head output channel"], biases: Float[Tensor, "head output"]
+    ) -> None:
+        super().__init__()
+        self.team, self.n_members, self.n_samples = team, len(weights), len(weights) // team.n_members
+        for name, heads in (("weights", weights), ("biases", biases)):  # one wide head for each member
+            self.register_buffer(name, heads.unflatten(0, (team.n_members, -1)).flatten(1, 2))
+
+    def weight_of_row(self, n_inputs: int) -> int:
+        return max(1, self.team.weight_of_row(n_inputs) // self.n_samples)
+
+    def for_members(self, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row *input"]:
+        return self.team.for_members(x)
+
+    def forward(self, x: Float[Tensor, "member batch 256 height width"]) -> Float[Tensor, "head batch output"]:
+        pooled = [tail.layer4(rows).mean(dim=(2, 3)) for tail, rows in zip(tails_of(self.team), x, strict=True)]
+        wide = torch.stack(list(map(linear, pooled, self.weights, self.biases)))  # (member, batch, sample and output)
+        by_sample: Tensor = wide.unflatten(-1, (self.n_samples, -1)).movedim(2, 1)
+        return by_sample.flatten(0, 1)
+
+
+def tails_of(team: ResNet18Team) -> list[ResNet18Tail]:
+    """The members of a team, with their own type."""
+    return [tail for tail in team.members if isinstance(tail, ResNet18Tail)]
+
+
+@stored
+@dataclass(eq=False, repr=False, kw_only=True)
+class MCDropoutRegressor(SampledRegressor):
+    """MC Dropout with a noise that depends on the row (Gal and Ghahramani 2016; Kendall and Gal 2017).
+
+    Other parameters are those of `coverwell.baselines.baseline.BaselineRegressor`.
+
+    Parameters
+    ----------
+    network : MLP, LSTM or ResNet18, optional
+        Its `dropout` is the share of units that are dropped, in training and in every sample. None is an MLP with 0.5.
+        An `MLP(...)` has 0.1 and a `ResNet18(...)` 0.3 unless you set it; an `LSTM(...)` needs one. A ResNet-18 drops
+        what enters its head, so that the samples of a member share its layer 4.
+    n_samples : int, default=50
+        How many networks are sampled for a prediction.
+    length_scale : float, default=0.01
+        Of the prior over the weights: larger holds them nearer to zero.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> model = MCDropoutRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
+    >>> total, doubt = model.predict_interval(X[:5]), model.predict_interval(X[:5], noise=False)
+    >>> bool((doubt.width < total.width).all())
+    True
+    """
+
+    NETWORK = MLP(hidden=1024, layers=3, dropout=0.5)
+    KINDS: ClassVar[tuple[type[MLP | LSTM | ResNet18], ...]] = (MLP, LSTM, ResNet18)
+
+    length_scale: float = 0.01
+
+    def check_params(self) -> None:
+        super().check_params()
+        check_number("length_scale", self.length_scale, least=0.0)
+        if not self.plain_network().dropout > 0:
+            raise ValueError(f"network must have a dropout above 0 to be sampled by, got {self.network!r}")
+
+    def trained_network(self) -> DropoutNetwork:
+        return DropoutNetwork(self.plain_network(), self.length_scale)
+
+
+def relaxed_toss(logit: Tensor, uniform: Tensor, temperature: float) -> Tensor:
+    """The concrete relaxation of a coin toss: near 1 with about the probability sigmoid(logit), else near 0."""
+    uniform = uniform.clamp(MARGIN, 1 - MARGIN)
+    return torch.sigmoid((logit + uniform.logit()) / temperature)
+
+
+def entropy(rate: Tensor) -> Tensor:
+    """The uncertainty of a coin toss, in nats."""
+    return -rate * rate.log() - (1 - rate) * torch.log1p(-rate)
+
+
+class ConcreteTeam(DropoutTeam):
+    """MLPs or LSTMs with a learned rate for each weight that units enter; an MLP drops its inputs as well.
+
+    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
+    """
+
+    def __init__(self, recipe: DropoutNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
+        super().__init__(recipe, n_members, input_shape, n_outputs)
+        self.rescaled, start = True, math.log(self.rate / (1 - self.rate))
+        self.rate_logit = nn.Parameter(torch.full((n_members, len(self.places)), start))
+
+    @property
+    def places(self) -> list[str]:
+        return ["linears.0.weight", *super().places] if isinstance(self.means, MLPTeam) else super().places
+
+    @property
+    def rates(self) -> Float[Tensor, "member place"]:
+        return self.rate_logit.sigmoid()
+
+    def dropped(self, rate: Tensor, draws: Draws, inputs: Tensor) -> Tensor:
+        """In training the relaxation, through which rates learn; in samples the coin toss, which is its limit."""
+        if draws.generator is not None:
+            return super().dropped(rate, draws, inputs)
+        return relaxed_toss(rate.logit(), draws.random(torch.rand, inputs), TEMPERATURE)
+
+    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
+        if not isinstance(self.means, MLPTeam):
+            return super().forward(x)
+        x = self.means.code(x) if self.means.code else x
+        for place, layer in enumerate(self.means.layers):
+            x = x if place == 0 else x.relu()
+            if self.training:
+                logit = self.rate_logit[:, place, None, None]
+                x = x * (1 - relaxed_toss(logit, torch.rand_like(x), TEMPERATURE)) / (1 - logit.sigmoid())
+            x = layer(x)
+        return x
+
+    def penalty(self) -> PerMember:
+        """Weights near a normal prior, and rates that are not surer than they must be."""
+        n_inputs = [inputs_of(name, self.weights[name])[0].numel() for name in self.places]
+        tosses = [n * entropy(rate) for n, rate in zip(n_inputs, self.rates.unbind(dim=1), strict=True)]
+        return super().penalty() - torch.stack(tosses).sum(dim=0)
+
+
+@stored
+@dataclass(eq=False, repr=False, kw_only=True)
+class ConcreteDropoutRegressor(MCDropoutRegressor):
+    """Concrete Dropout with a noise that depends on the row (Gal, Hron and Kendall 2017).
+
+    Other parameters are those of `MCDropoutRegressor`.
+
+    Parameters
+    ----------
+    network : MLP or LSTM, optional
+        Its `dropout` is where the rates start; an `LSTM(...)` needs one.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_regression
+    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> model = ConcreteDropoutRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
+    >>> model.rates_.shape  # (member, layer)
+    (1, 5)
+    """
+
+    NETWORK = MLP(hidden=128, dropout=0.1)
+    LEARNING_RATE = 2e-3
+    KINDS = (MLP, LSTM)
+
+    @property
+    def rates_(self) -> NDArray[np.float64]:
+        """The learned dropout rates: (member, layer) of an MLP, (member, place) of an LSTM.
+
+        The places of an LSTM are, layer by layer, what enters from the layer below (from the second layer on) and what
+        returns from the step before; the last is what enters the head.
+        """
+        check_is_fitted(self)
+        (fitted,) = self.predictor_.fitted_teams
+        assert isinstance(fitted, BaselineTeam)
+        assert isinstance(fitted.team, ConcreteTeam)
+        rates: NDArray[np.float64] = fitted.team.rates.double().cpu().numpy()
+        return rates
+
+    def trained_network(self) -> DropoutNetwork:
+        return DropoutNetwork(self.plain_network(), self.length_scale, learned=True)

@@ -1,0 +1,157 @@
+"""How a baseline's networks are trained, and the fitted team that this leaves."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from coverwell.baselines.heads import OutputHead
+from coverwell.baselines.random_weights import RandomTeam, repeated
+from coverwell.estimator import OnRound, Trained
+from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import Scaling
+from coverwell.networks.team import Network, Team
+from coverwell.options import stored
+from coverwell.paper.algorithm import History, Measures, measure
+from coverwell.paper.losses import Levels
+from coverwell.predictor import FittedTeam
+from coverwell.training.device import Settings
+from coverwell.training.learner import Learner, Objective, outputs_of
+from coverwell.training.rows import Rows
+
+EPOCHS_PER_ROUND = 10
+# How many networks of a random team are evaluated after a round: always the same draws, so that rounds differ by their
+# weights alone.
+N_EVALUATED, EVALUATION_SEED = 5, 0
+NUMBERS_AT_A_TIME = 2**24  # weights of sampled networks that are held at a time
+MOST_NUMBERS = 2**27  # weights of an exported model: half a gigabyte in float32, where a file may have two
+
+
+@stored
+class BaselineTeam(FittedTeam):
+    """A trained team and its head. Random networks are sampled for every prediction, always the same ones."""
+
+    def __init__(
+        self,
+        team: Team,
+        head: OutputHead,
+        coverage: Sequence[float] | NDArray[np.float64],
+        inputs: Scaling,
+        targets: Scaling,
+        mirroring: Mirroring | None = None,
+        *,
+        n_samples: int = 1,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(coverage, inputs, targets, mirroring)
+        self.team, self.head, self.n_samples, self.seed = team, head, n_samples, seed
+        self.fixed = nn.ModuleList()  # samples for an exported model
+
+    @property
+    def n_members(self) -> int:
+        return self.team.n_members
+
+    def scaled_estimate(self, x: Tensor, *, noise: bool) -> tuple[Tensor, Tensor]:
+        outputs = torch.cat([self.run(team, x) for team in self.networks()])  # (network, row, output)
+        mean, half_width = self.head.combined(outputs[None], self.levels, noise=noise)
+        return mean[0], half_width[0] if self.mirroring is None else half_width[0, ::2]  # without mirror images
+
+    def networks(self) -> Iterator[Team]:
+        """The team itself, or samples of a random one, as many at a time as memory allows."""
+        fixed = [team for team in self.fixed if isinstance(team, Team)]
+        if fixed or not isinstance(self.team, RandomTeam):
+            yield from fixed or [self.team]
+            return
+        at_a_time = max(1, NUMBERS_AT_A_TIME // self.team.numbers_per_sample)
+        generator = torch.Generator().manual_seed(self.seed)
+        for first in range(0, self.n_samples, at_a_time):
+            yield self.team.sample(min(at_a_time, self.n_samples - first), generator)
+
+    def for_export(self) -> FittedTeam:
+        if not isinstance(self.team, RandomTeam):
+            return self
+        exported, n_numbers = copy.deepcopy(self), 0
+        for team in self.networks():
+            exported.fixed.append(team)
+            n_numbers += sum(values.numel() for values in team.state_dict().values())
+            if n_numbers > MOST_NUMBERS:
+                raise ValueError(
+                    f"a model may be exported with up to {MOST_NUMBERS:,} weights, got more in the {self.n_samples} "
+                    "samples of its networks; fit with a smaller n_samples, or a smaller network"
+                )
+        return exported
+
+
+@dataclass(frozen=True)
+class BaselineTraining:
+    """Rounds of some epochs, until the loss on held-out rows no longer falls."""
+
+    network: Network
+    head: OutputHead
+    settings: Settings
+    patience: int  # rounds
+    n_samples: int = 1
+
+    def shortened(self) -> BaselineTraining:
+        """One round: enough to see whether memory suffices."""
+        return replace(self, settings=replace(self.settings, max_rounds=1))
+
+    def run(self, rows: Rows, on_round: OnRound) -> tuple[Trained, History]:
+        """Train all jobs at once; each ends at the round with the lowest loss on its held-out rows."""
+        rows = rows.to(self.settings.device)
+        n_outputs = self.head.n_outputs(rows.y.shape[-1], rows.coverage.shape[-1])
+        learner = Learner(self.network, rows, n_outputs, self.settings)
+        history = History(rows, (learner,), patience=self.patience)
+        for _ in range(self.settings.max_rounds):
+            loss = learner.descend(rows, EPOCHS_PER_ROUND, self.objective(rows, learner.team))
+            history.add(self.evaluated(rows, learner.average), (loss,))
+            on_round(lambda unit: self.trained(rows, learner.average), history)
+            if not history.going.any():
+                break
+        history.best[0].restore()
+        return self.trained(rows, learner.average), history
+
+    def objective(self, rows: Rows, team: Team) -> Objective:
+        """The head's loss on a batch; for random networks, the evidence lower bound with its sign changed.
+
+        The bound is a sum over rows and targets less the penalty, and the loss an average over both.
+        """
+        levels, n_values = rows.levels_of_members, rows.trains.sum(dim=2).flatten() * rows.y.shape[-1]
+
+        def objective(outputs: Tensor, batch: Tensor) -> Tensor:
+            per_member = self.head.losses(outputs, rows.batch_of(rows.y, batch), levels).mean(dim=1)
+            return per_member + team.penalty() / n_values if isinstance(team, RandomTeam) else per_member
+
+        return objective
+
+    @torch.no_grad()
+    def evaluated(self, rows: Rows, team: Team) -> Measures:
+        """Measures of the intervals for held-out rows; the best round is chosen by the loss there."""
+        n, networks = 1, team
+        if isinstance(team, RandomTeam):
+            n, networks = N_EVALUATED, team.sample(N_EVALUATED, torch.Generator().manual_seed(EVALUATION_SEED))
+        outputs = outputs_of(networks, rows.x, rows.y.dtype)  # (member and network, row, output)
+        levels, left_out = rows.levels_of_members, rows.out_of_fold_view.left_out
+        of_networks = Levels(repeated(levels.coverage, n), repeated(levels.z, n))
+        losses = self.head.losses(outputs, repeated(rows.to_members(rows.y), n), of_networks)
+        by_job = losses.unflatten(0, (*rows.trains.shape[:2], n)).mean(dim=2)  # (job, member, row)
+        held_out_loss = (by_job * rows.leaves_out).sum(dim=(1, 2)) / rows.leaves_out.sum(dim=(1, 2))
+        estimate = self.head.combined(outputs.unflatten(0, (-1, n)), levels, noise=True)
+        members = torch.arange(len(left_out), device=left_out.device)[:, None]
+        measures = measure(rows, *(rows.out_of_fold(part[members, left_out]) for part in estimate))
+        return replace(measures, scores=(held_out_loss,))
+
+    def trained(self, rows: Rows, team: Team) -> Trained:
+        """The team of each job."""
+        teams: list[FittedTeam] = []
+        for job, seed in enumerate(rows.seeds):
+            own = team.deployed(slice(job * rows.members_per_job, (job + 1) * rows.members_per_job))
+            known = (rows.levels[job], rows.inputs[job], rows.targets[job], rows.mirroring)
+            teams.append(BaselineTeam(own, self.head, *known, n_samples=self.n_samples, seed=seed))
+        return Trained(teams, [None] * len(teams))

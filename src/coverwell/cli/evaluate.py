@@ -1,0 +1,115 @@
+"""`coverwell evaluate`: how a model does on rows whose targets are known, as a whole and in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from coverwell.cli import options
+from coverwell.cli.messages import print_json
+from coverwell.tables import TableFile
+
+if TYPE_CHECKING:
+    from coverwell.evaluation import View
+    from coverwell.slices import Slice, Slices
+
+HEADS = ("target", "asked", "RMSE", "coverage", "expected", "CE", "expected", "width", "interval score")
+SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
+
+
+@click.command(short_help="How a model does on rows with known targets.")
+@options.MODEL
+@options.DATA
+@options.GROUPS
+@options.QUANTILES
+@click.option("--worst", type=click.IntRange(min=0), default=5, help="How many slices are named.")
+@click.option("--all-slices", is_flag=True, help="Print every slice, not the worst alone; --json always has all.")
+@options.KNOWN_ROWS
+@options.JSON
+def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_json: bool, **reading: Any) -> None:
+    """Evaluate MODEL on the rows of DATA, which has the targets too and should have no rows of the training.
+
+    For each target and level: the error (RMSE); the coverage, beside the band in which nine of ten samples of so many
+    rows have it if the intervals are right; the calibration error (CE), beside the one to expect; the mean width; and
+    the interval score (width, and a fine for every miss; lower is better). Then the coverage of slices: the rows of one
+    group, of one category, or between two quantiles of a feature. The worst are named, those first that fall short by
+    more than chance, each with a 95 % interval and a bound for the probability that chance alone makes any of all the
+    slices look so bad.
+
+    \b
+    Example:
+      coverwell evaluate model.safetensors test.csv --group city
+    """
+    from coverwell.cli.rows import read_outcome
+
+    outcome = read_outcome(model, table, **reading)
+    if as_json:
+        about = {"data": str(table.path), "rows": len(outcome), "rows_skipped": outcome.n_skipped}
+        print_json({**about, "results": [_content(view, worst) for view in outcome.views]})
+        return
+    skipped = f" ({outcome.n_skipped:,} without a target left out)" if outcome.n_skipped else ""
+    click.echo(f"{table.path}: {len(outcome):,} rows{skipped}\n")
+    _print_table(HEADS, [_line(view) for view in outcome.views])
+    for view in outcome.views:
+        name = f"{view.name} at {view.asked:g}"
+        for column in outcome.groups:
+            _print_slices(f"{name}, by {column}:", view.slices.of(column))
+        if all_slices:
+            _print_slices(f"{name}, all slices:", view.slices.slices)
+        elif worst:
+            click.echo(f"\n{name}, the worst of {len(view.slices)} slices:")
+            for part in view.slices.worst(worst):
+                click.echo(f"  {_sentence(view.slices, part)}")
+
+
+def _content(view: View, worst: int) -> dict[str, Any]:
+    """One target at one level, as what JSON can hold."""
+
+    def listed(parts: Iterable[Slice]) -> list[dict[str, Any]]:
+        names = ("column", "values", "n_rows", "n_inside", "coverage", "low", "high")
+        return [
+            {**{name: getattr(part, name) for name in names}, "chance_of_any": view.slices.chance(part)}
+            for part in parts
+        ]
+
+    slices = {"slices": listed(view.slices), "worst_slices": listed(view.slices.worst(worst))}
+    return {"target": view.name, "asked": view.asked, **view.scores, **slices, "n_slices": len(view.slices)}
+
+
+def _line(view: View) -> tuple[str, ...]:
+    scores, (low, high) = view.scores, view.scores["band"]
+    coverage = (f"{scores['coverage']:.3f}", f"{low:.3f} to {high:.3f}")
+    errors = (f"{scores[name]:.3f}" for name in ("calibration_error", "expected_calibration_error"))
+    widths = (f"{scores[name]:.4g}" for name in ("width", "interval_score"))
+    return (view.name, f"{view.asked:g}", f"{scores['rmse']:.4g}", *coverage, *errors, *widths)
+
+
+def _sentence(slices: Slices, part: Slice) -> str:
+    from coverwell.slices import BY_CHANCE
+
+    chance = slices.chance(part)
+    by_chance = f"by chance in at most {max(chance, 1e-6):.1g} of cases"
+    return (
+        f"{part.column} {part.values}: coverage {part.coverage:.3f} ({part.low:.3f} to {part.high:.3f}), "
+        f"{part.n_inside:,} of {part.n_rows:,} rows inside; "
+        + ("as chance alone may bring" if chance >= BY_CHANCE else by_chance)
+    )
+
+
+def _print_slices(title: str, parts: Iterable[Slice]) -> None:
+    click.echo(f"\n{title}")
+    rows = [
+        (f"{p.column} {p.values}", f"{p.n_rows:,}", f"{p.coverage:.3f}", f"{p.low:.3f} to {p.high:.3f}") for p in parts
+    ]
+    _print_table(SLICE_HEADS, rows)
+
+
+def _print_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """The first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for first, *others in (heads, *rows):
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        click.echo("  ".join([first.ljust(widths[0]), *cells]).rstrip())

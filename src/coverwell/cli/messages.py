@@ -1,0 +1,172 @@
+"""What a command prints when something is wrong: one line on standard error, an exit code, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import threading
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+import click
+
+from coverwell.errors import NonFiniteLossError
+from coverwell.files import pointed_to
+
+MOST_OF_A_KIND = 4  # warnings that are shown
+TYPED = "coverwell.typed"  # the key of the whole command in the meta of its context
+STOPPED_BY = 128  # plus the number of the signal, as shells count
+
+
+class BadInput(click.ClickException):
+    """Files or options that cannot be used as they are."""
+
+    exit_code = 2
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM; what is half written is removed, as after Ctrl-C."""
+
+
+class OneLineGroup(click.Group):
+    """A group whose commands say in one line what is wrong with their arguments, their files or the machine.
+
+    Bad files and options have exit code 2; what goes wrong in spite of good ones, such as a full disk, has 1.
+    """
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        typed = shlex.join([info_name or "", *args])
+        with _usage_in_one_line():
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta.setdefault(TYPED, typed)
+        return context
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _usage_in_one_line(), _errors_in_one_line(), _warnings_in_one_line(), _sigterm_like_ctrl_c():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # from click 8.2 on: the help itself
+            raise
+        command = "" if error.ctx is None else f" (see {error.ctx.command_path} --help)"
+        raise BadInput(f"{_one_line(error.format_message()).rstrip('.')}{command}") from None
+
+
+@contextmanager
+def _errors_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        click.echo("\nStopped. Nothing was written.", err=True)
+        by = signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT
+        raise SystemExit(STOPPED_BY + by) from None
+    except (ImportError, NonFiniteLossError) as error:
+        raise click.ClickException(_one_line(error)) from None
+    except (ValueError, TypeError) as error:  # what the library says about data and parameters
+        raise BadInput(_one_line(error)) from None
+    except MemoryError:
+        raise click.ClickException(
+            "there is not enough memory for this; take fewer rows, or a larger machine"
+        ) from None
+    except BrokenPipeError:
+        raise  # whoever read our output has seen enough; click ends quietly
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        raise click.ClickException(
+            f"{error.strerror or error}{where}; nothing was written: make room, or choose another place"
+        ) from None
+    except Exception as error:
+        if not type(error).__module__.startswith("polars"):
+            raise
+        raise BadInput(f"{_one_line(error)}; look at the columns of that file") from None
+
+
+@contextmanager
+def _sigterm_like_ctrl_c() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # only that one may set what a signal does
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Print the first few warnings of a kind, and at the end how many came after them.
+
+    A file that is read in parts may bring the same kind for every part.
+    """
+    shown: defaultdict[type[Warning], list[str]] = defaultdict(list)
+    more: Counter[type[Warning]] = Counter()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        text = _one_line(message)
+        for_users = issubclass(category, UserWarning) and not issubclass(category, DeprecationWarning)
+        if not for_users or text in shown[category]:
+            return  # others are about the packages that we build on
+        if len(shown[category]) == MOST_OF_A_KIND:
+            more[category] += 1
+            return
+        shown[category].append(text)
+        click.echo(f"Warning: {text}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        yield
+    for category, count in more.items():
+        click.echo(f"Warning: {count} more of the kind {category.__name__}, for other rows.", err=True)
+
+
+def check_output(path: Path, *, force: bool, inputs: Sequence[Path] = (), name: str = "--out") -> None:
+    """Raise before any work unless a file can be written there; `name` is what users call the place."""
+    try:
+        place = pointed_to(path)
+        if path.exists() and not path.is_file():
+            raise BadInput(f"{name} must be a file, but {path} is {'a folder' if path.is_dir() else 'no plain file'}")
+        if any(path.exists() and path.samefile(other) for other in inputs):
+            raise BadInput(f"{name} {path} is the file that is read; give another name")
+        if path.exists() and not force:
+            raise BadInput(f"{path} exists; give another {name}, or --force to replace it")
+        above = next(folder for folder in place.absolute().parents if folder.exists())
+        if not above.is_dir():
+            raise BadInput(f"{name} {path} cannot be written, since {above} is not a folder; give another {name}")
+        with TemporaryFile(dir=above):  # permissions are not enough: the disk may be read-only or full
+            pass
+    except OSError as error:
+        where = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        raise BadInput(f"{name} {path} cannot be written ({where}); give another {name}") from None
+
+
+def print_json(content: Any) -> None:
+    click.echo(json.dumps(content, indent=1))
+
+
+def at_a_terminal() -> bool:
+    """Whether somebody sees progress bars."""
+    return sys.stderr.isatty()
+
+
+def _one_line(message: object) -> str:
+    return " ".join(str(message).split())

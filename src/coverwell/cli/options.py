@@ -1,0 +1,90 @@
+"""Arguments and options that commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from coverwell.tables import DECIMALS, UTF8, TableFile
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Several click arguments and options as one decorator, shown in this order."""
+    return lambda command: functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+
+def out(endings: str) -> Callable[[Command], Command]:
+    return click.option("--out", type=click.Path(path_type=Path), required=True, help=endings)
+
+
+def _delimiter(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    return "\t" if value in ("tab", "\\t") else value
+
+
+def _device(context: click.Context, option: click.Parameter, value: str) -> str:
+    if value not in ("auto", "cpu"):  # others are known by torch alone
+        from coverwell.training.device import device_from
+
+        try:
+            device_from(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return value
+
+
+def _with_table(command: Command) -> Command:
+    """The command with `table`, or `tables` if it takes several, for DATA and the options of text files."""
+
+    @functools.wraps(command)
+    def with_table(*context: Any, data: Any, delimiter: str | None, decimal: str, encoding: str, **asked: Any) -> Any:
+        if isinstance(data, Path):
+            return command(*context, table=TableFile(data, delimiter, decimal, encoding), **asked)
+        return command(*context, tables=[TableFile(path, delimiter, decimal, encoding) for path in data], **asked)
+
+    return with_table  # type: ignore[return-value]
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+MODEL = click.argument("model", type=_FILE)
+DATA = click.argument("data", type=_FILE)
+FILES = click.argument("data", nargs=-1, required=True, type=_FILE)
+TEXT = together(
+    click.option(
+        "--delimiter",
+        metavar="CHARACTER",
+        callback=_delimiter,
+        help="Between the columns of DATA, such as ';' or tab.  [default: a comma; a tab in .tsv files]",
+    ),
+    click.option(
+        "--decimal", type=click.Choice(DECIMALS), default=DECIMALS[0], help="The decimal mark of the numbers in DATA."
+    ),
+    click.option("--encoding", default=UTF8, help="Of the text of DATA, such as cp1252, latin1 or utf-16."),
+    _with_table,
+)
+DEVICE = click.option(
+    "--device", default="auto", callback=_device, help="auto, cpu or cuda; auto is cuda where there is one."
+)
+SKIP = click.option(
+    "--skip-missing", is_flag=True, help="Leave out rows in which a target is missing; otherwise they are an error."
+)
+KNOWN_ROWS = together(DEVICE, TEXT, SKIP)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+FORCE = click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+GROUPS = click.option(
+    "--group", multiple=True, metavar="COLUMN", help="Also coverage for each value here; may be given again."
+)
+LEVEL = click.option(
+    "--coverage", type=float, metavar="SHARE", help="One of the fitted levels.  [default: the highest]"
+)
+QUANTILES = click.option(
+    "--quantiles",
+    type=click.IntRange(min=2, max=100),
+    default=4,
+    help="Into how many slices features of numbers are cut.",
+)

@@ -1,0 +1,197 @@
+"""`coverwell plot`: figures of a model, and of how it does on rows whose targets are known."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import coverwell
+from coverwell.cli import options
+from coverwell.cli.messages import check_output
+from coverwell.tables import TableFile
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from coverwell.evaluation import Outcome
+
+OUT = options.out("The figure to write: .png, .svg or .pdf.")
+TARGET = click.option(
+    "--target", multiple=True, metavar="COLUMN", help="Only this; may be given again.  [default: all]"
+)
+UNIT = click.option("--unit", metavar="TEXT", help="The unit of the targets, for the axes.")
+
+
+def _of_rows(*own: Callable[[Any], Any]) -> Callable[[Callable[..., Figure]], Any]:
+    """A function from an outcome and the place of a level to a figure, as a command with these options of its own."""
+    return options.together(
+        options.MODEL, options.DATA, OUT, TARGET, *own, options.KNOWN_ROWS, options.FORCE, _read_and_drawn
+    )
+
+
+def _read_and_drawn(draw: Callable[..., Figure]) -> Callable[..., None]:
+    @functools.wraps(draw)
+    def command(*, model: Path, table: TableFile, out: Path, force: bool, **asked: Any) -> None:
+        _check_figure(out, force=force, inputs=(model, table.path))
+        from coverwell.cli.rows import read_outcome
+        from coverwell.evaluation import place_of_level
+
+        names = ("device", "skip_missing", "group", "quantiles")
+        outcome = read_outcome(model, table, **{name: asked.pop(name) for name in names if name in asked})
+        places = _places(outcome.target_names, asked.pop("target"))
+        level = place_of_level(outcome.levels, asked.pop("coverage", None))
+        _write(draw(outcome.of_targets(places), level, **asked), out)
+
+    return command
+
+
+@click.group()
+def plot() -> None:
+    """Draw a model, or how it does on rows with known targets.
+
+    \b
+    Example:
+      coverwell plot intervals model.safetensors test.csv --out intervals.png
+    """
+
+
+@plot.command(short_help="Rows with their intervals and observed values.")
+@_of_rows(
+    options.LEVEL,
+    UNIT,
+    click.option("--along", metavar="COLUMN", help="Place rows by this feature.  [default: by their predictions]"),
+    click.option("--rows", type=click.IntRange(min=1), default=200, help="At most so many; the title counts all."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the choice of rows."),
+)
+def intervals(outcome: Outcome, level: int, unit: str | None, along: str | None, rows: int, seed: int) -> Figure:
+    """Draw rows of DATA with their predictions, intervals and observed values, those outside marked.
+
+    \b
+    Example:
+      coverwell plot intervals model.safetensors test.csv --along age --unit EUR --out intervals.png
+    """
+    from coverwell.plots.figures import intervals_figure
+
+    values = None if along is None else _along(outcome, along)
+    return intervals_figure(outcome, level, along=values, along_name=along or "", unit=unit, most=rows, seed=seed)
+
+
+@plot.command(short_help="Coverage reached against coverage asked.")
+@_of_rows()
+def calibration(outcome: Outcome, level: int) -> Figure:
+    """Draw the share of rows inside their intervals at every fitted level, beside the share to expect.
+
+    A model that was fitted with several levels (coverwell fit --coverage 0.5,0.9 ...) has a curve, others have a single
+    point.
+
+    \b
+    Example:
+      coverwell plot calibration model.safetensors test.csv --out calibration.png
+    """
+    from coverwell.plots.figures import calibration_figure
+
+    return calibration_figure(outcome)
+
+
+@plot.command(short_help="Average width by asked coverage.")
+@_of_rows(UNIT)
+def widths(outcome: Outcome, level: int, unit: str | None) -> Figure:
+    """Draw the average width at every fitted level, beside the width that one size for all rows would need.
+
+    \b
+    Example:
+      coverwell plot widths model.safetensors test.csv --unit EUR --out widths.png
+    """
+    from coverwell.plots.figures import widths_figure
+
+    return widths_figure(outcome, unit=unit)
+
+
+@plot.command(short_help="Coverage in slices of the rows, the worst on top.")
+@_of_rows(
+    options.LEVEL,
+    options.GROUPS,
+    options.QUANTILES,
+    click.option("--worst", type=click.IntRange(min=1), default=20, help="How many slices are drawn."),
+)
+def slices(outcome: Outcome, level: int, worst: int) -> Figure:
+    """Draw the coverage of the rows of each category and between the quantiles of each feature, with its uncertainty.
+
+    The worst are those with the lowest upper end of their confidence interval. Looking at many slices finds some that
+    fall short by chance: those that do so by more, however many were looked at, are marked.
+
+    \b
+    Example:
+      coverwell plot slices model.safetensors test.csv --group city --out slices.png
+    """
+    from coverwell.plots.figures import slices_figure
+
+    return slices_figure(outcome, level, most=worst)
+
+
+@plot.command(short_help="Error, coverage and width by round of training.")
+@options.MODEL
+@OUT
+@TARGET
+@options.LEVEL
+@UNIT
+@options.FORCE
+def rounds(
+    model: Path, out: Path, target: tuple[str, ...], coverage: float | None, unit: str | None, force: bool
+) -> None:
+    """Draw how error, coverage and width of MODEL changed from round to round of its training.
+
+    \b
+    Example:
+      coverwell plot rounds model.safetensors --out rounds.png
+    """
+    _check_figure(out, force=force, inputs=(model,))
+    from coverwell.description import describe
+    from coverwell.evaluation import place_of_level
+    from coverwell.plots.figures import rounds_figure
+
+    fitted = describe(coverwell.load(model))
+    places, level = _places(fitted.target_names, target), place_of_level(fitted.levels, coverage)
+    _write(rounds_figure(fitted, level, targets=places, unit=unit), out)
+
+
+def _check_figure(out: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
+    """Raise before any work unless the figure can be drawn and written."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError('figures need matplotlib; install the extra `plots`: pip install "coverwell[plots]"')
+    from coverwell.plots.figures import check_figure_name
+
+    check_figure_name(out)
+    check_output(out, force=force, inputs=inputs)
+
+
+def _places(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:
+    """Where the wanted targets stand among all; all of them if none is named."""
+    if unknown := [name for name in wanted if name not in names]:
+        raise ValueError(f"the model has no target {', '.join(unknown)}; its targets are {', '.join(names)}")
+    return [place for place, name in enumerate(names) if not wanted or name in wanted]
+
+
+def _along(outcome: Outcome, name: str) -> Any:
+    """The values of a feature, if rows can stand along them."""
+    if name not in outcome.features:
+        raise ValueError(f"--along {name} is no feature of the model; its features are {', '.join(outcome.features)}")
+    values = outcome.features[name]
+    if values.dtype.kind not in "iufM":
+        held = "true and false alone" if set(values) <= {"true", "false", None} else "text"
+        raise ValueError(
+            f"--along {name} holds {held}; rows can stand along numbers or dates, or see coverwell plot slices"
+        )
+    return values
+
+
+def _write(figure: Figure, out: Path) -> None:
+    from coverwell.plots.figures import save_figure
+
+    save_figure(figure, out)
+    click.echo(f"wrote {out}")

@@ -1,0 +1,170 @@
+"""Rows of a file as a fitted model takes them: features, and beside them targets and groups where they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coverwell.inputs.scaling import LARGEST_NUMBER
+from coverwell.inputs.source import InputSource
+from coverwell.model_file import check_takes_tables, load
+from coverwell.predictor import ROWS_AT_A_TIME
+from coverwell.tables import TableFile, needed_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from coverwell.estimator import IntervalRegressor
+    from coverwell.evaluation import Outcome
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+# A multiple of the model's own steps: cut elsewhere, the last bit of a prediction could change.
+ROWS_IN_A_PART = 4 * ROWS_AT_A_TIME
+
+
+def load_table_model(path: Path, *, device: str) -> IntervalRegressor:
+    """The fitted regressor of a file."""
+    model: IntervalRegressor = load(path)
+    check_takes_tables(path, type(model).__name__, getattr(model, "source_", None))
+    model.set_params(device=device)
+    return model
+
+
+def read_outcome(
+    path: Path, table: TableFile, *, device: str, skip_missing: bool, group: Sequence[str] = (), quantiles: int = 4
+) -> Outcome:
+    """The rows of a file with all targets, beside the predictions and intervals of the model in `path`."""
+    from coverwell.evaluation import outcome_of
+
+    model = load_table_model(path, device=device)
+    reader = Reader(model.source_, model.target_names_, path, table)
+    X, y, about = reader.known_rows(group, skip_missing=skip_missing)
+    return outcome_of(model, X, y, quantiles=quantiles, feature_names=reader.names, **about)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How the rows of a file become what a model takes."""
+
+    source: InputSource
+    targets: tuple[str, ...]
+    path: Path  # of the model
+    table: TableFile
+    images: str | None = None  # the column that names image files
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The columns of the file that the model needs."""
+        if self.images is not None:
+            self.table.check_has([self.images], "column for --pictures:")
+            return [self.images]
+        if (names := self.source.table_columns) is not None:
+            self.table.check_has(names, f"column that {self.path.name} was fitted on:")
+            return names
+        (n_features,) = self.source.row_shape
+        others = [name for name in self.table.columns if name not in self.targets]
+        if len(others) != n_features:
+            raise ValueError(
+                f"{self.path} was fitted without column names on {n_features} columns, but {self.table.path} has "
+                f"{len(others)} beside the targets; give a file with exactly these columns, in order"
+            )
+        return others
+
+    def features(self, part: pl.DataFrame, first_row: int = 0) -> Any:
+        """The features of rows as they come from the file: a frame, or an array for a model without names."""
+        polars, rows = needed_polars(), range(first_row, first_row + len(part))
+        frame = self.table.typed(part.select(self.names), self._kinds, rows)
+        if self.images is not None or self.source.table_columns is not None:
+            return frame
+        return frame.select(polars.all().cast(polars.Float64)).to_numpy()
+
+    @cached_property
+    def _kinds(self) -> dict[str, str]:
+        if self.images is not None:
+            return {self.images: "text"}
+        if self.source.columns is not None:
+            return dict(self.source.columns.kinds)
+        # Numbers alone, or booleans that count as 0 and 1: the first value decides.
+        rows = next(self.table.parts(self.names, ROWS_IN_A_PART))
+        texts = self.table.typed(rows, dict.fromkeys(self.names, "text"))
+        first = {name: self.table.kinds(texts.select(name).drop_nulls().head(1)).get(name) for name in self.names}
+        return {name: "booleans" if kind == "booleans" else "numbers" for name, kind in first.items()}
+
+    def known_rows(self, groups: Sequence[str], *, skip_missing: bool) -> tuple[Any, Array, dict[str, Any]]:
+        """Features and targets of the rows that have all targets; and their groups and numbers, for an `Outcome`."""
+        names, targets = self.names, self.targets
+        check_targets(self.table, targets)
+        self.table.check_has(groups, "column for --group:")
+        rows = self.table.read(list(dict.fromkeys([*names, *targets, *groups])))
+        y, there = targets_of(self.table, rows, targets, skip_missing=skip_missing)
+        features: Any = self.features(rows)
+        features = features[there] if isinstance(features, np.ndarray) else features.filter(there)
+        if self.images is not None:
+            features = self._image_files(features[self.images], there)
+        about = {
+            "groups": {name: groups_of(self.table, rows, name).filter(there).to_list() for name in groups},
+            "row_numbers": np.flatnonzero(there) + 1,
+            "n_skipped": int((~there).sum()),
+        }
+        return features, y.to_numpy(), about
+
+    def _image_files(self, names: pl.Series, there: Mask) -> list[Path]:
+        """The files that a column names, beside the table."""
+        if names.null_count():
+            row = int(np.flatnonzero(there)[names.is_null().arg_true()[0]]) + 1
+            raise ValueError(
+                f"column {names.name} of {self.table.path} must name a file in every row, but row {row} has none"
+            )
+        return [self.table.path.parent / str(name) for name in names.to_list()]
+
+
+def check_targets(table: TableFile, targets: Sequence[str]) -> None:
+    """Raise unless the file has these columns, each named once."""
+    if len(set(targets)) < len(targets):
+        raise ValueError(f"every --target must be named once, got {', '.join(targets)}")
+    table.check_has(targets, "column for the target:")
+
+
+def targets_of(
+    table: TableFile, rows: pl.DataFrame, names: Sequence[str], *, skip_missing: bool
+) -> tuple[pl.DataFrame, Mask]:
+    """The targets of the rows that have all of them, and which rows these are.
+
+    Raises if a target is not a number, or is missing in a row that is not to be skipped.
+    """
+    polars, path = needed_polars(), table.path
+    targets = table.typed(rows.select(names), dict.fromkeys(names, "numbers"), what="the target")
+    for column in targets:
+        if not column.dtype.is_numeric():
+            raise ValueError(f"the target {column.name} must hold numbers, but {path} has {column.dtype}; convert it")
+    targets = targets.with_columns(polars.all().cast(polars.Float64).fill_nan(None))
+    for column in targets:
+        if (largest := float(np.abs(column.drop_nulls().to_numpy()).max(initial=0.0))) > LARGEST_NUMBER:
+            raise ValueError(
+                f"the target {column.name} must lie within {LARGEST_NUMBER:g} of zero, but {path} has {largest:g}; "
+                "give it in larger units"
+            )
+    there = targets.select(polars.all_horizontal(polars.all().is_not_null())).to_series().to_numpy()
+    if not there.all() and not skip_missing:
+        gaps = next(column.is_null() for column in targets if column.null_count())
+        raise ValueError(
+            f"the target {gaps.name} is missing in {gaps.sum()} of {len(rows)} rows of {path}, first in row "
+            f"{gaps.arg_true()[0] + 1}; fill them in, or give --skip-missing to leave such rows out"
+        )
+    if not there.any():
+        raise ValueError(f"no row of {path} has a value for all of the targets {', '.join(names)}")
+    return targets.filter(there), there
+
+
+def groups_of(table: TableFile, rows: pl.DataFrame, name: str) -> pl.Series:
+    """The group of each row; blanks and words for a missing value are none."""
+    groups = table.typed(rows.select(name), {name: "text"})[name]
+    return groups.fill_nan(None) if groups.dtype.is_float() else groups

@@ -1,1 +1,0 @@
-"""The commands of `coverwell` for tables in files: one subject each."""

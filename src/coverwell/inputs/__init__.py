@@ -1,0 +1,1 @@
+"""How X becomes rows: tables, columns of data frames, images."""

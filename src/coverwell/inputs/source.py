@@ -1,0 +1,328 @@
+"""How X becomes rows: a table or data frame, or images seen through frozen layers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date
+from numbers import Real
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from coverwell.inputs.columns import Columns, columns_for
+from coverwell.inputs.features import features_of
+from coverwell.inputs.frames import check_numbers, columns_of, is_frame, is_named
+from coverwell.inputs.images import images_of
+from coverwell.inputs.mirroring import Mirroring
+from coverwell.networks.resnet import ResNet18
+from coverwell.networks.team import ImageNetwork
+from coverwell.options import stored
+from coverwell.training.device import seeded
+
+Array = NDArray[np.float64]
+Read = NDArray[Any] | Callable[[np.random.RandomState], NDArray[Any]]
+
+TARGETS: dict[str, Any] = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """What a source needs to know of the estimator that it serves."""
+
+    device: str
+    verbose: int
+    network: Any
+
+
+class InputSource(ABC):
+    """How X becomes rows: fitted once, kept by the model as `source_`, written into model files.
+
+    Attributes
+    ----------
+    names : tuple of str, or None
+        The names of the numbers of a row, if they have any.
+    row_shape : tuple of int
+        Of one row, without the axis of views; empty until it is known.
+    columns : Columns or None
+        How columns of a data frame with named columns become numbers.
+    mirroring : Mirroring or None
+        What a mirror does to the targets, if mirror images are rows as well.
+    scaled : bool
+        Whether rows are standardised, as those of tables, or used as they are.
+    """
+
+    names: tuple[str, ...] | None
+    row_shape: tuple[int, ...]
+    columns: Columns | None
+    mirroring: Mirroring | None
+    scaled: ClassVar[bool]
+
+    @staticmethod
+    def of(
+        X: Any, network: Any, interval_network: Any = None, before: InputSource | None = None
+    ) -> TableSource | ImageSource:
+        """The source for X and these networks, not yet fitted.
+
+        Parameters
+        ----------
+        X : table or images
+        network, interval_network : recipe or None
+            A recipe with a `trunk` takes images, any other a table; both must take the same.
+        before : InputSource, optional
+            That of a model that continues training: its columns or its trunk are used again.
+        """
+        if interval_network is not None:
+            _check_same_inputs(network, interval_network)
+        if not is_image_network(network):
+            return replace(before) if isinstance(before, TableSource) else TableSource()
+        _check_no_table(X)
+        trunk = before.trunk if isinstance(before, ImageSource) else None
+        return ImageSource(int(network.size), None if network.mirror is None else Mirroring(network.mirror), trunk)
+
+    @abstractmethod
+    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
+        """Check X and y, and learn how X is read.
+
+        Returns
+        -------
+        read : array, or function of a RandomState that gives it
+            The rows, as `rows` gives them. Images are only counted: cheaper checks can come before their features,
+            which take long, and before the random numbers that a trunk without weights needs.
+        targets : array (n,) or (n, target)
+            y, finite.
+        """
+
+    @property
+    def table_columns(self) -> list[str] | None:
+        """The columns that a table must have, in order; None for images, and for arrays without names."""
+        if self.columns is not None:
+            return list(self.columns.kinds)
+        return None if self.names is None else list(self.names)
+
+    @abstractmethod
+    def rows(self, X: Any, estimator: Estimator | None) -> NDArray[Any]:
+        """The numbers that networks are given: (row, feature), or (image, [view,] channel, height, width) on disk.
+
+        Without an estimator, X must be a table with the fitted columns in their order, and scikit-learn, which takes
+        long to import, is not needed.
+        """
+
+
+@stored
+@dataclass(eq=False)
+class TableSource(InputSource):
+    """Rows of a table: data frames are read by columns, arrays as they are."""
+
+    columns: Columns | None = None
+    names: tuple[str, ...] | None = None
+    row_shape: tuple[int, ...] = ()
+
+    scaled: ClassVar[bool] = True
+    mirroring: ClassVar[None] = None  # type: ignore[misc]
+
+    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
+        from sklearn.utils.validation import check_X_y, validate_data
+
+        rows: Array | None = None
+        if not isinstance(X, np.ndarray) and not self.row_shape and (learned := columns_for(X)) is not None:
+            self.columns, rows = learned
+        elif self.columns is not None and (columns := self._columns_for(X)) is not None:
+            rows = columns.transform(X)
+        if rows is None:
+            if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "biuf":
+                _check_holds_numbers(X)
+            table, targets = validate_data(estimator, X, y, ensure_all_finite=False, **TARGETS)
+            checked = _finite(table, X)
+        else:
+            validate_data(estimator, X, y, skip_check_array=True)  # notes the names of the columns
+            checked, targets = check_X_y(rows, y, **TARGETS)
+        names = getattr(estimator, "feature_names_in_", None) if self.columns is None else self.columns.feature_names
+        self.names, self.row_shape = None if names is None else tuple(map(str, names)), checked.shape[1:]
+        return checked, targets
+
+    def rows(self, X: Any, estimator: Estimator | None) -> Array:
+        columns = self._columns_for(X)
+        if estimator is None:
+            table = np.asarray(X, dtype=np.float64) if columns is None else columns.transform(X)
+            if table.shape[1:] != self.row_shape:
+                raise ValueError(f"X must have {self.row_shape[0]} columns, as in the fit, got the shape {table.shape}")
+            return _finite(table, X if columns is None else table)
+        from sklearn.utils.validation import check_array, validate_data
+
+        if columns is None:
+            _check_holds_numbers(X)
+            return _finite(validate_data(estimator, X, reset=False, ensure_all_finite=False), X)
+        if columns.plain:  # scikit-learn's rule for names: all of them, no others, in their order
+            validate_data(estimator, X, reset=False, skip_check_array=True)
+        rows: Array = check_array(columns.transform(X))
+        return rows
+
+    def _columns_for(self, X: Any) -> Columns | None:
+        """How X is read; a model of numbers alone takes arrays, and frames without names, as well."""
+        return None if self.columns is None or (self.columns.plain and not is_named(X)) else self.columns
+
+
+@stored
+@dataclass(eq=False)
+class ImageSource(InputSource):
+    """Features that frozen layers, the trunk, make of images."""
+
+    size: int  # of the square that images are squeezed to
+    mirroring: Mirroring | None = None
+    trunk: nn.Module | None = None
+    row_shape: tuple[int, ...] = ()
+
+    scaled: ClassVar[bool] = False
+    names: ClassVar[None] = None  # type: ignore[misc]
+    columns: ClassVar[None] = None  # type: ignore[misc]
+
+    def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
+        from sklearn.utils.validation import validate_data
+
+        images = images_of(X)
+        targets = validate_data(estimator, y=y, multi_output=True, y_numeric=True)
+        if len(images) != len(targets):
+            raise ValueError(f"y must have one entry per image, got {len(targets)} for {len(images)} images")
+        if len(images) < 2:
+            raise ValueError(f"at least 2 images are needed to learn from, got {len(images)}")
+        if self.mirroring is not None:
+            self.mirroring.check(targets.reshape(len(targets), -1))
+
+        def read(random_state: np.random.RandomState) -> NDArray[Any]:
+            if self.trunk is None:
+                with seeded(random_state.randint(2**31 - 1), torch.device("cpu")):  # without weights it is random
+                    self.trunk = estimator.network.trunk()
+            features = self.rows(images, estimator)
+            self.row_shape = features.shape[1 if self.mirroring is None else 2 :]
+            return features
+
+        return read, targets
+
+    def rows(self, X: Any, estimator: Estimator | None) -> NDArray[Any]:
+        _check_no_table(X)
+        assert self.trunk is not None  # it is fitted
+        assert estimator is not None  # which says on what device the trunk runs
+        return features_of(
+            X,
+            self.trunk,
+            size=self.size,
+            mirrored=self.mirroring is not None,
+            device=estimator.device,
+            cache=getattr(estimator.network, "cache", None),
+            verbose=estimator.verbose,
+        )
+
+
+def is_image_network(network: Any) -> bool:
+    """Whether what a user gave as a network is a recipe for images."""
+    return isinstance(network, ImageNetwork) and not isinstance(network, type)
+
+
+def without_cache(network: Any) -> Any:
+    """The network without the folder of its features: a model may be opened on another machine."""
+    return replace(network, cache=None) if isinstance(network, ResNet18) else network
+
+
+def _check_same_inputs(network: Any, interval_network: Any) -> None:
+    """Raise unless both networks take tables, or the same features of images."""
+    if is_image_network(interval_network) != is_image_network(network):
+        raise ValueError(
+            "network and interval_network must both take images or both take tables, got "
+            f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
+        )
+    for name in ("size", "mirror", "weights") if is_image_network(network) else ():
+        mine, yours = getattr(network, name, None), getattr(interval_network, name, None)
+        if mine != yours:
+            raise ValueError(
+                f"network and interval_network must have the same {name}, since they see the same features, got "
+                f"{mine!r} and {yours!r}"
+            )
+
+
+def _check_no_table(X: Any) -> None:
+    if isinstance(X, np.ndarray) and X.ndim == 2:
+        raise ValueError(
+            f"the network takes images, but X is a table of the shape {X.shape}; give an array (image, channel, "
+            "height, width) or file paths, or a network for tables such as MLP()"
+        )
+
+
+def _check_holds_numbers(X: Any) -> None:
+    """Raise for images, and for a frame or array of anything but numbers: dates would count some unit of time."""
+    if getattr(X, "ndim", None) == 4:
+        raise ValueError(
+            f"the network takes tables, but X has the shape {tuple(X.shape)}, as images have; give "
+            "network=ResNet18(...) for images, or a table (row, feature)"
+        )
+    if isinstance(X, np.ndarray):
+        if X.dtype.kind in "mM":
+            raise ValueError(f"X must hold numbers, got {X.dtype}; convert it, or give a data frame")
+    elif is_frame(X):
+        check_numbers(X)
+
+
+def _finite(table: NDArray[Any], X: Any) -> Array:
+    rows: Array = table.astype(np.float64)
+    odd = ~np.isfinite(rows)
+    if odd.any():
+        row, column = np.argwhere(odd)[0].tolist()
+        what = "NaN" if np.isnan(rows[row, column]) else "infinity"
+        name = f" ({list(columns_of(X))[column]!r})" if is_frame(X) else ""
+        raise ValueError(
+            f"Input X contains {what} in row {row}, column {column}{name}, both counted from 0; every number must be "
+            "finite: leave such rows out, or fit on a data frame with named columns, in which gaps are filled"
+        )
+    return rows
+
+
+def checked_groups(groups: ArrayLike, n_rows: int) -> NDArray[Any]:
+    """The group of each row: all texts, all numbers or all times, and none missing."""
+    from sklearn.utils.validation import check_array, column_or_1d
+
+    one_each: NDArray[Any] = column_or_1d(np.asarray(groups, dtype=object))
+    if len(one_each) != n_rows:
+        raise ValueError(f"groups must have one entry per row, got {len(one_each)} for {n_rows} rows")
+    if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "biuU":  # these have one kind and no gaps
+        _check_kinds_of_groups(one_each)
+    checked: NDArray[Any] = column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
+    return checked
+
+
+def _check_kinds_of_groups(groups: NDArray[np.object_]) -> None:
+    """Raise for a missing group, and for 1 beside "1", which one array would make the same."""
+    kinds = [_kind_of_group(group) for group in groups]
+    for row, kind in enumerate(kinds):
+        if kind is None:
+            raise ValueError(
+                f"groups must have a value in every row, got {groups[row]} in row {row} (counted from 0); fill it in"
+            )
+        if kind != kinds[0]:
+            raise ValueError(
+                f"groups must be of one kind, got {groups[0]!r} in row 0 and {groups[row]!r} in row {row} (counted "
+                "from 0); convert them"
+            )
+
+
+def _kind_of_group(group: Any) -> Any:
+    """What tells groups apart from others; None for a missing one, for which each library has its own sign."""
+    if group is None or type(group).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(group, Real | np.datetime64) and group != group:  # NaN, and numpy's own sign for times
+        return None
+    kinds = (bool | np.bool_, Real, str, date | np.datetime64)
+    return next((kind for kind in kinds if isinstance(group, kind)), type(group))
+
+
+def target_names_of(y: Any, targets: NDArray[Any]) -> tuple[str, ...]:
+    """The names that a series or data frame of targets carries, or y, y0, y1, ...; `targets` is y as an array."""
+    if hasattr(y, "columns"):
+        return tuple(str(name) for name in y.columns)
+    if getattr(y, "name", None) not in (None, ""):  # polars calls a series without a name ""
+        return (str(y.name),)
+    n_targets = 1 if targets.ndim == 1 else targets.shape[1]
+    return ("y",) if n_targets == 1 else tuple(f"y{t}" for t in range(n_targets))

@@ -1,0 +1,516 @@
+"""A fitted estimator as one ONNX file, which runs without torch and from other languages.
+
+torch's exporter reads the model's own `Predictor`, behind layers that make rows from raw numbers: columns of a table,
+images, or the last steps of a series. onnxruntime must give the model's numbers before the file is written.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import importlib
+import io
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from coverwell._version import __version__
+from coverwell.calibration import Correction
+from coverwell.estimator import IntervalRegressor
+from coverwell.files import new_file
+from coverwell.inputs.columns import Booleans, Categories, Column, Columns, Times
+from coverwell.inputs.images import ROUNDING
+from coverwell.inputs.source import ImageSource
+from coverwell.networks.mlp import MLPTeam
+from coverwell.networks.team import Team
+from coverwell.predictor import Predictor
+
+if TYPE_CHECKING:
+    from coverwell.forecasting.forecaster import SeriesForecaster
+
+Array = NDArray[np.float64]
+
+OLDEST_TORCH = (2, 6)
+OPSET, IR_VERSION = 18, 9  # what onnxruntime 1.17 and later read
+FORMAT = 2  # of the metadata; grows when names, shapes or meanings change
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+LARGEST_DIFFERENCE = 1e-5  # of predictions and bounds, in standard deviations of the target
+LARGEST_FEATURE_DIFFERENCE = 1e-4  # of an image's features before they are rounded, relative to their size
+MOST_SCORES = 20_000  # of "cv+", all of which are compared for every row
+MOST_BYTES = 2**31 - 1  # that protobuf can hold
+OUTPUTS = {
+    "prediction": "in the units of the targets, in the order of `targets`",
+    "lower": "the lower bound of each target at each of `levels`",
+    "upper": "the upper bound of each target at each of `levels`",
+    "joint_lower": "the lower bounds of boxes that hold all targets together",
+    "joint_upper": "the upper bounds of boxes that hold all targets together",
+}
+
+
+def to_onnx(
+    model: IntervalRegressor | SeriesForecaster,
+    path: str | os.PathLike[str],
+    *,
+    precision: str = "float32",
+    model_file: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Write a fitted regressor or forecaster as one ONNX file, whole or not at all, and return its metadata.
+
+    Names, types and shapes of inputs and outputs, and what the metadata hold, are in docs/export.md. Nothing is written
+    unless onnxruntime gives the model's predictions and bounds within 1e-5 standard deviations of the target.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        For tables or images, or a forecaster.
+    path : str or path
+        An existing file is replaced once the new one is complete.
+    precision : "float32" or "float64", default="float32"
+        In which fully connected networks are computed. Everything before and after networks is float64; LSTMs, networks
+        for images and networks of your own are float32.
+    model_file : path, optional
+        The file that the model was loaded from; its sha256 is noted in the metadata.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from coverwell import MLP, MatchedRegressor, Schedule, to_onnx
+    >>> X, y = np.eye(40, 3), np.arange(40)
+    >>> model = MatchedRegressor(network=MLP(hidden=8), schedule=Schedule(max_rounds=1), repeats=1).fit(X, y)
+    >>> with TemporaryDirectory() as folder:
+    ...     metadata = to_onnx(model, f"{folder}/model.onnx")
+    >>> [(entry["name"], entry["shape"]) for entry in metadata["outputs"]]
+    [('prediction', ['row', 1]), ('lower', ['row', 1, 1]), ('upper', ['row', 1, 1])]
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be 'float32' or 'float64', got {precision!r}")
+    for package in ("onnx", "onnxruntime", "onnxscript"):
+        _needed(package)
+    graph = _Graph(_front(model), PRECISIONS[precision])
+    sha256 = None if model_file is None else hashlib.sha256(Path(model_file).read_bytes()).hexdigest()
+    metadata = {"class": type(model).__name__, **graph.described(), "precision": precision, "model_sha256": sha256}
+    proto = _exported(graph)
+    _describe(proto, metadata)
+    _check(graph, proto)
+    del proto.graph.output[len(graph.outputs) :]  # the features of images, which were there to be checked
+    with new_file(Path(path)) as file:
+        file.write(_serialized(proto))
+    return metadata
+
+
+def _needed(package: str) -> Any:
+    """An optional companion, or one sentence that names the extra that brings it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        message = f"an export to ONNX needs {package}; install the extra `onnx`: pip install 'coverwell[onnx]'"
+        raise ImportError(message) from None
+
+
+def _front(model: IntervalRegressor | SeriesForecaster) -> _Front:
+    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
+        raise ImportError(f"an export to ONNX needs torch 2.6 or later, got {torch.__version__}; upgrade torch")
+    regressors = (IntervalRegressor, importlib.import_module("coverwell.forecasting.forecaster").SeriesForecaster)
+    if not isinstance(model, regressors):
+        raise TypeError(f"to_onnx takes a fitted regressor or forecaster of coverwell, got {type(model).__name__}")
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
+        raise NotFittedError(f"this {type(model).__name__} is not fitted yet; call fit before it is exported") from None
+    if not isinstance(model, IntervalRegressor):
+        return _Series(model)
+    return _Images(model, model.source_) if isinstance(model.source_, ImageSource) else _Table(model)
+
+
+# From raw inputs to rows.
+
+
+class _Front(nn.Module):
+    """The layers before the networks: rows, and what is added to the outputs of each, NaN for one that is of no use.
+
+    It knows a few `examples` of its inputs, for which the graph is compared with the model.
+    """
+
+    def __init__(self, regressor: IntervalRegressor, predictor: Predictor, **about: Any) -> None:
+        super().__init__()
+        self.regressor, self.model = regressor, (predictor,)  # in a tuple: no layer of this one
+        self.about = {"targets": list(regressor.target_names_), "inputs": [], **about}
+        self.examples: dict[str, NDArray[Any]] = {}
+
+    def add(self, name: str, examples: NDArray[Any], meaning: str) -> None:
+        """One more input."""
+        shape = ["row", *examples.shape[1:]]
+        self.about["inputs"].append({"name": name, "type": examples.dtype.name, "shape": shape, "is": meaning})
+        self.examples[name] = examples
+
+    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
+        """Rows of the examples as the model itself makes them, and what is added to their outputs."""
+        raise NotImplementedError
+
+
+class _Table(_Front):
+    """The columns of a table: numbers as they are, codes of categories, and seconds since 1970 by the local clock."""
+
+    def __init__(self, model: IntervalRegressor) -> None:
+        self_columns, scaling, rng = model.source_.columns, model.predictor_.inputs, np.random.default_rng(0)
+        names = getattr(model, "feature_names_in_", [f"column {number}" for number in range(model.n_features_in_)])
+        columns = [{"name": str(name), "kind": "numbers"} for name in names]
+        rows = scaling.inverse(torch.from_numpy(rng.normal(size=(64, *scaling.shape)))).numpy()
+        if self_columns is not None:
+            columns = [_described(column) for column in self_columns.columns]
+            rows = _raw_examples(self_columns, rows, rng)
+        super().__init__(model, model.predictor_, kind="table", columns=columns)
+        self.columns = self_columns
+        unit = [1e6 if column["kind"] == Times.name else 1.0 for column in columns]  # times are read in microseconds
+        self.register_buffer("unit", torch.tensor(unit, dtype=torch.float64))
+        self.add("X", rows, "one column per raw column, in the order of `columns`")
+
+    def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        rows = X if self.columns is None else self.columns.features(X * self.unit)
+        return rows, (rows - rows).sum(dim=1)[:, None]
+
+    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
+        X = self.examples["X"]
+        return X if self.columns is None else self.columns.features(X * self.unit.numpy()), np.zeros((len(X), 1))
+
+
+def _described(column: Column) -> dict[str, Any]:
+    """How a raw column is written as numbers, for whoever fills the matrix."""
+    kind, entry = column.kind, {"name": column.name, "kind": column.kind.name, "missing": "NaN"}
+    if isinstance(kind, Categories):
+        return {**entry, "codes": {level: code for code, level in enumerate(kind.levels)}, "unknown": -1}
+    if isinstance(kind, Booleans):
+        return {**entry, "codes": {"false": 0, "true": 1}}
+    return {**entry, "unit": _seconds_by_the_clock(kind.zone)} if isinstance(kind, Times) else entry
+
+
+def _seconds_by_the_clock(zone: str | None) -> str:
+    return f"seconds from 1970-01-01T00:00 to what the clock shows{'' if zone is None else f' in {zone}'}"
+
+
+def _raw_examples(columns: Columns, features: Array, rng: np.random.Generator) -> Array:
+    """Raw rows near those of the training, from features that are; some values are missing."""
+    raw = rng.normal(size=(len(features), len(columns.columns)))
+    for place, (name, kind) in enumerate((column.name, column.kind) for column in columns.columns):
+        if name in columns.feature_names:
+            raw[:, place] = features[:, columns.feature_names.index(name)]
+        if isinstance(kind, Times):
+            raw[:, place] = np.floor(raw[:, place] * 86_400)
+        elif isinstance(kind, Booleans | Categories):
+            first, end = (-1, len(kind.levels)) if isinstance(kind, Categories) else (0, 2)
+            raw[:, place] = rng.integers(first, end, len(raw))
+    raw[rng.random(raw.shape) < 0.1] = np.nan
+    return raw
+
+
+class _Images(_Front):
+    """Pixels, and what the frozen layers make of them; the features are one output more, to be checked."""
+
+    def __init__(self, model: IntervalRegressor, source: ImageSource) -> None:
+        mirror = None if source.mirroring is None else source.mirroring.targets
+        super().__init__(model, model.predictor_, kind="images", size=source.size, mirror=mirror)
+        self.mirrored, self.trunk = mirror is not None, copy.deepcopy(source.trunk)
+        pixels = np.random.default_rng(0).random((2, 3, source.size, source.size), dtype=np.float32)
+        size = f"{source.size} x {source.size}"
+        self.add("X", pixels, f"RGB in [0, 1], squeezed to {size} (bilinear, with antialiasing)")
+
+    def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        pixels = X.clamp(0, 1)
+        beyond = torch.where((X - pixels).abs() > ROUNDING, torch.nan, X)  # the model refuses what is no image
+        views = [pixels, pixels.flip(-1)] if self.mirrored else [pixels]
+        features = [self.trunk(view) for view in views]
+        added = (beyond - beyond).double().sum(dim=(1, 2, 3))[:, None]
+        return torch.stack(features, dim=1) if self.mirrored else features[0], added
+
+    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
+        """The graph's own features, rounded as estimators keep them, after they were found to be the model's.
+
+        One that lies between two numbers of float16 is rounded up by one way to compute it and down by another, which
+        would hide an error of the layers behind it.
+        """
+        own, added = (part.double().numpy() for part in self(torch.from_numpy(self.examples["X"])))
+        largest = float(np.max(np.abs(features - own) / (np.abs(own) + np.sqrt(np.mean(own**2)))))
+        if not largest <= LARGEST_FEATURE_DIFFERENCE:
+            raise ValueError(
+                f"the exported trunk must give the model's features within {LARGEST_FEATURE_DIFFERENCE:g} of their "
+                f"size, but they lie {largest:.2g} apart; nothing was written"
+            )
+        return np.asarray(features, dtype=np.float16), added
+
+
+class _Series(_Front):
+    """The last steps of a series and what is known beside them; a row is a moment. Live factors are the present's."""
+
+    def __init__(self, model: SeriesForecaster) -> None:
+        from coverwell.forecasting.windows import WindowEncoding
+
+        regressor, windows, history = model.regressor_, model.windows_, model.history_
+        factor = np.asarray(regressor.factor_)
+        live = np.reshape(model.calibrator_.factor, factor.shape) if model.live else None
+        correction = Correction(factor if live is None else factor * live)
+        predictor = Predictor(regressor.predictor_.levels, regressor.predictor_.fitted_teams, correction)
+        zone = getattr(history.clock, "zone", None)
+        super().__init__(
+            regressor,
+            predictor,
+            kind="series",
+            targets=[f"step {number + 1}" for number in range(windows.horizon)],
+            series=history.name,
+            past=windows.n_past,
+            horizon=windows.horizon,
+            step=history.clock.step_in_words(),
+            zone=zone,
+            past_covariates=list(history.past_names),
+            covariates=list(history.ahead_names),
+            calendar=list(history.calendar),
+            latest_step=history.clock.label(len(history) - 1),
+            live_factor=None if live is None else live.tolist(),
+        )
+        self.windows, self.history, self.encoding = windows, history, WindowEncoding(windows, history.calendar)
+        end = len(history) if history.n_known is None else min(len(history), history.n_known - windows.horizon)
+        self.origins = np.arange(windows.n_past - 1, end)[-8:]  # the latest about which all is known
+        steps, ahead = self.origins[:, None] + np.arange(1 - windows.n_past, 1), windows.ahead(self.origins)
+        gaps = "; NaN is a gap" if model.missing == "fill" else ""
+        self.add("values", history.values[steps], f"the last {windows.n_past} values, latest last{gaps}")
+        if model.missing == "fill":
+            before = np.concatenate([[np.nan], history.filled])[steps[:, :1]]
+            about = "the last value that was observed before those, for a gap at their beginning; else it may be NaN"
+            self.add("before", before, about)
+        if history.past_names:
+            self.add("past_covariates", history.past[steps], "of the same steps, in the order of their names")
+        if history.calendar:
+            times = history.clock.times(0, int(ahead.max()) + 1).astype("datetime64[s]").astype(np.float64)
+            self.add("times", times[ahead], f"when the next steps begin: {_seconds_by_the_clock(zone)}")
+        if history.ahead_names:
+            self.add("covariates", history.ahead[ahead], "of the next steps, in the order of their names")
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        rows, anchors = self.encoding(**dict(zip(self.examples, inputs, strict=True)))
+        return rows, (rows - rows).sum(dim=1)[:, None] + anchors
+
+    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
+        return self.windows.rows(self.history, self.origins), self.windows.anchors(self.history, self.origins)
+
+
+# From rows to outputs.
+
+
+class _Graph(nn.Module):
+    """From raw inputs to the outputs of a file."""
+
+    def __init__(self, front: _Front, precision: torch.dtype) -> None:
+        super().__init__()
+        (predictor,), self.front, self.images = front.model, front, isinstance(front, _Images)
+        n_scores = sum(len(part) for part in predictor.correction.scores)
+        if n_scores > MOST_SCORES:
+            raise ValueError(
+                f"calibration='cv+' compares the scores of all training rows for every row; exported it may have up to "
+                f"{MOST_SCORES:,}, got {n_scores:,}; fit with calibration='cross' or 'split', which need one factor"
+            )
+        teams = [team.for_export() for team in copy.deepcopy(predictor).cpu().fitted_teams]
+        for team in teams:
+            team.in_chunks = False
+            _set_precision(team, precision)
+        self.predictor = Predictor(predictor.levels, teams, copy.deepcopy(predictor.correction).cpu())
+        self.n_targets = teams[0].targets.shape[0]
+        self.outputs = list(OUTPUTS)[: 5 if self.n_targets > 1 and predictor.correction.is_joint else 3]
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        features, added = self.front(*inputs)
+        rows = features.half().float() if self.images else features  # as estimators keep features of images
+        means, half_widths = (list(part) for part in zip(*(team(rows) for team in self.predictor.teams), strict=True))
+        outputs = [torch.stack(means).mean(dim=0)]
+        for joint in (False, True)[: len(self.outputs) // 2]:
+            outputs += self.predictor.correction(means, half_widths, self.predictor.levels, joint)
+        results = [output + (added if output.ndim == 2 else added[..., None]) for output in outputs]
+        return (*results, features) if self.images else tuple(results)
+
+    def described(self) -> dict[str, Any]:
+        """What the metadata say about inputs and outputs."""
+        calibration, levels = self.front.regressor.chosen_calibration, list(self.predictor.levels)
+        shapes = {name: ["row", self.n_targets, *[len(levels)] * (name != "prediction")] for name in self.outputs}
+        return {
+            "format": FORMAT,
+            "version": __version__,
+            **self.front.about,
+            "levels": levels,
+            "outputs": [
+                {"name": name, "type": "float64", "shape": shapes[name], "is": OUTPUTS[name]} for name in self.outputs
+            ],
+            "calibration": calibration.name,
+            "promise": calibration.promise,
+        }
+
+
+def _set_precision(module: nn.Module, precision: torch.dtype) -> None:
+    """Let teams compute in the precision of the file: MLPs in the one asked for, a user's networks in float32."""
+    for name, child in module.named_children():
+        if isinstance(child, MLPTeam):
+            setattr(module, name, _MLP(child, precision))
+        elif isinstance(child, Team) and child.recipe is None:
+            child.float().precision = torch.float32
+        else:
+            _set_precision(child, precision)
+
+
+class _MLP(Team):
+    """A deployed MLP team. Inputs are coded once for all members, in float64: bins may be narrower than float32."""
+
+    def __init__(self, team: MLPTeam, precision: torch.dtype) -> None:
+        super().__init__()
+        self.n_members, self.code = team.n_members, team.code
+        if self.code is not None:
+            self.code.start, self.code.slope = self.code.start[:1], self.code.slope[:1]
+        gains = [1.0, *[1 - team.rate] * len(team.layers)]  # in the weights: onnxruntime would scale in float32
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for layer, gain in zip(team.layers, gains, strict=False):
+            self.weights.append((gain * layer.weight).to(precision))
+            self.biases.append(layer.bias.to(precision))
+
+    def for_members(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if self.code is None else self.code(x)
+        for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = (x.relu() if place else x).to(weight.dtype) @ weight + bias
+        return x
+
+
+# The file.
+
+
+def _exported(graph: _Graph) -> Any:
+    """The ONNX model; what torch cannot export is an error of one line."""
+    outputs, given = graph.outputs + ["features"] * graph.images, graph.front.examples
+    examples = tuple(torch.from_numpy(values[[0, 0, 0]]) for values in given.values())
+    shapes = (tuple({0: torch.export.Dim("row", max=2**31)} for _ in given),)
+    named = {"input_names": list(given), "output_names": outputs}
+    try:
+        with _silence(), torch.no_grad():
+            # Read by torch.export here: some versions of torch.onnx else fall back to what one example row makes it do.
+            read = torch.export.export(graph.eval(), examples, dynamic_shapes=shapes, strict=False)
+            program: Any = torch.onnx.export(
+                read, dynamo=True, opset_version=OPSET, custom_translation_table=_exact(), optimize=True, **named
+            )
+            proto = program.model_proto
+    except Exception as error:  # the exporter raises nearly anything about what it cannot read
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"this model cannot be exported: torch.onnx ended with {type(error).__name__} ({reason}); give a network "
+            "of your own a forward of plain tensor operations, or fit with one of ours, such as MLP()"
+        ) from error
+    _never_empty(proto.graph)
+    return proto
+
+
+def _exact() -> dict[Any, Callable[..., Any]]:
+    """Operations that the exporter or onnxruntime would compute in float32, though they are given float64."""
+    op, from_array = _needed("onnxscript").opset18, _needed("onnx.numpy_helper").from_array
+
+    def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+        return op.Add(op.Relu(x), op.Log(op.Add(op.Exp(op.Neg(op.Abs(x))), op.CastLike(1.0, x))))
+
+    def scalar_tensor(s: float, dtype: int = 11, layout: str = "", device: str = "", pin_memory: bool = False) -> Any:
+        return op.Cast(op.Constant(value=from_array(np.array(s))), to=dtype)
+
+    return {torch.ops.aten.softplus.default: softplus, torch.ops.aten.scalar_tensor.default: scalar_tensor}
+
+
+def _never_empty(graph: Any) -> None:
+    """Put a row of zeros where there is none, and take it off again: some layers of onnxruntime need a row."""
+    make, from_array = _needed("onnx").helper.make_node, _needed("onnx.numpy_helper").from_array
+    within = {value.name: f"{value.name}_within" for value in (*graph.input, *graph.output)}
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [within.get(name, name) for name in names]
+    n_axes = {value.name: len(value.type.tensor_type.shape.dim) for value in graph.input}
+    for n in {1, *n_axes.values(), *(n - 1 for n in n_axes.values())}:
+        graph.initializer.append(from_array(np.zeros(n, dtype=np.int64), f"zeros_{n}"))
+    before = [make("Shape", [next(iter(n_axes))], ["n_rows"], end=1), make("Equal", ["n_rows", "zeros_1"], ["none"])]
+    before.append(make("Cast", ["none"], ["n_spare"], to=_needed("onnx").TensorProto.INT64))
+    for name, n in n_axes.items():
+        before.append(make("Concat", [f"zeros_{n}", "n_spare", f"zeros_{n - 1}"], [f"{name}_pads"], axis=0))
+        before.append(make("Pad", [name, f"{name}_pads"], [within[name]]))
+    after = [make("Slice", [within[value.name], "zeros_1", "n_rows"], [value.name]) for value in graph.output]
+    nodes = [*before, *graph.node, *after]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Without what torch's exporter prints, logs and warns of on its way, such as that torchvision is absent."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _describe(proto: Any, metadata: dict[str, Any]) -> None:
+    """Set what a file says about itself, and nothing that the exporter noted about this machine."""
+    graph = proto.graph
+    for part in (proto, graph, *graph.node, *graph.initializer, *graph.input, *graph.output):
+        part.doc_string = ""
+        del part.metadata_props[:]
+    del graph.value_info[:]
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "row"
+    proto.ir_version, proto.producer_name, proto.producer_version = IR_VERSION, "coverwell", __version__
+    proto.doc_string = f"{metadata['class']}: prediction intervals, exported by coverwell {__version__}"
+    _needed("onnx").helper.set_model_props(proto, {"coverwell": json.dumps(metadata, ensure_ascii=False)})
+
+
+def _serialized(proto: Any) -> bytes:
+    if proto.ByteSize() > MOST_BYTES:
+        raise ValueError(
+            f"an ONNX file may have up to {MOST_BYTES:,} bytes, this model takes more; fit with fewer members "
+            "(repeats, members, n_samples) or a smaller network"
+        )
+    content: bytes = proto.SerializeToString(deterministic=True)
+    return content
+
+
+@torch.no_grad()
+def _check(graph: _Graph, proto: Any) -> None:
+    """Raise unless onnxruntime gives the model's numbers for the examples."""
+    runtime = _needed("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    try:
+        session = runtime.InferenceSession(_serialized(proto), options, providers=["CPUExecutionProvider"])
+    except runtime.capi.onnxruntime_pybind11_state.Fail as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"onnxruntime {runtime.__version__} cannot run this model ({reason})") from error
+    found = dict(zip((o.name for o in session.get_outputs()), session.run(None, graph.front.examples), strict=True))
+    (predictor,), (rows, added) = graph.front.model, graph.front.own_rows(found.get("features"))
+    estimates = predictor.estimates(rows)
+    expected = [np.mean([estimate.mean for estimate in estimates], axis=0)]
+    for joint in (False, True)[: len(graph.outputs) // 2]:
+        expected += predictor.bounds(estimates, joint=joint)
+    spread = graph.predictor.fitted_teams[0].targets.spread.numpy()[:, None]
+    for name, own in zip(graph.outputs, expected, strict=True):
+        differences = (found[name] - own).reshape(len(own), len(spread), -1) - added[..., None]
+        largest = float(np.max(np.abs(differences) / spread))
+        if not largest <= LARGEST_DIFFERENCE:  # NaN is a difference too
+            raise ValueError(
+                f"the exported graph must give the model's numbers within {LARGEST_DIFFERENCE:g} standard deviations "
+                f"of the target, but its {name} lies {largest:.2g} away; nothing was written. Export with "
+                "precision='float64'; if that does not help, the model cannot be exported"
+            )

@@ -1,0 +1,317 @@
+"""Algorithm 1 of the paper: the mean network F and the interval network I are trained in turns.
+
+F learns the targets and matches its uncertainty to I's widths; I learns intervals around F. Whatever one network learns
+from the other comes from members that did not train on the row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from coverwell.options import stored
+from coverwell.paper.losses import Interval, Levels
+from coverwell.paper.matching import Matching, MatchTarget
+from coverwell.training.learner import BestState, Learner
+from coverwell.training.rows import Rows
+
+PerJob = Float[Tensor, "job target level"]
+PerTarget = Float[Tensor, "job target"]
+
+# A residual scale of zero would make the sigmoid of Eq. 2 infinitely steep; targets are of order one here.
+SMALLEST_SCALE = 1e-4
+# Standard deviation over mean absolute deviation of a normal distribution; the latter is more robust to outliers.
+SD_PER_MEAN_DEVIATION = 1.2533
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the alternation needs to know beside the networks and the rows."""
+
+    matching: Matching
+    interval_loss: Callable[..., Tensor]  # an `IntervalLoss`
+    max_rounds: int
+    mean_epochs: int
+    interval_epochs: int
+    patience: int
+    closing_rounds: int = 2
+    literal: bool = False  # as published: losses in the unit of y, a stop when the training losses have settled
+
+
+def alternate(
+    F: Learner,
+    I: Learner,
+    recipe: Recipe,
+    rounds: Iterator[Rows],
+    judged: Rows,
+    on_round: Callable[[History], None] = lambda history: None,
+    *,
+    start: PerTarget | None = None,
+) -> History:
+    """Algorithm 1, until the out-of-fold scores of no job improve; both averaged teams end at their best round.
+
+    `rounds` gives the rows of each round: the same ones in memory, the next buffer of a stream. Every round is measured
+    on the rows `judged`. For teams that continue an earlier training, `start` is the unit of their widths, and they are
+    themselves a round that can be the best.
+    """
+    history = History(judged, (F, I), patience=recipe.patience, literal=recipe.literal)
+    if start is not None:
+        history.unit = start
+    history.half_width = _out_of_fold_half_width(I, judged, history.unit)
+    if start is not None:
+        history.add(measure(judged, _out_of_fold_mean(F, judged, recipe.matching), history.half_width))
+    for _ in range(recipe.max_rounds):
+        _one_round(F, I, recipe, next(rounds), history)
+        on_round(history)
+        if not history.going.any():
+            break
+    for best in history.best:
+        best.restore()
+    if not recipe.literal:
+        _settle_intervals(F, I, recipe, rounds, history)
+    return history
+
+
+def _one_round(F: Learner, I: Learner, recipe: Recipe, rows: Rows, history: History) -> None:
+    judged, unit = history.judged, history.unit
+    half_width = history.half_width if rows is judged else _out_of_fold_half_width(I, rows, unit)  # I is frozen
+    objective = mean_objective(recipe.matching, rows, half_width, history.coverage, unit)
+    mean_loss = F.descend(rows, recipe.mean_epochs, objective)
+    y_mean = _out_of_fold_mean(F, rows, recipe.matching)  # F is frozen
+    judged_mean = y_mean if rows is judged else _out_of_fold_mean(F, judged, recipe.matching)
+    scale = residual_scale(judged, judged_mean)
+    unit = unit if recipe.literal else scale
+    interval_loss = I.descend(rows, recipe.interval_epochs, interval_objective(recipe, rows, y_mean, unit, scale))
+    history.unit, history.half_width = unit, _out_of_fold_half_width(I, judged, unit)
+    history.add(measure(judged, judged_mean, history.half_width), (mean_loss, interval_loss))
+
+
+def _settle_intervals(
+    F: Learner,
+    I: Learner,
+    recipe: Recipe,
+    rounds: Iterator[Rows],
+    history: History,
+) -> None:
+    """Train the best I a little more around the best F: the two come from different rounds."""
+    judged, best = history.judged, history.best[1]
+    y_mean = _out_of_fold_mean(F, judged, recipe.matching)
+    unit, scale = best.unit, residual_scale(judged, y_mean)
+    best.score.fill_(torch.inf)
+    for closing_round in range(recipe.closing_rounds + 1):
+        if closing_round > 0:
+            rows, unit = next(rounds), scale
+            y_rows = y_mean if rows is judged else _out_of_fold_mean(F, rows, recipe.matching)
+            I.descend(rows, recipe.interval_epochs, interval_objective(recipe, rows, y_rows, scale, scale))
+            del rows, y_rows  # before the next buffer of a stream is read
+        best.offer(measure(judged, y_mean, _out_of_fold_half_width(I, judged, unit)).scores[1], unit)
+    best.restore()
+
+
+def mean_objective(
+    matching: Matching, rows: Rows, half_width: Tensor, empirical_coverage: PerJob, scale: PerTarget
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """F's loss on a batch (Eq. 7 or 10), with I's half-widths held fixed."""
+    width = half_width.sum(dim=-2)  # (job, row, target, side, level) -> (job, row, target, level)
+    # Rows that no member leaves out, as the first of TimeSeriesSplit, get the average width.
+    width = torch.where(rows.out_of_fold_view.some[..., None, None], width, rows.mean_out_of_fold(width)[:, None])
+    fixed = {
+        "empirical_coverage": rows.to_members(empirical_coverage),
+        "coverage": rows.to_members(rows.coverage),
+        "scale": rows.to_members(scale),
+    }
+
+    def objective(outputs: Tensor, batch: Tensor) -> Tensor:
+        target = MatchTarget(width=rows.batch_of(width, batch), **fixed)
+        return matching.loss(outputs, rows.batch_of(rows.y, batch), target)
+
+    return objective
+
+
+def interval_objective(
+    recipe: Recipe, rows: Rows, y_mean: Tensor, unit: PerTarget, scale: PerTarget
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """I's loss on a batch (Eq. 5), with F's means held fixed. Widths are in `unit`, losses in `scale`."""
+    levels = rows.levels_of_members
+    unit, scale = rows.to_members(unit), rows.to_members(scale)
+
+    def objective(outputs: Tensor, batch: Tensor) -> Tensor:
+        centre = rows.batch_of(y_mean, batch)
+        below, above = half_widths(outputs, levels, unit).unbind(dim=-2)
+        interval = Interval(centre[..., None] - below, centre[..., None] + above)
+        return recipe.interval_loss(rows.batch_of(rows.y, batch), centre, interval, levels.coverage, scale=scale)
+
+    return objective
+
+
+def half_widths(outputs: Tensor, levels: Levels, unit: Tensor) -> Tensor:
+    """Distances of the bounds below and above the mean, delta_l and delta_u, from I's outputs.
+
+    The outputs are increments from each level to the next one outwards, so intervals are nested by construction. An
+    output of zero gives the normal half-width for residuals of the given unit.
+
+    Shape: outputs `(member, batch, output)`, unit `(member, target)`; result `(member, batch, target, side, level)`.
+    """
+    n_levels, n_targets = levels.z.shape[-1], unit.shape[-1]
+    steps = torch.diff(levels.z, prepend=torch.zeros_like(levels.z[:, :1]), dim=-1)
+    start = torch.log(torch.expm1(steps))  # softplus(start) = steps
+    increments = softplus(outputs.unflatten(-1, (n_targets, 2, n_levels)) + start[:, None, None, None, :])
+    return unit[:, None, :, None, None] * increments.cumsum(dim=-1)
+
+
+def _out_of_fold_mean(F: Learner, rows: Rows, matching: Matching) -> Float[Tensor, "job row target"]:
+    """F's prediction for each row, averaged over members that did not train on it."""
+    return rows.out_of_fold(matching.mean(F.outputs(rows, left_out=True), rows.y.shape[-1]))
+
+
+def _out_of_fold_half_width(I: Learner, rows: Rows, unit: Tensor) -> Float[Tensor, "job row target side level"]:
+    """I's half-widths for each row, averaged over members that did not train on it."""
+    levels = rows.levels_of_members
+    return rows.out_of_fold(half_widths(I.outputs(rows, left_out=True), levels, rows.to_members(unit)))
+
+
+def residual_scale(rows: Rows, y_mean: Tensor) -> PerTarget:
+    """A robust standard deviation of the out-of-fold residuals."""
+    deviation = rows.mean_out_of_fold((rows.y - y_mean).abs())
+    return (SD_PER_MEAN_DEVIATION * deviation).clamp_min(SMALLEST_SCALE)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """How networks do on rows they did not train on (unless literal), for every job.
+
+    `score` is the pinball loss of both bounds: the interval score times (1 - asked) / 2, so that levels weigh alike.
+    `scores` are what the best state of each network is chosen by.
+    """
+
+    rmse: PerTarget
+    coverage: PerJob
+    width: PerJob
+    score: PerJob
+    scores: tuple[Float[Tensor, " job"], ...]
+
+
+def measure(rows: Rows, y_mean: Tensor, half_width: Tensor) -> Measures:
+    """Measures of out-of-fold means (job, row, target) and half-widths (job, row, target, side, level)."""
+    residual = (rows.y - y_mean)[..., None]  # (job, row, target, level)
+    below, above = half_width.unbind(dim=-2)
+    inside = (-below <= residual) & (residual <= above)
+    missed = (residual - above).clamp_min(0) + (-below - residual).clamp_min(0)
+    width = below + above
+    tail = (1 - rows.coverage)[:, None, None, :] / 2
+    average = rows.mean_out_of_fold
+    rmse = average((rows.y - y_mean).square()).sqrt()
+    coverage, mean_width = average(inside.to(residual.dtype)), average(width)
+    score = average(tail * width + missed)
+    if rows.workers is not None:  # all workers take the same decisions
+        rmse, coverage, mean_width, score = map(rows.workers.of_first, (rmse, coverage, mean_width, score))
+    return Measures(rmse, coverage, mean_width, score, (rmse.square().mean(dim=1), score.mean(dim=(1, 2))))
+
+
+class History:
+    """The rounds of every job: what was measured, the best state of each network, and when to stop.
+
+    Algorithm 1 follows two networks, F and I; a baseline follows one.
+    """
+
+    def __init__(self, judged: Rows, learners: Sequence[Learner], *, patience: int, literal: bool = False) -> None:
+        n_jobs, n_targets = len(judged.y), judged.y.shape[-1]
+        self.judged, self.patience, self.literal = judged, patience, literal
+        self.unit = judged.y.new_ones(n_jobs, n_targets)  # of the widths; y starts with its own spread
+        self.coverage = judged.coverage[:, None, :].expand(-1, n_targets, -1)  # gamma starts at 1 / z(asked)
+        self.half_width = self.unit.new_empty(0)  # of I for the rows `judged`
+        self.best: list[BestState] = []
+        for learner in learners:
+            self.best.append(BestState(learner, self.unit))
+        self.going = torch.ones(n_jobs, dtype=torch.bool, device=self.unit.device)  # jobs that have not settled
+        self.last_better = torch.zeros(n_jobs, dtype=torch.long, device=self.unit.device)
+        self.n_rounds = torch.zeros_like(self.last_better)
+        self.rounds: list[Measures] = []
+        self.losses: list[Float[Tensor, "job network"]] = []
+        self.seconds: list[float] = []
+        self.started = time.perf_counter()
+
+    def add(self, measures: Measures, losses: Sequence[Tensor] = ()) -> None:
+        """Note one round, keep each network where its score is the best so far, and see which jobs go on.
+
+        Without losses, it is the state that training starts from. Literal training keeps the last round.
+        """
+        if losses:
+            self.rounds.append(measures)
+            self.losses.append(torch.stack(list(losses), dim=1).unflatten(0, (len(self.unit), -1)).mean(dim=1))
+            self.seconds.append(time.perf_counter() - self.started)
+            self.started = time.perf_counter()
+            self.n_rounds += self.going
+        self.coverage = measures.coverage
+        for best, score in zip(self.best, measures.scores, strict=True):
+            latest_first = torch.full_like(score, -len(self.rounds))
+            better = best.offer(latest_first if self.literal else score, self.unit, self.going)
+            self.last_better = torch.where(better, len(self.rounds), self.last_better)
+        if not self.literal:
+            self.going = self.going & (len(self.rounds) - self.last_better < self.patience)
+        elif len(self.losses) > 3:  # as published: all training losses moved less than 1 % over the last 3 rounds
+            before, now = self.losses[-4], self.losses[-1]
+            self.going = self.going & ~((now - before).abs() < 0.01 * before.abs()).all(dim=1)
+
+    def described(self, jobs: slice, rows: Rows, *, one_target: bool, one_level: bool) -> list[Round]:
+        """The rounds of the model that these jobs belong to, in its units, averaged over jobs that had not settled."""
+        spread = torch.stack(list(map(attrgetter("spread"), rows.targets))).cpu().numpy()[..., None]  # (job, target, 1)
+        units = {
+            "rmse": spread[..., 0],
+            "coverage": 1.0,
+            "width": spread,
+            "score": spread / ((1 - np.array(rows.levels[0])) / 2),
+        }
+        n_rounds = self.n_rounds[jobs].cpu().numpy()
+        described = []
+        for number, measures in enumerate(self.rounds[: n_rounds.max()]):
+            going = n_rounds > number
+            values: dict[str, Any] = {}
+            for name, unit in units.items():
+                mean = (getattr(measures, name)[jobs].double().cpu().numpy() * unit)[going].mean(axis=0)
+                mean = mean[..., 0] if one_level and name != "rmse" else mean  # (target,) or (target, level)
+                mean = mean[0] if one_target else mean
+                values[name] = float(mean) if mean.ndim == 0 else mean
+            mean_loss, *interval_loss = self.losses[number][jobs].double().cpu().numpy()[going].mean(axis=0).tolist()
+            described.append(
+                Round(
+                    rmse=values["rmse"],
+                    coverage=values["coverage"],
+                    width=values["width"],
+                    interval_score=values["score"],
+                    mean_loss=mean_loss,
+                    interval_loss=interval_loss[0] if interval_loss else None,
+                    seconds=self.seconds[number],
+                )
+            )
+        return described
+
+
+@stored
+@dataclass(frozen=True)
+class Round:
+    """One round of training, measured on rows that the members did not train on, in the target's units.
+
+    Coverage, width and score are those of the interval that I learns, before calibration and before F helps to shape
+    it. With `folds=None` nobody is left out, and the measures are those of the training rows. A baseline has no second
+    network, so no `interval_loss`, and its rounds are ten epochs each.
+
+    Each number is a float, or an array over targets (`rmse`) or over targets and levels where there are several.
+    """
+
+    rmse: Any
+    coverage: Any
+    width: Any
+    interval_score: Any
+    mean_loss: float
+    interval_loss: float | None
+    seconds: float

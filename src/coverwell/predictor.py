@@ -1,0 +1,222 @@
+"""What a fit leaves: networks, scalings and the calibration's correction as one `nn.Module`, ready to predict."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from coverwell.calibration import Correction, Estimate
+from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import Scaling
+from coverwell.networks.team import Team
+from coverwell.options import stored
+from coverwell.paper.algorithm import half_widths
+from coverwell.paper.losses import Levels, z_score
+from coverwell.paper.matching import Matching
+from coverwell.prediction import Prediction
+from coverwell.training.learner import outputs_of
+from coverwell.training.rows import as_tensor
+
+Array = NDArray[np.float64]
+# How far F's own half-width may lie from I's, as a factor.
+FARTHEST = 10.0
+# Rows predicted at a time; of images, as many as have so many numbers.
+ROWS_AT_A_TIME = 8192
+NUMBERS_AT_A_TIME = 2**25
+# How many numbers CV+ holds at a time.
+CV_PLUS_NUMBERS = 2**24
+
+
+class FittedTeam(nn.Module):
+    """One trained team in the user's units: scale the rows, run the networks, average, scale back.
+
+    Shape: input `(row, ...)`, outputs `(row, target)` and `(row, target, side, level)`.
+    """
+
+    coverage: Tensor
+    z: Tensor
+    in_chunks = True  # few rows at a time, which is faster; an exported graph takes all of them
+
+    def __init__(
+        self,
+        coverage: Sequence[float] | Array,
+        inputs: Scaling,
+        targets: Scaling,
+        mirroring: Mirroring | None = None,
+    ) -> None:
+        super().__init__()
+        self.inputs, self.targets = copy.deepcopy(inputs), copy.deepcopy(targets)  # a team moves to its own device
+        self.mirroring = mirroring
+        levels = torch.tensor(np.reshape(coverage, (1, -1)), dtype=torch.float64)
+        self.register_buffer("coverage", levels, persistent=False)
+        self.register_buffer("z", z_score(levels), persistent=False)  # ONNX cannot compute it
+
+    @property
+    def levels(self) -> Levels:
+        return Levels(self.coverage, self.z)
+
+    @property
+    def n_members(self) -> int:
+        """How many networks a team has."""
+        raise NotImplementedError
+
+    def scaled_estimate(self, x: Tensor, *, noise: bool) -> tuple[Tensor, Tensor]:
+        """Means of all rows and half-widths of the images themselves, for scaled rows, in scaled units."""
+        raise NotImplementedError
+
+    def forward(
+        self, rows: Tensor, noise: bool = True
+    ) -> tuple[Float[Tensor, "row target"], Float[Tensor, "row target side level"]]:
+        x = self.inputs(rows if self.mirroring is None else self.mirroring.flat(rows))
+        mean, half_width = self.scaled_estimate(x, noise=noise)
+        mean = self.targets.inverse(mean)
+        mean = mean if self.mirroring is None else self.mirroring.merged(mean)
+        return mean, half_width * self.targets.spread[:, None, None]
+
+    @torch.no_grad()
+    def estimate(self, X: NDArray[Any], *, noise: bool = True) -> Estimate:
+        """Mean and half-widths for rows in the user's units; of rows on disk, only a part is in memory at a time."""
+        step = ROWS_AT_A_TIME if X.ndim == 2 else max(1, NUMBERS_AT_A_TIME // X[0].size)
+        device = self.coverage.device
+        parts = [self(as_tensor(X[i : i + step]).to(device), noise) for i in range(0, len(X), step)]
+        mean, half_width = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
+        return Estimate(mean, half_width)
+
+    def run(self, team: Team, x: Tensor) -> Float[Tensor, "member row output"]:
+        """A team's outputs, computed in its precision, as float64."""
+        if self.in_chunks:
+            return outputs_of(team, x[None], team.precision).double()
+        outputs: Tensor = team(team.for_members(x[None].to(team.precision)))
+        return outputs.double()
+
+    def for_export(self) -> FittedTeam:
+        """This team, or one that predicts the same and draws no random numbers, which no graph can."""
+        return self
+
+    def scaled(self, y: Array) -> Array:
+        """Targets in scaled units."""
+        scaled: Array = self.targets(torch.from_numpy(y).to(self.coverage.device)).cpu().numpy()
+        return scaled
+
+
+@stored
+class MatchedTeam(FittedTeam):
+    """A mean team and an interval team; their averages are the prediction and its half-widths."""
+
+    unit: Tensor
+
+    def __init__(
+        self,
+        mean_team: Team,
+        interval_team: Team,
+        matching: Matching,
+        unit: Array,
+        coverage: Sequence[float] | Array,
+        inputs: Scaling,
+        targets: Scaling,
+        mirroring: Mirroring | None = None,
+        *,
+        both: bool = False,
+    ) -> None:
+        super().__init__(coverage, inputs, targets, mirroring)
+        self.mean_team, self.interval_team = mean_team, interval_team
+        self.matching, self.both = matching, both
+        self.register_buffer("unit", torch.tensor(np.reshape(unit, targets.shape), dtype=torch.float64))
+
+    @property
+    def n_members(self) -> int:
+        return self.mean_team.n_members
+
+    def scaled_estimate(self, x: Tensor, *, noise: bool) -> tuple[Tensor, Tensor]:
+        of_mean = self.run(self.mean_team, x)
+        own = slice(None) if self.mirroring is None else slice(None, None, 2)  # images without their mirror images
+        of_interval = self.run(self.interval_team, x[own])
+        half_width = half_widths(of_interval, self.levels, self.unit[None])
+        if self.both:
+            half_width = combined(self.matching, of_mean[:, own], half_width, self.levels)
+        return self.matching.mean(of_mean, len(self.unit)).mean(dim=0), half_width.mean(dim=0)
+
+
+def combined(matching: Matching, of_mean: Tensor, half_width: Tensor, levels: Levels) -> Tensor:
+    """The geometric mean of I's half-widths and F's own, member by member; I's alone where F has none of its own.
+
+    The two networks err in different places, and ranks set the size afterwards. F's half-width counts within a factor
+    of `FARTHEST` of I's, because that of a user's own strategy may be anything.
+
+    Shape: of_mean `(member, batch, output)`, half_width and result `(member, batch, target, side, level)`.
+    """
+    own_half_width = getattr(matching, "half_width", None)
+    if own_half_width is None:
+        return half_width
+    own = own_half_width(of_mean, half_width.shape[2], levels)
+    if own.shape != half_width.shape:
+        raise ValueError(
+            f"the matching's half_width must have the shape {tuple(half_width.shape)} (member, batch, target, side, "
+            f"level), got {tuple(own.shape)}; without a half_width of its own, I alone shapes the intervals"
+        )
+    shaped: Tensor = (half_width * own.clamp(half_width / FARTHEST, half_width * FARTHEST)).sqrt()
+    return shaped
+
+
+@stored
+class Predictor(nn.Module):
+    """All teams of a fit (one, or one per fold for CV+) and the correction that calibrates their intervals.
+
+    Shape: input `(row, ...)` as the model's `InputSource` gives it; outputs mean `(row, target)`, lower and upper
+    `(row, target, level)`.
+    """
+
+    def __init__(self, levels: tuple[float, ...], teams: Sequence[FittedTeam], correction: Correction) -> None:
+        super().__init__()
+        self.levels = levels
+        self.teams = nn.ModuleList(teams)
+        self.correction = correction
+
+    @property
+    def fitted_teams(self) -> list[FittedTeam]:
+        return [team for team in self.teams if isinstance(team, FittedTeam)]
+
+    @property
+    def inputs(self) -> Scaling:
+        """How rows are scaled, with the range that all teams have seen together."""
+        first, *others = (team.inputs for team in self.fitted_teams)
+        return functools.reduce(Scaling.widened, others, first)
+
+    def forward(self, rows: Tensor, joint: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        means, half_widths = zip(*(team(rows) for team in self.teams), strict=True)
+        lower, upper = self.correction(list(means), list(half_widths), self.levels, joint)
+        return torch.stack(means).mean(dim=0), lower, upper
+
+    def moved(self, device: torch.device) -> Predictor:
+        """This predictor on a device, at no cost if it is there."""
+        return self if next(self.buffers()).device == device else self.to(device)
+
+    def estimates(self, X: NDArray[Any], *, noise: bool = True) -> list[Estimate]:
+        """Each team's mean and half-widths, before calibration."""
+        return [team.estimate(X, noise=noise) for team in self.fitted_teams]
+
+    def prediction(self, estimates: Sequence[Estimate]) -> Prediction:
+        """Predictions and the calibrated bounds of all levels."""
+        mean: Array = np.mean([estimate.mean for estimate in estimates], axis=0)
+        return Prediction(mean, *self.bounds(estimates))
+
+    def bounds(self, estimates: Sequence[Estimate], *, joint: bool = False) -> tuple[Array, Array]:
+        """Calibrated bounds (row, target, level) of such estimates."""
+        n_rows, n_scores = len(estimates[0].mean), sum(len(part) for part in self.correction.scores)
+        step = max(1, CV_PLUS_NUMBERS // n_scores) if n_scores else n_rows
+        device = next(self.correction.buffers()).device
+        parts = []
+        for i in range(0, n_rows, step):
+            means = [torch.from_numpy(estimate.mean[i : i + step]).to(device) for estimate in estimates]
+            widths = [torch.from_numpy(estimate.half_width[i : i + step]).to(device) for estimate in estimates]
+            parts.append(self.correction(means, widths, self.levels, joint))
+        lower, upper = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
+        return lower, upper

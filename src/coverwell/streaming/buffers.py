@@ -1,0 +1,287 @@
+"""A table in files as rows: the first pass, which checks them and draws a sample, and the buffers of the rounds."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coverwell.errors import ColumnWarning, TableFileError
+from coverwell.inputs.columns import Columns
+from coverwell.inputs.parquet import Part, TableFiles
+from coverwell.streaming.row_hash import N_LANES, Keys, RowHash, group_keys, row_keys, seed_of
+from coverwell.tables import needed_polars
+from coverwell.training.rows import LAST, MOST_ROWS_PER_EPOCH, Batches, Rows, Workers, as_tensor
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Array = NDArray[np.float64]
+
+# About so many rows are sampled, and so many are learned from in a round; of wide tables fewer, with so many numbers.
+SAMPLE_ROWS, SAMPLE_NUMBERS = 100_000, 2**24
+BUFFER_ROWS, BUFFER_NUMBERS = 2**18, 2**26
+PARTS_OF_A_BUFFER = 16  # at least, from all over the table: files may be sorted
+# A buffer in which a member finds fewer rows than this in a lane, such as one of a single group, gets the sample too.
+FEWEST_IN_LANE = 16
+
+
+class TableRows(NamedTuple):
+    """Some rows of a table, in the user's units."""
+
+    X: Any  # the features: a data frame, or numbers (row, input)
+    y: Array  # (row, target)
+    keys: Keys  # what decides the fold of a row: its group, or its number
+    numbers: Keys  # in the table
+
+
+@dataclass(frozen=True)
+class StreamedTable:
+    """A table in files, and which of its columns are what."""
+
+    files: TableFiles
+    features: tuple[str, ...]
+    targets: tuple[str, ...]
+    group: str | None
+
+    @classmethod
+    def of(cls, files: TableFiles, targets: Sequence[str], group: str | None) -> StreamedTable:
+        """All columns but the targets and the group are features."""
+        files.check_has(targets, "target")
+        files.check_has([] if group is None else [group], "column of groups")
+        if not targets or len(set(targets)) < len(targets) or group in targets:
+            raise ValueError(f"targets must be columns, each once and none of them groups, got {list(targets)}")
+        for name in targets:
+            if not files.types[name].is_numeric():
+                raise TableFileError(f"the target {name!r} must hold numbers, got {files.types[name]}; convert it")
+        features = tuple(name for name in files.columns if name not in (*targets, group))
+        if not features:
+            raise ValueError("there must be a column to learn from beside targets and groups, got none")
+        return cls(files, features, tuple(targets), group)
+
+    def survey(self, row_hash: RowHash) -> tuple[TableRows, int]:
+        """Read all rows once: a uniform sample of those that may train, and how many are kept for the ranks."""
+        share = min(SAMPLE_ROWS, SAMPLE_NUMBERS // len(self.features)) / len(self.files)
+        sample, n_kept = [], 0
+        for part in self.files.parts():
+            X, *arrays = rows = self.read(part)
+            kept = row_hash.kept(rows.keys)
+            drawn = row_hash.sampled(rows.numbers, share) & ~kept
+            sample.append((X.filter(drawn), *(array[drawn] for array in arrays)))
+            n_kept += int(kept.sum())
+        frames, *columns = zip(*sample, strict=True)
+        return TableRows(needed_polars().concat(frames, rechunk=True), *map(np.concatenate, columns)), n_kept
+
+    def read(self, part: Part) -> TableRows:
+        """The rows of a part; raises for a missing target or group."""
+        frame = self.files.read(part)
+        numbers = row_keys(part.number, part.n_rows)
+        keys = numbers if self.group is None else self._keys_of(frame[self.group], part)
+        return TableRows(frame.select(self.features), self._targets_of(frame, part), keys, numbers)
+
+    def _targets_of(self, frame: pl.DataFrame, part: Part) -> Array:
+        targets = frame.select(self.targets).cast(needed_polars().Float64).to_numpy()
+        odd = ~np.isfinite(targets)
+        if odd.any():
+            row, column = np.argwhere(odd)[0].tolist()
+            what = "infinite" if np.isinf(targets[row, column]) else "missing"
+            raise TableFileError(
+                f"the target {self.targets[column]!r} must be a finite number in every row, but is {what} in row "
+                f"{part.first + row + 1} of {part.path}; leave such rows out"
+            )
+        return np.ascontiguousarray(targets)
+
+    def _keys_of(self, groups: pl.Series, part: Part) -> Keys:
+        missing = groups.is_null() | (groups.is_nan() if groups.dtype.is_float() else False)
+        if missing.any():
+            raise TableFileError(
+                f"the column of groups {self.group!r} must have a value in every row, but has none in row "
+                f"{part.first + int(missing.arg_true()[0]) + 1} of {part.path}; fill it in"
+            )
+        return group_keys(groups.cast(needed_polars().String).to_list())
+
+
+def lanes_of(rank: int, n_workers: int) -> range:
+    """The lanes of a batch that a worker owns."""
+    if n_workers < 1 or N_LANES % n_workers:
+        raise ValueError(f"the number of workers must divide {N_LANES}, got {n_workers}; take 1, 2, 4 or 8")
+    n_own = N_LANES // n_workers
+    return range(rank * n_own, (rank + 1) * n_own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buffer(Rows):
+    """The rows of one round that belong to this worker."""
+
+    lanes: Int[Tensor, " row"]
+    longest: int  # the most rows that a member trains on in one lane, those of other workers included
+    number: int = 1  # over all rounds: each of them shuffles anew
+
+    def batches(self, batch_size: int, epochs: int, *, honest: bool) -> LaneBatches:
+        """Batches with equal shares of all lanes. The hash leaves every row out, so every residual is out-of-fold."""
+        return LaneBatches(self, batch_size, epochs, seed_of(self.seeds[0], self.number, int(honest)))
+
+
+class LaneBatches(Batches):
+    """Shuffled batches of a buffer's row numbers, `(member, own batch)`, with equal shares of all lanes.
+
+    A round of some epochs passes over the rows once; where they are few, each epoch does, as without a stream.
+    """
+
+    def __init__(self, buffer: Buffer, batch_size: int, epochs: int, seed: int) -> None:
+        own = lanes_of(*_place(buffer.workers))
+        self.rows = [(buffer.lanes == lane).nonzero()[:, 0] for lane in own]
+        self.trains_by_lane = [buffer.trains[0][:, rows] for rows in self.rows]
+        self.counts_by_lane = [trains.sum(dim=1, keepdim=True) for trains in self.trains_by_lane]
+        if any(int(count.min()) == 0 for count in self.counts_by_lane):
+            raise ValueError(
+                "every member needs rows to train on in every buffer, but one has none; the folds are too uneven: "
+                "give fewer folds, or smaller groups"
+            )
+        self.generators = [torch.Generator().manual_seed(seed_of(seed, lane)) for lane in own]
+        self.longest = self.place = buffer.longest
+        most = MOST_ROWS_PER_EPOCH // N_LANES
+        per_epoch = self.longest if self.longest <= most else max(most, -(-self.longest // epochs))
+        self.n_steps = -(-per_epoch // max(1, batch_size // N_LANES))
+        self.share = -(-per_epoch // self.n_steps)  # even batches: as few rows as possible come twice
+        self.order: list[Tensor] = []
+
+    def epoch(self) -> Iterator[Int[Tensor, "member batch"]]:
+        """The next batches; all rows are shuffled anew when they have been given."""
+        if self.place >= self.longest:
+            self.order, self.place = list(map(self._shuffled, range(len(self.rows)))), 0
+        places = torch.arange(self.place, self.place + self.n_steps * self.share, device=self.rows[0].device)
+        self.place += self.n_steps * self.share
+        shares = [
+            order.gather(1, places % count).unflatten(1, (self.n_steps, self.share))
+            for order, count in zip(self.order, self.counts_by_lane, strict=True)
+        ]
+        yield from torch.cat(shares, dim=2).transpose(0, 1).contiguous()  # (step, member, batch)
+
+    def _shuffled(self, lane: int) -> Int[Tensor, "member place"]:
+        trains = self.trains_by_lane[lane]
+        keys = torch.randint(LAST, trains.shape, dtype=torch.int32, generator=self.generators[lane]).to(trains.device)
+        keys.masked_fill_(~trains, LAST)  # rows of others sort behind all of one's own
+        return self.rows[lane][keys.argsort(dim=1)]
+
+
+@dataclass(frozen=True)
+class RowStream:
+    """The parts of a table as rows, as one worker reads them. All that it knows was learned from the sample.
+
+    What the sample lacks, such as a rare level of a column of text, is read as it would be in a prediction.
+    """
+
+    table: StreamedTable
+    row_hash: RowHash
+    columns: Columns
+    sample: Rows  # with scalings, levels, seed and workers, on the device of the networks
+    numbers: Keys  # of the sample's rows in the table
+
+    def own_parts(self) -> Iterator[TableRows]:
+        """The table once, shared among the workers."""
+        rank, n_workers = _place(self.sample.workers)
+        return map(self.read, self.table.files.parts()[rank::n_workers])
+
+    def read(self, part: Part) -> TableRows:
+        """The rows of a part, with their features as numbers."""
+        rows = self.table.read(part)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ColumnWarning)
+            try:
+                return TableRows(self.columns.transform(rows.X), *rows[1:])
+            except (ValueError, TypeError) as error:
+                last = part.first + part.n_rows
+                raise TableFileError(f"in rows {part.first + 1} to {last} of {part.path}, {error}") from None
+
+    def scaled(self, X: Array, y: Array) -> tuple[Tensor, Tensor]:
+        """Inputs and targets in scaled units, in double precision."""
+        return self.sample.inputs[0](as_tensor(X)), self.sample.targets[0](as_tensor(y))
+
+    def rows(self, part: TableRows) -> Rows:
+        """Rows to train on or to leave out, with the folds of the hash."""
+        x, y = self.scaled(part.X, part.y)
+        left_out = torch.from_numpy(self.row_hash.left_out_by(part.keys))[None]
+        rows = Rows(x[None].float(), y[None].float(), ~left_out, left_out, self.sample.coverage)
+        return rows.to(self.sample.y.device)
+
+    def buffers(self, n_rows: int) -> Iterator[Buffer]:
+        """Buffers of about so many rows without end, each of parts from all over the table in a new random order.
+
+        Rows that are kept for the ranks are left out. A table that fits into one buffer is read once.
+        """
+        files, number = self.table.files, itertools.count(1)
+        n_rows = max(1, min(n_rows, BUFFER_NUMBERS // self.sample.x.shape[-1]))
+        parts = files.parts(min(files.part_rows, max(1, n_rows // PARTS_OF_A_BUFFER)))
+        n_buffers = -(-len(files) // n_rows)
+        for sweep in itertools.count():
+            order = np.random.default_rng(seed_of(self.row_hash.seed, sweep)).permutation(len(parts))
+            for chosen in np.array_split(order, n_buffers):
+                buffer = self._buffer([parts[place] for place in chosen])
+                yield replace(buffer, number=next(number))
+                while n_buffers == 1:
+                    yield replace(buffer, number=next(number))
+                del buffer  # before the next one is read
+
+    def _buffer(self, parts: Sequence[Part]) -> Buffer:
+        sample, row_hash, device = self.sample, self.row_hash, self.sample.y.device
+        n_most = sum(part.n_rows for part in parts)
+        # Filled part by part, so that no row is held twice.
+        x, y = (torch.empty(1, n_most, values.shape[-1]) for values in (sample.x, sample.y))
+        left_out, lanes, end = [], [], 0
+        counts = np.zeros((row_hash.n_members, N_LANES), dtype=np.int64)
+        for part in parts:
+            read = self.read(part)
+            may_train = ~row_hash.kept(read.keys)
+            lane, out = row_hash.lanes(read.numbers), row_hash.left_out_by(read.keys)
+            counts += _counts(~out[:, may_train], lane[may_train])
+            own = may_train & np.isin(lane, lanes_of(*_place(sample.workers)))
+            first, end = end, end + int(own.sum())
+            x[0, first:end], y[0, first:end] = self.scaled(read.X[own], read.y[own])
+            left_out.append(torch.from_numpy(out[:, own]))
+            lanes.append(torch.from_numpy(lane[own]))
+        leaves_out = torch.cat(left_out, dim=1)[None].to(device)
+        buffer = Buffer(
+            x[:, :end].to(device),
+            y[:, :end].to(device),
+            ~leaves_out,
+            leaves_out,
+            sample.coverage,
+            seeds=sample.seeds,
+            workers=sample.workers,
+            lanes=torch.cat(lanes).to(device),
+            longest=int(counts.max()),
+        )
+        return buffer if counts.min() >= FEWEST_IN_LANE else self._with_sample(buffer, counts)
+
+    def _with_sample(self, buffer: Buffer, counts: NDArray[np.int64]) -> Buffer:
+        """A buffer in which a member finds too few rows, with the sample behind it."""
+        sample, lane, device = self.sample, self.row_hash.lanes(self.numbers), self.sample.y.device
+        own = torch.from_numpy(np.isin(lane, lanes_of(*_place(sample.workers)))).to(device)
+        return replace(
+            buffer,
+            x=torch.cat([buffer.x, sample.x[:, own]], dim=1),
+            y=torch.cat([buffer.y, sample.y[:, own]], dim=1),
+            trains=torch.cat([buffer.trains, sample.trains[..., own]], dim=2),
+            leaves_out=torch.cat([buffer.leaves_out, sample.leaves_out[..., own]], dim=2),
+            lanes=torch.cat([buffer.lanes, torch.from_numpy(lane).to(device)[own]]),
+            longest=int((counts + _counts(sample.trains[0].cpu().numpy(), lane)).max()),
+        )
+
+
+def _place(workers: Workers | None) -> tuple[int, int]:
+    """This worker's place, and how many there are."""
+    return (0, 1) if workers is None else (workers.rank, workers.size)
+
+
+def _counts(trains: NDArray[np.bool_], lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many rows each member trains on in each lane, (member, lane)."""
+    return np.stack([trains[:, lanes == lane].sum(axis=1) for lane in range(N_LANES)], axis=1)

@@ -1,0 +1,454 @@
+"""Tables in files: CSV, TSV and Parquet, read in parts and written whole or not at all.
+
+polars parses and writes them. It would silently fill short rows with missing values, and read a blank line as a row of
+them. So the fields of a text file are counted before polars sees them. Whatever is wrong with a file is a
+`TableFileError` of one line that says where.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import difflib
+import gzip
+import io
+import os
+import re
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from coverwell.errors import BlankLinesWarning, DecimalCommaWarning, TableFileError
+from coverwell.files import new_file
+
+if TYPE_CHECKING:
+    import polars as pl
+
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+PARQUET, GZIPPED, UTF8 = ".parquet", ".gz", "utf-8"
+SUFFIXES = (*DELIMITERS, PARQUET)
+POINT, COMMA = DECIMALS = (".", ",")
+DECIMAL_COMMA = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
+NO_VALUE = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "")
+# What a column of text may hold, beside text and times, which stay text.
+KINDS = {"whole": "whole numbers", "numbers": "numbers", "booleans": "true or false"}
+ROWS_AT_A_TIME, CHARACTERS_AT_A_TIME = 2**16, 2**22
+LONGEST_ROW = 2**24  # characters; a longer one has a quote that is not closed
+OTHER_FILES = {
+    b"PK\x03\x04": "a zip archive, as spreadsheets are; save it as CSV",
+    b"PAR1": "a Parquet file; let its name end in .parquet",
+    b"BZh": "compressed by bzip2; unpack it first",
+    b"\xfd7zXZ": "compressed by xz; unpack it first",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd; unpack it first",
+}
+
+
+def needed_polars() -> Any:
+    """The package polars, or an ImportError that names the extra that brings it."""
+    try:
+        import polars
+    except ImportError:
+        raise ImportError(
+            'tables in files need polars; install the extra `tables`: pip install "coverwell[tables]"'
+        ) from None
+    return polars
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table in a file whose name ends in .csv, .tsv, .tab or .parquet; text may be gzipped, as .csv.gz."""
+
+    path: Path
+    delimiter: str | None = None  # between the columns of a text file; a comma if None, in .tsv and .tab files a tab
+    decimal: str = POINT  # the mark in numbers of a text file; with the comma, a text with a point is no number
+    encoding: str = UTF8  # of a text file, as Python names it
+
+    def __post_init__(self) -> None:
+        _suffix(self.path)
+        mark = COMMA if self.delimiter is None else self.delimiter
+        if len(mark) != 1 or not mark.isascii() or mark in '"\r\n':
+            raise TableFileError(f"the delimiter must be one character of ASCII such as ';', or tab, got {mark!r}")
+        if self.decimal not in DECIMALS:
+            raise TableFileError(f"decimal must be '.' or ',', got {self.decimal!r}")
+        try:
+            "".encode(self.encoding)
+        except (LookupError, ValueError):
+            raise TableFileError(
+                f"encoding must be one that Python knows, such as cp1252 or utf-16, got {self.encoding!r}"
+            ) from None
+
+    @property
+    def is_text(self) -> bool:
+        return _suffix(self.path) != PARQUET
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The names of the columns, all different."""
+        if not self.path.is_file():
+            what = "is a folder" if self.path.is_dir() else "is no plain file"
+            raise self._fault(f"{what if self.path.exists() else 'does not exist'}; give a file")
+        if self.is_text:
+            with self._clear_errors(), self._open() as file:
+                names = self._header(file)[0]
+        else:
+            names = list(self.schema)
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise TableFileError(
+                f"every column must have a name of its own, but {self.path} has {_listed(twice)} more than once; "
+                "rename or remove columns"
+            )
+        return names
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The polars type of each column; in a text file all are text."""
+        if self.is_text:
+            return dict.fromkeys(self.columns, needed_polars().String)
+        with self._clear_errors():
+            return dict(needed_polars().scan_parquet(self.path, glob=False).collect_schema())
+
+    def check_has(self, names: Sequence[str], what: str = "column") -> None:
+        """Raise unless all of these columns are there."""
+        if unknown := [name for name in names if name not in self.columns]:
+            close = difflib.get_close_matches(unknown[0], self.columns, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"its columns are {_listed(self.columns)}"
+            raise self._fault(f"has no {what} {_listed(unknown)}; {hint}")
+
+    def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """All rows; those of a text file as text."""
+        return needed_polars().concat(list(self.parts(columns)))  # type: ignore[no-any-return]
+
+    def parts(self, columns: Sequence[str] | None = None, rows: int = ROWS_AT_A_TIME) -> Iterator[pl.DataFrame]:
+        """The rows in parts of so many each, the last of fewer; those of a text file as text."""
+        columns = self.columns if columns is None else list(columns)
+        self.check_has(columns)
+        held: list[pl.DataFrame] = []
+        n_held, empty = 0, True
+        with self._clear_errors():
+            for part in self._text_parts(columns) if self.is_text else self._parquet_parts(columns, rows):
+                held, n_held, empty = [*held, part], n_held + len(part), empty and len(part) == 0
+                while n_held >= rows:
+                    whole = needed_polars().concat(held, rechunk=True)
+                    yield whole[:rows]
+                    held, n_held = [whole[rows:]], n_held - rows
+            if empty:
+                raise self._fault("has a header but no rows")
+            if n_held:
+                yield needed_polars().concat(held, rechunk=True)
+
+    def _parquet_parts(self, columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+        lazy = needed_polars().scan_parquet(self.path, glob=False).select(columns)
+        yield from lazy.collect_batches(chunk_size=rows, maintain_order=True)  # about as many rows as it is asked for
+
+    def _text_parts(self, columns: list[str]) -> Iterator[pl.DataFrame]:
+        polars, mark = needed_polars(), self._separator
+        fields = mark.join(f'"{place}"' for place in range(len(self.columns)))  # a header says how many there are
+        with self._open() as file:
+            _, n_lines, n_blank = self._header(file)
+            for text, line in self._blocks(file, n_lines + 1):
+                rows, n_between = self._checked(text, line)
+                n_blank += n_between
+                content = f"{fields}\n{rows}".encode()
+                lazy = polars.scan_csv(content, separator=mark, infer_schema=False, new_columns=self.columns)
+                try:
+                    yield lazy.select(columns).collect()
+                except polars.exceptions.PolarsError:
+                    self._explain(text, line)
+                    raise
+        if n_blank:
+            were = "blank line was" if n_blank == 1 else "blank lines were"
+            warnings.warn(f"{n_blank} {were} left out of {self.path}", BlankLinesWarning, stacklevel=2)
+
+    @property
+    def _separator(self) -> str:
+        return self.delimiter or DELIMITERS[_suffix(self.path)]
+
+    def _header(self, file: io.TextIOWrapper) -> tuple[list[str], int, int]:
+        """The names of the columns, the number of the line that they end in, and how many blank lines stand above."""
+        reader, n_blank = csv.reader(file, delimiter=self._separator), 0
+        for names in reader:
+            if len(names) > 1 or "".join(names).strip():
+                break
+            n_blank += 1
+        else:
+            raise self._fault("is empty; it must have a line of column names, and rows below it")
+        if "\0" in "".join(names):
+            raise self._not_utf8(f"line {reader.line_num} has the byte 0x00", "utf-16-le")
+        others = [mark for mark in (";", "\t", "|", ",") if mark != self._separator and mark in names[0]]
+        if len(names) == 1 and others:
+            in_a_shell = "tab" if others[0] == "\t" else f"'{others[0]}'"
+            raise self._fault(
+                f"has one column only, {_short(names[0])!r}: between its columns there seems to be {others[0]!r}, not "
+                f"{self._separator!r}; give --delimiter {in_a_shell}"
+            )
+        # The column that some programs write for row numbers has no name.
+        names = [name.strip() or f"unnamed_{place}" for place, name in enumerate(names, start=1)]
+        return names, reader.line_num, n_blank
+
+    def _blocks(self, file: io.TextIOWrapper, line: int) -> Iterator[tuple[str, int]]:
+        """The text from this line on, cut where rows end, each block with the number of its first line."""
+        rest = ""
+        while len(rest) <= LONGEST_ROW and (piece := file.read(CHARACTERS_AT_A_TIME)):
+            text = rest + piece
+            end = text.rfind("\n") + 1
+            n_quotes = text.count('"', 0, end) if '"' in text else 0
+            while n_quotes % 2:  # a line end between quotes ends no row
+                before = text.rfind("\n", 0, end - 1) + 1
+                n_quotes, end = n_quotes - text.count('"', before, end), before
+            yield text[:end], line
+            rest, line = text[end:], line + text.count("\n", 0, end)
+        if len(rest) > LONGEST_ROW or rest.count('"') % 2:
+            raise self._fault(
+                f"cannot be read as a table: the row that begins in line {line} has no end; look for a quote that is "
+                "not closed"
+            )
+        if rest:
+            yield f"{rest}\n", line
+
+    def _checked(self, text: str, line: int, *, every_row: bool = False) -> tuple[str, int]:
+        """The rows without blank lines, and how many these were; raises if a row has too few or too many fields.
+
+        It is enough if all fields together are as many as they should be: a row with too few then needs another with
+        too many, and that is an error of polars.
+        """
+        n_fields, unquoted = len(self.columns), "".join(text.split('"')[::2]) if '"' in text else text
+        n_expected = (n_fields - 1) * unquoted.count("\n")
+        if n_expected and unquoted.count(self._separator) == n_expected and not every_row:
+            return text, 0
+        lines = [f"{content}\n" for content in text.split("\n")[:-1]]
+        reader = csv.reader(lines, delimiter=self._separator)
+        kept, n_blank, end = [], 0, 0
+        for fields in reader:
+            start, end = end, reader.line_num
+            row = "".join(lines[start:end])
+            if not row.strip(" \r\n"):
+                n_blank += 1
+            elif len(fields) == n_fields:
+                kept.append(row)
+            else:
+                found = f"{len(fields)} field{'s' * (len(fields) > 1)}"
+                raise TableFileError(
+                    f"line {line + start} of {self.path} has {found}, but its header has {n_fields}; mend the line, or "
+                    f"give the right --delimiter, which is {self._separator!r} here"
+                )
+        return "".join(kept), n_blank
+
+    def _explain(self, text: str, line: int) -> None:
+        """Raise with the line that polars cannot read, if it is found."""
+        self._checked(text, line, every_row=True)
+        for number, content in enumerate(text.split("\n"), line):
+            if content.count('"') % 2:
+                raise self._fault(
+                    f"cannot be read as a table: look at line {number} for a quote that is not closed; a quote within "
+                    "a text must be doubled, and the text be quoted"
+                )
+
+    @contextmanager
+    def _open(self) -> Iterator[io.TextIOWrapper]:
+        """The text of the file, unpacked and decoded."""
+        with self._unpacked() as file:
+            begin = file.read(CHARACTERS_AT_A_TIME)
+            for mark, what in OTHER_FILES.items():
+                if begin.startswith(mark):
+                    raise self._fault(f"is no text but {what}")
+            if self._is_utf8 and begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise self._not_utf8("it begins as UTF-16 does", "utf-16")
+            if b"\r" in begin and b"\n" not in begin:
+                raise self._fault(
+                    "has lines that end as on old Macs, by a carriage return alone; save it with other line ends, for "
+                    "example by tr '\\r' '\\n'"
+                )
+            file.seek(len(codecs.BOM_UTF8) if begin.startswith(codecs.BOM_UTF8) else 0)
+            with io.TextIOWrapper(file, self.encoding, newline="\n") as text:
+                yield text
+
+    def _unpacked(self) -> io.BufferedReader | gzip.GzipFile:
+        with self.path.open("rb") as file:
+            is_packed = file.read(2) == b"\x1f\x8b"
+        return gzip.open(self.path) if is_packed else self.path.open("rb")
+
+    @property
+    def _is_utf8(self) -> bool:
+        return codecs.lookup(self.encoding).name == UTF8
+
+    def _undecodable(self, error: UnicodeError) -> TableFileError:
+        with self._unpacked() as file:
+            for number, line in enumerate(file if self._is_utf8 else (), start=1):
+                try:
+                    line.decode()
+                except UnicodeDecodeError as found:
+                    return self._not_utf8(f"line {number} has the byte 0x{line[found.start]:02x}", "cp1252")
+        return self._fault(f"is not in the encoding {self.encoding} ({error}); give the right --encoding")
+
+    def _not_utf8(self, wrong: str, likely: str) -> TableFileError:
+        return self._fault(
+            f"must be UTF-8 text, but {wrong}; say how it was saved, for example by --encoding {likely}, or save it as "
+            "UTF-8"
+        )
+
+    def _fault(self, what: str) -> TableFileError:
+        return TableFileError(f"{self.path} {what}")
+
+    @contextmanager
+    def _clear_errors(self) -> Iterator[None]:
+        """What polars or Python says about the file, in one line that says what to do."""
+        try:
+            yield
+        except TableFileError:
+            raise
+        except UnicodeError as error:
+            raise self._undecodable(error) from None
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise self._fault(f"is a damaged gzip file ({error}); take another copy, or pack it again") from None
+        except (csv.Error, needed_polars().exceptions.PolarsError) as error:
+            told = str(error).strip().partition("\n")[0]
+            if self.is_text:
+                raise self._fault(f"cannot be read as a table ({told}); look for a quote that is not closed") from error
+            raise self._fault(f"is damaged or not a Parquet file ({told}); write it again") from error
+
+    def kinds(self, frame: pl.DataFrame) -> dict[str, str]:
+        """What each column of text holds, by all its rows; none for a Parquet file, whose columns have types.
+
+        Warns of text in which every value has, or could have, a decimal comma.
+        """
+        found = {column.name: _kind_of(column, self.decimal) for column in frame} if self.is_text else {}
+        commas = [name for name, kind in found.items() if kind == "text" and _has_decimal_commas(frame[name])]
+        if commas:
+            warnings.warn(
+                f"{', '.join(commas)} of {self.path} may hold numbers with a decimal comma, and is read as text; if "
+                "so, give --decimal ,",
+                DecimalCommaWarning,
+                stacklevel=2,
+            )
+        return found
+
+    def typed(
+        self, frame: pl.DataFrame, kinds: Mapping[str, str], rows: Sequence[int] | None = None, what: str = "column"
+    ) -> pl.DataFrame:
+        """The frame with its columns of text turned into what they hold; a Parquet file's columns have types already.
+
+        A value of another kind is an error, and so is an infinite number. For the message, `rows` has the place of
+        each row in the file, counted from 0, and `what` says what the columns are.
+        """
+        changed = [_as(kinds[column.name], column, self.decimal) for column in frame] if self.is_text else list(frame)
+        for given, values in zip(frame, changed, strict=True):
+            if self.is_text and (place := _unreadable(given, values)) is not None:
+                must, has = KINDS[kinds[given.name]], f"has {_short(given[place])!r}"
+            elif values.dtype.is_float() and (place := _first(values.is_infinite())) is not None:
+                must, has = "finite numbers", "is infinite"
+            else:
+                continue
+            row = 1 + (place if rows is None else rows[place])
+            is_comma = self.is_text and self.decimal == POINT and re.fullmatch(DECIMAL_COMMA, given[place].strip())
+            mend = "mend it, or leave it empty where the value is missing"
+            raise TableFileError(
+                f"{what} {given.name} must hold {must}, but row {row} of {self.path} {has}; "
+                f"{'if that is a decimal comma, give --decimal ,' if is_comma else mend}"
+            )
+        return frame.with_columns(changed)
+
+
+def _kind_of(texts: pl.Series, decimal: str) -> str:
+    return next((kind for kind in KINDS if _unreadable(texts, _as(kind, texts, decimal)) is None), "text")
+
+
+def _has_decimal_commas(texts: pl.Series) -> bool:
+    texts = _as("text", texts, POINT).drop_nulls()
+    could_have = texts.str.contains(f"^(?:{DECIMAL_COMMA}|[+-]?[0-9]+)$").all()
+    return bool(could_have and texts.str.contains(COMMA, literal=True).any())
+
+
+def _as(kind: str, texts: pl.Series, decimal: str) -> pl.Series:
+    """The values; null where there is none, or where the text is not of the kind."""
+    polars, stripped = needed_polars(), texts.str.strip_chars()
+    match kind:
+        case "whole":
+            return stripped.cast(polars.Int64, strict=False)
+        case "numbers":
+            if decimal == COMMA:  # a point could only stand between thousands
+                has_point = stripped.str.contains(POINT, literal=True)
+                stripped = stripped.set(has_point, None).str.replace(COMMA, POINT, literal=True)
+            return stripped.cast(polars.Float64, strict=False).fill_nan(None)
+        case "booleans":
+            known = {"true": True, "false": False}
+            return stripped.str.to_lowercase().replace_strict(known, default=None, return_dtype=polars.Boolean)
+    return stripped.set(stripped.is_in(NO_VALUE), None)
+
+
+def _unreadable(texts: pl.Series, values: pl.Series) -> int | None:
+    """The place of the first text that is not of the kind, and does not stand for a missing value either."""
+    if values.null_count() == texts.null_count():
+        return None
+    return _first(values.is_null() & texts.is_not_null() & ~texts.str.strip_chars().is_in(NO_VALUE))
+
+
+def _first(mask: pl.Series) -> int | None:
+    return mask.fill_null(value=False).arg_max() if mask.any() else None
+
+
+def write_table(path: Path, parts: Iterator[pl.DataFrame]) -> None:
+    """Write parts one below the other into a file that appears when it is complete, and otherwise not at all."""
+    suffix, first = output_suffix(path), next(parts)
+    with new_file(path) as file:
+        if suffix == PARQUET:
+            _write_parquet(file, first, parts)
+            return
+        for number, part in enumerate(chain([first], parts)):
+            file.write(part.write_csv(separator=DELIMITERS[suffix], include_header=number == 0).encode())
+
+
+def _write_parquet(file: IO[bytes], first: pl.DataFrame, parts: Iterator[pl.DataFrame]) -> None:
+    from polars.io.plugins import register_io_source
+
+    raised: list[BaseException] = []
+
+    def source(*_: Any) -> Iterator[pl.DataFrame]:
+        try:
+            yield from chain([first], parts)
+        except (Exception, KeyboardInterrupt) as error:
+            raised.append(error)
+            raise
+
+    lazy: Any = register_io_source(source, schema=first.schema)
+    try:
+        lazy.sink_parquet(file)
+    except needed_polars().exceptions.PolarsError as error:
+        if raised:  # which polars before 2 wraps
+            raise raised[0] from None
+        if number := re.search(r"os error (\d+)", str(error)):  # it wraps what the system says about the disk
+            raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
+        raise
+
+
+def _suffix(path: Path) -> str:
+    """The ending of a file's name, which says what kind of table it holds; raises unless it is a known one."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes[-1:] == [GZIPPED] and suffixes[-2:-1] != [PARQUET]:
+        suffixes = suffixes[:-1]
+    if not suffixes or suffixes[-1] not in SUFFIXES:
+        raise TableFileError(f"a table must be in a file that ends in {', '.join(SUFFIXES)}; got {path.name!r}")
+    return suffixes[-1]
+
+
+def output_suffix(path: Path) -> str:
+    """The ending of a file to be written, which is not compressed; raises unless it is a known one."""
+    if path.suffix.lower() == GZIPPED:
+        raise TableFileError(
+            f"a table is not written compressed; let {path.name!r} end without {GZIPPED}, or in .parquet"
+        )
+    return _suffix(path)
+
+
+def _listed(names: Sequence[str], most: int = 12) -> str:
+    return ", ".join(map(str, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _short(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -1,0 +1,270 @@
+"""Where and how training steps run: device, seed, threads, optimizer, CUDA graphs, and too little memory."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.backends import cudnn
+from torch.optim.adam import adam
+
+from coverwell.errors import NotEnoughMemoryError
+from coverwell.networks.mlp import MLP
+from coverwell.networks.team import Team
+from coverwell.training.rows import Rows
+
+ORDINARY_STEPS = 3  # before the first capture, see `CudaGraphs`
+Step = Callable[[Tensor], Tensor]
+Result = TypeVar("Result", covariant=True)
+# Floating-point operations of one step below which a second thread waits more than it works.
+SMALL_STEP = 4e9
+
+
+def device_from(choice: str | torch.device) -> torch.device:
+    """The device that is asked for; "auto" is CUDA where there is one."""
+    if choice == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(choice)
+    except RuntimeError:
+        raise ValueError(
+            f"device must be 'auto', 'cpu', 'cuda' or another name that torch knows, got {choice!r}"
+        ) from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {str(choice)!r} is not available here; use device='cpu' or 'auto'")
+    return device
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw everything inside from one seed, and leave the caller's random state as it was.
+
+    On a GPU, convolutions also run in a fixed order.
+    """
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda), _same_bits() if cuda else nullcontext():
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also reseed GPUs that are not ours
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def _same_bits() -> Iterator[None]:
+    before = cudnn.deterministic
+    cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        cudnn.deterministic = before
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How every team of a fit is trained."""
+
+    max_rounds: int
+    batch_size: int
+    learning_rate: float
+    ema_decay: float
+    device: torch.device
+
+
+def auto_batch_size(n_rows: int) -> int:
+    """Small batches for small tables, which otherwise see few steps an epoch."""
+    return 64 if n_rows < 1000 else 128 if n_rows < 2500 else 256
+
+
+class Adam:
+    """Adam with torch's defaults (Kingma and Ba 2015), for all weights of a team in one call.
+
+    The class in torch.optim gives the same bits, but loads torch's compiler when it is first made, which costs a second
+    and 65 MB, and spends longer on each step.
+    """
+
+    def __init__(self, team: Team, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+        self.weights: list[Tensor] = list(filter(attrgetter("requires_grad"), team.parameters()))
+        self.means = list(map(torch.zeros_like, self.weights))
+        self.squares = list(map(torch.zeros_like, self.weights))
+        device = self.weights[0].device if self.weights else None
+        self.n_steps = list(torch.zeros(len(self.weights), device=device).unbind())
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the weights against their gradients, and drop the gradients."""
+        for weight in self.weights:
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+        adam(
+            self.weights,
+            list(map(attrgetter("grad"), self.weights)),
+            self.means,
+            self.squares,
+            [],
+            self.n_steps,
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self.learning_rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+        for weight in self.weights:
+            weight.grad = None
+
+    def drop_gradients(self) -> None:
+        for weight in self.weights:
+            weight.grad = None
+
+
+class CudaGraphs:
+    """Steps of descent that a GPU replays whole, instead of launching a hundred small kernels for each.
+
+    A step is captured once for each of its losses. The very first steps run normally: libraries allocate buffers
+    then, which must not belong to a graph.
+    """
+
+    def __init__(self, optimizer: Adam) -> None:
+        self.optimizer = optimizer
+        self.n_ordinary = ORDINARY_STEPS
+        self.stream = torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()
+        self.latest: torch.cuda.CUDAGraph | None = None  # a pool lives as long as one of its graphs
+
+    def replayed(self, step: Step) -> Step:
+        """The same step, replayed; one that cannot be captured, such as with a user's own loss, stays as it is."""
+        captured: tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None = None
+
+        def replay(rows: Tensor) -> Tensor:
+            nonlocal captured
+            if captured is None and self.n_ordinary == 0:
+                captured = self._captured(step, rows)
+            if captured is None:
+                self.n_ordinary -= self.n_ordinary > 0
+                return self._apart(lambda: step(rows))
+            graph, input_rows, losses = captured
+            input_rows.copy_(rows)
+            graph.replay()
+            return losses
+
+        return replay
+
+    def _captured(self, step: Step, rows: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None:
+        graph, input_rows = torch.cuda.CUDAGraph(), rows.clone()
+
+        def capture() -> Tensor:
+            graph.capture_begin(pool=self.pool)
+            try:
+                return step(input_rows)
+            finally:
+                graph.capture_end()
+
+        try:
+            losses = self._apart(capture)
+            self.latest = graph
+            return graph, input_rows, losses
+        except RuntimeError:
+            self.optimizer.drop_gradients()  # what was recorded was never computed
+            self.n_ordinary = -1  # never again
+            return None
+
+    def _apart(self, work: Callable[[], Tensor]) -> Tensor:
+        """Run something on a stream of its own, as capturing needs it."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            result = work()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return result
+
+
+def is_current_gpu(device: torch.device) -> bool:
+    """Whether a device is the GPU on whose streams torch works by itself; only there are steps captured."""
+    return device.type == "cuda" and device.index in (None, torch.cuda.current_device())
+
+
+@runtime_checkable
+class Trainable(Protocol[Result]):
+    """How an estimator trains all jobs at once."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def network(self) -> Any: ...
+
+    def run(self, rows: Rows, on_round: Callable[..., None]) -> Result: ...
+
+    def shortened(self) -> Trainable[Result]:
+        """The same with as little training as shows whether it fits into memory."""
+        ...
+
+
+@contextmanager
+def few_threads(training: Trainable[Any], rows: Rows) -> Iterator[None]:
+    """One thread while training steps are small, the caller's number for large ones; restored afterwards."""
+    per_row = getattr(training.network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
+    n_networks = training.settings.batch_size * rows.trains.shape[0] * rows.trains.shape[1]
+    small = 6.0 * n_networks * float(per_row(rows.x[0, 0].numel())) < SMALL_STEP
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if small else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def run_within_memory(training: Trainable[Result], rows: Rows, on_round: Callable[..., None]) -> Result:
+    """Train the jobs; where memory is too short, say how many members would fit.
+
+    Raises
+    ------
+    NotEnoughMemoryError
+    """
+    try:
+        return training.run(rows, on_round)
+    except (RuntimeError, MemoryError) as error:
+        if not _is_about_memory(error):
+            raise
+    fits = _what_fits(training.shortened(), rows)
+    raise NotEnoughMemoryError(_memory_of(training.settings.device), rows.n_jobs, rows.members_per_job, fits)
+
+
+def _what_fits(training: Trainable[Any], rows: Rows) -> tuple[int, int]:
+    """The numbers of jobs and of members of a job that survive a short training, found by halving."""
+    n_jobs, n_members = rows.n_jobs, rows.members_per_job
+    while n_jobs * n_members > 1:
+        # Only here, where the error and the tensors that its traceback held are gone, can their memory be used again.
+        gc.collect()
+        if training.settings.device.type == "cuda":
+            torch.cuda.empty_cache()
+        n_jobs, n_members = (n_jobs // 2, n_members) if n_jobs > 1 else (1, n_members // 2)
+        try:
+            training.run(rows.few(n_jobs, n_members), lambda *_: None)
+        except (RuntimeError, MemoryError) as error:
+            if not _is_about_memory(error):
+                raise
+        else:
+            return n_jobs, n_members
+    return 0, 0
+
+
+def _is_about_memory(error: BaseException) -> bool:
+    # A CPU's allocator has no error of its own.
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+
+
+def _memory_of(device: torch.device) -> str:
+    if device.type != "cuda":
+        return f"the {device.type} has free" if device.type != "cpu" else "this machine has free"
+    free, total = torch.cuda.mem_get_info(device)
+    return f"{torch.cuda.get_device_name(device)} has ({total / 1e9:.1f} GB, {free / 1e9:.1f} GB free)"

@@ -1,0 +1,462 @@
+"""Rows: what networks train on. Scaled tensors, who trains on what, and the asked levels.
+
+A *job* is one team's share of a fit: its rows, and which of its members train on which of them. Jobs of the same kind
+(the splits of a study, the teams of CV+) are stacked and train at once; nothing passes between them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import Scaling, check_values
+from coverwell.options import check_enough_rows
+from coverwell.paper.losses import Levels, z_score
+
+if TYPE_CHECKING:
+    from coverwell.calibration import Calibration
+    from coverwell.predictor import FittedTeam
+
+Array = NDArray[np.float64]
+Places = NDArray[np.intp]
+Masks = NDArray[np.bool_]  # (2, member, row): who trains on a row, who leaves it out
+
+# Above this many rows a pass costs more than it teaches: an epoch is then this many random rows.
+MOST_ROWS_PER_EPOCH = 20_000
+# The largest key of a shuffle; whole numbers are sorted faster than floats.
+LAST = 2**31 - 1
+
+
+@runtime_checkable
+class Workers(Protocol):
+    """The processes that fit one model together, as one of them sees it."""
+
+    @property
+    def rank(self) -> int:
+        """This worker's place, from 0."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many there are: 2, 4 or 8."""
+        ...
+
+    def together(self, own: Tensor) -> Tensor:
+        """Concatenate every worker's part along the second axis, by rank: (member, own batch, ...) -> (member, batch,
+        ...). Gradients flow back to a worker's own part only."""
+        ...
+
+    def summed(self, gradients: list[Tensor]) -> list[Tensor]:
+        """The sums over all workers, with the same bits on each."""
+        ...
+
+    def of_first(self, values: Tensor) -> Tensor:
+        """The values of the first worker, with the same bits on all."""
+        ...
+
+
+class Batches:
+    """Shuffled batches of row numbers, `(member, batch)`, each member from its own rows."""
+
+    def __init__(self, trains: Bool[Tensor, "member row"], batch_size: int) -> None:
+        self.trains = trains
+        self.counts = trains.sum(dim=1, keepdim=True)
+        rows_per_epoch = min(int(self.counts.max()), MOST_ROWS_PER_EPOCH)
+        self.n_steps = -(-rows_per_epoch // batch_size)
+        self.batch_size = -(-rows_per_epoch // self.n_steps)  # even batches: as few rows as possible come twice
+
+    def epoch(self) -> Iterator[Int[Tensor, "member batch"]]:
+        """Batches of equal size that pass once over the rows; a member with fewer rows starts over."""
+        keys = torch.randint(LAST, self.trains.shape, dtype=torch.int32, device=self.trains.device)
+        keys.masked_fill_(~self.trains, LAST)  # rows of others sort behind all of one's own
+        order = keys.argsort(dim=1)
+        places = torch.arange(self.n_steps * self.batch_size, device=order.device)
+        rows = order.gather(1, places % self.counts)
+        yield from rows.split(self.batch_size, dim=1)
+
+
+@dataclass(frozen=True)
+class OutOfFoldView:
+    """How rows are seen by the members that leave them out.
+
+    Attributes
+    ----------
+    left_out : tensor (member, place)
+        The rows that each member leaves out, in order; a member with fewer than others gets row 0 for the rest.
+    places, weight : tensors (job, row, repeat)
+        Where in `left_out` each row stands, once for every member that leaves it out, and how much that counts.
+    some : bool tensor (job, row)
+        Which rows at least one member leaves out.
+    literal : bool
+        Whether every member counts for every row, those it trains on included, as published.
+    """
+
+    left_out: Int[Tensor, "member place"]
+    places: Int[Tensor, "job row repeat"]
+    weight: Float[Tensor, "job row repeat"]
+    some: Bool[Tensor, "job row"]
+    literal: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Jobs stacked along a first axis; shorter ones are padded with rows that nobody trains on or leaves out.
+
+    An image and its mirror image are one row of `given` and two of x. Features of images keep the precision they are
+    stored in, and jobs may share them.
+    """
+
+    x: Float[Tensor, "job row ..."]  # as the networks see them
+    y: Float[Tensor, "job row target"]
+    trains: Bool[Tensor, "job member row"]  # which members train on a row
+    leaves_out: Bool[Tensor, "job member row"]  # whose outputs count for it: others, or all for literal training
+    coverage: Float[Tensor, "job level"]
+    # For each job: the levels as numbers, innermost first; how x and y were scaled; how many rows are no padding; the
+    # seed of weights, batches and samples; and which given rows it never sees, for "split" and "cv+".
+    levels: Sequence[tuple[float, ...]] = ()
+    inputs: Sequence[Scaling] = ()
+    targets: Sequence[Scaling] = ()
+    lengths: Sequence[int] = ()
+    seeds: Sequence[int] = ()
+    held_back: Sequence[Places] = ()
+    given: tuple[NDArray[Any], Array] | None = None  # X and y of the fit, in the user's units
+    mirroring: Mirroring | None = None
+    workers: Workers | None = None  # processes that each hold a part of these rows, where there are several
+
+    @classmethod
+    def of(
+        cls,
+        X: NDArray[Any],
+        y: Array,
+        *,
+        levels: tuple[float, ...],
+        folds: Any,
+        repeats: int | str,
+        calibration: Calibration,
+        random_state: np.random.RandomState,
+        groups: NDArray[Any] | None = None,
+        scaled: bool = True,
+        bounded: bool = True,
+        unit_range: bool = False,
+        mirroring: Mirroring | None = None,
+        start: Sequence[FittedTeam] = (),
+    ) -> Rows:
+        """The rows of one fit: which of them each team may see, who trains on what, and everything scaled.
+
+        X is (row, feature) or features of images, y (row, target). The calibration decides which rows a team may see.
+        Inputs are `scaled` to order one and `bounded` by the range of the training rows, targets scaled by their
+        standard deviation or, for the published weights, to `unit_range`. Teams in `start` keep their scalings.
+        """
+        check_values(X if scaled else None, y)
+        if mirroring is not None:
+            mirroring.check(y)
+        if not (folds is None or isinstance(folds, int)):
+            check_folds(folds, calibration)
+        seen = [np.arange(len(X))]
+        if calibration.holds_back:
+            seen = calibration.rows_of_jobs(X, groups, folds, levels, random_state)
+        if start and len(start) != len(seen):
+            raise ValueError(
+                f"warm_start goes on from as many teams as there were, {len(start)}, got {len(seen)}; keep "
+                "calibration and folds, or fit with warm_start=False"
+            )
+        jobs = []
+        for number, places in enumerate(seen):
+            # Features of images may be too many for a copy per job: all jobs look at the same ones.
+            shared = not scaled and len(seen) > 1
+            own_groups = None if groups is None else groups[places]
+            x, y_own = (X, y) if shared or (not scaled and len(places) == len(X)) else (X[places], y[places])
+            masks = left_out_by(
+                places if shared else x, folds, repeats, calibration, levels, random_state, groups=own_groups
+            )
+            if shared:
+                masks = _among_all(masks, places, len(X))
+            y_seen = y[places]
+            if mirroring is not None:  # an image and its mirror image are two rows
+                x, y_own, y_seen = mirroring.flat(x), mirroring.rows(y_own), mirroring.rows(y_seen)
+                masks = mirroring.repeated(masks, axis=2)
+            inputs = Scaling.of(x, bounded=bounded) if scaled else Scaling(x.shape[1:])
+            targets = Scaling.of(y_seen, unit_range=unit_range)
+            if start:  # networks that continue training keep their units, over the range of all rows seen
+                inputs, targets = start[number].inputs.widened(inputs), start[number].targets
+            x_scaled = inputs(torch.from_numpy(x)).float() if scaled else as_tensor(x)
+            trains, leaves_out = torch.from_numpy(masks)
+            jobs.append(
+                cls(
+                    x_scaled[None],
+                    targets(torch.from_numpy(y_own)).float()[None],
+                    trains[None],
+                    leaves_out[None],
+                    torch.tensor(levels)[None],
+                    levels=[levels],
+                    inputs=[inputs],
+                    targets=[targets],
+                    lengths=[len(x)],
+                    held_back=[np.setdiff1d(np.arange(len(X)), places)],
+                )
+            )
+        rows = jobs[0] if len(jobs) == 1 else cls.stack(jobs)
+        return replace(rows, given=(X, y), mirroring=mirroring, seeds=[random_state.randint(2**31 - 1)] * len(jobs))
+
+    @classmethod
+    def stack(cls, parts: Sequence[Rows]) -> Rows:
+        """Jobs side by side, padded to the longest; what they share is not copied."""
+        joined: dict[str, Any] = {name: [item for part in parts for item in getattr(part, name)] for name in PER_JOB}
+        x, y, trains, leaves_out, coverage = (
+            _joined([getattr(part, f.name) for part in parts], row_axis)
+            for f, row_axis in zip(fields(cls), (1, 1, 2, 2, None), strict=False)
+        )
+        return cls(x, y, trains, leaves_out, coverage, **joined, mirroring=parts[0].mirroring)
+
+    def to(self, device: torch.device) -> Rows:
+        """The same rows on a device."""
+        moved: dict[str, Any] = {name: _moved(getattr(self, name), device) for name in TENSORS}
+        return replace(self, **moved)
+
+    def few(self, n_jobs: int, n_members: int) -> Rows:
+        """The first jobs, with some of their members."""
+        masks = {name: getattr(self, name)[:n_jobs, :n_members] for name in ("trains", "leaves_out")}
+        others = {name: getattr(self, name)[:n_jobs] for name in ("x", "y", "coverage", *PER_JOB)}
+        return replace(self, **masks, **others)
+
+    @property
+    def n_jobs(self) -> int:
+        return self.y.shape[0]
+
+    @property
+    def members_per_job(self) -> int:
+        return self.trains.shape[1]
+
+    @cached_property
+    def levels_of_members(self) -> Levels:
+        """The asked levels of every member, (member, level)."""
+        coverage = self.to_members(self.coverage)
+        return Levels(coverage, z_score(coverage))
+
+    def to_members(self, jobs: Tensor) -> Tensor:
+        """Values per job, given to each of its members: (job, ...) -> (job * member, ...)."""
+        return jobs.repeat_interleave(self.trains.shape[1], dim=0)
+
+    def batches(self, batch_size: int, epochs: int, *, honest: bool) -> Batches:
+        """Batches of the rows that each member trains on; if `honest`, of those with an out-of-fold residual."""
+        trains = self.trains
+        if honest:
+            trains = trains & self.out_of_fold_view.some[:, None, :]
+            # A member that has none, such as the first of TimeSeriesSplit, learns the spread of its own targets.
+            trains = torch.where(trains.any(dim=-1, keepdim=True), trains, self.trains)
+        return Batches(trains.flatten(end_dim=1), batch_size)
+
+    def at(self, table: Tensor, batch: Tensor) -> Tensor:
+        """One batch per member: table (job, row, ...) at row numbers (member, batch) -> (member, batch, ...)."""
+        if len(table) == 1 or table.stride(0) == 0:  # all members look at the same rows
+            values = table[0].index_select(0, batch.flatten())
+        else:
+            values = table.flatten(0, 1).index_select(0, (batch + self._first_rows).flatten())
+        return values.reshape(*batch.shape, *table.shape[2:])
+
+    def batch_of(self, table: Tensor, batch: Tensor) -> Tensor:
+        """The same for the whole batch, the rows of other workers included."""
+        values = self.at(table, batch)
+        return values if self.workers is None else self.workers.together(values)
+
+    @cached_property
+    def _first_rows(self) -> Int[Tensor, "member 1"]:
+        """Where each member's job begins when the jobs stand one below the other."""
+        return self.to_members(torch.arange(self.n_jobs, device=self.y.device) * self.y.shape[1])[:, None]
+
+    def out_of_fold(self, outputs: Float[Tensor, "member place *rest"]) -> Float[Tensor, "job row *rest"]:
+        """Average over the members that leave a row out, from each member's outputs for the rows it leaves out.
+
+        Rows that no member leaves out get zero.
+        """
+        places, weight = self.out_of_fold_view.places, self.out_of_fold_view.weight
+        chosen = outputs.flatten(0, 1).index_select(0, places.flatten()).reshape(*places.shape, *outputs.shape[2:])
+        return (chosen * weight.reshape(*weight.shape, *[1] * (outputs.dim() - 2))).sum(dim=2)
+
+    @cached_property
+    def out_of_fold_view(self) -> OutOfFoldView:
+        """How rows are seen by the members that leave them out."""
+        n_jobs, n_members, _ = self.leaves_out.shape
+        leaves_out = self.leaves_out.flatten(end_dim=1)
+        n_places = max(int(leaves_out.sum(dim=1).max()), 1)
+        # A stable sort puts the rows of each member in front.
+        rows = (~leaves_out).to(torch.uint8).argsort(dim=1, stable=True)[:, :n_places]
+        left_out = torch.where(leaves_out.gather(1, rows), rows, 0)
+
+        count = self.leaves_out.sum(dim=1)  # (job, row)
+        most = max(int(count.max()), 1)
+        members = (~self.leaves_out).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]  # (job, repeat, row)
+        place_of_row = self.leaves_out.cumsum(dim=2) - 1  # (job, member, row)
+        first = torch.arange(n_jobs, device=count.device) * n_members
+        places = (first[:, None, None] + members) * n_places + place_of_row.gather(1, members)
+        counted = torch.arange(most, device=count.device)[:, None] < count[:, None, :]
+        places, weight = torch.where(counted, places, 0), counted / count[:, None, :].clamp_min(1)
+        return OutOfFoldView(
+            left_out=left_out,
+            places=places.transpose(1, 2).contiguous(),
+            weight=weight.transpose(1, 2).contiguous(),
+            some=count > 0,
+            literal=bool(self.leaves_out.all()),
+        )
+
+    def mean_out_of_fold(self, values: Float[Tensor, "job row *rest"]) -> Float[Tensor, "job *rest"]:
+        """Average over the rows that some member leaves out."""
+        some = self.out_of_fold_view.some
+        weight = some / some.sum(dim=1, keepdim=True)
+        return (values * weight.reshape(*weight.shape, *[1] * (values.dim() - 2))).sum(dim=1)
+
+
+TENSORS = ("x", "y", "trains", "leaves_out", "coverage")
+PER_JOB = ("levels", "inputs", "targets", "lengths", "seeds", "held_back")
+
+
+def _joined(parts: list[Tensor], row_axis: int | None) -> Tensor:
+    """Jobs of several stacks below one another; jobs on the same memory stay there."""
+    if all(_same_memory(part, parts[0]) for part in parts) and all(len(part) == 1 for part in parts):
+        return parts[0].expand(len(parts), *parts[0].shape[1:])
+    if row_axis is None:
+        return torch.cat(parts)
+    longest = max(part.shape[row_axis] for part in parts)
+    return torch.cat([_padded(part, longest, row_axis) for part in parts])
+
+
+def _moved(values: Tensor, device: torch.device) -> Tensor:
+    """Values on a device; jobs that share one memory share it there too."""
+    return values[:1].to(device).expand(values.shape) if values.stride(0) == 0 else values.to(device)
+
+
+def _same_memory(one: Tensor, other: Tensor) -> bool:
+    return (one.data_ptr(), one.shape, one.stride()) == (other.data_ptr(), other.shape, other.stride())
+
+
+def _padded(part: Tensor, length: int, axis: int) -> Tensor:
+    behind = [0] * (2 * (part.dim() - 1 - axis))  # torch counts axes from the last one
+    return torch.nn.functional.pad(part, [*behind, 0, length - part.shape[axis]])
+
+
+def as_tensor(rows: NDArray[Any]) -> Tensor:
+    """A tensor on the same memory, which nobody writes into: so it may be a read-only map of a file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(rows)
+
+
+# Who trains on what.
+
+REPEATED_ROWS = 6000  # with "auto", tables of up to this many rows have more than the fewest repeats
+FEWEST_REPEATS, MOST_REPEATS = 2, 5
+
+
+def left_out_by(
+    X: NDArray[Any],
+    folds: Any,
+    repeats: int | str,
+    calibration: Calibration,
+    levels: tuple[float, ...],
+    random_state: np.random.RandomState,
+    *,
+    groups: NDArray[Any] | None,
+) -> Masks:
+    """Which members train on a row, and which leave it out, checked.
+
+    With `folds=None`, the paper's literal training, every member trains on every row and counts for it. "auto" repeats
+    are more on small tables, and one where nobody is left out or each row has a team of its own.
+    """
+    if repeats == "auto":
+        once = folds is None or calibration.one_team_per_fold
+        repeats = 1 if once else int(np.clip(round(REPEATED_ROWS / len(X)), FEWEST_REPEATS, MOST_REPEATS))
+    if folds is None:
+        trains = leaves_out = np.ones((int(repeats), len(X)), dtype=bool)
+    else:
+        trains, leaves_out = split_rows(X, folds, int(repeats), groups, random_state)
+    if not leaves_out.any():
+        raise ValueError("folds must leave rows out, the given splitter leaves none out")
+    if calibration.ranks_out_of_fold:
+        n_ranked = int(leaves_out.any(axis=0).sum())
+        check_enough_rows(n_ranked, levels, f"calibration={calibration.name!r} ranks {n_ranked} of {len(X)} rows")
+    if not trains.any(axis=1).all():
+        raise ValueError("folds must give every member rows to train on, the given splitter has a fold without any")
+    return np.stack([trains, leaves_out])
+
+
+def check_dealing(
+    n_rows: int,
+    *,
+    levels: tuple[float, ...],
+    groups: NDArray[Any] | None,
+    folds: Any,
+    repeats: int | str,
+    calibration: Calibration,
+    unit_range: bool,
+) -> None:
+    """Raise what `Rows.of` would raise about folds and numbers of rows, before inputs that take long to compute."""
+    check_folds(folds, calibration)
+    if folds is not None and not isinstance(folds, Integral):
+        return  # splits of the user's own may be good for one pass only
+    X, random_state = np.empty((n_rows, 0)), np.random.RandomState(0)
+    for own in calibration.rows_of_jobs(X, groups, folds, levels, random_state):
+        own_groups = None if groups is None else groups[own]
+        left_out_by(X[own], folds, repeats, calibration, levels, random_state, groups=own_groups)
+
+
+def split_rows(
+    X: NDArray[Any], folds: Any, repeats: int, groups: NDArray[Any] | None, random_state: np.random.RandomState
+) -> Masks:
+    """Which members train on a row, and which leave it out, one member per fold and repeat.
+
+    `folds` is a number of folds (whole groups stay in one fold) or a scikit-learn splitter. Rows that a splitter gives
+    to neither side, such as an embargo, are neither trained on nor left out.
+    """
+    from sklearn.model_selection import GroupKFold, KFold, check_cv
+
+    given = None if isinstance(folds, Integral) else check_cv(folds)
+    if given is None:
+        n, what = (len(X), "rows") if groups is None else (len(np.unique(groups)), "groups")
+        if isinstance(folds, bool) or folds < 2:
+            raise ValueError(f"folds must be at least 2, a splitter, or None, got {folds!r}")
+        if n < folds:
+            raise ValueError(f"folds={folds} needs at least as many {what}, got {n}; give fewer folds or more {what}")
+    trains, leaves_out = [], []
+    for _ in range(repeats):
+        splitter = given
+        if splitter is None:
+            kind = KFold if groups is None else GroupKFold
+            splitter = kind(n_splits=int(folds), shuffle=True, random_state=random_state.randint(2**31 - 1))
+        for train, left_out in splitter.split(X, groups=groups):
+            trains.append(np.isin(np.arange(len(X)), train))
+            leaves_out.append(np.isin(np.arange(len(X)), left_out) & ~trains[-1])
+    return np.stack([np.stack(trains), np.stack(leaves_out)])
+
+
+def check_folds(folds: Any, calibration: Calibration) -> None:
+    """Raise unless folds is something that can split rows, and goes with the calibration."""
+    if isinstance(folds, type):
+        raise ValueError(f"folds must be a splitter, not its class; write {folds.__name__}(...)")
+    splits = hasattr(folds, "split") and not isinstance(folds, str)
+    listed = isinstance(folds, Iterable) and not isinstance(folds, str) and not splits
+    if not (folds is None or isinstance(folds, Integral) or splits or listed):
+        raise ValueError(f"folds must be a whole number, a scikit-learn splitter or None, got {folds!r}")
+    fixed = listed or type(folds).__name__ == "PredefinedSplit"
+    if fixed and calibration.holds_back:
+        raise ValueError(
+            f"calibration={calibration.name!r} splits part of the rows, but the given folds are fixed for all of them; "
+            "give a number of folds or another splitter, or calibration='cross'"
+        )
+
+
+def _among_all(masks: Masks, places: Places, n_rows: int) -> Masks:
+    """Masks over some rows as masks over all of them."""
+    among_all = np.zeros((*masks.shape[:2], n_rows), dtype=bool)
+    among_all[..., places] = masks
+    return among_all

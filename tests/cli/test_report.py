@@ -1,0 +1,187 @@
+"""`coverwell report`: a file for each kind of model, and one clear line where there can be none."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from PIL import Image
+
+from coverwell import LSTM, MatchedForecaster, MatchedRegressor, ResNet18, Schedule, save
+
+
+@pytest.fixture
+def refused(refused, tmp_path):
+    """Runs a report that must end with one line, exit code 2 and no new file."""
+
+    def run(*arguments):
+        before = sorted(tmp_path.iterdir())
+        message = refused("report", *arguments)
+        assert sorted(tmp_path.iterdir()) == before
+        return message
+
+    return run
+
+
+@pytest.fixture
+def model(folder):
+    return folder / "model.safetensors"
+
+
+def written(path):
+    return path.read_text("utf-8").replace("\u00a0", " ")
+
+
+def test_a_report_is_written_and_names_command_files_and_groups(run, folder, model, tmp_path):
+    out = tmp_path / "report.html"
+    given = (model, folder / "test.csv", "--out", out, "--group", "id", "--title", "Houses of <1990>")
+    result = run("report", *given)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"wrote {out}: {out.stat().st_size:,} bytes\n"
+    html = written(out)
+    assert f"coverwell report {model} {folder / 'test.csv'} --out {out} --group id --title" in html
+    assert "Houses of &lt;1990&gt;" in html
+    assert "40 rows of test.csv; prediction of rent, price" in html
+    assert '<option value="0" selected>id</option>' in html or '<option value="0">id</option>' in html
+
+
+def test_the_numbers_and_the_worst_slices_are_those_of_evaluate(folder, model, tmp_path, run):
+    import json
+
+    found = json.loads(run("evaluate", model, folder / "test.csv", "--json").stdout)["results"]
+    run("report", model, folder / "test.csv", "--out", tmp_path / "report.html")
+    html = written(tmp_path / "report.html")
+    for entry in found:
+        assert f"{100 * entry['coverage']:.1f} %" in html
+        assert f"{100 * entry['band'][0]:.1f} % to {100 * entry['band'][1]:.1f} %" in html
+        worst = entry["worst_slices"][0]
+        assert f"Worst: {worst['column']}: {worst['values']}. {worst['n_inside']} of {worst['n_rows']} rows" in html
+
+
+def test_rows_keep_the_numbers_they_have_in_the_file(run, folder, model, tmp_path, houses):
+    rows = houses[90:].with_columns(rent=pl.Series([None, *houses["rent"][91:].to_list()]))
+    rows = rows.with_columns(price=pl.when(pl.int_range(40) == 11).then(1e5).otherwise("price"))
+    rows.write_csv(tmp_path / "test.csv")
+    result = run("report", model, tmp_path / "test.csv", "--skip-missing", "--out", tmp_path / "report.html")
+    assert result.exit_code == 0, result.output
+    html = written(tmp_path / "report.html")
+    assert '<td role="cell" data-head="row">12</td><td role="cell" data-head="observed">100,000</td>' in html
+    assert "Rows are counted from 1" in html
+    assert "1 row without a target left out." in html
+
+
+def test_decimal_commas_are_read(run, folder, model, tmp_path, houses):
+    text = houses[90:].write_csv(separator=";", decimal_comma=True)
+    (tmp_path / "test.csv").write_text(text)
+    given = (model, tmp_path / "test.csv", "--delimiter", ";", "--decimal", ",", "--out", tmp_path / "report.html")
+    assert run("report", *given).exit_code == 0
+
+
+def test_a_tab_between_columns_is_named_in_the_command(run, model, tmp_path, houses):
+    houses[90:].write_csv(tmp_path / "test.csv", separator="\t")
+    out = tmp_path / "report.html"
+    assert run("report", model, tmp_path / "test.csv", "--delimiter", "tab", "--out", out).exit_code == 0
+    assert "--delimiter tab" in written(out)
+
+
+def test_bad_input_is_told_in_one_line(folder, model, tmp_path, refused, houses):
+    out = tmp_path / "report.html"
+    test = houses[90:]
+    bad = {
+        "lacks.csv": (test.drop("city"), "has no column that model.safetensors was fitted on: city"),
+        "target.csv": (test.drop("price"), "price"),
+        "empty.csv": (test[:0], "has a header but no rows"),
+        "one.csv": (test[:1], "a report needs at least 10 rows whose targets are known"),
+    }
+    for name, (rows, message) in bad.items():
+        rows.write_csv(tmp_path / name)
+        assert message in refused(model, tmp_path / name, "--out", out)
+    data = folder / "test.csv"
+    assert "coverage 0.7 was not fitted; the fitted levels are 0.5, 0.8" in refused(
+        model, data, "--out", out, "--coverage", 0.7
+    )
+    assert "must go to a file that ends in .html" in refused(model, data, "--out", tmp_path / "report.pdf")
+    assert "column for --group: block" in refused(model, data, "--out", out, "--group", "block")
+    assert "boxes are for models of images" in refused(model, data, "--out", out, "--boxes")
+    assert "--pictures is for models of images" in refused(model, data, "--out", out, "--pictures", "id")
+    assert "--time is for forecasters" in refused(model, data, "--out", out, "--time", "sold")
+    assert "damaged or not a model file" in refused(data, data, "--out", out)
+
+
+def test_a_missing_extra_is_named(run, folder, model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    result = run("report", model, folder / "test.csv", "--out", tmp_path / "report.html")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: reports need vl-convert-python; install the extra `report`")
+
+
+def test_pictures_are_found_beside_the_table(run, tmp_path, refused):
+    rng = np.random.default_rng(0)
+    images, ages = rng.integers(0, 255, (22, 3, 32, 32), dtype=np.uint8), rng.normal(size=22)
+    network = ResNet18(weights=None, size=32)
+    brief = {"schedule": Schedule(1, 1, max_rounds=1), "folds": 2, "repeats": 1, "device": "cpu"}
+    fitted = MatchedRegressor(0.7, network=network, random_state=0, **brief)
+    save(fitted.fit(images[:12], ages[:12]), tmp_path / "model.safetensors")
+    for place, image in enumerate(images[12:]):
+        Image.fromarray(image.transpose(1, 2, 0)).save(tmp_path / f"{place}.png")
+    rows = pl.DataFrame({"file": [f"{place}.png" for place in range(10)], "y": ages[12:]})
+    rows.write_csv(tmp_path / "test.csv")
+    given = (tmp_path / "model.safetensors", tmp_path / "test.csv", "--out", tmp_path / "report.html")
+    assert "name the column of their files with --pictures" in refused(*given)
+    result = run("report", *given, "--pictures", "file")
+    assert result.exit_code == 0, result.output
+    assert "data:image/jpeg" in written(tmp_path / "report.html")
+    assert "the model has 1" in refused(*given, "--pictures", "file", "--boxes", "--force")
+    gone = rows.with_columns(file=pl.Series([*rows["file"][:-1], "gone.png"]))
+    gone.write_csv(tmp_path / "test.csv")
+    assert "gone.png" in refused(*given, "--pictures", "file", "--force")
+    rows.with_columns(file=pl.Series([None, *rows["file"][1:]])).write_csv(tmp_path / "test.csv")
+    assert "must name a file in every row, but row 1 has none" in refused(*given, "--pictures", "file", "--force")
+
+
+@pytest.fixture(scope="module")
+def load_series():
+    rng = np.random.default_rng(0)
+    index = pd.date_range("2024-01-01", periods=260, freq="h", name="when")
+    frame = pd.DataFrame({"load": 5 + np.sin(np.arange(260) / 4) + 0.2 * rng.normal(size=260)}, index=index).round(4)
+    return frame.assign(price=rng.normal(size=260).round(3))
+
+
+@pytest.fixture(scope="module")
+def forecaster_file(load_series, tmp_path_factory):
+    made = MatchedForecaster(
+        coverage=0.8, past=8, network=LSTM(hidden=4), schedule=Schedule(max_rounds=1), folds=2, random_state=0
+    )
+    seen = load_series[:200]
+    made.fit(seen["load"], past_covariates=seen[["price"]])
+    path = tmp_path_factory.mktemp("series") / "load.safetensors"
+    save(made, path)
+    return path
+
+
+def test_a_report_on_a_forecaster_is_about_what_came_later(run, forecaster_file, load_series, tmp_path):
+    load_series[190:].to_csv(tmp_path / "later.csv")  # ten hours that were seen already
+    out = tmp_path / "report.html"
+    result = run("report", forecaster_file, tmp_path / "later.csv", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "60 forecasts of load, 2024-01-09 08:00 to 2024-01-11 19:00" in written(out)
+
+
+def test_bad_files_of_a_series_are_told_in_one_line(forecaster_file, load_series, tmp_path, refused):
+    later, out = load_series[200:], tmp_path / "report.html"
+    bad = {
+        "name.csv": (later.rename(columns={"load": "lod"}), "column with the values of the series: load"),
+        "price.csv": (later[["load"]], "covariate that the forecaster was fitted on: price"),
+        "seen.csv": (load_series[:200], "has no values after 2024-01-09 07:00:00"),
+        "time.csv": (later.rename_axis("hour"), "name that column with --time"),
+        "order.csv": (later[::-1], "must rise from row to row, but row 2 does not"),
+        "gap.csv": (later.drop(later.index[5]), "missing"),
+    }
+    for name, (rows, message) in bad.items():
+        rows.to_csv(tmp_path / name)
+        assert message in refused(forecaster_file, tmp_path / name, "--out", out)
+    later.to_csv(tmp_path / "later.csv")
+    given = (forecaster_file, tmp_path / "later.csv", "--out", out)
+    assert "are for models of rows" in refused(*given, "--group", "price")
+    assert "coverage 0.5 was not fitted" in refused(*given, "--coverage", 0.5)

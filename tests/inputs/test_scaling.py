@@ -1,0 +1,148 @@
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+from coverwell.errors import ExtrapolationWarning
+from coverwell.inputs.scaling import Scaling
+
+tables = arrays(np.float64, st.tuples(st.integers(2, 20), st.integers(1, 4)), elements=st.floats(-1e6, 1e6))
+# A constant column first, then a range of 0 to 4.
+TRAINING = np.array([[7.0, 0.0], [7.0, 4.0]])
+ODD = np.array([[1.0], [3.0], [5.0], [7.0]])  # mean 4, variance (9 + 1 + 1 + 9) / 4 = 5
+both_units = pytest.mark.parametrize("unit_range", [False, True])
+
+
+def scaled(scaling, values):
+    return scaling(torch.from_numpy(np.asarray(values))).numpy()
+
+
+def back(scaling, values):
+    return scaling.inverse(torch.from_numpy(np.asarray(values))).numpy()
+
+
+def random_table(seed, n_columns=3):
+    rng = np.random.default_rng(seed)
+    return rng.normal(rng.normal(size=n_columns), rng.lognormal(size=n_columns), size=(50, n_columns))
+
+
+def test_inputs_by_hand_are_drawn_to_the_border_of_the_training_range():
+    scaling = Scaling.of(ODD, bounded=True)
+    assert_allclose(scaled(scaling, [[4.0], [7.0]]), [[0.0], [3 / np.sqrt(5)]])
+    assert_allclose(scaled(scaling, [[1e9], [-1e9], [8.0]]), scaled(scaling, [[7.0], [1.0], [7.0]]))
+
+
+def test_targets_by_hand():
+    assert_allclose(scaled(Scaling.of(ODD), ODD)[:, 0], np.array([-3, -1, 1, 3]) / np.sqrt(5))
+    assert_allclose(scaled(Scaling.of(ODD, unit_range=True), ODD)[:, 0], [0, 1 / 3, 2 / 3, 1])
+
+
+@given(seed=st.integers(0, 2**16))
+def test_training_rows_are_scaled_as_by_scikit_learns_scalers(seed):
+    X = random_table(seed)
+    for scaling in (Scaling.of(X), Scaling.of(X, bounded=True)):
+        assert_allclose(scaled(scaling, X), StandardScaler().fit_transform(X), atol=1e-9)
+    assert_allclose(scaled(Scaling.of(X, unit_range=True), X), MinMaxScaler().fit_transform(X), atol=1e-9)
+
+
+@given(X=tables, new=st.floats(-1e12, 1e12))
+def test_scaled_inputs_are_finite_and_never_beyond_those_of_training(X, new):
+    scaling = Scaling.of(X, bounded=True)
+    seen, outside = scaled(scaling, X), scaled(scaling, np.full((1, X.shape[1]), new))
+    assert np.isfinite(seen).all()
+    assert (outside >= seen.min(axis=0)).all()
+    assert (outside <= seen.max(axis=0)).all()
+
+
+@both_units
+@given(y=tables)
+def test_scaling_targets_back_gives_what_was_scaled(unit_range, y):
+    scaling = Scaling.of(y, unit_range=unit_range)
+    assert np.isfinite(scaled(scaling, y)).all()
+    assert_allclose(back(scaling, scaled(scaling, y)), y, rtol=1e-9, atol=1e-9 * max(1.0, np.abs(y).max()))
+    far = y.max(axis=0, keepdims=True) + 100  # targets have no bounds
+    assert_allclose(back(scaling, scaled(scaling, far)), far, rtol=1e-9, atol=1e-9 * max(1.0, np.abs(y).max()))
+
+
+@pytest.mark.parametrize("value", [0.1, -3.0, 1e20])
+def test_a_constant_input_becomes_zero_and_stays_zero_for_any_value(value):
+    scaling = Scaling.of(np.full((1000, 1), value), bounded=True)  # the mean may differ from the value by rounding
+    assert_allclose(scaled(scaling, [[value], [value + 5], [-7.0]]), np.zeros((3, 1)), atol=1e-12 * abs(value))
+
+
+@both_units
+def test_a_constant_target_becomes_zero_and_comes_back(unit_range):
+    y = np.full((9, 2), [0.1, -3.0])
+    scaling = Scaling.of(y, unit_range=unit_range)
+    assert_allclose(scaled(scaling, y), np.zeros((9, 2)), atol=1e-12)
+    assert_allclose(back(scaling, np.zeros((9, 2))), y)
+
+
+def test_a_column_whose_spread_rounds_to_zero_is_taken_for_constant():
+    scaling = Scaling.of(np.array([[0.0], [1e-200]]), bounded=True)
+    assert np.isfinite(scaled(scaling, [[1.0], [-1.0]])).all()
+    assert_array_equal(scaling.spread, [1.0])
+
+
+def test_inputs_may_have_more_than_one_axis():
+    windows = np.random.default_rng(0).normal(size=(20, 6, 2))
+    scaling = Scaling.of(windows, bounded=True)
+    assert scaling.shape == (6, 2)
+    assert_allclose(scaled(scaling, windows).mean(axis=0), np.zeros((6, 2)), atol=1e-12)
+    assert_allclose(scaled(scaling, windows).std(axis=0), np.ones((6, 2)))
+
+
+def test_a_value_is_far_outside_when_it_is_a_whole_range_away():
+    scaling = Scaling.of(TRAINING, bounded=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scaling.warn_if_far_outside(np.array([[7.0, -4.0], [7.0, 8.0]]), None)  # 0 - 4 and 4 + 4: just not far
+    for rows, said in (
+        ([[7.0, 8.1], [7.0, 2.0]], "1 of 2 rows .*column 1"),
+        ([[7.0, 8.1], [7.0, -4.1]], "2 of 2 rows"),
+        ([[7.1, 2.0]], "1 of 1 rows .*column 0"),  # any other value in a constant column
+    ):
+        with pytest.warns(ExtrapolationWarning, match=said):
+            scaling.warn_if_far_outside(np.array(rows), None)
+
+
+def test_the_warning_names_the_columns_but_not_more_than_five():
+    scaling, names = Scaling.of(np.tile([[0.0], [1.0]], (1, 8)), bounded=True), [f"c{k}" for k in range(8)]
+    X = np.full((3, 8), 0.5)
+    X[0, [1, 6]] = 99.0
+    said = r"1 of 3 rows .*\(in c1, c6\); .* no interval is to be trusted there"
+    with pytest.warns(ExtrapolationWarning, match=said):
+        scaling.warn_if_far_outside(X, names)
+    with pytest.warns(ExtrapolationWarning, match=r"\(in c0, c1, c2, c3, c4\)"):
+        scaling.warn_if_far_outside(np.full((3, 8), 99.0), names)
+
+
+def test_inputs_without_bounds_stay_where_they_are_and_are_never_far_outside():
+    X, far = np.array([[0.0, 5.0], [2.0, 5.0]]), np.array([[1000.0, 6.0]])
+    free, held = Scaling.of(X, bounded=False), Scaling.of(X, bounded=True)
+    assert_array_equal(scaled(free, far), [[999.0, 1.0]])  # mean 1, spread 1; the constant has spread 1
+    assert_array_equal(scaled(held, far), [[1.0, 0.0]])
+    assert not free.far_outside(far).any()
+    assert_array_equal(held.far_outside(far), [[True, True]])
+
+
+def test_a_widened_scaling_has_the_units_of_the_first_and_the_range_of_both():
+    first, second = (Scaling.of(np.array([[low], [high]]), bounded=True) for low, high in ((0.0, 2.0), (1.0, 9.0)))
+    both = first.widened(second)
+    assert_array_equal(scaled(both, [[-5.0], [2.0], [20.0]]), [[-1.0], [1.0], [8.0]])
+    assert_array_equal(scaled(first, [[20.0]]), [[1.0]])
+
+
+def test_features_of_images_are_neither_scaled_nor_copied():
+    features = torch.ones(3, 4, 2, 2, dtype=torch.float16)
+    scaling = Scaling((4, 2, 2))
+    assert scaling(features) is features
+    assert scaling.shape == (4, 2, 2)
+    assert scaling.widened(scaling) is scaling
+    assert not scaling.far_outside(np.full((3, 4, 2, 2), 1e9)).any()

@@ -1,0 +1,119 @@
+"""The weights are the published file, or there is an error that says where to put it."""
+
+import hashlib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from coverwell.networks import imagenet_weights, weights
+
+NAME = "resnet18-f37072fd.pth"
+CONTENT = bytes(range(256)) * 10_000  # stands for the 45 MB; more than one chunk
+NOWHERE = f"http://127.0.0.1:9/{NAME}"  # the discard port: nobody answers
+SHA256, ADDRESS = weights.SHA256, weights.ADDRESS
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, no data folder, no network; the published content is a made-up one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("COVERWELL_DATA", raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(weights, "SHA256", hashlib.sha256(CONTENT).hexdigest())
+    monkeypatch.setattr(weights, "ADDRESS", NOWHERE)
+    return tmp_path / "cache" / "coverwell"
+
+
+def published_at(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "ADDRESS", address)
+
+
+class Breaks(BaseHTTPRequestHandler):
+    """Announces the whole file and hangs up after half of it."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        self.wfile.write(CONTENT[: len(CONTENT) // 2])
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silence: the test's output is not the server's log."""
+
+
+@pytest.fixture
+def breaking_address() -> Iterator[str]:
+    """Address of a server on this machine that never gives a whole file."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Breaks) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/{NAME}"
+        server.shutdown()
+        thread.join()
+
+
+def test_the_sha256_begins_as_torchvision_says_in_the_name_of_the_file() -> None:
+    assert len(SHA256) == 64
+    assert weights.NAME == NAME == f"resnet18-{SHA256[:8]}.pth"
+    assert f"https://download.pytorch.org/models/{NAME}" == ADDRESS
+
+
+@pytest.mark.parametrize("inner", ["", "weights"])
+@pytest.mark.parametrize("given", [True, False])
+def test_the_file_is_found_in_the_data_folder_and_in_the_cache(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inner: str, given: bool
+) -> None:
+    if given:
+        monkeypatch.setenv("COVERWELL_DATA", str(tmp_path / "data"))
+    path = (tmp_path / "data" if given else cache) / inner / NAME
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONTENT)
+    assert imagenet_weights() == path
+
+
+def test_a_download_is_kept_whole_in_the_cache_and_not_repeated(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "source").write_bytes(CONTENT)
+    published_at((tmp_path / "source").as_uri(), monkeypatch)
+    assert imagenet_weights() == cache / "weights" / NAME
+    (tmp_path / "source").unlink()
+    assert imagenet_weights().read_bytes() == CONTENT
+
+
+def test_a_changed_file_is_refused_by_name_and_stays(cache: Path) -> None:
+    path = cache / NAME
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONTENT[:-1])
+    with pytest.raises(ValueError, match=rf"{path} is not the published file: .* Delete or replace it"):
+        imagenet_weights()
+    assert path.read_bytes() == CONTENT[:-1]
+
+
+def test_a_download_of_something_else_leaves_nothing(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "source").write_bytes(b"please log in")
+    published_at((tmp_path / "source").as_uri(), monkeypatch)
+    with pytest.raises(ValueError, match=r"source is not the published file: .* Nothing was kept"):
+        imagenet_weights()
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_an_interrupted_download_leaves_nothing(
+    cache: Path, breaking_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published_at(breaking_address, monkeypatch)
+    with pytest.raises(FileNotFoundError, match=f"{len(CONTENT) // 2} of {len(CONTENT)} bytes arrived"):
+        imagenet_weights()
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_without_a_network_the_error_says_where_to_put_the_file(cache: Path) -> None:
+    with pytest.raises(FileNotFoundError) as missing:
+        imagenet_weights()
+    told = [NAME, NOWHERE, str(cache), str(cache / "weights"), "Put the file into one of these", "COVERWELL_DATA"]
+    assert [part for part in told if part not in str(missing.value)] == []

@@ -1,0 +1,341 @@
+import gc
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from coverwell.errors import TableFileError
+from coverwell.inputs.columns import Columns
+from coverwell.inputs.parquet import TableFiles
+from coverwell.inputs.scaling import Scaling
+from coverwell.networks.mlp import MLP
+from coverwell.streaming import buffers
+from coverwell.streaming.buffers import Buffer, LaneBatches, RowStream, StreamedTable, lanes_of
+from coverwell.streaming.row_hash import N_LANES, RowHash, group_keys, row_keys
+from coverwell.training.device import Settings
+from coverwell.training.learner import Learner
+from coverwell.training.rows import Rows
+
+N_ROWS = 1200
+HASH = RowHash(seed=0, folds=3, repeats=1)
+
+
+class Meeting:
+    """Where two threads lay down what they have, and see what the other has."""
+
+    def __init__(self):
+        self.barrier, self.laid = threading.Barrier(2, timeout=60), {}
+
+    def exchange(self, rank, things):
+        self.laid[rank] = things
+        self.barrier.wait()
+        both = [self.laid[0], self.laid[1]]
+        self.barrier.wait()  # nobody lays down the next before both have seen these
+        return both
+
+
+@dataclass(frozen=True)
+class OneOfTwo:
+    """A worker in a thread of its own; without a meeting it only knows its place."""
+
+    rank: int
+    meeting: Meeting | None = None
+    size: int = 2
+
+    def together(self, own):
+        parts = self.meeting.exchange(self.rank, own.detach())
+        parts[self.rank] = own
+        return torch.cat(parts, dim=1)
+
+    def summed(self, gradients):
+        return [one + other for one, other in zip(*self.meeting.exchange(self.rank, gradients), strict=True)]
+
+    def of_first(self, values):
+        return self.meeting.exchange(self.rank, values.detach().clone())[0]
+
+
+def frame(n=N_ROWS, **changed):
+    numbers = np.arange(n, dtype=float)
+    house = [f"house {k // 10}" for k in range(n)]
+    return pl.DataFrame({"a": numbers, "b": np.sin(numbers), "house": house, "y": 2 * numbers}).with_columns(**changed)
+
+
+def write(folder, **changed):
+    frame(**changed)[:500].write_parquet(folder / "1.parquet")
+    frame(**changed)[500:].write_parquet(folder / "2.parquet")
+    return TableFiles(folder)
+
+
+@pytest.fixture
+def files(tmp_path):
+    return write(tmp_path)
+
+
+def stream_of(files, *, group="house", row_hash=HASH, workers=None):
+    """All rows are the sample."""
+    table = StreamedTable.of(files, ["y"], group)
+    whole = pl.concat([files.read(part) for part in files.parts()])
+    columns = Columns.of(whole.select(table.features))
+    X, y, numbers = columns.transform(whole), whole.select("y").to_numpy(), row_keys(0, N_ROWS)
+    inputs, targets = Scaling.of(X, bounded=True), Scaling.of(y)
+    left_out = torch.from_numpy(row_hash.left_out_by(numbers if group is None else group_keys(whole[group])))[None]
+    x, y = inputs(torch.from_numpy(X.copy()))[None].float(), targets(torch.from_numpy(y.copy()))[None].float()
+    scaled = {"inputs": [inputs], "targets": [targets], "seeds": [7], "workers": workers}
+    return RowStream(
+        table, row_hash, columns, Rows(x, y, ~left_out, left_out, torch.tensor([[0.9]]), **scaled), numbers
+    )
+
+
+def first_buffers(stream, n, *, rows):
+    made = stream.buffers(rows)
+    return [next(made) for _ in range(n)]
+
+
+def numbers_in(stream, buffer):
+    """The row numbers of a buffer, from its targets, which are twice the number."""
+    return np.rint(stream.sample.targets[0].inverse(buffer.y[0].double()).numpy()[:, 0] / 2).astype(int)
+
+
+# The first pass ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("group", "kept_share"), [("house", 0.0), (None, 0.5)])
+def test_the_sample_of_a_small_table_is_all_of_it_but_for_the_kept_rows(files, group, kept_share):
+    row_hash = RowHash(0, 3, 1, kept_share)
+    sample, n_kept = StreamedTable.of(files, ["y"], group).survey(row_hash)
+    kept = row_hash.kept(sample.keys if group else row_keys(0, N_ROWS))
+    assert sample.numbers.tolist() == np.flatnonzero(~kept).tolist()
+    assert sample.X["a"].to_list() == sample.numbers.tolist()
+    assert sample.y[:, 0].tolist() == (2.0 * sample.numbers).tolist()
+    assert ("house" in sample.X.columns) == (group is None)
+    assert n_kept == kept.sum()
+
+
+def test_a_sample_of_a_large_table_has_about_the_asked_size(files, monkeypatch):
+    monkeypatch.setattr(buffers, "SAMPLE_ROWS", 300)
+    sample, _ = StreamedTable.of(files, ["y"], None).survey(HASH)
+    assert abs(len(sample.numbers) - 300) < 4.5 * np.sqrt(300 * 0.75)
+    assert sample.X["a"].to_list() == sample.numbers.tolist()
+
+
+@pytest.mark.parametrize(("value", "what"), [(None, "missing"), (float("nan"), "missing"), (float("inf"), "infinite")])
+def test_a_target_without_a_number_is_an_error_with_its_row_and_file(tmp_path, value, what):
+    table = StreamedTable.of(write(tmp_path, y=pl.when(pl.col("a") == 640).then(value).otherwise("y")), ["y"], None)
+    with pytest.raises(TableFileError, match=rf"'y' must be a finite number in every row, but is {what} in row 141 of"):
+        table.survey(HASH)
+
+
+def test_a_row_without_a_group_is_an_error_with_its_row_and_file(tmp_path):
+    files = write(tmp_path, house=pl.when(pl.col("a") == 7).then(None).otherwise("house"))
+    with pytest.raises(
+        TableFileError, match=r"'house' must have a value in every row, but has none in row 8 of .*1\.par"
+    ):
+        StreamedTable.of(files, ["y"], "house").survey(HASH)
+
+
+def test_columns_have_one_use_each(files):
+    table = StreamedTable.of(files, ["y", "b"], "house")
+    assert (table.features, table.targets) == (("a",), ("y", "b"))
+    for targets, group in ((["y", "y"], None), (["y"], "y"), ([], None)):
+        with pytest.raises(ValueError, match="each once and none of them groups"):
+            StreamedTable.of(files, targets, group)
+    with pytest.raises(TableFileError, match="no target z"):
+        StreamedTable.of(files, ["z"], None)
+    with pytest.raises(TableFileError, match="the target 'house' must hold numbers, got String"):
+        StreamedTable.of(files, ["house"], None)
+    with pytest.raises(ValueError, match="a column to learn from beside targets"):
+        StreamedTable.of(TableFiles(files.paths, columns=["y"]), ["y"], None)
+
+
+# Buffers -------------------------------------------------------------------------------------------------------------
+
+
+def test_buffers_have_rows_from_all_over_the_table_and_those_of_one_sweep_are_all_of_it(files):
+    stream = stream_of(files)
+    sweep = first_buffers(stream, 4, rows=400)
+    numbers = [numbers_in(stream, buffer) for buffer in sweep]
+    assert sorted(np.concatenate(numbers[:3])) == list(range(N_ROWS))
+    assert numbers[3].tolist() != numbers[0].tolist()
+    assert [buffer.number for buffer in sweep] == [1, 2, 3, 4]
+    parts = np.unique(numbers[0] // 50)
+    assert len(parts) >= 8
+    assert parts[-1] - parts[0] > 8
+
+
+def test_rows_keep_their_inputs_folds_and_lanes(files):
+    stream = stream_of(files)
+    (buffer,) = first_buffers(stream, 1, rows=400)
+    numbers = numbers_in(stream, buffer)
+    expected = stream.sample.inputs[0](torch.from_numpy(np.column_stack([numbers, np.sin(numbers)])))
+    torch.testing.assert_close(buffer.x[0], expected.float(), rtol=0, atol=1e-5)
+    left_out = HASH.left_out_by(group_keys([f"house {k // 10}" for k in numbers]))
+    assert (buffer.leaves_out[0].numpy() == left_out).all()
+    assert (buffer.trains == ~buffer.leaves_out).all()
+    assert (buffer.lanes.numpy() == HASH.lanes(numbers.astype(np.uint64))).all()
+
+
+def test_a_table_that_fits_is_read_once_and_shuffled_anew_every_round(files):
+    one, other = first_buffers(stream_of(files), 2, rows=5000)
+    assert one.x.data_ptr() == other.x.data_ptr()
+    assert one.y.shape[1] == N_ROWS
+    batches = [next(buffer.batches(64, 1, honest=False).epoch()) for buffer in (one, one, other)]
+    assert torch.equal(batches[0], batches[1])
+    assert not torch.equal(batches[0], batches[2])
+
+
+def test_one_buffer_at_a_time_is_in_memory(files):
+    seen = []
+    for buffer in stream_of(files).buffers(400):
+        gc.collect()
+        assert sum(ref() is not None for ref in seen) == 0
+        seen.append(weakref.ref(buffer.x))
+        del buffer
+        if len(seen) == 4:
+            break
+
+
+def test_kept_rows_are_in_no_buffer(files):
+    row_hash = RowHash(0, 3, 1, kept_share=0.2)
+    stream = stream_of(TableFiles(files.paths, columns=["a", "b", "y"]), group=None, row_hash=row_hash)
+    kept = row_hash.kept(row_keys(0, N_ROWS))
+    for buffer in first_buffers(stream, 2, rows=600):
+        assert not kept[numbers_in(stream, buffer)].any()
+
+
+def test_workers_have_the_rows_of_their_lanes_and_know_the_longest_of_all(files):
+    stream = stream_of(files)
+    (whole,) = first_buffers(stream, 1, rows=1200)
+    halves = [first_buffers(stream_of(files, workers=OneOfTwo(rank)), 1, rows=1200)[0] for rank in (0, 1)]
+    assert {half.longest for half in halves} == {whole.longest}
+    assert sorted(np.concatenate([numbers_in(stream, half) for half in halves])) == list(range(N_ROWS))
+
+
+def test_a_buffer_in_which_a_member_finds_too_few_rows_gets_the_sample_too(tmp_path):
+    stream = stream_of(write(tmp_path))
+    one_house = StreamedTable.of(write(tmp_path, house=pl.lit("house 0")), ["y"], "house")
+    (buffer,) = first_buffers(replace(stream, table=one_house), 1, rows=400)
+    assert buffer.y.shape[1] == 400 + N_ROWS
+    assert buffer.trains[0].sum(dim=1).min() > 0
+
+
+def test_what_is_wrong_with_a_column_is_an_error_with_the_rows_and_the_file(tmp_path):
+    stream = stream_of(write(tmp_path))
+    files = write(tmp_path, b=pl.when(pl.col("a") == 640).then(float("inf")).otherwise("b"))
+    with pytest.raises(TableFileError, match=r"in rows 1 to 700 of .*2\.parquet, column 'b' must hold finite numbers"):
+        replace(stream, table=StreamedTable.of(files, ["y"], "house")).read(files.parts()[-1])
+
+
+# Batches -------------------------------------------------------------------------------------------------------------
+
+
+def rows_of_table(n=800, n_members=3):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, n, 4, generator=generator)
+    y = x[..., :1].sin() + 0.1 * torch.randn(1, n, 1, generator=generator)
+    left_out = (torch.randint(n_members, (n,), generator=generator) == torch.arange(n_members)[:, None])[None]
+    return x, y, left_out, torch.randint(N_LANES, (n,), generator=generator)
+
+
+def buffer_of(x, y, left_out, lanes, *, workers=None, trains=None):
+    """The rows of this worker."""
+    trains = ~left_out if trains is None else trains
+    rank, size = (0, 1) if workers is None else (workers.rank, workers.size)
+    own = torch.isin(lanes, torch.tensor(list(lanes_of(rank, size))))
+    rows = (x[:, own], y[:, own], trains[..., own], left_out[..., own], torch.ones(1, 1))
+    longest = max(int(trains[0][:, lanes == lane].sum(dim=1).max()) for lane in range(N_LANES))
+    return Buffer(*rows, lanes=lanes[own], longest=longest, workers=workers, seeds=[7])
+
+
+def test_workers_share_the_lanes():
+    assert [lanes_of(0, 1), lanes_of(1, 2), lanes_of(1, 8)] == [range(8), range(4, 8), range(1, 2)]
+    with pytest.raises(ValueError, match="must divide 8, got 3; take 1, 2, 4 or 8"):
+        lanes_of(0, 3)
+
+
+def test_batches_of_half_the_lanes_are_half_of_the_batches():
+    _, *rest = rows_of_table()
+    numbered = torch.arange(800.0)[None, :, None]
+    batches = []
+    for workers in (None, OneOfTwo(0), OneOfTwo(1)):
+        buffer = buffer_of(numbered, *rest, workers=workers)
+        batches.append([buffer.at(buffer.x, b) for b in buffer.batches(64, 1, honest=False).epoch()])
+    for whole, first, second in zip(*batches, strict=True):
+        assert torch.equal(whole, torch.cat([first, second], dim=1))
+
+
+def test_an_epoch_of_few_rows_gives_every_member_its_rows_with_equal_shares_of_every_lane():
+    buffer = buffer_of(*rows_of_table())
+    batches = buffer.batches(64, 1, honest=True)
+    for epoch in range(2):
+        given = list(batches.epoch())
+        for batch in given:
+            for rows in batch:
+                assert buffer.lanes[rows].bincount(minlength=8).unique().numel() == 1
+        for member, rows in enumerate(torch.cat(given, dim=1)):
+            assert set(rows.tolist()) == set(buffer.trains[0, member].nonzero()[:, 0].tolist()), epoch
+
+
+def test_a_round_of_many_rows_passes_over_them_once():
+    n_rows, epochs = 60_000, 3
+    rows = torch.zeros(1, n_rows, 1), torch.zeros(1, n_rows, 1), torch.zeros(1, 1, n_rows, dtype=torch.bool)
+    batches = LaneBatches(buffer_of(*rows, torch.arange(n_rows) % 8), 256, epochs, seed=0)
+    given = torch.cat([batch for _ in range(epochs) for batch in batches.epoch()], dim=1)[0]
+    times = given.bincount(minlength=n_rows)
+    assert times.min() == 1
+    assert len(given) - n_rows <= epochs * 8 * batches.n_steps  # to make batches even
+    assert times.max() <= 2
+
+
+def test_a_member_without_rows_is_an_error():
+    x, y, left_out, lanes = rows_of_table()
+    buffer = buffer_of(x, y, left_out, lanes, trains=torch.zeros_like(left_out))
+    with pytest.raises(ValueError, match="every member needs rows to train on in every buffer"):
+        buffer.batches(64, 1, honest=False)
+
+
+# Two workers ---------------------------------------------------------------------------------------------------------
+
+
+def by_two(function):
+    meeting = Meeting()
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(function, [OneOfTwo(0, meeting), OneOfTwo(1, meeting)]))
+
+
+def trained(workers, *, rate=1e-2, seeds=(1, 1)):
+    """Losses and weights of a small team after two epochs, by this worker."""
+    buffer = buffer_of(*rows_of_table(), workers=workers)
+    learner = Learner(MLP(hidden=8, bins=0, dropout=0.0), buffer, 1, Settings(1, 64, rate, 0.5, torch.device("cpu")))
+    generator = torch.Generator().manual_seed(seeds[workers.rank if workers else 0])  # threads share the usual one
+    with torch.no_grad():
+        for weight in learner.team.parameters():
+            weight.copy_(0.3 * torch.randn(weight.shape, generator=generator))
+
+    def objective(outputs, batch):
+        """No mean over rows: a batch's share of rows near the prediction, off by its target."""
+        y = buffer.batch_of(buffer.y, batch)
+        near = torch.sigmoid(20 * (0.3 - (outputs - y).abs()))
+        return (near.mean(dim=(1, 2)) - 0.9).abs() + (outputs - y).square().mean((1, 2))
+
+    return learner.descend(buffer, 2, objective), [*learner.team.parameters(), *learner.average.parameters()]
+
+
+def test_two_workers_learn_what_one_learns():
+    (losses_of_two, first), (_, second) = by_two(trained)
+    losses, weights = trained(None)
+    torch.testing.assert_close(losses_of_two, losses, rtol=0, atol=1e-4)
+    for one, other, alone in zip(first, second, weights, strict=True):
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one, alone, rtol=0, atol=1e-4)
+
+
+def test_workers_agree_on_the_weights_of_the_first():
+    (_, first), (_, second) = by_two(partial(trained, rate=1e-9, seeds=(1, 2)))
+    for one, other in zip(first, second, strict=True):
+        assert torch.equal(one, other)

@@ -1,0 +1,304 @@
+"""Streamed fits as a user meets them. Networks are small, so that fits take a second or two."""
+
+import gc
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import KFold
+
+from coverwell import MLP, MatchedRegressor, ResNet18, Schedule, TableFiles, load, metrics, save
+from coverwell.errors import TableFileError
+from coverwell.estimator import IntervalRegressor
+from coverwell.inputs.parquet import Part
+from coverwell.streaming import estimate_files, estimates_of_parts, fit_streamed
+from coverwell.streaming.buffers import Buffer
+from coverwell.streaming.row_hash import RowHash, group_keys
+
+N_ROWS, N_NEW = 4000, 20_000
+
+
+def draw(n, seed, *, noise=0.5):
+    """Rows of a known law: the noise grows with b."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.uniform(-2, 2, n), rng.uniform(0, 1, n)
+    y = np.sin(a) + noise * (0.5 + b) * rng.normal(size=n)
+    return pl.DataFrame({"a": a, "b": b, "y": y})
+
+
+def written(folder, frame, n_files=3):
+    for number, rows in enumerate(np.array_split(np.arange(len(frame)), n_files)):
+        frame[rows].write_parquet(folder / f"{number}.parquet")
+    return TableFiles(folder)
+
+
+QUICK = Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1)
+
+
+def model(**more):
+    usual = {"network": MLP(hidden=16, layers=3, dropout=0.0, bins=0), "schedule": Schedule(max_rounds=6)}
+    return MatchedRegressor(**{**usual, "repeats": 1, "device": "cpu", "random_state": 0, **more})
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("rows"), draw(N_ROWS, 0))
+
+
+@pytest.fixture(scope="module")
+def fitted(files):
+    return model(repeats=2).fit(files, "y")
+
+
+@pytest.fixture(scope="module")
+def new():
+    return draw(N_NEW, 1)
+
+
+# Twins ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_streamed_fit_errs_as_one_in_memory_does(fitted, new):
+    rows = draw(N_ROWS, 0)
+    in_memory = model(repeats=2).fit(rows.drop("y"), rows["y"])
+    streamed, usual = (metrics.rmse(new["y"], m.predict(new.drop("y"))) for m in (fitted, in_memory))
+    # The error is noise but for what some hundred weights learn amiss from n rows: a share of about 100 / n of its
+    # square.
+    assert abs(streamed / usual - 1) < 100 / N_ROWS
+    widths = [np.mean(m.predict_interval(new.drop("y")).width) for m in (fitted, in_memory)]
+    assert abs(widths[0] / widths[1] - 1) < 4 / np.sqrt(N_ROWS)
+
+
+def test_coverage_of_new_rows_is_near_the_asked_one(fitted, new):
+    lower, upper = fitted.predict_interval(new.drop("y"))
+    sd = np.sqrt(0.9 * 0.1 * (1 / N_ROWS + 1 / N_NEW))
+    assert abs(metrics.coverage(new["y"], lower, upper) - 0.9) < 4 * sd
+
+
+def test_ranks_of_all_rows_agree_with_those_of_a_sample_that_is_all_rows(fitted):
+    """The sample of a small table is the table: its out-of-fold outputs, ranked exactly, give the factor."""
+    out_of_fold = fitted.out_of_fold_
+    inside = metrics.coverage(draw(N_ROWS, 0)["y"], out_of_fold.lower[:, 0, 0], out_of_fold.upper[:, 0, 0])
+    # Fewer members are averaged than are deployed, so they cover a little less.
+    assert 0.88 < inside < 0.905
+    assert fitted.out_of_fold_rows_.tolist() == list(range(N_ROWS))
+    assert fitted.n_rows_ == fitted.n_ranked_ == N_ROWS
+    assert len(fitted.rounds_) == 6
+    assert fitted.rounds_[-1].rmse == pytest.approx(0.53, abs=0.05)  # in the unit of the target
+    assert 0.8 < fitted.rounds_[-1].coverage < 0.97
+
+
+def test_many_small_buffers_learn_too(files, new):
+    streamed = fit_streamed(model(schedule=Schedule(max_rounds=12)), files, "y", buffer_rows=1000)
+    lower, upper = streamed.predict_interval(new.drop("y"))
+    noise = np.sqrt(np.mean((0.5 * (0.5 + new["b"].to_numpy())) ** 2))
+    assert metrics.rmse(new["y"], streamed.predict(new.drop("y"))) < 1.05 * noise
+    # One member leaves each row out, and the average of five errs less: a little more is covered.
+    assert 0.885 < metrics.coverage(new["y"], lower, upper) < 0.92
+
+
+def test_split_ranks_rows_that_nothing_else_touches(files, new):
+    split = model(calibration="split").fit(files, "y")
+    lower, upper = split.predict_interval(new.drop("y"))
+    n_kept = split.n_ranked_
+    assert n_kept == N_ROWS - len(split.out_of_fold_rows_)
+    assert abs(n_kept / N_ROWS - 0.2) < 4.5 * np.sqrt(0.16 / N_ROWS)
+    sd = np.sqrt(0.9 * 0.1 * (1 / n_kept + 1 / N_NEW))
+    assert abs(metrics.coverage(new["y"], lower, upper) - 0.9) < 4 * sd
+
+
+def test_without_calibration_nothing_is_ranked(files):
+    plain = model(calibration=None, schedule=QUICK).fit(files, "y")
+    assert plain.n_ranked_ == 0
+    assert plain.factor_.tolist() == [[1.0]]
+
+
+def test_training_stops_when_scores_of_the_sample_no_longer_improve(files):
+    hasty = Schedule(max_rounds=200, patience=1, mean_epochs=1, interval_epochs=1, learning_rate=0.03)
+    streamed = model(schedule=hasty).fit(files, "y")
+    assert 1 < len(streamed.rounds_) < 200
+    assert streamed.rounds_[-1].interval_score > min(r.interval_score for r in streamed.rounds_)
+
+
+# What comes out ------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_bits_and_leaves_the_callers_random_state_alone(files, new):
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = (model(schedule=QUICK).fit(files, "y") for _ in range(2))
+    np.testing.assert_array_equal(first.predict(new.drop("y")), second.predict(new.drop("y")))
+    np.testing.assert_array_equal(first.factor_, second.factor_)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_only_one_buffer_is_in_memory_and_every_round_can_be_followed(files):
+    alive, measures = [], []
+
+    def after_round(latest):
+        gc.collect()
+        alive.append({id(thing.x) for thing in gc.get_objects() if type(thing) is Buffer})
+        measures.append(latest)
+
+    schedule = Schedule(max_rounds=3, mean_epochs=1, interval_epochs=1)
+    streamed = fit_streamed(model(schedule=schedule), files, "y", buffer_rows=1000, on_round=after_round)
+    assert max(map(len, alive)) == 1  # that of the stream itself
+    assert [r.coverage for r in streamed.rounds_] == pytest.approx([float(m.coverage) for m in measures])
+
+
+def test_a_streamed_model_is_saved_and_loaded_as_any_other(fitted, new, tmp_path):
+    save(fitted, tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    assert again.n_rows_ == again.n_ranked_ == N_ROWS
+    for one, other in zip(fitted.predict_interval(new.drop("y")), again.predict_interval(new.drop("y")), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_several_targets_levels_and_kinds_of_columns(tmp_path):
+    frame = draw(1500, 2)
+    frame = frame.with_columns(
+        z=-pl.col("y") + 0.1 * pl.col("b"),
+        kind=pl.when(pl.col("a") > 0).then(pl.lit("up")).otherwise(pl.lit("down")),
+        b=pl.when(pl.col("b") > 0.9).then(None).otherwise(pl.col("b")),
+    )
+    streamed = model(coverage=[0.5, 0.9], repeats=2, schedule=Schedule(max_rounds=3))
+    streamed.fit(written(tmp_path, frame), ["y", "z"])
+    assert streamed.target_names_ == ("y", "z")
+    assert {"kind=up", "b (missing)"} <= set(streamed.columns_.feature_names)
+    lower, _ = streamed.predict_interval(frame)
+    assert lower.shape == (1500, 2, 2)
+    assert (lower[..., 1] <= lower[..., 0]).all()
+    joint_lower, joint_upper = streamed.predict_interval(frame, 0.9, joint=True)
+    y = frame.select("y", "z").to_numpy()
+    inside = ((joint_lower <= y) & (y <= joint_upper)).all(axis=1).mean()
+    assert abs(inside - 0.9) < 0.05
+
+
+def test_groups_are_never_split(tmp_path):
+    houses = [f"house {k % 60}" for k in range(1200)]
+    files = written(tmp_path, draw(1200, 3).with_columns(house=pl.Series(houses)))
+    streamed = model(schedule=QUICK).fit(files, "y", groups="house")
+    assert "house" not in streamed.columns_.feature_names
+    # The hash that the fit has drawn first from its seed.
+    row_hash = RowHash(np.random.RandomState(0).randint(2**31 - 1), folds=5, repeats=1)
+    left_out = row_hash.left_out_by(group_keys(houses))
+    for house in range(60):
+        assert len(np.unique(left_out[:, house::60], axis=1).T) == 1
+
+
+# Bad input -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"calibration": "cv+"}, r"can be calibrated by one of .*, got 'cv\+'"),
+        ({"folds": KFold(3)}, "needs their number, at least 2, got KFold"),
+        ({"folds": None, "calibration": None}, "needs their number, at least 2, got None"),
+        ({"folds": 1}, "needs their number, at least 2, got 1"),
+        ({"warm_start": True}, "starts anew, got warm_start=True"),
+        ({"network": ResNet18(), "interval_network": None}, "got one that takes images"),
+        ({"interval_network": ResNet18()}, "must both take images or both take tables"),
+        ({"coverage": 1.5}, "strictly between 0 and 1"),
+        ({"matching": "gamma"}, "matching"),
+        ({"calibration": "split", "coverage": 0.9999}, r"calibration='split' keeps \d+ of 4000 rows"),
+    ],
+)
+def test_settings_that_cannot_be_streamed_are_refused(files, options, message):
+    unfitted = model(**options)
+    with pytest.raises(ValueError, match=message):
+        unfitted.fit(files, "y")
+    assert not [name for name in vars(unfitted) if name.endswith("_")]
+
+
+def test_other_estimators_targets_and_buffers_are_refused(files):
+    with pytest.raises(TypeError, match="trains a MatchedRegressor, got a IntervalRegressor"):
+        IntervalRegressor().fit(files, "y")
+    with pytest.raises(TableFileError, match="no target price"):
+        fit_streamed(model(), files, "price")
+    with pytest.raises(ValueError, match="buffer_rows must be a whole number of at least 500, got 499"):
+        fit_streamed(model(), files, "y", buffer_rows=499)
+
+
+def test_too_few_rows_and_too_few_groups_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="at least 500 rows, got 400; read them into a data frame"):
+        model().fit(written(tmp_path, draw(400, 0)), "y")
+    files = written(tmp_path, draw(900, 0).with_columns(house=pl.lit("one")))
+    with pytest.raises(ValueError, match="folds=5 needs groups in 'house' for every fold, but one has none"):
+        model().fit(files, "y", groups="house")
+
+
+class Interrupted(KeyboardInterrupt):
+    pass
+
+
+class InterruptedLoss:
+    """A matching whose third batch is where the user presses Ctrl-C."""
+
+    n_batches = 0
+
+    def n_outputs(self, n_targets, n_levels):
+        return n_targets
+
+    def mean(self, outputs, n_targets):
+        return outputs
+
+    def loss(self, outputs, y, target):
+        self.n_batches += 1
+        if self.n_batches == 3:
+            raise Interrupted
+        return (outputs - y).square().mean(dim=(1, 2))
+
+
+def test_an_interrupted_fit_leaves_the_model_unfitted_and_no_file(files):
+    before = sorted(files.paths[0].parent.iterdir())
+    unfitted = model(matching=InterruptedLoss())
+    with pytest.raises(Interrupted):
+        unfitted.fit(files, "y")
+    assert not [name for name in vars(unfitted) if name.endswith("_")]
+    assert sorted(files.paths[0].parent.iterdir()) == before
+
+
+# Predictions ---------------------------------------------------------------------------------------------------------
+
+
+def small(**more):
+    return model(network=MLP(hidden=4, bins=0), schedule=QUICK, **more)
+
+
+@pytest.mark.parametrize(("calibration", "n_teams"), [("cross", 1), ("cv+", 3)])
+def test_predictions_of_files_are_those_of_their_rows(files, calibration, n_teams):
+    rows = draw(N_ROWS, 0)[:90]
+    trained = small(calibration=calibration, folds=3).fit(rows.drop("y"), rows["y"])
+    estimates, whole = estimate_files(trained, files), draw(N_ROWS, 0).drop("y")
+    assert [estimate.half_width.shape for estimate in estimates] == [(N_ROWS, 1, 2, 1)] * n_teams
+    np.testing.assert_allclose(trained.predict(files), trained.predict(whole), atol=1e-12)
+    for of_files, of_rows in zip(trained.predict_interval(files), trained.predict_interval(whole), strict=True):
+        np.testing.assert_allclose(of_files, of_rows, atol=1e-12)
+
+
+def test_parts_are_predicted_in_order_and_found_in_their_files(fitted, files):
+    parts, estimates = zip(*estimates_of_parts(fitted, files), strict=True)
+    n_rows = [1334, 1333, 1333]
+    assert list(parts) == [Part(files.paths[k], 0, n, sum(n_rows[:k])) for k, n in enumerate(n_rows)]
+    assert [len(estimate.mean) for (estimate,) in estimates] == n_rows
+
+
+def test_a_model_of_an_array_takes_the_columns_in_their_order(files):
+    X, y = draw(N_ROWS, 0).select("a", "b").to_numpy(), draw(N_ROWS, 0)["y"].to_numpy()
+    without_names = small().fit(X[:90], y[:90])
+    chosen = TableFiles(files.paths, columns=["a", "b"])
+    np.testing.assert_allclose(without_names.predict(chosen), without_names.predict(X), atol=1e-12)
+
+
+def test_files_without_a_fitted_column_and_models_that_are_not_fitted_are_refused(fitted, files, tmp_path):
+    with pytest.raises(NotFittedError):
+        estimate_files(model(), files)
+    draw(10, 0).drop("b").write_parquet(tmp_path / "new.parquet")
+    with pytest.raises(TableFileError, match="no column that the model was fitted on: b"):
+        estimate_files(fitted, TableFiles(tmp_path))

@@ -1,0 +1,642 @@
+"""A loaded model predicts the same bits; a file that is not whole is an error and nothing else."""
+
+import copy
+import json
+import pickle
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.numpy import save as safetensors_bytes
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from torch import nn
+
+import coverwell
+from coverwell import MLP, IQRFit, MatchedRegressor, Schedule, SigmaFit
+from coverwell.calibration import Cross, Split
+from coverwell.errors import ConstantDataWarning, ModelFileError
+from coverwell.model_file import read_tensors, write_tensors
+from coverwell.paper.losses import PaperLoss, QuantileLoss
+from coverwell.paper.matching import Unmatched
+
+SMALL = MLP(hidden=8, bins=4)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 3))
+Y = np.stack([X[:, 0] + RNG.normal(size=60), X[:, 1] * RNG.normal(size=60)], axis=1)
+X_NEW = RNG.normal(size=(25, 3)).clip(X.min(axis=0), X.max(axis=0))
+NO_MODEL = r"model\.safetensors is whole, but no model can be made of it here"
+
+
+def fitted(y=Y[:, 0], x=X, **parameters):
+    small = {"network": SMALL, "schedule": Schedule(max_rounds=2), "repeats": 1, "folds": 3, "random_state": 0}
+    return MatchedRegressor(**{**small, **parameters}).fit(x, y)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """One fitted model, to be left as it is."""
+    return fitted()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.safetensors"
+
+
+def reloaded(model, path, **own):
+    coverwell.save(model, path)
+    return coverwell.load(path, **own)
+
+
+def assert_same_predictions(one, other, x=X_NEW):
+    """Equal to the bit, joint boxes too where there are any."""
+    np.testing.assert_array_equal(one.predict(x), other.predict(x), strict=True)
+    for joint in (False, True) if one.calibration else (False,):
+        bounds = (model.predict_interval(x, joint=joint) for model in (one, other))
+        for bound, same in zip(*bounds, strict=True):
+            np.testing.assert_array_equal(bound, same, strict=True)
+
+
+def assert_saved_again_the_same(again, path):
+    coverwell.save(again, path.with_name("again"))
+    assert path.read_bytes() == path.with_name("again").read_bytes()
+
+
+FITS = {
+    "cross": {"coverage": 0.8, "calibration": Cross(), "interval_loss": QuantileLoss(steepness=30.0)},
+    "cross, levels": {"y": Y, "coverage": (0.9, 0.5), "matching": "iqr"},
+    "cross, list of levels": {"coverage": [0.8, np.float64(0.5)], "matching": IQRFit(0.6, 0.2, 0.2)},
+    "cv+": {"coverage": [0.8], "calibration": "cv+", "matching": SigmaFit(0.3)},
+    "cv+, targets": {"y": Y, "calibration": "cv+", "coverage": [0.5, 0.8]},
+    "split": {"coverage": 0.8, "calibration": Split(0.4), "matching": None},
+    "split, targets": {"y": Y, "calibration": Split(size=0.5), "coverage": [0.8], "matching": Unmatched()},
+    "no ranks": {"y": Y[:, :1], "calibration": None, "interval_network": MLP(hidden=4, layers=1, bins=0)},
+    "as published": {
+        "calibration": None,
+        "folds": None,
+        "interval_loss": PaperLoss(noise_weight=0.2),
+        "network": MLP(8, dropout=0.0, bins=0),
+    },
+}
+
+
+@pytest.mark.parametrize("fit", FITS.values(), ids=FITS.keys())
+def test_a_loaded_model_is_the_saved_one(fit, path):
+    model = fitted(**fit)
+    again = reloaded(model, path)
+    assert_same_predictions(model, again)
+    assert again.get_params() == model.get_params()
+    assert vars(again).keys() == vars(model).keys()
+    np.testing.assert_equal([vars(r) for r in again.rounds_], [vars(r) for r in model.rounds_])
+    assert (again.out_of_fold_ is None) == (model.out_of_fold_ is None)
+    if model.out_of_fold_ is not None:
+        np.testing.assert_equal(vars(again.out_of_fold_), vars(model.out_of_fold_))
+    assert again.predictor_.state_dict().keys() == model.predictor_.state_dict().keys()
+    assert_saved_again_the_same(again, path)
+
+
+def test_names_and_index_are_kept(path):
+    frame = pd.DataFrame(X, columns=["rooms", "größe", "age"])
+    new = pd.DataFrame(X_NEW, columns=frame.columns, index=[f"row {i}" for i in range(len(X_NEW))])
+    model = fitted(pd.DataFrame(Y, columns=["price", "rent"]), frame)
+    again = reloaded(model, path)
+    assert list(again.feature_names_in_) == list(frame.columns)
+    pd.testing.assert_frame_equal(again.predict_interval(new).to_frame(), model.predict_interval(new).to_frame())
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(new.rename(columns={"age": "years"}))
+
+
+MIXED = pd.DataFrame(X[:, :2], columns=["rooms", "age"]).assign(
+    rooms=np.where(np.arange(60) % 5, X[:, 0], np.nan),
+    heating=np.array(["gas", "Öl", None])[np.arange(60) % 3],
+    garden=np.arange(60) % 2 == 0,
+    sold=pd.date_range("2024-01-01", periods=60, freq="7h"),
+    currency="euro",
+)
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """One model fitted on columns of all kinds, to be left as it is."""
+    with pytest.warns(ConstantDataWarning, match="'currency'"):
+        return fitted(x=MIXED)
+
+
+def test_columns_are_read_as_before_they_were_saved(mixed, path):
+    again = reloaded(mixed, path)
+    assert again.columns_ == mixed.columns_
+    assert_same_predictions(mixed, again, MIXED)
+    assert_saved_again_the_same(again, path)
+
+
+def test_a_loaded_model_is_an_estimator_like_any_other(model, path):
+    again = reloaded(model, path)
+    with pytest.raises(NotFittedError):
+        clone(again).predict(X_NEW)
+    assert_same_predictions(clone(again).fit(X, Y[:, 0]), model)
+    assert_same_predictions(again.fit(X, Y[:, 1]), fitted(Y[:, 1]))
+
+
+def test_a_loaded_model_goes_on_training_where_the_saved_one_stood(path):
+    model = fitted(warm_start=True)
+    again = reloaded(model, path)
+    assert_same_predictions(model.fit(X, Y[:, 0]), again.fit(X, Y[:, 0]))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_and_pickles_predict_the_same_bits(model, path, copied):
+    assert_same_predictions(copied(model), model)
+    assert_same_predictions(copied(reloaded(model, path)), model)
+
+
+def test_weights_are_stored_as_they_were_trained(model, path):
+    coverwell.save(model, path)
+    weights = {name: array for name, array in read_tensors(path)[1].items() if "_team." in name}
+    assert {array.dtype for array in weights.values()} == {np.dtype(np.float32)}
+    assert len(weights) == 2 * (2 + 5 * 2)  # two teams, each with two buffers and five layers
+
+
+def test_a_weight_that_float32_would_round_is_stored_whole(model, path):
+    changed = copy.deepcopy(model)
+    (team,) = changed.predictor_.fitted_teams
+    for parameter in team.mean_team.parameters():
+        parameter.mul_(1 / 3)
+    team.interval_team.linears[-1].bias.fill_(1e-300)
+    assert_same_predictions(changed, reloaded(changed, path))
+
+
+def test_the_networks_are_those_that_were_trained_whatever_was_set_later(path):
+    model = fitted()
+    model.set_params(network=MLP(hidden=16))
+    again = reloaded(model, path)
+    assert again.network == MLP(hidden=16)
+    assert_same_predictions(model, again)
+
+
+def test_loading_leaves_the_random_state_of_the_caller_as_it_was(path):
+    coverwell.save(fitted(network=nn.Linear), path)
+    before = torch.get_rng_state()
+    coverwell.load(path, network=nn.Linear)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# A user's own code.
+
+
+def normalised(n_features: int, n_outputs: int) -> nn.Module:
+    """With a whole number (the batches seen) among its buffers."""
+    return nn.Sequential(nn.Linear(n_features, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, n_outputs))
+
+
+class Tied(nn.Module):
+    """One layer under two names."""
+
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.first = self.again = nn.Linear(n_features, n_features)
+        self.last = nn.Linear(n_features, n_outputs)
+
+    def forward(self, x):
+        return self.last(self.again(self.first(x).relu()))
+
+
+@dataclass(frozen=True)
+class Doubled(SigmaFit):
+    """A strategy of the user's: twice the outputs, of which half are not used."""
+
+    def n_outputs(self, n_targets: int, n_levels: int) -> int:
+        return 2 * super().n_outputs(n_targets, n_levels)
+
+    def sigma(self, outputs: torch.Tensor, n_targets: int) -> torch.Tensor:
+        return super().sigma(outputs[..., : 2 * n_targets], n_targets)
+
+
+class Halved(NamedTuple):
+    """A strategy that is also a tuple."""
+
+    inner: Unmatched = Unmatched()
+
+    def n_outputs(self, n_targets: int, n_levels: int) -> int:
+        return self.inner.n_outputs(n_targets, n_levels)
+
+    def mean(self, outputs: torch.Tensor, n_targets: int) -> torch.Tensor:
+        return 0.5 * self.inner.mean(outputs, n_targets)
+
+    def loss(self, outputs: torch.Tensor, y: torch.Tensor, target: Any) -> torch.Tensor:
+        return (self.mean(outputs, y.shape[-1]) - y).square().mean(dim=(1, 2))
+
+
+class OwnLoss(QuantileLoss):
+    """A loss of the user's."""
+
+
+class OwnSplit(Split):
+    """A calibration of the user's."""
+
+
+OWN = {
+    "network": {"network": normalised},
+    "interval network": {"interval_network": normalised},
+    "both": {"network": Tied, "interval_network": normalised},
+    "matching": {"matching": Doubled()},
+    "a tuple": {"matching": Halved()},
+    "loss and calibration": {"interval_loss": OwnLoss(), "calibration": OwnSplit(0.4)},
+    "all": {"network": normalised, "matching": Doubled(0.2)},
+}
+
+
+@pytest.mark.parametrize("own", OWN.values(), ids=OWN.keys())
+def test_objects_of_the_users_own_are_given_again(own, path):
+    model = fitted(coverage=0.8, **own)
+    again = reloaded(model, path, **own)
+    assert_same_predictions(model, again)
+    assert again.get_params() == model.get_params()
+    for name in own:
+        with pytest.raises(ModelFileError, match=rf"model\.safetensors .* load\(path, {name}=\.\.\.\)"):
+            coverwell.load(path, **{other: value for other, value in own.items() if other != name})
+
+
+def failing(n_features: int, n_outputs: int) -> nn.Module:
+    raise RuntimeError("out of order")
+
+
+@pytest.mark.parametrize("network", [nn.Linear, MLP(hidden=3), failing, lambda n_features, n_outputs: "no module"])
+def test_another_network_than_the_fitted_one_is_an_error(network, path):
+    coverwell.save(fitted(network=normalised), path)
+    with pytest.raises(ModelFileError, match=r"no model can be made of it here .* objects of your own"):
+        coverwell.load(path, network=network)
+
+
+def test_another_matching_than_the_fitted_one_is_an_error(path):
+    coverwell.save(fitted(y=Y, matching=Halved()), path)
+    with pytest.raises(ModelFileError, match="no model can be made of it here"):
+        coverwell.load(path, matching=SigmaFit())
+
+
+@pytest.mark.parametrize("own", [{"network": nn.Linear}, {"interval_network": SMALL}, {"matching": SigmaFit()}])
+def test_an_object_that_is_not_needed_is_an_error(model, path, own):
+    coverwell.save(model, path)
+    with pytest.raises(ModelFileError, match=f"load it without {next(iter(own))}="):
+        coverwell.load(path, **own)
+
+
+def test_a_splitter_comes_back_as_its_description_and_is_not_taken_for_none(path):
+    model = fitted(folds=KFold(3), calibration=Split(0.4))
+    again = reloaded(model, path)
+    assert again.folds == str(KFold(3))
+    assert_same_predictions(model, again)
+    assert_saved_again_the_same(again, path)
+    with pytest.raises(ValueError, match=r"KFold\(n_splits=3"):
+        again.fit(X, Y)
+    again.set_params(folds=KFold(3)).fit(X, Y[:, 0])
+
+
+def test_a_random_state_object_comes_back_as_none(path):
+    model = fitted(random_state=np.random.RandomState(0))
+    again = reloaded(model, path)
+    assert again.random_state is None
+    assert_same_predictions(model, again)
+
+
+# What cannot be saved.
+
+
+def test_an_unfitted_model_cannot_be_saved(path):
+    with pytest.raises(NotFittedError):
+        coverwell.save(MatchedRegressor(), path)
+    assert not path.exists()
+
+
+class Special(MatchedRegressor):
+    """A subclass may do anything, so a file cannot stand for it."""
+
+
+@pytest.mark.parametrize("other", [LinearRegression(), make_pipeline(MatchedRegressor()), Special(), SMALL])
+def test_what_is_not_ours_cannot_be_saved(other, path):
+    with pytest.raises(TypeError, match=r"takes a regressor or forecaster of coverwell, .* got"):
+        coverwell.save(other, path)
+
+
+def test_an_existing_file_survives_a_save_that_fails(model, path):
+    coverwell.save(model, path)
+    before = path.read_bytes()
+    broken = copy.deepcopy(model)
+    for value, name in ((object(), "object"), (np.zeros(2, dtype=complex), "complex128"), ({}, "dict")):
+        broken.rounds_ = [value]
+        with pytest.raises(TypeError, match=rf"rounds_\.0 cannot be saved: .*{name}"):
+            coverwell.save(broken, path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+class Remembering(nn.Linear):
+    """A module with a state that is not a tensor."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": 0}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """Nothing to set."""
+
+
+def test_a_network_with_a_state_beside_its_tensors_cannot_be_saved(model, path):
+    changed = copy.deepcopy(model)
+    changed.predictor_.fitted_teams[0].mean_team.extra = Remembering(1, 1)
+    with pytest.raises(TypeError, match="_extra_state cannot be saved: it must be a tensor, got dict"):
+        coverwell.save(changed, path)
+
+
+# What cannot be loaded.
+
+
+def test_a_missing_file_is_not_found(path):
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors"):
+        coverwell.load(path)
+
+
+class Harmful:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, victim: Path) -> None:
+        self.victim = victim
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.victim,)
+
+
+def test_no_pickle_is_opened(path):
+    for write in (pickle.dump, torch.save):
+        with path.open("wb") as file:
+            write(Harmful(path.with_name("victim")), file)
+        with pytest.raises(ModelFileError, match="damaged or not a model file"):
+            coverwell.load(path)
+    assert not path.with_name("victim").exists()
+
+
+def without(arrays, part):
+    del arrays[next(name for name in arrays if part in name)]
+
+
+def replaced(arrays, part, change):
+    name = next(name for name in sorted(arrays) if part in name)
+    arrays[name] = change(arrays[name])
+
+
+def team_of(model):
+    return model["learned"]["predictor_"]["teams"][0]
+
+
+WRONG = {
+    "a weight is missing": lambda model, arrays: without(arrays, "linears.0.weight"),
+    "an array is missing": lambda model, arrays: without(arrays, "inputs.centre"),
+    "a weight has another shape": lambda model, arrays: replaced(arrays, "linears.0.weight", lambda w: w[:, :, 1:]),
+    "a weight has another type": lambda model, arrays: replaced(arrays, "linears.0.weight", lambda w: w.astype(int)),
+    "a weight too many": lambda model, arrays: arrays.update({"predictor_.teams.0.mean_team.more": np.zeros(3)}),
+    "a factor has another shape": lambda model, arrays: replaced(arrays, "correction.factor", lambda f: f.repeat(2)),
+    "a joint factor has another shape": lambda model, arrays: replaced(arrays, "joint_f", lambda f: f.repeat(2)),
+    "a scaling has another shape": lambda model, arrays: replaced(arrays, "inputs.low", lambda c: c[:2]),
+    "another number of features": lambda model, arrays: model["learned"].update(n_features_in_=4),
+    "another number of names": lambda model, arrays: model["learned"].update(feature_names_in_={"strings": ["a"]}),
+    "another number of targets": lambda model, arrays: model["learned"].update(target_names_={"tuple": ["a", "b"]}),
+    "a target without a name": lambda model, arrays: model["learned"].update(target_names_={"tuple": [[]]}),
+    "other levels": lambda model, arrays: model["learned"]["predictor_"].update(levels={"tuple": [0.8]}),
+    "an impossible level": lambda model, arrays: model["learned"]["predictor_"].update(levels={"tuple": [2.0]}),
+    "other levels of a team": lambda model, arrays: replaced(arrays, "teams.0.coverage", lambda c: c / 2),
+    "no teams": lambda model, arrays: model["learned"]["predictor_"].update(teams=[]),
+    "teams of another kind": lambda model, arrays: model["learned"]["predictor_"].update(teams=[1]),
+    "scores that are none": lambda model, arrays: model["learned"]["predictor_"]["correction"].update(scores=1),
+    "no correction": lambda model, arrays: model["learned"]["predictor_"]["correction"].update(factor=None),
+    "another thing to mirror": lambda model, arrays: team_of(model).update(mirroring={"class": "MLP"}),
+    "a mirrored table": lambda model, arrays: team_of(model).update(
+        mirroring={"class": "Mirroring", "targets": "same"}
+    ),
+    "a range without an end": lambda model, arrays: team_of(model)["inputs"].update(high=""),
+    "nothing learned": lambda model, arrays: model.update(learned={}),
+    "a method in its place": lambda model, arrays: model["learned"].update(predict=1),
+    "a class in its place": lambda model, arrays: model["learned"].update(__class__={"class": "Round"}),
+    "a device without a name": lambda model, arrays: model["parameters"].update(device=0),
+    "another class": lambda model, arrays: model.update({"class": "LinearRegression"}),
+    "a class that is no estimator": lambda model, arrays: model.update({"class": "MLP"}),
+    "a class by its path": lambda model, arrays: model["parameters"].update(matching={"class": "os.system", "c": "ls"}),
+    "a function of Python's": lambda model, arrays: model["parameters"].update(matching={"class": "eval", "s": "1"}),
+    "an impossible network": lambda model, arrays: model["parameters"].update(network={"class": "MLP", "hidden": -1}),
+    "a huge network": lambda model, arrays: team_of(model)["mean_team"]["network"].update(hidden=2**40),
+    "an unknown parameter": lambda model, arrays: model["parameters"].update(colour="red"),
+    "an unknown kind of value": lambda model, arrays: model["parameters"].update(coverage={"set": [0.9]}),
+    "an own value nobody knows": lambda model, arrays: model["parameters"].update(coverage={"own": "coverage"}),
+}
+
+
+def assert_refused(model, path, wrong):
+    coverwell.save(model, path)
+    header, arrays = read_tensors(path)
+    wrong(header["model"], arrays)
+    write_tensors(path, header, arrays)
+    with pytest.raises(ModelFileError, match=NO_MODEL):
+        coverwell.load(path)
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
+def test_a_whole_file_with_the_wrong_content_is_refused(model, path, wrong):
+    assert_refused(model, path, wrong)
+
+
+def first(source):
+    return source["columns"]["columns"]["tuple"][0]
+
+
+WRONG_COLUMNS = {
+    "nothing": lambda source: source.update(columns=None),
+    "text": lambda source: source.update(columns="all"),
+    "a list": lambda source: source.update(columns=[]),
+    "another source": lambda source: source.update({"class": "os.system"}),
+    "no columns": lambda source: source["columns"].update(columns={"tuple": []}),
+    "a column too few": lambda source: source["columns"]["columns"]["tuple"].pop(),
+    "a column twice": lambda source: source["columns"]["columns"]["tuple"].append(first(source)),
+    "no kind": lambda source: first(source).pop("kind"),
+    "an unknown kind": lambda source: first(source)["kind"].update({"class": "os.system"}),
+    "a median that is text": lambda source: first(source)["kind"].update(median="1"),
+    "fewer features": lambda source: first(source).update(kept={"tuple": [""]}),
+    "an unknown reason": lambda source: source["columns"]["dropped"]["tuple"][0].update(reason="luck"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_COLUMNS.values(), ids=WRONG_COLUMNS.keys())
+def test_columns_that_cannot_have_been_learned_are_refused(mixed, path, wrong):
+    assert_refused(mixed, path, lambda model, arrays: wrong(model["learned"]["source_"]))
+
+
+# Damage.
+
+
+@pytest.fixture(scope="module")
+def small_file(tmp_path_factory):
+    """The bytes of a small model that reads a column of text, its rows and their bounds."""
+    rows = pd.DataFrame({"a": X[:, 0], "city": np.where(X[:, 1] > 0, "Rome", "Oslo")})
+    small = fitted(x=rows, coverage=0.8, network=MLP(hidden=4, layers=2, bins=2), folds=2)
+    path = tmp_path_factory.mktemp("whole") / "model.safetensors"
+    coverwell.save(small, path)
+    return path.read_bytes(), rows, small.predict_interval(rows).upper
+
+
+def damaged(content, rng):
+    """Bits flipped, bytes gone, doubled, overwritten or exchanged, or the end missing; half of it in the header."""
+    changed = bytearray(content)
+    size = len(content) if rng.random() < 0.5 else 8 + int.from_bytes(content[:8], "little")
+    start, other = sorted(int(place) for place in rng.integers(size, size=2))
+    stop = start + int(rng.integers(1, 100))
+    match rng.integers(6):
+        case 0:
+            for place in rng.integers(size, size=rng.integers(1, 4)):
+                changed[place] ^= 1 << int(rng.integers(8))
+        case 1:
+            del changed[start:stop]
+        case 2:
+            changed[start:start] = changed[start:stop]
+        case 3:
+            changed[start:stop] = rng.bytes(len(changed[start:stop]))
+        case 4:
+            changed[start], changed[other] = changed[other], changed[start]
+        case 5:
+            del changed[start:]
+    return bytes(changed)
+
+
+def test_each_of_1000_damaged_files_predicts_the_same_or_is_refused(small_file, path):
+    (content, rows, expected), rng, refusals = small_file, np.random.default_rng(7), []
+    ends = [b"", content[:7], content[:-1], content + b"\0"]
+    for wrong in ends + [damaged(content, rng) for _ in range(1000)]:
+        path.write_bytes(wrong)
+        try:
+            model = coverwell.load(path)
+        except ModelFileError as error:
+            refusals.append(str(error))
+        else:
+            np.testing.assert_array_equal(model.predict_interval(rows).upper, expected)
+    assert len(refusals) > 950
+    assert all(str(path) in refusal and "\n" not in refusal for refusal in refusals)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]  # no code was run that left a trace
+
+
+ODD = (None, -1, 0, 2**70, 1e308, float("nan"), "", "os.system", [], {}, True, [[]], {"class": "MLP"}, {"array": "x"})
+
+
+def changed_somewhere(entry, rng):
+    """JSON with one value anywhere put out of order: another type, another number, or gone."""
+    places = []
+
+    def look(value, path):
+        places.append(path)
+        for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+            look(value[key], (*path, key))
+
+    look(entry, ())
+    *way, last = places[1 + int(rng.integers(len(places) - 1))]
+    holder = entry
+    for key in way:
+        holder = holder[key]
+    if rng.random() < 0.2:
+        del holder[last]
+    else:
+        holder[last] = ODD[int(rng.integers(len(ODD)))]
+
+
+def test_a_header_that_was_changed_with_its_checksum_is_loaded_or_refused_and_never_a_crash(small_file, path):
+    """Someone who writes the checksum anew can change a model, but not make `load` fail in another way than its own."""
+    (content, rows, _), rng, n_refused = small_file, np.random.default_rng(8), 0
+    path.with_name("whole").write_bytes(content)
+    for _ in range(400):
+        header, arrays = read_tensors(path.with_name("whole"))
+        changed_somewhere(header["model"], rng)
+        write_tensors(path, json.loads(json.dumps(header)), arrays)
+        try:
+            model = coverwell.load(path)
+        except ModelFileError:
+            n_refused += 1
+            continue
+        with suppress(ValueError):  # what the model then says about its parameters or about our columns
+            model.predict_interval(rows)
+    assert 150 < n_refused < 400
+
+
+# Tensor files.
+
+ARRAYS = {
+    "weights": np.arange(6.0).reshape(2, 3).T,  # not contiguous
+    "short": np.array([1.5, np.nan], dtype=np.float32),
+    "empty": np.zeros((0, 2)),
+    "count": np.array(3),
+    "flags": np.array([True, False]),
+}
+
+
+def test_header_and_arrays_come_back_as_they_were(path):
+    write_tensors(path, {"name": "é", "numbers": [0.1, 1, None]}, ARRAYS)
+    header, arrays = read_tensors(path)
+    assert (header["name"], header["numbers"]) == ("é", [0.1, 1, None])
+    assert set(header["versions"]) == {"coverwell", "torch", "numpy", "scikit-learn"}
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array, strict=True)
+
+
+def test_the_order_of_entries_does_not_change_a_byte(tmp_path):
+    write_tensors(tmp_path / "one", {"a": 1, "b": {"c": 2, "d": 3}}, ARRAYS)
+    write_tensors(tmp_path / "other", {"b": {"d": 3, "c": 2}, "a": 1}, dict(reversed(ARRAYS.items())))
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_any_safetensors_reader_can_read_the_file(path):
+    write_tensors(path, {"a": 1}, ARRAYS)
+    with safe_open(path, framework="numpy") as file:
+        assert json.loads(file.metadata()["coverwell"])["a"] == 1
+        np.testing.assert_array_equal(file.get_tensor("weights"), ARRAYS["weights"])
+
+
+def test_a_safetensors_file_of_others_is_told_apart(path):
+    for metadata in (None, {"format": "pt"}):
+        path.write_bytes(safetensors_bytes({"a": np.zeros(3)}, metadata))
+        with pytest.raises(ModelFileError, match=r"a file that coverwell\.save wrote, got another"):
+            read_tensors(path)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_file_of_another_format_names_the_versions_to_install(path, number):
+    header = {"format": number, "versions": {"coverwell": "9.1"}, "sha256": "by other rules"}
+    path.write_bytes(safetensors_bytes({}, {"coverwell": json.dumps(header)}))
+    with pytest.raises(ModelFileError, match=rf"format {number}, but .* reads 2; load it .*'coverwell': '9\.1'.*fit"):
+        read_tensors(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "1", "{}", '{"format": "1"}', "[" * 100_000, '{"format": 2}'])
+def test_a_header_that_is_not_ours_is_refused(path, text):
+    path.write_bytes(safetensors_bytes({}, {"coverwell": text}))
+    with pytest.raises(ModelFileError, match="is damaged or not a model file"):
+        read_tensors(path)
+
+
+@pytest.mark.parametrize("change", ["value", "name", "shape", "type", "header"])
+def test_the_checksum_covers_values_names_shapes_types_and_header(path, change):
+    write_tensors(path, {"a": 1}, {"x": np.arange(4.0)})
+    with safe_open(path, framework="numpy") as file:
+        text = file.metadata()["coverwell"]
+    arrays = {
+        "value": {"x": np.array([0.0, 1.0, 2.0, np.nextafter(3.0, 4.0)])},
+        "name": {"z": np.arange(4.0)},
+        "shape": {"x": np.arange(4.0).reshape(2, 2)},
+        "type": {"x": np.arange(4.0).view(np.int64)},
+    }
+    text = text.replace('"a": 1', '"a": 2') if change == "header" else text
+    path.write_bytes(safetensors_bytes(arrays.get(change, {"x": np.arange(4.0)}), {"coverwell": text}))
+    with pytest.raises(ModelFileError, match="does not have the stored sha256"):
+        read_tensors(path)

@@ -1,0 +1,363 @@
+"""Fits and predictions on a small simulated Ray cluster, started once: the results are those of one process."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+import torch.distributed as dist
+
+from coverwell import MLP, MatchedRegressor, Schedule, TableFiles, save
+from coverwell.errors import ClusterError, TableFileError
+from coverwell.estimator import IntervalRegressor
+from coverwell.ray import TorchWorkers, _cause, _check_cluster, fit_on_ray, predict_dataset
+from coverwell.streaming import fit_streamed
+from coverwell.training.rows import Workers
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'coverwell[ray]'")
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
+
+# Ray's own: it touches its old settings whenever it makes its context.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.use_(push_based_shuffle|polars|arrow_tensor_v2). is deprecated:DeprecationWarning"
+)
+
+SOURCES = Path(__file__).parents[1] / "src"
+BRIEF = Schedule(max_rounds=2, mean_epochs=2, interval_epochs=2)
+NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
+# A node that is killed is noticed in two seconds, not fifteen. Ray's workers give way to all else on a machine; beside
+# other tests they would hardly come to work.
+SYSTEM = {
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 500,
+    "health_check_failure_threshold": 3,
+    "worker_niceness": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A cluster of one node with one CPU; tests add others and take them away again."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # else Ray looks for a server of its own to report to
+    os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = "0.2"  # how often it looks whether a fit is done
+    os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # a process less
+    from ray.cluster_utils import Cluster
+
+    head = {**NODE, "include_dashboard": False, "_system_config": SYSTEM}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def connected(cluster):
+    """The cluster with this process connected to it: workers that have started once serve all tests."""
+    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+
+
+@pytest.fixture
+def second_node(connected):
+    node = connected.add_node(**NODE)
+    yield node
+    if node in connected.worker_nodes:
+        connected.remove_node(node)
+
+
+def draw(n, seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.uniform(-2, 2, n), rng.uniform(0, 1, n)
+    return pl.DataFrame({"a": a, "b": b, "y": np.sin(a) + 0.5 * (0.5 + b) * rng.normal(size=n)})
+
+
+def model(**more):
+    usual = {"network": MLP(hidden=8, layers=2, dropout=0.0, bins=0), "schedule": BRIEF, "repeats": 1}
+    return MatchedRegressor(**{**usual, "device": "cpu", "random_state": 0, **more})
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    rows = draw(1500, 0)
+    rows[:700].write_parquet(folder / "1.parquet")
+    rows[700:].write_parquet(folder / "2.parquet")
+    return TableFiles(folder)
+
+
+# A fit ---------------------------------------------------------------------------------------------------------------
+
+
+def test_two_workers_give_what_one_gives(second_node, files):
+    asked = {"buffer_rows": 600}  # three buffers, of which each worker has half
+    together = model()
+    assert fit_on_ray(together, files, "y", workers=2, **asked) is together
+    alone = fit_streamed(model(), files, "y", **asked)
+    new = draw(500, 1).drop("y")
+    np.testing.assert_allclose(together.predict(new), alone.predict(new), rtol=0, atol=1e-4)
+    for ours, theirs in zip(together.predict_interval(new), alone.predict_interval(new), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
+    assert set(vars(together)) == set(vars(alone))
+    assert [r.coverage for r in together.rounds_] == pytest.approx([r.coverage for r in alone.rounds_], abs=1e-4)
+    assert together.n_ranked_ == 1500
+    assert together.get_params()["device"] == "cpu"
+
+
+@pytest.mark.slow
+def test_networks_of_the_users_own_targets_groups_and_no_seed(second_node, tmp_path):
+    rows = draw(1200, 0).with_columns(z=-pl.col("y"), house=pl.Series([f"house {k % 60}" for k in range(1200)]))
+    rows.write_parquet(tmp_path / "1.parquet")
+    own = model(network=torch.nn.Linear, random_state=None, calibration="split")
+    fit_on_ray(own, tmp_path, ["y", "z"], groups="house")
+    assert own.predict(rows.select("a", "b")).shape == (1200, 2)
+    assert own.target_names_ == ("y", "z")
+    assert own.random_state is None
+
+
+# Mistakes. Whatever can be known before workers are started is an error then; they take half a minute to start.
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "error", "message"),
+    [
+        ({"calibration": "cv+"}, {}, ValueError, r"can be calibrated by one of .*, got 'cv\+'"),
+        ({}, {"target": "price"}, TableFileError, "no target price"),
+        ({}, {"buffer_rows": 10}, ValueError, "buffer_rows must be a whole number of at least 500, got 10"),
+        ({}, {"workers": 3}, ValueError, "must divide 8, got 3; take 1, 2, 4 or 8"),
+        ({}, {"address": "127.0.0.1:1"}, ClusterError, "no Ray cluster answers at '127.0.0.1:1'"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_started(files, options, asked, error, message):
+    unfitted = model(**options)
+    with pytest.raises(error, match=message):
+        fit_on_ray(unfitted, files, **{"target": "y", **asked})
+    assert not [name for name in vars(unfitted) if name.endswith("_")]
+    with pytest.raises(TypeError, match="trains a MatchedRegressor, got a IntervalRegressor"):
+        fit_on_ray(IntervalRegressor(), files, "y")
+
+
+def test_a_cluster_that_is_too_small_is_an_error(connected, files):
+    with pytest.raises(ClusterError, match="4 workers need 4 CPUs, but the Ray cluster has 1; add nodes"):
+        fit_on_ray(model(), files, "y", workers=4)
+    with pytest.raises(ClusterError, match="1 workers need 1 GPUs, but the Ray cluster has 0"):
+        fit_on_ray(model(), files, "y", workers=1, gpus=True)
+
+
+def test_a_node_without_the_same_files_is_an_error_before_anything_is_fitted(connected, tmp_path):
+    path = tmp_path / "1.parquet"
+    with pytest.raises(ClusterError, match=r"there is no file .*1\.parquet.*put the same files at the same paths"):
+        _check_cluster({path: 1000}, 1, gpus=False)
+    draw(700, 0).write_parquet(path)
+    with pytest.raises(ClusterError, match=r"1\.parquet has \d+ bytes there, but 1000 here"):
+        _check_cluster({path: 1000}, 1, gpus=False)
+
+
+def test_a_missing_ray_names_the_extra_and_an_old_one_the_version(files, monkeypatch):
+    monkeypatch.delattr("ray.train.Result.return_value")
+    with pytest.raises(ImportError, match=r"needs Ray 2\.60 or later"):
+        fit_on_ray(model(), files, "y")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"pip install 'coverwell\[ray\]'"):
+        fit_on_ray(model(), files, "y")
+
+
+def test_errors_of_workers_become_one_sentence():
+    from ray.train import WorkerGroupError
+
+    lost, bad = RuntimeError("Connection closed\nby peer"), TableFileError("the target 'y' must be a finite number")
+    assert _cause(WorkerGroupError("", {0: lost, 1: bad})) is bad
+    (sentence,) = _cause(WorkerGroupError("", {1: lost})).args
+    assert sentence == (
+        "the fit ended on worker 1 of the Ray cluster, and the model is not fitted: RuntimeError: Connection closed by "
+        "peer"
+    )
+
+
+@pytest.mark.slow
+def test_an_error_that_only_workers_find_reaches_the_caller_as_it_is(second_node, tmp_path):
+    gap = pl.when(pl.col("a") > 1.99).then(None).otherwise("y")
+    draw(600, 0).with_columns(y=gap).write_parquet(tmp_path / "1.parquet")
+    unfitted = model()
+    with pytest.raises(TableFileError, match="'y' must be a finite number in every row, but is missing in row"):
+        fit_on_ray(unfitted, tmp_path, "y")
+    assert not [name for name in vars(unfitted) if name.endswith("_")]
+
+
+class KilledWorker:
+    """A matching in whose third batch the second worker is killed."""
+
+    n_batches = 0
+
+    def n_outputs(self, n_targets, n_levels):
+        return n_targets
+
+    def mean(self, outputs, n_targets):
+        return outputs
+
+    def loss(self, outputs, y, target):
+        self.n_batches += 1
+        if self.n_batches == 3 and dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return (outputs - y).square().mean(dim=(1, 2))
+
+
+@pytest.mark.slow
+def test_a_killed_worker_ends_the_fit_with_an_error(second_node, files):
+    unfitted = model(matching=KilledWorker())
+    with pytest.raises(
+        ClusterError, match=r"the fit ended on worker . of the Ray cluster, and the model is not fitted"
+    ):
+        fit_on_ray(unfitted, files, "y")
+    assert not [name for name in vars(unfitted) if name.endswith("_")]
+
+
+ENDLESS = """
+import sys
+from coverwell import MLP, MatchedRegressor, Schedule
+from coverwell.ray import fit_on_ray
+
+endless = Schedule(max_rounds=10**6, patience=10**6)
+model = MatchedRegressor(network=MLP(hidden=4, bins=0), schedule=endless, repeats=1, random_state=0)
+try:
+    fit_on_ray(model, sys.argv[2], "y", workers=1, address=sys.argv[1])
+except KeyboardInterrupt:
+    print("stopped", "predictor_" in vars(model))
+"""
+
+
+def fits_in(logs):
+    return [path for path in logs.glob("ray-train-sys-worker-*") if "Launching training function" in path.read_text()]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another thing there")
+def test_ctrl_c_ends_a_fit_and_its_workers(cluster, files):
+    command = [sys.executable, "-c", ENDLESS, cluster.address, str(files.paths[0].parent)]
+    logs = Path(cluster.head_node.get_logs_dir_path(), "train")
+    before = len(fits_in(logs))
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 120
+        while len(fits_in(logs)) == before and time.monotonic() < end:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=60)
+    assert printed == "stopped False\n"
+
+
+# The processes of torch, with numbers worked out by hand -------------------------------------------------------------
+
+X = ([1.0, 1.0], [0.0, 0.0])  # the rows of both workers
+
+
+def missed(share):
+    """A loss of a batch that is no mean over its rows, as the coverage terms are."""
+    return (share - 0.5).square()
+
+
+def met(rank, place):
+    """What one of two workers sees: numbers that travel, and the gradients of a loss over the batch of both."""
+    dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=2)
+    try:
+        workers = TorchWorkers(torch.device("cpu"))
+        weight = torch.tensor(1.0, requires_grad=True)
+        outputs = weight * torch.tensor([X[rank]])  # (member, own batch)
+        batch = workers.together(outputs)
+        missed(batch.mean()).backward(retain_graph=True)
+        (of_batch,) = workers.summed([weight.grad])
+        of_halves = torch.autograd.grad(missed(outputs.mean()), weight)
+        first, second = workers.summed([torch.tensor([1.0, rank]), torch.tensor([[2.0], [3.0]])])
+        return {
+            "place": (workers.rank, workers.size, isinstance(workers, Workers)),
+            "batch": batch.tolist(),
+            "gradient of the batch": of_batch.item(),
+            "gradient of the halves": workers.summed([of_halves[0]])[0].item() / 2,
+            "sums": (first.tolist(), second.tolist()),
+            "counts": workers.summed([torch.tensor([2**40 + rank])])[0].tolist(),
+            "of the first": workers.of_first(torch.tensor([[1.0 + rank], [5.0 - rank]])).tolist(),
+        }
+    finally:
+        dist.destroy_process_group()
+
+
+def test_what_two_processes_gather_and_sum(connected, tmp_path):
+    task = ray.remote(num_cpus=0)(met)
+    both = ray.get([task.remote(rank, tmp_path / "place") for rank in range(2)], timeout=60)
+    assert [seen.pop("place") for seen in both] == [(0, 2, True), (1, 2, True)]
+    for seen in both:
+        assert seen == {
+            "batch": [[1.0, 1.0, 0.0, 0.0]],  # by rank
+            # Half of the batch is inside, as is asked: nothing is to be learned. Each half by itself is 0.5 off: the
+            # first would learn 2 * 0.5 * 1 from that, the second nothing, since its inputs are zero; 0.5 on average.
+            "gradient of the batch": 0.0,
+            "gradient of the halves": 0.5,
+            "sums": ([2.0, 1.0], [[4.0], [6.0]]),  # they keep their shapes, and whole numbers stay exact
+            "counts": [2**41 + 1],
+            "of the first": [[1.0], [5.0]],
+        }
+
+
+# Predictions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def houses():
+    """Rows with numbers, text, truths and gaps."""
+    rng = np.random.default_rng(0)
+    columns = {"size": rng.normal(size=90), "new": rng.integers(0, 2, 90).astype(bool)}
+    frame = pl.DataFrame({**columns, "city": rng.choice(["a", "b"], 90)}).with_row_index("id")
+    return frame.with_columns(pl.when(pl.col("id") % 7 > 0).then("size"), pl.when(pl.col("id") % 5 > 0).then("city"))
+
+
+@pytest.fixture(scope="module")
+def price(houses):
+    """A model of columns with kinds, at two levels."""
+    y = pl.Series("price", np.random.default_rng(1).normal(size=len(houses)))
+    return model(coverage=[0.5, 0.9]).fit(houses.drop("id"), y)
+
+
+@pytest.fixture
+def dataset(connected, houses):
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    return ray.data.from_arrow([houses[:40].to_arrow(), houses[40:].to_arrow()])  # two blocks
+
+
+def test_a_dataset_gets_the_columns_of_predict_with_the_values_of_the_model(dataset, houses, price, tmp_path):
+    save(price, tmp_path / "price.safetensors")
+    found = predict_dataset(tmp_path / "price.safetensors", dataset, keep=["id", "city"]).to_pandas().sort_values("id")
+    bounds = ["price_lower_0.5", "price_upper_0.5", "price_lower_0.9", "price_upper_0.9"]
+    assert list(found) == ["id", "city", "price", *bounds]
+    interval = price.predict_interval(houses.drop("id"))
+    expected = np.stack([interval.lower, interval.upper], axis=2).reshape(len(houses), 4)
+    np.testing.assert_allclose(found["price"], price.predict(houses.drop("id")), rtol=1e-12)
+    np.testing.assert_allclose(found[bounds].to_numpy(np.float64), expected, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_model_without_names_takes_the_columns_in_order_but_for_what_is_kept(dataset, houses):
+    X = houses.select(pl.col("size").fill_null(0.0), "new").cast(pl.Float64).to_numpy()
+    fitted = model().fit(X, X[:, 0] ** 2)
+    rows = ray.data.from_arrow(pl.DataFrame({"a": X[:, 0], "id": houses["id"], "b": X[:, 1]}).to_arrow())
+    found = predict_dataset(fitted, rows, keep=["id"], device="auto").to_pandas().sort_values("id")
+    np.testing.assert_allclose(found.iloc[:, 1], fitted.predict(X), rtol=1e-12)
+    assert fitted.device == "cpu"
+
+
+def test_what_cannot_be_predicted_is_an_error_before_any_row_is_read(dataset, price):
+    with pytest.raises(ValueError, match="must have the column city, that the model was fitted on; it has id, size"):
+        predict_dataset(price, dataset.drop_columns(["city"]))
+    with pytest.raises(ValueError, match="must have the column street, to keep"):
+        predict_dataset(price, dataset, keep=["street"])
+    with pytest.raises(ValueError, match="two columns named id"):
+        predict_dataset(price, dataset, keep=["id", "id"])
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.raises(ValueError, match="without column names on 2 columns, but the dataset has 4"):
+        predict_dataset(model().fit(X, X[:, 0]), dataset)
+    with pytest.raises(TypeError, match="must be a fitted regressor on tables or the path of one, got dict"):
+        predict_dataset({}, dataset)
