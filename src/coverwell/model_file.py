@@ -23,7 +23,7 @@ from importlib.metadata import version
 from inspect import signature
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
