@@ -1,18 +1,13 @@
-import json
 import platform
 import time
-from pathlib import Path
 
 import machine
 import numpy as np
 import pytest
-import speed
 import torch
 
 import coverwell
-import forecasting
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 CPU = torch.device("cpu")
 WHERE = {
     "date": "2026-01-02",
@@ -113,9 +108,3 @@ def test_the_number_of_threads_is_put_back_even_after_an_error():
         fails()
     assert inside == [before + 1]
     assert torch.get_num_threads() == before
-
-
-@pytest.mark.parametrize("benchmark", [forecasting, speed])
-def test_the_committed_text_comes_from_the_committed_numbers(benchmark):
-    numbers = RESULTS / f"{benchmark.__name__}.json"
-    assert numbers.with_suffix(".md").read_text() == benchmark.report(json.loads(numbers.read_text()))
