@@ -81,11 +81,7 @@ class Method:
 
 
 def _arguments(model: type[Any], settings: Settings) -> dict[str, Any]:
-<<<<<<< HEAD
-    """Flat settings as the model takes them: training numbers in a `Schedule`, that of the ranks in a `Split`."""
-=======
     """Flat settings as the model takes them: numbers of the training in a `Schedule`, of the ranks in a `Split`."""
->>>>>>> bench
     arguments = dict(settings)
     if "calibration_size" in arguments:
         arguments["calibration"] = Split(arguments.pop("calibration_size"))

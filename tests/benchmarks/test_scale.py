@@ -4,13 +4,6 @@ import json
 
 import pytest
 import scale
-<<<<<<< HEAD
-import torch
-
-from coverwell.training import MOST_ROWS_PER_EPOCH
-
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-=======
 import scale_billion
 import scale_curves
 import scale_grid
@@ -19,7 +12,6 @@ import scale_precision
 import scale_workers
 import torch
 from reproduction.methods import TABLE_METHODS
->>>>>>> bench
 
 
 def points(*pairs):
