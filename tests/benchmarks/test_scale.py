@@ -9,7 +9,6 @@ import scale_curves
 import scale_grid
 import scale_peers
 import scale_precision
-import scale_workers
 import torch
 from reproduction.methods import TABLE_METHODS
 
@@ -22,19 +21,6 @@ def test_growth_by_a_power_has_that_power_as_its_slope_and_the_last_two_points_s
     found = points((1_000, 3.0), (10_000, 30.0), (100_000, 3_000.0))
     assert scale_curves.slopes(found, "CPU seconds") == pytest.approx([1.0, 2.0])
     assert scale_curves.per_unit(points((1, 99.0), (10, 2.0), (30, 3.0)), "CPU seconds") == pytest.approx(0.05)
-
-
-@pytest.mark.parametrize(
-    ("curve", "number", "told"),
-    [
-        ("rows", 1000, {"repeats": 1}),
-        ("stack", 75, {"folds": 5, "repeats": 15}),
-        ("stack", 1, {"folds": None, "calibration": None}),
-        ("levels", 1, {"coverage": 0.9, "repeats": 1}),
-    ],
-)
-def test_each_point_of_a_curve_changes_what_the_curve_is_about(curve, number, told):
-    assert scale_curves.settings_of(curve, number) == told
 
 
 def test_one_fit_has_as_many_members_as_it_was_told(monkeypatch):
@@ -119,24 +105,3 @@ def test_tables_that_are_not_run_again_stay_as_they_were(tmp_path):
     fits = json.loads((tmp_path / "scale.json").read_text())["cuda"]["precision"]["found"]["fits"]
     assert {(fit["table"], *fit["coverage"]) for fit in fits} == {("boston", 0.8), ("crime", 0.9)}
     assert len(fits) == 6
-
-
-@pytest.mark.parametrize(("two", "word"), [(120.0, "reached"), (130.0, "MISSED")])
-def test_two_workers_are_compared_with_one_where_a_grid_is_long_enough(two, word):
-    found = {"grid": "--trials 6", "seconds": {"Ray": {"1": 200.0, "2": two}}}
-    assert f"Target for two workers of Ray: 1.6 times faster than one. {word}." in scale_workers.lines(found, "cpu")
-    short = {"grid": "--trials 6", "seconds": {"Ray": {"1": 20.0, "2": 10.0}}}
-    assert "Target" not in scale_workers.lines(short, "cpu")
-
-
-def test_without_names_a_device_has_the_parts_that_are_meant_for_it(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-
-    def asked(**given):
-        return scale.wanted(scale.argparse.Namespace(**{"quick": False, "device": None, "parts": None, **given}))
-
-    everything = asked()
-    assert {("cpu", "members"), ("cuda", "members")} < set(everything)
-    assert not {("cpu", "floors"), ("cuda", "rows")} & set(everything)
-    assert asked(parts=["floors"], device="cpu") == [("cpu", "floors")]
-    assert {device for device, _ in asked(quick=True)} == {"cpu"}
