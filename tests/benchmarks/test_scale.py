@@ -6,11 +6,8 @@ import pytest
 import scale
 import scale_billion
 import scale_curves
-import scale_grid
 import scale_peers
 import scale_precision
-import torch
-from reproduction.methods import TABLE_METHODS
 
 
 def points(*pairs):
@@ -28,11 +25,6 @@ def test_one_fit_has_as_many_members_as_it_was_told(monkeypatch):
     found = scale_curves.point("stack", 5)
     assert (found["members"], found["rounds"], found["rows"]) == (5, 2, 100)
     assert 0 < found["megabytes before"] <= found["peak megabytes"]
-
-
-def test_a_gpu_is_refused_where_only_a_cpu_is_measured():
-    with pytest.raises(ValueError, match="this part is measured on a CPU, got the device cuda"):
-        scale_curves.measure("rows", torch.device("cuda"), quick=True)
 
 
 def streamed_fit(rows, seconds, rounds):
@@ -60,13 +52,6 @@ def test_memory_of_a_fit_in_memory_grows_by_its_slope():
     cost = scale_billion.in_memory(found)
     assert cost["hours"] == pytest.approx(1.0)  # 3.6 microseconds a row and round
     assert cost["terabytes"] == pytest.approx(1.024)  # a kilobyte a row
-
-
-def test_table1_has_the_seven_rows_of_the_paper():
-    told = scale_grid.options("table1", quick=False)
-    slugs = told[told.index("--methods") + 1].split(",")
-    assert len(slugs) == 7
-    assert set(slugs) < {method.slug for method in TABLE_METHODS}
 
 
 def found_beside_peers(of_stack):

@@ -30,7 +30,7 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
     script = importlib.import_module(name)
     if hasattr(script, "main"):
         monkeypatch.setattr(sys, "argv", [name, "--help"])
-        with pytest.raises(SystemExit, match="^0$"):
+        with pytest.raises(SystemExit, match=r"^0$"):
             script.main()
         assert "--help" in capsys.readouterr().out
 
