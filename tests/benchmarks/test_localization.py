@@ -1,8 +1,6 @@
 import localization
-import numpy as np
 import torch
 from numpy.testing import assert_allclose
-from PIL import Image
 
 from coverwell.inputs.images import images_of
 
@@ -28,13 +26,3 @@ def test_both_ways_train_the_same_tails_alike(tmp_path):
         for name, value in trained.fc.named_parameters():
             assert_allclose(value.detach(), dict(twin.fc.named_parameters())[name].detach(), atol=1e-5)
     assert ((stack.learner.team.members[1].fc.bias.detach() - start).abs() > 1e-4).all()  # it has moved
-
-
-def test_generated_pictures_are_bright_inside_their_boxes_and_nowhere_else(tmp_path):
-    boxed = localization.rectangles(tmp_path / "pictures", 3)
-    for path, box in zip(boxed.pictures, boxed.boxes, strict=True):
-        pixels = np.asarray(Image.open(path)).min(axis=2)
-        left, top, width, height = np.rint(box * len(pixels)).astype(int)
-        inside = np.zeros(pixels.shape, dtype=bool)
-        inside[top : top + height, left : left + width] = True
-        assert ((pixels >= 150) == inside).all()

@@ -31,14 +31,9 @@ def test_the_environment_names_the_versions_asked_for_beside_the_usual_ones_and_
     }
     assert (found["seed"], found["weights"], found["gpu"]) == (3, "random", None)
     assert found["cores"] >= 1
-    assert "load after" not in found
-
-
-def test_the_load_at_the_end_comes_beside_what_was_known_at_the_start():
-    where = machine.environment(seed=0)
-    found = machine.at_the_end(where)
-    assert found.pop("load after") >= 0
-    assert found == where
+    after = machine.at_the_end(found)
+    assert after.pop("load after") >= 0
+    assert after == found
 
 
 def test_the_place_of_a_run_in_words():
@@ -47,13 +42,9 @@ def test_the_place_of_a_run_in_words():
         "seed 7; coverwell 1.0, python 3.11.)"
     )
     assert machine.place({**WHERE, "gpu": None}) == machine.place(WHERE)
-
-
-def test_a_gpu_and_the_weights_of_a_trunk_are_named_where_there_are_any():
-    assert machine.place({**WHERE, "gpu": "an accelerator", "weights": "random"}) == (
-        "(2026-01-02: an accelerator, host a processor, 2 cores, load average 0.5 before and 1.25 after; "
-        "trunk's weights: random; seed 7; coverwell 1.0, python 3.11.)"
-    )
+    with_gpu = machine.place({**WHERE, "gpu": "an accelerator", "weights": "random"})
+    assert with_gpu.startswith("(2026-01-02: an accelerator, host a processor, 2 cores, ")
+    assert "; trunk's weights: random; seed 7; " in with_gpu
 
 
 @pytest.mark.parametrize(("before", "after", "busy"), [(1.5, 2.5, False), (1.51, 1.0, True), (0.0, 2.51, True)])

@@ -6,12 +6,8 @@ import pytest
 import scale
 import scale_billion
 import scale_curves
-import scale_grid
 import scale_peers
 import scale_precision
-import scale_workers
-import torch
-from reproduction.methods import TABLE_METHODS
 
 
 def points(*pairs):
@@ -24,29 +20,11 @@ def test_growth_by_a_power_has_that_power_as_its_slope_and_the_last_two_points_s
     assert scale_curves.per_unit(points((1, 99.0), (10, 2.0), (30, 3.0)), "CPU seconds") == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize(
-    ("curve", "number", "told"),
-    [
-        ("rows", 1000, {"repeats": 1}),
-        ("stack", 75, {"folds": 5, "repeats": 15}),
-        ("stack", 1, {"folds": None, "calibration": None}),
-        ("levels", 1, {"coverage": 0.9, "repeats": 1}),
-    ],
-)
-def test_each_point_of_a_curve_changes_what_the_curve_is_about(curve, number, told):
-    assert scale_curves.settings_of(curve, number) == told
-
-
 def test_one_fit_has_as_many_members_as_it_was_told(monkeypatch):
     monkeypatch.setattr(scale_curves, "ROWS", 100)
     found = scale_curves.point("stack", 5)
     assert (found["members"], found["rounds"], found["rows"]) == (5, 2, 100)
     assert 0 < found["megabytes before"] <= found["peak megabytes"]
-
-
-def test_a_gpu_is_refused_where_only_a_cpu_is_measured():
-    with pytest.raises(ValueError, match="this part is measured on a CPU, got the device cuda"):
-        scale_curves.measure("rows", torch.device("cuda"), quick=True)
 
 
 def streamed_fit(rows, seconds, rounds):
@@ -74,13 +52,6 @@ def test_memory_of_a_fit_in_memory_grows_by_its_slope():
     cost = scale_billion.in_memory(found)
     assert cost["hours"] == pytest.approx(1.0)  # 3.6 microseconds a row and round
     assert cost["terabytes"] == pytest.approx(1.024)  # a kilobyte a row
-
-
-def test_table1_has_the_seven_rows_of_the_paper():
-    told = scale_grid.options("table1", quick=False)
-    slugs = told[told.index("--methods") + 1].split(",")
-    assert len(slugs) == 7
-    assert set(slugs) < {method.slug for method in TABLE_METHODS}
 
 
 def found_beside_peers(of_stack):
@@ -119,24 +90,3 @@ def test_tables_that_are_not_run_again_stay_as_they_were(tmp_path):
     fits = json.loads((tmp_path / "scale.json").read_text())["cuda"]["precision"]["found"]["fits"]
     assert {(fit["table"], *fit["coverage"]) for fit in fits} == {("boston", 0.8), ("crime", 0.9)}
     assert len(fits) == 6
-
-
-@pytest.mark.parametrize(("two", "word"), [(120.0, "reached"), (130.0, "MISSED")])
-def test_two_workers_are_compared_with_one_where_a_grid_is_long_enough(two, word):
-    found = {"grid": "--trials 6", "seconds": {"Ray": {"1": 200.0, "2": two}}}
-    assert f"Target for two workers of Ray: 1.6 times faster than one. {word}." in scale_workers.lines(found, "cpu")
-    short = {"grid": "--trials 6", "seconds": {"Ray": {"1": 20.0, "2": 10.0}}}
-    assert "Target" not in scale_workers.lines(short, "cpu")
-
-
-def test_without_names_a_device_has_the_parts_that_are_meant_for_it(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-
-    def asked(**given):
-        return scale.wanted(scale.argparse.Namespace(**{"quick": False, "device": None, "parts": None, **given}))
-
-    everything = asked()
-    assert {("cpu", "members"), ("cuda", "members")} < set(everything)
-    assert not {("cpu", "floors"), ("cuda", "rows")} & set(everything)
-    assert asked(parts=["floors"], device="cpu") == [("cpu", "floors")]
-    assert {device for device, _ in asked(quick=True)} == {"cpu"}

@@ -57,16 +57,6 @@ def test_loop_and_stack_train_the_same_networks_alike_on_the_same_batches(loop_o
         assert_allclose(model[0].weight.detach().T, stack.learner.team.layers[0].weight[member].detach(), atol=1e-5)
 
 
-def test_an_epoch_of_the_loop_passes_once_over_the_rows_of_every_member():
-    loop, seen = Loop(CASE, CPU), []
-    step = loop.step
-    loop.step = lambda member, rows: (seen.append((member, rows.tolist())), step(member, rows))
-    loop.train(2)
-    for member in range(CASE.members):
-        rows = [row for own, batch in seen if own == member for row in batch]
-        assert sorted(rows[:40]) == sorted(rows[40:]) == list(range(40))
-
-
 @pytest.mark.parametrize("name", [scale_training.LOSS_OF_F, scale_training.LOSS_OF_I])
 def test_the_losses_of_a_round_are_those_that_a_fit_has_and_can_be_trained_on(name):
     stack = stack_of(CASE, CPU, outputs=2)
@@ -74,13 +64,3 @@ def test_the_losses_of_a_round_are_those_that_a_fit_has_and_can_be_trained_on(na
     assert len(losses) == 2
     first = stack.descend(losses[name], epochs=1)
     assert (stack.descend(losses[name], epochs=400) < first).all()
-
-
-def test_a_quick_measurement_has_every_way_of_a_cpu_and_each_has_learned():
-    (case,) = scale_training.measure(CPU, quick=True)
-    assert {scale_training.STACK, scale_training.LOOP} < set(case["ways"])
-    for name, way in case["ways"].items():
-        assert way["seconds"] == min(way["all"]) > 0
-        assert way["member-epochs per second"] == pytest.approx(case["members"] / way["seconds"])
-        if name in (scale_training.STACK, scale_training.LOOP):
-            assert way["error after"] != way["error before"]

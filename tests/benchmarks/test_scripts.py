@@ -23,21 +23,16 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 RESULTS = BENCHMARKS / "results"
 PEERS = ("mapie_runner", "peers_runner", "uq360_runner")  # they run in environments of their own
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in PEERS)
-COMMANDS = [name for name in SCRIPTS if "__main__" in (BENCHMARKS / f"{name}.py").read_text()]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_every_script_can_be_imported(name):
-    importlib.import_module(name)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_says_what_it_takes(name, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [name, "--help"])
-    with pytest.raises(SystemExit) as ended:
-        importlib.import_module(name).main()
-    assert ended.value.code == 0
-    assert "--out" in (shown := capsys.readouterr().out) or "line of JSON" in shown or "own process" in shown
+def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name, monkeypatch, capsys):
+    script = importlib.import_module(name)
+    if hasattr(script, "main"):
+        monkeypatch.setattr(sys, "argv", [name, "--help"])
+        with pytest.raises(SystemExit, match=r"^0$"):
+            script.main()
+        assert "--help" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -92,13 +87,6 @@ def test_flat_settings_become_a_schedule_that_keeps_what_was_in_one():
     assert MatchedRegressor(**as_arguments({"learning_rate": 0.5})).schedule == Schedule(learning_rate=0.5)
 
 
-@pytest.mark.parametrize("candidate", selection.CANDIDATES)
-def test_every_candidate_of_the_search_is_a_model(candidate):
-    settings = {**selection.FIRST, **selection.CANDIDATES[candidate]}
-    settings.pop("ema_decay", None)
-    MatchedRegressor(**as_arguments(settings)).check_params()
-
-
 def test_gaps_are_in_the_first_column_alone_and_as_many_as_asked():
     n_rows, share = 40_000, 0.05
     X, y = gaps.draw(n_rows, share, seed=3)
@@ -112,9 +100,3 @@ def test_gaps_are_in_the_first_column_alone_and_as_many_as_asked():
 def test_a_command_that_fails_is_an_error():
     with pytest.raises(RuntimeError, match=r"coverwell --no-such-option ended with exit code 2"):
         command_line.command_of("--no-such-option")
-
-
-def test_the_fastest_turn_counts_and_the_most_memory():
-    turns = [{"cpu": 5.0, "clock": 6.0, "bytes": 4.0}, {"cpu": 3.0, "clock": 9.0, "bytes": 2.0}]
-    found = command_line.fastest(turns, start=1.0, n_rows=100)
-    assert (found["cpu"], found["bytes"], found["rows per second"]) == (3.0, 4.0, 50.0)
