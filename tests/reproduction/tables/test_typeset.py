@@ -4,9 +4,9 @@ import csv
 import io
 
 import pytest
+from reproduction.tables.typeset import Estimate, Target, markdown, mean_of_seeds, number, stamp, with_error
 
-from coverwell.experiments.summary import Estimate
-from coverwell.experiments.typeset import csv_text, markdown, number, with_error
+from reproduction.tables import typeset
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,7 @@ def test_a_row_with_too_few_cells_is_refused():
 
 
 def test_csv_reads_back_with_empty_fields_for_what_a_record_lacks():
-    text = csv_text(
-        ["name", "mean", "fine"], [{"name": "a, b", "mean": 1 / 3, "fine": True}, {"name": "c", "mean": None}]
-    )
+    text = typeset.csv("name mean fine", [{"name": "a, b", "mean": 1 / 3, "fine": True}, {"name": "c", "mean": None}])
     rows = list(csv.DictReader(io.StringIO(text)))
     assert rows[0] == {"name": "a, b", "mean": "0.3333333", "fine": "yes"}
     assert rows[1] == {"name": "c", "mean": "", "fine": ""}
@@ -58,4 +56,31 @@ def test_csv_reads_back_with_empty_fields_for_what_a_record_lacks():
 
 def test_a_record_with_an_unknown_column_is_refused():
     with pytest.raises(ValueError, match="other"):
-        csv_text(["name"], [{"other": 1}])
+        typeset.csv("name", [{"other": 1}])
+
+
+def test_an_estimate_is_the_mean_over_seeds_with_its_standard_error():
+    found = mean_of_seeds([100.0, 101.0, 102.0])
+    assert (found.mean, found.error, found.trials) == (101.0, pytest.approx(1 / 3**0.5), 3)
+    assert mean_of_seeds([2.0]) == Estimate(2.0, None, 1)
+    assert mean_of_seeds([]) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "at_least", "strictly", "held"),
+    [
+        (0.954 - 0.95, False, False, True),  # a rounding error above 0.004 is 0.004
+        (0.0041, False, False, False),
+        (0.004, False, True, False),
+        (0.0039, True, False, False),
+        (0.95 - 0.946, True, False, True),
+    ],
+)
+def test_a_bound_that_is_met_exactly_is_held_unless_it_is_strict(value, at_least, strictly, held):
+    assert Target("", "", 0.004, at_least, strictly).holds(value, 0.004) is held
+
+
+def test_every_place_where_lines_ran_is_named_once():
+    versions = {"coverwell": "0.1.0", "torch": "2.13.0"}
+    lines = [{"device": device, "versions": versions} for device in ("B", "A", "B")]
+    assert stamp(lines) == "A (coverwell 0.1.0, torch 2.13.0); B (coverwell 0.1.0, torch 2.13.0)"

@@ -3,10 +3,10 @@
 import math
 
 import pytest
-
-from coverwell.experiments.boxes_methods import PICTURED, STUDY
-from coverwell.experiments.series_data import SERIES, readings_of
-from coverwell.experiments.series_methods import SERIES_METHODS
+from reproduction.data.series import SERIES
+from reproduction.domains.boxes import BoxStudy
+from reproduction.domains.series import readings_of
+from reproduction.methods import BOX_METHODS, SERIES_METHODS
 
 STEPS = {"nsw2013": 1800, "tas2016": 1800, "traffic": 300}
 SCALE = dict(zip(SERIES, (100.0, 60.0, 20.0, 1.3e8, 20.0, 0.6), strict=True))
@@ -54,6 +54,13 @@ def _path(data):
     return {**clock, "steps": steps, "live": [0.95] * len(steps), "static": static}
 
 
+@pytest.fixture
+def data_folder(shared_data, monkeypatch):
+    """The public files, in the folder that COVERWELL_DATA names."""
+    monkeypatch.setenv("COVERWELL_DATA", str(shared_data))
+    return shared_data
+
+
 @pytest.fixture(scope="session")
 def series_line():
     return made_up_line
@@ -97,7 +104,7 @@ def made_up_box_line(method, trial=0, *, data="cub", size=1.0, iou=0.84, reached
     line["pixels"] = {name: [4 * value for value in values] for name, values in line["percent"].items()}
     line |= {"rounds": 4, "fit_seconds": 12.5, "predict_seconds": 2.0}
     line |= {"device": "made up", "versions": {"coverwell": "0.0", "torch": "0.0"}}
-    if method in {one.slug for one in PICTURED}:
+    if any(one.in_figure for one in BOX_METHODS if one.slug == method):
         shifts = {"narrowest": 5.0, "median": 30.0, "widest": 150.0}
         line["examples"] = {
             name: [_example(100 * place + k, shift + k) for k in range(3)]
@@ -126,5 +133,5 @@ def box_line():
 @pytest.fixture(scope="session")
 def box_lines():
     """Every method of the study, two seeds of HNN."""
-    lines = [made_up_box_line(method.slug, size=1.3 - 0.05 * place) for place, method in enumerate(STUDY)]
+    lines = [made_up_box_line(method.slug, size=1.3 - 0.05 * place) for place, method in enumerate(BoxStudy().methods)]
     return [*lines, made_up_box_line("hnn", 1)]

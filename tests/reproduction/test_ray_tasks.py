@@ -1,4 +1,4 @@
-"""Grids as Ray tasks: the same lines as without Ray, whatever dies; and what is wrong with a cluster is told."""
+"""Grids as Ray tasks: the same lines as without Ray, whatever dies; and what is wrong with a cluster is said."""
 
 import os
 import signal
@@ -9,24 +9,25 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner
+from reproduction.cli import main
+from reproduction.domains.tables import TableStudy
+from reproduction.lines import key_of
+from reproduction.methods import Method
+from reproduction.ray_tasks import RayTasks
+from reproduction.study import run
 
 from coverwell import MLP, MatchedRegressor
-from coverwell.cli import main
-from coverwell.experiments import study
-from coverwell.experiments.grid import Grid
-from coverwell.experiments.methods import Method
-from coverwell.experiments.results import key_of, read_results
-from coverwell.experiments.work import Unit, run
-from coverwell.scale import ClusterError, RayTasks, ray_cluster
+from coverwell import ray as coverwell_ray
+from coverwell.errors import ClusterError
+from reproduction.domains import tables
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'coverwell[ray]'")
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
 
-SOURCES = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
 LEVELS = (0.5, 0.9)
 TINY = {
     "network": MLP(hidden=4, layers=2, dropout=0.0, bins=0),
@@ -36,15 +37,63 @@ TINY = {
     "mean_epochs": 1,
     "interval_epochs": 1,
 }
+NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
+# A node that is killed is noticed in two seconds, not fifteen. Ray's workers give way to all else on a machine; beside
+# other tests they would hardly come to work.
+SYSTEM = {
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 500,
+    "health_check_failure_threshold": 3,
+    "worker_niceness": 0,
+}
+
+pytestmark = pytest.mark.usefixtures("data_folder")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A cluster of one node with one CPU; tests add others and take them away again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")  # else Ray looks for a server of its own to report to
+        patch.setenv("PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{ROOT}")
+        from ray.cluster_utils import Cluster
+
+        head = {**NODE, "include_dashboard": False, "_system_config": SYSTEM}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        yield cluster
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def connected(cluster):
+    """The cluster with this process connected to it: workers that have started once serve all tests."""
+    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+
+
+@pytest.fixture
+def added_node(connected):
+    """Adds a node with one CPU; it is gone after the test."""
+    nodes = []
+
+    def add(**changes):
+        nodes.append(connected.add_node(**NODE, **changes))
+        return nodes[-1]
+
+    yield add
+    for node in nodes:
+        if node in connected.worker_nodes:
+            connected.remove_node(node)
 
 
 def tiny(slug, **changes):
     # Ten networks are so many that each trial is a unit of its own.
-    return Method(slug, slug, "extra", MatchedRegressor, settings=TINY | changes, members=10)
+    return Method(slug, slug, "extra", MatchedRegressor, TINY | changes, members=10)
 
 
 def grid(*methods, trials=2, data=("boston",)):
-    return Grid(methods or (tiny("tiny"),), data, trials, levels=LEVELS, device="cpu")
+    return TableStudy(methods or (tiny("tiny"),), trials, "cpu", data=data, levels=LEVELS)
 
 
 def _node():
@@ -53,61 +102,43 @@ def _node():
 
 
 @dataclass(frozen=True)
-class Slow:
-    """A unit that says when it begins, and takes its time."""
+class Slow(TableStudy):
+    """A study whose units leave a mark when they begin, and take their time."""
 
-    unit: Unit
-    marks: Path
-    seconds: float
+    marks: Path = Path()
+    seconds: float = 0.0
 
-    def __str__(self):
-        return str(self.unit)
-
-    @property
-    def cost(self):
-        return self.unit.cost
-
-    def lines(self):
-        (self.marks / f"{self.unit}; {os.getpid()}; {_node()}").touch()
+    def measure(self, method: Method, place: tuple, trials: tuple) -> list:
+        (self.marks / f"{method.slug} {trials}; {os.getpid()}; {_node()}").touch()
         time.sleep(self.seconds)
-        return self.unit.lines()
-
-
-@dataclass(frozen=True)
-class SlowGrid:
-    KEY: ClassVar = Grid.KEY
-    FIELDS: ClassVar = Grid.FIELDS
-
-    grid: Grid
-    marks: Path
-    seconds: float
-
-    def check_data(self):
-        self.grid.check_data()
-
-    def units(self, done=()):
-        return [Slow(unit, self.marks, self.seconds) for unit in self.grid.units(done)]
+        return super().measure(method, place, trials)
 
 
 @dataclass(frozen=True)
 class Deadly(Slow):
-    """A unit that ends its process: as a fault in compiled code does, or a system that is short of memory."""
+    """A unit of it ends its process: as a fault in compiled code does, or a system that is short of memory."""
 
-    def lines(self):
-        if self.unit.trials == (0,):
+    def measure(self, method: Method, place: tuple, trials: tuple) -> list:
+        if trials == (0,):
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().lines()
+        return super().measure(method, place, trials)
 
 
 @dataclass(frozen=True)
-class DeadlyGrid(SlowGrid):
-    def units(self, done=()):
-        return [Deadly(unit, self.marks, self.seconds) for unit in self.grid.units(done)]
+class HereAlone(Slow):
+    """A study whose data only the process that asks has."""
+
+    asker: int = 0
+
+    def cost(self, method: Method, place: tuple) -> float:
+        if os.getpid() != self.asker:
+            raise FileNotFoundError("boston.csv was not found")
+        return 1.0
 
 
-@pytest.fixture(autouse=True)
-def _data(shared_data, monkeypatch):
-    monkeypatch.setenv("COVERWELL_DATA", str(shared_data))
+def like(kind, asked, marks, **more):
+    """The same grid as another kind of study."""
+    return kind(asked.methods, asked.trials, asked.device, data=asked.data, levels=asked.levels, marks=marks, **more)
 
 
 @pytest.fixture
@@ -123,8 +154,8 @@ def marks(tmp_path):
 
 def numbers(path):
     """All that a line says, but how long it took, by its key."""
-    lines = read_results(path)  # raises if a run is there twice
-    return {key_of(line): {**line, "seconds": None} for line in lines}
+    lines = TableStudy.stored(path)  # raises if a run is there twice
+    return {key_of(line, TableStudy.key()): {**line, "seconds": None} for line in lines}
 
 
 # What it does.
@@ -156,7 +187,7 @@ def test_a_node_that_is_killed_in_the_middle_of_a_grid_loses_nothing_and_doubles
 
     killer = threading.Thread(target=kill_when_it_works)
     killer.start()
-    assert run(SlowGrid(asked, marks, 1.0), path, on=RayTasks()) == []
+    assert run(like(Slow, asked, marks, seconds=1.0), path, on=RayTasks()) == []
     killer.join()
     begun = [mark.name.partition(";")[0] for mark in marks.iterdir()]
     assert len(begun) > len(set(begun)) == 6  # what the node was doing was begun once more
@@ -168,14 +199,14 @@ def test_a_unit_that_fails_is_named_with_its_node_and_the_others_are_kept(connec
     (failure,) = run(grid(tiny("broken", learning_rate=-1.0), tiny("a"), trials=1), path, on=RayTasks())
     assert str(failure).startswith("broken on boston, trial 0: ValueError: learning_rate must be")
     assert "on the Ray node" in failure.error
-    assert [line["method"] for line in read_results(path)] == ["a"]
+    assert [line["method"] for line in TableStudy.stored(path)] == ["a"]
 
 
 def test_a_unit_whose_process_dies_without_a_retry_left_is_reported_and_the_others_are_kept(connected, path, marks):
-    (failure,) = run(DeadlyGrid(grid(), marks, 0.0), path, on=RayTasks(retries=0))
+    (failure,) = run(like(Deadly, grid(), marks), path, on=RayTasks(retries=0))
     assert failure.unit == "tiny on boston, trial 0"
     assert "WorkerCrashedError" in failure.error
-    assert [line["trial"] for line in read_results(path)] == [1]
+    assert [line["trial"] for line in TableStudy.stored(path)] == [1]
 
 
 def test_nothing_to_do_needs_no_cluster(path):
@@ -186,9 +217,9 @@ def test_nothing_to_do_needs_no_cluster(path):
 def test_the_command_runs_on_ray(connected, tmp_path):
     small = ["--quick", "--methods", "hnn", "--data", "boston", "--trials", "1", "--levels", "0.9", "--device", "cpu"]
     told = ["--on", "ray", "--jobs", "1", "--out", str(tmp_path)]
-    result = CliRunner().invoke(main, ["reproduce", "table1", *small, *told])
+    result = CliRunner().invoke(main, ["table1", *small, *told])
     assert result.exit_code == 0, result.stderr
-    assert [line["method"] for line in read_results(tmp_path / "quick" / "results.jsonl")] == ["hnn"]
+    assert [line["method"] for line in TableStudy.stored(tmp_path / "quick" / "results.jsonl")] == ["hnn"]
 
 
 @pytest.mark.slow
@@ -196,8 +227,8 @@ def test_the_command_runs_on_ray(connected, tmp_path):
 def test_ctrl_c_ends_a_grid_on_ray_without_a_traceback_and_keeps_what_is_done(cluster, tmp_path):
     told = ["--quick", "--methods", "hnn", "--data", "boston", "--trials", "500", "--device", "cpu"]
     told += ["--on", "ray", "--ray-address", cluster.address, "--out", str(tmp_path)]
-    command = [sys.executable, "-m", "coverwell", "reproduce", "table1", *told]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    command = [sys.executable, "-m", "reproduction", "table1", *told]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     results = tmp_path / "quick" / "results.jsonl"
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         end = time.monotonic() + 60
@@ -208,7 +239,7 @@ def test_ctrl_c_ends_a_grid_on_ray_without_a_traceback_and_keeps_what_is_done(cl
     assert process.returncode == 130, errors
     assert "Stopped. What was finished is stored" in errors
     assert "Traceback" not in errors
-    assert len(read_results(results)) >= 5
+    assert len(TableStudy.stored(results)) >= 5
 
 
 # Mistakes.
@@ -223,14 +254,14 @@ def assert_message(result, code, *parts):
 
 def test_an_address_at_which_nobody_listens_is_told_at_once_and_nothing_is_written(tmp_path):
     start = time.monotonic()
-    told = ["reproduce", "table1", "--on", "ray", "--ray-address", "127.0.0.1:1", "--out", str(tmp_path / "out")]
+    told = ["table1", "--on", "ray", "--ray-address", "127.0.0.1:1", "--out", str(tmp_path / "out")]
     assert_message(CliRunner().invoke(main, told), 1, "no Ray cluster answers at '127.0.0.1:1'", "ray start --head")
-    assert time.monotonic() - start < ray_cluster.SECONDS_TO_KNOCK + 5
+    assert time.monotonic() - start < coverwell_ray.SECONDS_TO_KNOCK + 5
     assert not (tmp_path / "out").exists()
 
 
 def test_something_else_that_listens_at_the_address_is_told_and_nothing_is_written(path, monkeypatch):
-    monkeypatch.setattr(ray_cluster, "SECONDS_TO_CONNECT", 1.0)
+    monkeypatch.setattr(coverwell_ray, "SECONDS_TO_CONNECT", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(ClusterError, match=rf"no Ray cluster answers at '{address}'.*waited 1 s"):
@@ -238,19 +269,8 @@ def test_something_else_that_listens_at_the_address_is_told_and_nothing_is_writt
     assert not path.exists()
 
 
-@dataclass(frozen=True)
-class HereAlone(SlowGrid):
-    """A grid whose data only the process that asks has."""
-
-    asker: int
-
-    def check_data(self):
-        if os.getpid() != self.asker:
-            raise FileNotFoundError("boston.csv was not found")
-
-
 def test_a_node_without_the_data_is_told_before_anything_is_run(connected, path, marks):
-    asked = HereAlone(grid(), marks, 0.0, os.getpid())
+    asked = like(HereAlone, grid(), marks, asker=os.getpid())
     with pytest.raises(ClusterError, match=r"FileNotFoundError: boston.csv was not found.*Nothing was run"):
         run(asked, path, on=RayTasks())
     assert not path.exists()
@@ -260,7 +280,7 @@ def test_a_node_without_the_data_is_told_before_anything_is_run(connected, path,
 def test_the_one_node_of_several_that_lacks_the_data_is_told(added_node, path, tmp_path):
     nowhere = {"COVERWELL_DATA": str(tmp_path / "nowhere"), "XDG_CACHE_HOME": str(tmp_path)}
     added_node(env_vars={**nowhere, "https_proxy": "http://127.0.0.1:9", "no_proxy": ""})  # no door there
-    study.table.cache_clear()
+    tables.table.cache_clear()
     with pytest.raises(ClusterError, match=r"parkinsons_updrs.data was not found.*COVERWELL_DATA") as told:
         run(grid(data=("parkinsons",)), path, on=RayTasks())
     assert str(told.value).count("was not found") == 1  # the other node has them
@@ -275,12 +295,12 @@ def test_a_share_of_a_gpu_that_no_node_has_is_told(connected, path):
 
 def test_missing_ray_is_told_with_the_extra_before_anything_is_done(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    told = ["reproduce", "table1", "--on", "ray", "--out", str(tmp_path / "out")]
+    told = ["table1", "--on", "ray", "--out", str(tmp_path / "out")]
     assert_message(CliRunner().invoke(main, told), 1, "pip install 'coverwell[ray]'")
     assert not (tmp_path / "out").exists()
 
 
 def test_an_address_without_on_ray_is_refused(tmp_path):
-    told = ["reproduce", "table2", "--ray-address", "auto", "--out", str(tmp_path / "out")]
+    told = ["table2", "--ray-address", "auto", "--out", str(tmp_path / "out")]
     assert_message(CliRunner().invoke(main, told), 2, "are for --on ray")
     assert not (tmp_path / "out").exists()

@@ -1,11 +1,11 @@
 """Ours against the others: the hardest competitor, the mean over tables, and verdicts that can go either way."""
 
 import pytest
+from reproduction.tables.intervals import Verdict
+from reproduction.tables.splits import Selection
 
 from coverwell import metrics
-from coverwell.experiments import comparison
-from coverwell.experiments.comparison import Verdict
-from coverwell.experiments.summary import Selection
+from reproduction.tables import intervals
 
 
 def lines(method, data, *, rmse, score=1.0, coverage=0.9, trials=(0, 1)):
@@ -24,7 +24,7 @@ def test_the_best_competitor_is_chosen_for_each_measure_by_itself():
         lines("bnn", "boston", rmse=4.0, score=8.0),
     )
     best = [
-        comparison.best(comparison.ratios(chosen, "sigma-fit", measure, "boston"))
+        intervals.best(intervals.ratios(chosen, "sigma-fit", measure, "boston"))
         for measure in ("rmse", "interval_score")
     ]
     assert best == ["hnn", "bnn"]
@@ -38,7 +38,7 @@ def test_over_the_tables_the_ratios_to_the_best_are_averaged_geometrically():
         lines("sigma-fit", "crime", rmse=1.0, score=1.0),
         lines("bnn", "crime", rmse=8.0, score=2.0),
     )
-    found = comparison.verdicts(chosen, "sigma-fit")
+    found = intervals.verdicts(chosen, "sigma-fit")
     assert found["rmse"].value == pytest.approx((2 / 8) ** 0.5)
     assert found["interval_score"].value == pytest.approx((2 / 2) ** 0.5)
     assert [found[measure].tables for measure in ("rmse", "interval_score")] == [2, 2]
@@ -48,7 +48,7 @@ def test_the_calibration_error_is_averaged_over_the_tables_relative_to_what_to_e
     chosen = selection(
         lines("sigma-fit", "boston", rmse=1.0, coverage=0.87), lines("sigma-fit", "crime", rmse=1.0, coverage=0.90)
     )
-    found = comparison.verdicts(chosen, "sigma-fit")
+    found = intervals.verdicts(chosen, "sigma-fit")
     half = 0.5 * 0.03 / metrics.expected_calibration_error(0.9, 100, 400)
     assert found["calibration_error"].value == pytest.approx(half)
     assert found.keys() == {"calibration_error"}  # nobody to compare with
@@ -80,7 +80,7 @@ def test_our_own_variants_do_not_compete_and_peers_do():
         lines("sigma-fit-published", "boston", rmse=1.0),
         peers=lines("ngboost", "boston", rmse=4.0),
     )
-    assert list(comparison.ratios(chosen, "sigma-fit", "rmse", "boston")) == ["ngboost"]
+    assert list(intervals.ratios(chosen, "sigma-fit", "rmse", "boston")) == ["ngboost"]
 
 
 def test_only_shared_trials_are_compared():
@@ -89,7 +89,7 @@ def test_only_shared_trials_are_compared():
         lines("sigma-fit", "boston", rmse=50.0, trials=(2,)),
         lines("hnn", "boston", rmse=4.0, trials=(0, 1, 7)),
     )
-    ratio = comparison.ratios(chosen, "sigma-fit", "rmse", "boston")["hnn"]
+    ratio = intervals.ratios(chosen, "sigma-fit", "rmse", "boston")["hnn"]
     assert (ratio.mean, ratio.trials) == (0.5, 2)
 
 
@@ -100,33 +100,35 @@ def test_variants_of_a_table_do_not_enter_the_comparison():
         lines("sigma-fit", "parkinsons by patient", rmse=9.0),
         lines("hnn", "parkinsons by patient", rmse=1.0),
     )
-    assert comparison.verdicts(chosen, "sigma-fit")["rmse"] == Verdict("rmse", 1.0, 1)
+    assert intervals.verdicts(chosen, "sigma-fit")["rmse"] == Verdict("rmse", 1.0, 1)
 
 
 def test_without_ours_by_default_nothing_is_judged():
-    text = "\n".join(comparison.sections(selection(lines("hnn", "boston", rmse=1.0))))
+    text = "\n".join(intervals.sections(selection(lines("hnn", "boston", rmse=1.0))))
     assert "Not judged" in text
 
 
 def test_without_competitors_only_the_calibration_error_is_judged():
-    text = "\n".join(comparison.sections(selection(lines("sigma-fit", "boston", rmse=1.0))))
+    text = "\n".join(intervals.sections(selection(lines("sigma-fit", "boston", rmse=1.0))))
     assert text.count("reached") == 1
     assert "over that of the others" not in text
 
 
-def test_records_hold_every_ratio_and_every_verdict():
-    chosen = selection(lines("sigma-fit", "boston", rmse=2.0), lines("hnn", "boston", rmse=4.0))
-    records = list(comparison.records(chosen))
-    assert [(r["metric"], r["data"], r["over"], r["mean"]) for r in records if "rmse" in str(r["metric"])] == [
-        ("rmse_ratio", "boston", "hnn", 0.5),
-        ("rmse_ratio", "1 tables", "best of each table", pytest.approx(0.5)),
-    ]
+# Each table by itself.
 
 
-def test_the_calibration_of_every_method_is_shown_beside_ours():
-    chosen = selection(
-        lines("sigma-fit", "boston", rmse=1.0, coverage=0.87), lines("hnn", "boston", rmse=1.0, coverage=0.80)
-    )
-    expected = metrics.expected_calibration_error(0.9, 100, 400)
-    assert comparison.calibration_ratios(chosen, "hnn") == {"boston": pytest.approx(0.1 / expected)}
-    assert any(f"{0.1 / expected:.2f} (1 of 6 tables)" in part for part in comparison.sections(chosen))
+def test_the_calibration_error_is_the_mean_distance_and_not_the_distance_of_the_mean():
+    high, low = (lines("hnn", "boston", rmse=1.0, coverage=c, trials=(t,)) for t, c in enumerate((0.86, 0.94)))
+    (one,) = intervals.measured(selection(high, low), "boston")
+    assert one.values["coverage"].mean == pytest.approx(0.90)
+    assert one.values["calibration_error"].mean == pytest.approx(0.04)
+    assert one.expected_error == metrics.expected_calibration_error(0.9, 100, 400)
+
+
+def test_a_method_without_observation_noise_has_a_second_row_with_the_same_error():
+    second = {"coverage": [0.4], "width": [2.0], "interval_score": [40.0]}
+    both = [{**one, "epistemic": second} for one in lines("mc-dropout", "boston", rmse=3.0)]
+    with_noise, without, other = intervals.measured(selection(both, lines("hnn", "boston", rmse=3.0)), "boston")
+    assert (with_noise.reading, without.reading, other.method) == ("", "epistemic only", "hnn")
+    assert without.values["interval_score"].mean == 40.0
+    assert without.values["rmse"] == with_noise.values["rmse"]

@@ -1,4 +1,4 @@
-"""Made-up pictures in the layouts of CUB-200-2011, and the real ones where they are."""
+"""Made-up images in the layouts of CUB-200-2011, and the real ones where they are."""
 
 import csv
 import hashlib
@@ -6,23 +6,22 @@ import io
 import shutil
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from reproduction.data.images import BoxedImages, load_images
 
-from coverwell import datasets
-from coverwell.datasets import BoxedImages
-from coverwell.datasets.images import ARCHIVES
+from reproduction.data import images
 
 SHRINK = 2  # originals are so many times larger than their reduced copies
 
 
 @dataclass(frozen=True)
 class Made:
-    """One made-up picture: a bright box on dark noise."""
+    """One made-up image: a bright box on dark noise."""
 
     number: int
     path: str
@@ -34,7 +33,7 @@ class Made:
     def split(self) -> str:
         return self.shard.split("-")[0]
 
-    def picture(self) -> Image.Image:
+    def image(self) -> Image.Image:
         width, height = self.size
         noise = np.random.default_rng(self.number).integers(0, 60, (height, width, 3), dtype=np.uint8)
         left, top, across, down = self.box
@@ -42,7 +41,7 @@ class Made:
         return Image.fromarray(noise)
 
 
-PICTURES = (
+MADE = (
     Made(1, "001.Robin/Robin_0007.jpg", "test-0", (60, 40), (10, 8, 20, 24)),
     Made(2, "001.Robin/Robin_0003.jpg", "train-0", (60, 44), (4, 4, 40, 30)),
     Made(3, "001.Robin/Robin_0001.jpg", "train-1", (50, 80), (0, 0, 50, 80)),
@@ -53,9 +52,9 @@ PICTURES = (
 SHARDS = ("train-0", "train-1", "test-0")
 
 
-def jpeg(picture: Image.Image) -> bytes:
+def jpeg(image: Image.Image) -> bytes:
     out = io.BytesIO()
-    picture.save(out, "JPEG", quality=95)
+    image.save(out, "JPEG", quality=95)
     return out.getvalue()
 
 
@@ -68,15 +67,15 @@ def write_reduced(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for shard in SHARDS:
         with zipfile.ZipFile(folder / f"{shard}.zip", "w") as out:
-            for made in PICTURES:
+            for made in MADE:
                 if made.shard == shard:
-                    small = made.picture().resize((made.size[0] // SHRINK, made.size[1] // SHRINK))
+                    small = made.image().resize((made.size[0] // SHRINK, made.size[1] // SHRINK))
                     out.writestr(f"{made.number:05}.jpg", jpeg(small))
     header = "image_id,name,class_id,split,shard,orig_width,orig_height,orig_x,orig_y,orig_w,orig_h\r\n"
     with (folder / "annotations.csv").open("w", newline="") as file:
         file.write(header)
         lines = csv.writer(file)
-        for made in PICTURES:
+        for made in MADE:
             box = (float(side) for side in made.box)
             lines.writerow(
                 [made.number, made.path, int(made.path[:3]), made.split, f"{made.shard}.zip", *made.size, *box]
@@ -84,23 +83,23 @@ def write_reduced(folder: Path) -> None:
 
 
 def write_original(folder: Path) -> None:
-    """Folders of pictures and lists in the layout of the original archive."""
-    for made in PICTURES:
+    """Folders of images and lists in the layout of the original archive."""
+    for made in MADE:
         (folder / "images" / made.path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "images" / made.path).write_bytes(jpeg(made.picture()))
+        (folder / "images" / made.path).write_bytes(jpeg(made.image()))
     lists: dict[str, Callable[[Made], str]] = {
         "images.txt": lambda made: made.path,
         "bounding_boxes.txt": lambda made: " ".join(f"{side:.1f}" for side in made.box),
         "train_test_split.txt": lambda made: str(int(made.split == "train")),
     }
     for name, words in lists.items():
-        (folder / name).write_text("".join(f"{made.number} {words(made)}\n" for made in PICTURES))
+        (folder / name).write_text("".join(f"{made.number} {words(made)}\n" for made in MADE))
 
 
 @pytest.fixture(scope="session")
-def pictures() -> tuple[Made, ...]:
-    """The made-up pictures, in the order of their numbers."""
-    return PICTURES
+def made_images() -> tuple[Made, ...]:
+    """The made-up images, in the order of their numbers."""
+    return MADE
 
 
 @pytest.fixture(scope="module")
@@ -114,14 +113,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def data(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty data folder and an empty cache; "cub" means the made-up pictures."""
+    """An empty data folder and an empty cache; "cub" means the made-up images."""
     monkeypatch.setenv("COVERWELL_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     files = [*(made / "reduced").iterdir(), *(made / "CUB_200_2011").glob("*.txt")]
-    order = [f"{shard}.zip" for shard in SHARDS]
-    sums = {path.name: sha256(path) for path in files}
-    sums = {name: sums[name] for name in [*order, *(set(sums) - set(order))]}
-    monkeypatch.setitem(ARCHIVES, "cub", replace(ARCHIVES["cub"], sha256=sums))
+    monkeypatch.setitem(images.CUB, "sha256", {path.name: sha256(path) for path in files})
+    monkeypatch.setattr(images, "SHARDS", SHARDS)
     (tmp_path / "data").mkdir()
     return tmp_path / "data"
 
@@ -138,11 +135,13 @@ def original(data: Path, made: Path) -> Path:
     return Path(shutil.copytree(made / "CUB_200_2011", data / "CUB_200_2011"))
 
 
-@pytest.fixture
-def cub(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> BoxedImages:
+@pytest.fixture(scope="module")
+def cub(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> BoxedImages:
     """The real images, boxes as published."""
     folder = shared_data / "localization" / "cub_200_2011"
     if not folder.is_dir():
         pytest.skip(f"CUB-200-2011 is not in {folder}")
-    monkeypatch.setenv("COVERWELL_DATA", str(shared_data))
-    return datasets.load_images("cub", clip=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COVERWELL_DATA", str(shared_data))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        return load_images("cub", clip=None)

@@ -6,24 +6,21 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reproduction.lines import FORMAT, ResultsFileError, append, environment, key_of, only_writer, read
 
 import coverwell
-from coverwell.experiments.results import (
-    FIELDS,
-    FORMAT,
-    ResultsFileError,
-    append,
-    environment,
-    key_of,
-    only_writer,
-    read_results,
-)
+
+KEY = ("method", "data", "trial", "levels")
 
 
 def line(trial=0, **changes):
     """A line with all fields; only the key and the version matter here."""
-    whole = dict.fromkeys(FIELDS, 0.5) | {"format": FORMAT, "method": "sigma-fit", "data": "boston", "trial": trial}
+    whole = {"rmse": 0.5} | {"format": FORMAT, "method": "sigma-fit", "data": "boston", "trial": trial}
     return whole | {"levels": [0.5, 0.9], **environment("cpu")} | changes
+
+
+def stored(path, **version):
+    return read(path, fields=("format", *KEY, "rmse", "device", "versions"), key=KEY, **version)
 
 
 @pytest.fixture
@@ -34,11 +31,11 @@ def path(tmp_path):
 def test_what_is_added_is_read_again_in_its_order(path):
     append(path, [line(1), line(0)])
     append(path, [line(2)])
-    assert read_results(path) == [line(1), line(0), line(2)]
+    assert stored(path) == [line(1), line(0), line(2)]
 
 
 def test_a_file_that_is_not_there_has_no_lines_and_is_not_made_by_reading(path):
-    assert read_results(path) == []
+    assert stored(path) == []
     assert not path.exists()
 
 
@@ -50,7 +47,7 @@ def test_the_environment_names_device_and_versions():
 
 
 def test_a_key_has_tuples_for_lists():
-    assert key_of(line(3)) == ("sigma-fit", "boston", 3, (0.5, 0.9))
+    assert key_of(line(3), KEY) == ("sigma-fit", "boston", 3, (0.5, 0.9))
 
 
 def test_not_a_number_is_never_written(path):
@@ -67,10 +64,10 @@ def test_a_write_that_was_cut_anywhere_costs_at_most_its_last_line(data, tmp_pat
     cut = data.draw(st.integers(0, len(content)))
     path.write_bytes(content[:cut])
     whole = [line(k) for k, end in enumerate(_ends_of_objects(content)) if end <= cut]
-    assert read_results(path) == whole
+    assert stored(path) == whole
     assert path.read_bytes() == content[:cut]  # reading changes nothing
     append(path, [line(7)])
-    assert read_results(path) == [*whole, line(7)]
+    assert stored(path) == [*whole, line(7)]
 
 
 def _ends_of_objects(content: bytes):
@@ -80,9 +77,9 @@ def _ends_of_objects(content: bytes):
 def test_a_last_line_that_lacks_only_its_line_end_is_whole(path):
     append(path, [line(0), line(1)])
     path.write_bytes(path.read_bytes().rstrip())
-    assert read_results(path) == [line(0), line(1)]
+    assert stored(path) == [line(0), line(1)]
     append(path, [line(2)])
-    assert read_results(path) == [line(0), line(1), line(2)]
+    assert stored(path) == [line(0), line(1), line(2)]
 
 
 BAD_LINES = {
@@ -106,33 +103,33 @@ def test_a_bad_line_is_named_with_file_number_and_way_out_and_nothing_is_changed
     path.write_bytes(first + text + b"\n" + second)
     before = path.read_bytes()
     with pytest.raises(ResultsFileError, match=r"results\.jsonl, line 2: .*(--out|remove one)") as caught:
-        read_results(path)
+        stored(path)
     assert message in str(caught.value)
     assert path.read_bytes() == before
 
 
 def test_lines_made_in_the_development_of_a_release_belong_to_it(path):
     append(path, [line(0, versions={"coverwell": "1.2.0.dev3"})])
-    assert len(read_results(path, version="1.2.0")) == 1
+    assert len(stored(path, version="1.2.0")) == 1
     with pytest.raises(ResultsFileError, match=r"written by coverwell 1\.2\.0\.dev3, expected 1\.2\.1"):
-        read_results(path, version="1.2.1")
+        stored(path, version="1.2.1")
 
 
 def test_drawing_takes_any_version_but_one_for_all(path):
     old = {"versions": {"coverwell": "0.0.1"}}
     append(path, [line(0, **old), line(1, **old)])
-    assert len(read_results(path, version=None)) == 2
+    assert len(stored(path, version=None)) == 2
     append(path, [line(2)])
     with pytest.raises(ResultsFileError, match=r"line 3: written by .*, expected 0\.0\.1"):
-        read_results(path, version=None)
+        stored(path, version=None)
 
 
 def test_other_studies_have_their_own_fields_and_keys(path):
     round_of = {"format": FORMAT, "round": 3, "rmse": 1.0, **environment("cpu")}
     append(path, [round_of])
-    assert read_results(path, fields=("round", "rmse"), key=("round",)) == [round_of]
+    assert read(path, fields=("round", "rmse"), key=("round",)) == [round_of]
     with pytest.raises(ResultsFileError, match="lacks method"):
-        read_results(path, key=("round",))
+        read(path, fields=("method",), key=("round",))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no flock")
@@ -143,7 +140,7 @@ def test_a_second_writer_is_refused_until_the_first_has_ended(path):
         append(path, [line(0)])  # the first goes on
     with only_writer(path):
         append(path, [line(1)])
-    assert len(read_results(path)) == 2
+    assert len(stored(path)) == 2
 
 
 def test_an_end_that_is_no_line_of_ours_is_not_cut_off(tmp_path):

@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from reproduction.data.store import DataFile
 
-from coverwell.datasets import store
-from coverwell.datasets.store import DataFile, PackagedCopy
+from reproduction.data import store
 
 CONTENT = b"1 2 3\n4 5 6\n" * 100_000  # more than one chunk
 OTHER = b"something else"
@@ -67,7 +67,7 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture
-def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedCopy:
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The content, comma separated and compressed, inside a package that must not be imported."""
     inside = tmp_path / "packages" / "carrier_of_numbers" / "data"
     inside.mkdir(parents=True)
@@ -75,15 +75,21 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedCopy:
     commas = CONTENT.replace(b" ", b",")
     (inside / "numbers.csv.gz").write_bytes(gzip.compress(commas))
     monkeypatch.syspath_prepend(tmp_path / "packages")
-    return PackagedCopy(
-        "carrier_of_numbers", "data/numbers.csv.gz", sha256(commas), lambda content: content.replace(b",", b" ")
-    )
+    about = {"package": "carrier_of_numbers", "path": "data/numbers.csv.gz", "sha256": sha256(commas)}
+    return {**about, "separator": ","}
 
 
 def put(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
+
+
+def read(file: DataFile) -> bytes:
+    """The content of a file that is no package's."""
+    content, layout = store.read(file)
+    assert layout == {}
+    return content
 
 
 def files_under(folder: Path) -> list[Path]:
@@ -95,12 +101,12 @@ def files_under(folder: Path) -> list[Path]:
 )
 def test_a_file_is_found_in_the_folder_or_its_part_plain_or_compressed(folder: Path, place: str) -> None:
     put(folder / place, CONTENT)
-    assert store.read(FILE) == CONTENT
+    assert read(FILE) == CONTENT
 
 
 def test_the_cache_is_searched_without_a_folder(cache: Path) -> None:
     put(cache / "regression" / "numbers.data", CONTENT)
-    assert store.read(FILE) == CONTENT
+    assert read(FILE) == CONTENT
 
 
 def test_the_cache_lies_in_the_home_folder_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,17 +117,17 @@ def test_the_cache_lies_in_the_home_folder_unless_told_otherwise(monkeypatch: py
 def test_the_folder_comes_before_the_cache(folder: Path, cache: Path) -> None:
     put(folder / "numbers.data", CONTENT)
     put(cache / "numbers.data", OTHER)
-    assert store.read(FILE) == CONTENT
+    assert read(FILE) == CONTENT
 
 
-def test_the_cache_comes_before_a_package(cache: Path, copy: PackagedCopy) -> None:
+def test_the_cache_comes_before_a_package(cache: Path, copy: dict[str, str]) -> None:
     put(cache / "numbers.data", CONTENT)
-    assert store.read(replace(FILE, copies=(replace(copy, rewrite=lambda _: OTHER),))) == CONTENT
+    assert read(replace(FILE, copy=copy)) == CONTENT
 
 
 def test_other_content_in_the_folder_is_refused_by_name(folder: Path) -> None:
     path = put(folder / "numbers.data", OTHER)
-    with pytest.raises(store.DatasetChecksumError, match=r"numbers\.data is not the published file") as refused:
+    with pytest.raises(store.ChecksumError, match=r"numbers\.data is not the published file") as refused:
         store.read(FILE)
     assert str(path) in str(refused.value)
     assert sha256(OTHER) in str(refused.value)
@@ -130,39 +136,39 @@ def test_other_content_in_the_folder_is_refused_by_name(folder: Path) -> None:
 def test_a_truncated_gzip_file_is_refused(folder: Path) -> None:
     path = put(folder / "numbers.data.gz", CONTENT)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(store.DatasetChecksumError, match="not a whole gzip file"):
+    with pytest.raises(store.ChecksumError, match="not a whole gzip file"):
         store.read(FILE)
 
 
-def test_a_packaged_copy_is_rewritten_and_its_package_is_not_imported(copy: PackagedCopy) -> None:
-    assert store.read(replace(FILE, copies=(copy,))) == CONTENT
+def test_a_packaged_copy_comes_with_its_layout_and_its_package_is_not_imported(copy: dict[str, str]) -> None:
+    assert store.read(replace(FILE, copy=copy)) == (CONTENT.replace(b" ", b","), copy)
 
 
-def test_a_package_with_other_data_is_passed_over_with_a_warning(copy: PackagedCopy, address: str) -> None:
-    file = replace(FILE, address=f"{address}/whole", copies=(replace(copy, sha256=sha256(OTHER)),))
+def test_a_package_with_other_data_is_passed_over_with_a_warning(copy: dict[str, str], address: str) -> None:
+    file = replace(FILE, address=f"{address}/whole", copy={**copy, "sha256": sha256(OTHER)})
     with pytest.warns(store.PackagedDataWarning, match="carrier_of_numbers is not used"):
-        assert store.read(file) == CONTENT
+        assert read(file) == CONTENT
 
 
-def test_a_package_without_the_file_is_passed_over(copy: PackagedCopy, address: str) -> None:
-    copies = (replace(copy, path="data/gone.csv"), replace(copy, package="never_installed"))
-    assert store.read(replace(FILE, address=f"{address}/whole", copies=copies)) == CONTENT
+@pytest.mark.parametrize("change", [{"path": "data/gone.csv"}, {"package": "never_installed"}])
+def test_a_package_without_the_file_is_passed_over(copy: dict[str, str], address: str, change: dict[str, str]) -> None:
+    assert read(replace(FILE, address=f"{address}/whole", copy={**copy, **change})) == CONTENT
 
 
 def test_a_download_is_kept_in_the_cache_and_not_repeated(address: str, cache: Path) -> None:
-    assert store.read(replace(FILE, address=f"{address}/whole")) == CONTENT
+    assert read(replace(FILE, address=f"{address}/whole")) == CONTENT
     assert files_under(cache) == [cache / "regression" / "numbers.data"]
-    assert store.read(FILE) == CONTENT  # though its address is now dead
+    assert read(FILE) == CONTENT  # though its address is now dead
 
 
 def test_a_download_with_other_content_is_refused_and_leaves_nothing(address: str, cache: Path) -> None:
-    with pytest.raises(store.DatasetChecksumError, match="/other is not the published file"):
+    with pytest.raises(store.ChecksumError, match="/other is not the published file"):
         store.read(replace(FILE, address=f"{address}/other"))
     assert files_under(cache) == []
 
 
 def test_an_interrupted_download_leaves_nothing(address: str, cache: Path) -> None:
-    with pytest.raises(store.DatasetNotFoundError, match=f"{len(CONTENT) // 2} of {len(CONTENT)} bytes arrived"):
+    with pytest.raises(FileNotFoundError, match=f"IncompleteRead.{len(CONTENT) // 2} bytes read"):
         store.read(replace(FILE, address=f"{address}/cut"))
     assert files_under(cache) == []
 
@@ -171,12 +177,20 @@ def test_an_interrupted_download_leaves_nothing(address: str, cache: Path) -> No
 def test_a_missing_file_names_itself_the_folders_the_packages_and_the_address(
     folder: Path, cache: Path, address: str, dead: str | None
 ) -> None:
-    file = replace(FILE, address=address + dead if dead else NOWHERE, copies=(PackagedCopy("never_installed", "", ""),))
-    with pytest.raises(store.DatasetNotFoundError) as missing:
+    by_hand = {"by_hand": "join the parts."}
+    file = replace(
+        FILE,
+        **by_hand,
+        address=address + dead if dead else NOWHERE,
+        copy={"package": "never_installed", "path": "", "sha256": ""},
+    )
+    with pytest.raises(FileNotFoundError) as missing:
         store.read(file)
     message = str(missing.value)
     told = ["numbers.data", str(folder), str(folder / "regression"), str(cache), "never_installed", file.address]
-    assert all(part in message for part in [*told, "COVERWELL_DATA", "coverwell[data]"])
+    assert all(
+        part in message for part in [*told, "COVERWELL_DATA", "coverwell[data]", "How to get numbers.data: join"]
+    )
     assert isinstance(missing.value, FileNotFoundError)
     assert not cache.exists()
 
