@@ -20,7 +20,7 @@ from coverwell.report.rows import images, misses, residuals
 from coverwell.report.series import bands, rolling, time_of
 from coverwell.report.words import counted
 
-__all__ = ["Source", "check_library", "write_report", "write_series_report"]
+__all__ = ["Source", "write_report", "write_series_report"]
 
 FEWEST_ROWS = 10
 MOST_STEPS = 4  # ahead, that can be chosen
