@@ -263,7 +263,7 @@ class _Series(_Front):
         live = np.reshape(model.calibrator_.factor, factor.shape) if model.live else None
         correction = Correction(factor if live is None else factor * live)
         predictor = Predictor(regressor.predictor_.levels, regressor.predictor_.fitted_teams, correction)
-        zone = getattr(history.clock, "zone", None)
+        zone = history.clock.tz
         super().__init__(
             regressor,
             predictor,
@@ -312,7 +312,7 @@ class _Series(_Front):
 class _Graph(nn.Module):
     """From raw inputs to the outputs of a file."""
 
-    def __init__(self, front: _Front, precision: torch.dtype) -> None:
+    def __init__(self, front: Any, precision: torch.dtype) -> None:
         super().__init__()
         (predictor,), self.front, self.images = front.model, front, isinstance(front, _Images)
         n_scores = sum(len(part) for part in predictor.correction.scores)
