@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from reproduction.data.series import SERIES
 from reproduction.domains.boxes import BoxStudy
 from reproduction.domains.series import readings_of

@@ -7,16 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+
+import coverwell
+from reproduction import data
 from reproduction.cli import main
+from reproduction.domains import tables
 from reproduction.domains.boxes import BoxStudy, box_problem
 from reproduction.domains.series import SeriesStudy
 from reproduction.domains.tables import LEVELS, TableStudy
 from reproduction.lines import only_writer
 from reproduction.methods import SERIES_METHODS
-
-import coverwell
-from reproduction import data
-from reproduction.domains import tables
 
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / "benchmarks" / "results" / "peers.jsonl"

@@ -11,11 +11,10 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from reproduction import figures
 from reproduction.data.series import SERIES
 from reproduction.domains.boxes import Source
 from reproduction.domains.tables import RoundStudy, TableStudy
-
-from reproduction import figures
 from reproduction.tables import splits
 
 STORED = Path(__file__).parents[2] / "reproduction"

@@ -6,9 +6,9 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reproduction.lines import FORMAT, ResultsFileError, append, environment, key_of, only_writer, read
 
 import coverwell
+from reproduction.lines import FORMAT, ResultsFileError, append, environment, key_of, only_writer, read
 
 KEY = ("method", "data", "trial", "levels")
 

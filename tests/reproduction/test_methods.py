@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reproduction.methods import BOX_METHODS, SERIES_METHODS, TABLE_METHODS, Method, named, series_settings, with_trunk
 
 from coverwell import LSTM, MLP, MatchedRegressor, ResNet18, Schedule
 from coverwell.calibration import Split
 from coverwell.paper.losses import PaperLoss
 from coverwell.regressor import AS_PUBLISHED
+from reproduction.methods import BOX_METHODS, SERIES_METHODS, TABLE_METHODS, Method, named, series_settings, with_trunk
 
 LEVELS = (0.5, 0.9)
 KINDS = ("linear", "paper's baseline", "as published", "ours", "extra")

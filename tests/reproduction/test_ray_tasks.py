@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+
+from coverwell import MLP, MatchedRegressor
+from coverwell import ray as coverwell_ray
+from coverwell.errors import ClusterError
 from reproduction.cli import main
+from reproduction.domains import tables
 from reproduction.domains.tables import TableStudy
 from reproduction.lines import key_of
 from reproduction.methods import Method
 from reproduction.ray_tasks import RayTasks
 from reproduction.study import run
-
-from coverwell import MLP, MatchedRegressor
-from coverwell import ray as coverwell_ray
-from coverwell.errors import ClusterError
-from reproduction.domains import tables
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'coverwell[ray]'")
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file

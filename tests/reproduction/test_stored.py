@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+
 from reproduction.cli import main
 from reproduction.domains.boxes import BoxStudy
 from reproduction.domains.series import SeriesStudy

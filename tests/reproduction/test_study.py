@@ -17,13 +17,13 @@ from typing import ClassVar
 import cloudpickle
 import pytest
 import torch
+
+from coverwell import MLP, MatchedRegressor
 from reproduction.domains.tables import TableStudy
 from reproduction.lines import ResultsFileError, key_of, only_writer
 from reproduction.methods import TABLE_METHODS, Method
 from reproduction.processes import Processes
 from reproduction.study import Study, run
-
-from coverwell import MLP, MatchedRegressor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from reproduction.data.images import BoxedImages, load_images
 
 from reproduction.data import images
+from reproduction.data.images import BoxedImages, load_images
 
 SHRINK = 2  # originals are so many times larger than their reduced copies
 

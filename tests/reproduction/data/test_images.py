@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from reproduction.data.images import BoxedImages, load_images
-from reproduction.data.store import ChecksumError
 
 from coverwell.boxes import clip_boxes
 from coverwell.errors import BoxOutsideImageWarning, ImageError
 from reproduction.data import images
+from reproduction.data.images import BoxedImages, load_images
+from reproduction.data.store import ChecksumError
 
 MadeImages = tuple[Any, ...]
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+
 from reproduction.data.series import SERIES, Series, load_series
 from reproduction.data.store import CATALOGUE, ChecksumError
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from reproduction.data.store import DataFile
 
 from reproduction.data import store
+from reproduction.data.store import DataFile
 
 CONTENT = b"1 2 3\n4 5 6\n" * 100_000  # more than one chunk
 OTHER = b"something else"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reproduction.data.store import CATALOGUE
-from reproduction.data.tables import TABLES, load_table
 
 from reproduction.data import tables
+from reproduction.data.store import CATALOGUE
+from reproduction.data.tables import TABLES, load_table
 
 ABOUT = CATALOGUE["tables"]
 CRIME_COLUMNS, CRIME_LEFT_OUT = (ABOUT["crime"][name].split() for name in ("columns", "leave_out"))

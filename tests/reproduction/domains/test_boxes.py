@@ -6,6 +6,9 @@ import json
 import numpy as np
 import pytest
 import torch
+
+from coverwell import PredictionInterval, metrics
+from coverwell.networks.resnet import ResNet18Tail, ResNet18Trunk
 from reproduction.data.images import BoxedImages
 from reproduction.domains.boxes import (
     EXAMPLES,
@@ -19,9 +22,6 @@ from reproduction.domains.boxes import (
 )
 from reproduction.lines import ResultsFileError, key_of
 from reproduction.methods import BOX_METHODS, with_trunk
-
-from coverwell import PredictionInterval, metrics
-from coverwell.networks.resnet import ResNet18Tail, ResNet18Trunk
 
 QUICK = Source(generated=True)
 

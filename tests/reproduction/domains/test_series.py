@@ -4,6 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
+
+from coverwell import LSTM, MatchedForecaster, Schedule, metrics
 from reproduction.data.series import SERIES, load_series
 from reproduction.domains.series import (
     GAPPY,
@@ -20,9 +23,6 @@ from reproduction.domains.series import (
     readings_of,
 )
 from reproduction.methods import CALENDAR, SERIES_METHODS
-from sklearn.linear_model import LinearRegression
-
-from coverwell import LSTM, MatchedForecaster, Schedule, metrics
 
 pytestmark = pytest.mark.usefixtures("data_folder")
 

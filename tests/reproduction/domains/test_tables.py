@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from reproduction.data.tables import load_table
-from reproduction.domains.tables import RoundStudy, TableStudy, random_split, rows_of, split_by_group
-from reproduction.methods import TABLE_METHODS, Method
 from sklearn.model_selection import train_test_split
 
 from coverwell import MLP, MatchedRegressor, Schedule, fit_together, metrics
 from coverwell.baselines import MCDropoutRegressor
 from coverwell.networks.mlp import MLPTeam
+from reproduction.data.tables import load_table
 from reproduction.domains import tables
+from reproduction.domains.tables import RoundStudy, TableStudy, random_split, rows_of, split_by_group
+from reproduction.methods import TABLE_METHODS, Method
 
 SMALL = MLP(hidden=4, layers=2, dropout=0.0, bins=0)
 SCHEDULE = {"max_rounds": 1, "mean_epochs": 1, "interval_epochs": 1}

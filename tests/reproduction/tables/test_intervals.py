@@ -1,11 +1,11 @@
 """Ours against the others: the hardest competitor, the mean over tables, and verdicts that can go either way."""
 
 import pytest
-from reproduction.tables.intervals import Verdict
-from reproduction.tables.splits import Selection
 
 from coverwell import metrics
 from reproduction.tables import intervals
+from reproduction.tables.intervals import Verdict
+from reproduction.tables.splits import Selection
 
 
 def lines(method, data, *, rmse, score=1.0, coverage=0.9, trials=(0, 1)):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis.strategies import floats, lists
-from reproduction.data.tables import TABLES
-from reproduction.methods import TABLE_METHODS
-from reproduction.tables.splits import Selection
-from reproduction.tables.typeset import Estimate
 
 from coverwell import metrics
+from reproduction.data.tables import TABLES
+from reproduction.methods import TABLE_METHODS
 from reproduction.tables import splits
+from reproduction.tables.splits import Selection
+from reproduction.tables.typeset import Estimate
 
 
 def line(method="sigma-fit", data="boston", trial=0, **more):

@@ -5,8 +5,8 @@ import random
 from pathlib import Path
 
 import pytest
-from reproduction.domains.tables import TableStudy
 
+from reproduction.domains.tables import TableStudy
 from reproduction.tables import table1
 
 STORED = Path(__file__).parents[3] / "reproduction" / "results.jsonl"

@@ -4,11 +4,11 @@ import csv
 import io
 
 import pytest
+
 from reproduction.data.series import SERIES
 from reproduction.methods import SERIES_METHODS
-from reproduction.tables.table2 import TARGETS, Results, compared, measure, papers, target_sections
-
 from reproduction.tables import table2
+from reproduction.tables.table2 import TARGETS, Results, compared, measure, papers, target_sections
 
 CALIBRATION, ROLLING, SCORE, ERROR, BEST = TARGETS
 

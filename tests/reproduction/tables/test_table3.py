@@ -4,9 +4,9 @@ import csv
 import io
 
 import pytest
-from reproduction.tables.table3 import ASKED, BOX, Results, compared, measure, papers, target_sections
 
 from reproduction.tables import table3
+from reproduction.tables.table3 import ASKED, BOX, Results, compared, measure, papers, target_sections
 
 IOU, CALIBRATION, IN_PERCENT, IN_PIXELS, JOINT = ASKED
 

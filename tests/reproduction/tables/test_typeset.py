@@ -4,9 +4,9 @@ import csv
 import io
 
 import pytest
-from reproduction.tables.typeset import Estimate, Target, markdown, mean_of_seeds, number, stamp, with_error
 
 from reproduction.tables import typeset
+from reproduction.tables.typeset import Estimate, Target, markdown, mean_of_seeds, number, stamp, with_error
 
 
 @pytest.mark.parametrize(
