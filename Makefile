@@ -90,37 +90,37 @@ reproduce: venv ## Tables 1 to 3 and Figures 2 to 5 of the paper (QUICK=1: minut
 	$(BIN)/python -m reproduction figure5 $(if $(QUICK),--quick)
 
 bench-accuracy: venv ## accuracy beside the paper's form and plain networks (QUICK=1: three splits, small tables)
-	$(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)
 
 bench-speed: venv ## speed beside UQ360, time and memory against rows
-	$(BIN)/python benchmarks/speed.py
+	PYTHONPATH=. $(BIN)/python benchmarks/speed.py
 
 bench-forecasting: venv ## speed of LSTMs, of a live step, a refit and a test period; on a GPU too, if there (QUICK=1: seconds)
-	$(BIN)/python benchmarks/forecasting.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/forecasting.py $(if $(QUICK),--quick)
 
 bench-localization: venv ## speed on pictures: features, an epoch with and without them, prediction; on a GPU too, if there (QUICK=1: seconds)
-	$(BIN)/python benchmarks/localization.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/localization.py $(if $(QUICK),--quick)
 
 bench-command-line: venv ## rows per second and memory of `coverwell predict` (QUICK=1: seconds)
-	$(BIN)/python benchmarks/command_line.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/command_line.py $(if $(QUICK),--quick)
 
 bench-selection: venv ## the out-of-fold scores by which the defaults were chosen (QUICK=1: two rounds, small tables)
-	$(BIN)/python benchmarks/selection.py $(if $(QUICK),--quick)
-	$(BIN)/python benchmarks/selection_baselines.py $(if $(QUICK),--quick)
-	$(BIN)/python benchmarks/selection_forecasting.py $(if $(QUICK),--quick)
-	$(BIN)/python benchmarks/selection_localization.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/selection.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/selection_baselines.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/selection_forecasting.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/selection_localization.py $(if $(QUICK),--quick)
 
 bench-peers: venv ## MAPIE, NGBoost, conformal-tights and a forest on the same splits, in .venv-peers (QUICK=1: one split)
-	$(BIN)/python benchmarks/peers.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/peers.py $(if $(QUICK),--quick)
 
 bench-leak: venv ## how much of a row's own target reaches its width
-	$(BIN)/python benchmarks/leak.py
+	PYTHONPATH=. $(BIN)/python benchmarks/leak.py
 
 bench-scale: venv ## scale: members, floors, precision and studies on a GPU if there, curves, workers and peers on the CPU (QUICK=1: two minutes)
-	$(ONE_THREAD) $(BIN)/python benchmarks/scale.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/scale.py $(if $(QUICK),--quick)
 
 bench-onnx: venv ## rows per second of exported models beside torch (QUICK=1: seconds)
-	$(BIN)/python benchmarks/onnx_speed.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/onnx_speed.py $(if $(QUICK),--quick)
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-lowest .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis

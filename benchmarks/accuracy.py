@@ -16,15 +16,15 @@ import accuracy_report
 import numpy as np
 import torch
 from flat_settings import as_arguments
-from reproduction.data import load_table
-from reproduction.domains.tables import LEVELS, random_split, split_by_group
 from result_lines import append, environment, read_lines
 from sklearn.ensemble import RandomForestRegressor
-from tests.synthetic import laws
 from tqdm import tqdm
 
 from coverwell import MatchedRegressor, fit_together, metrics
 from coverwell.regressor import AS_PUBLISHED
+from reproduction.data import load_table
+from reproduction.domains.tables import LEVELS, random_split, split_by_group
+from tests.synthetic import laws
 
 # The default of the first runs, which shaped intervals by I alone and trained for at most 40 rounds.
 FIRST: dict[str, Any] = {"shape": "interval", "max_rounds": 40}

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from flat_settings import as_arguments
 from result_lines import environment
-from tests.synthetic import laws
 
 from coverwell import MatchedRegressor, fit_together, metrics
+from tests.synthetic import laws
 
 N_TEST = 20_000
 # The default when the leak was measured: intervals shaped by I alone, at most 40 rounds.

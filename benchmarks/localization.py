@@ -26,7 +26,6 @@ import PIL
 import torch
 from machine import Work, at_the_end, environment, fastest, in_turns, place, seconds_of, threads, three_digits
 from PIL import Image
-from reproduction.data import load_images
 from stacks import SEED, Stack
 from torch import Tensor
 
@@ -34,6 +33,7 @@ from coverwell import MatchedRegressor, Schedule
 from coverwell.inputs.features import bytes_kept, features_of
 from coverwell.inputs.images import images_of
 from coverwell.networks.resnet import ResNet18
+from reproduction.data import load_images
 
 HERE = Path(__file__).parent
 # The least training: the networks are as large as ever, and speed does not depend on what was learned.

@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from reproduction.data import load_table
-from reproduction.domains.tables import TableStudy, random_split
-from reproduction.lines import FORMAT
-from reproduction.tables import splits
-from reproduction.tables.typeset import markdown, with_error
 from result_lines import append
 from tqdm import tqdm
 
 import coverwell
 from coverwell import metrics
+from reproduction.data import load_table
+from reproduction.domains.tables import TableStudy, random_split
+from reproduction.lines import FORMAT
+from reproduction.tables import splits
+from reproduction.tables.typeset import markdown, with_error
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements-peers.txt"

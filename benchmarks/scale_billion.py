@@ -53,7 +53,7 @@ def lines(parts: dict[str, Any]) -> str:
             f"Streamed, by the fits that stream: files of {three_digits(cost['terabytes of files'])} TB and "
             f"{three_digits(cost['gigabytes of memory'])} GB of memory. On one thread the passes over all rows take "
             f"{three_digits(cost['hours of the passes'])} hours, and {DEFAULTS['max_rounds']:.0f} rounds, the most "
-            f"that a fit has, {three_digits(cost['hours of the rounds'])} hours: rounds see a share of the rows. To show "
-            f"every row once to each of its members would take {three_digits(cost['hours of a sweep'])} hours."
+            f"that a fit has, {three_digits(cost['hours of the rounds'])} hours: rounds see a share of the rows. To "
+            f"show every row once to each of its members would take {three_digits(cost['hours of a sweep'])} hours."
         )
     return " ".join(["Extrapolated from measured slopes, not measured.", *texts]) if texts else ""

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 from flat_settings import as_arguments
-from reproduction.data import load_table
-from reproduction.domains.tables import random_split
 from scale_floors import precision
 
 from coverwell import MatchedRegressor, fit_together, metrics
+from reproduction.data import load_table
+from reproduction.domains.tables import random_split
 
 ASKED = 0.9
 SPLITS = tuple(range(100, 105))

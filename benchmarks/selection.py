@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 from flat_settings import as_arguments
-from reproduction.data.tables import TABLES, load_table
-from reproduction.domains.tables import LEVELS, random_split
 from result_lines import append, environment, read_lines
 
 from coverwell import MLP, MatchedRegressor, SigmaFit, fit_together, metrics, regressor
+from reproduction.data.tables import TABLES, load_table
+from reproduction.domains.tables import LEVELS, random_split
 
 SPLITS = range(100, 105)
 # Repeats are the same for all: fewer make every out-of-fold score worse, whatever the other settings.

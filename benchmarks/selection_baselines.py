@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from reproduction.data.tables import TABLES, load_table
-from reproduction.domains.tables import LEVELS, random_split
 from result_lines import append, environment, read_lines
 from selection import SPLITS, scores
 from sklearn.model_selection import KFold
 
 from coverwell import MLP, baselines, fit_together
+from reproduction.data.tables import TABLES, load_table
+from reproduction.domains.tables import LEVELS, random_split
 
 FOLDS = 5
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 from flat_settings import as_arguments
-from reproduction.data.series import SERIES
-from reproduction.domains.series import INTERPOLATED, OBSERVED, Problem, problem, readings_of
-from reproduction.tables.typeset import markdown
 from result_lines import append, environment, read_lines
 
 from coverwell import LSTM, MatchedForecaster
 from coverwell.forecasting import learning
 from coverwell.forecasting.calendar import calendar_features
+from reproduction.data.series import SERIES
+from reproduction.domains.series import INTERPOLATED, OBSERVED, Problem, problem, readings_of
+from reproduction.tables.typeset import markdown
 
 LEARNED_SHARE = 2 / 3
 COVERAGE = 0.95

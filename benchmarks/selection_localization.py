@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from reproduction.domains.boxes import CUB, GENERATED, TrunkWeights, box_problem, trunk_weights
-from reproduction.tables.typeset import markdown
 from result_lines import append, environment, read_lines
 from sklearn.model_selection import KFold
 from torch import Tensor
@@ -34,6 +32,8 @@ from coverwell.regressor import EMA_DECAY
 from coverwell.training.device import Settings, device_from, seeded
 from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows, as_tensor
+from reproduction.domains.boxes import CUB, GENERATED, TrunkWeights, box_problem, trunk_weights
+from reproduction.tables.typeset import markdown
 
 SEED = 0
 FOLDS, MEMBERS = 5, 2

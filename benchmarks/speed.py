@@ -25,12 +25,12 @@ import sklearn
 import torch
 from flat_settings import as_arguments
 from machine import environment, versions_in_words
-from reproduction.data import load_table
-from reproduction.domains.tables import random_split
 
 from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.paper.algorithm import Recipe
 from coverwell.training.rows import MOST_ROWS_PER_EPOCH
+from reproduction.data import load_table
+from reproduction.domains.tables import random_split
 
 HERE = Path(__file__).parent
 LOCK = HERE.parent / "requirements.lock"

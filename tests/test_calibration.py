@@ -7,7 +7,6 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import beta, kstest, norm
 from sklearn.model_selection import PredefinedSplit
-from tests.synthetic import laws
 
 from coverwell import MLP, MatchedRegressor, Schedule, fit_together
 from coverwell.calibration import (
@@ -24,6 +23,7 @@ from coverwell.calibration import (
 from coverwell.options import coverage_rank
 from coverwell.predictor import MatchedTeam
 from coverwell.training.rows import Rows
+from tests.synthetic import laws
 
 seeds = st.integers(0, 2**16)
 bounds = array_shapes(min_dims=1, max_dims=3, max_side=4).flatmap(

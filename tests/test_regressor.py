@@ -31,7 +31,6 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.validation import check_is_fitted
-from tests.synthetic import laws
 from torch import nn
 from torch.nn.functional import softplus
 
@@ -42,6 +41,7 @@ from coverwell.options import coverage_rank
 from coverwell.paper.losses import PaperLoss, QuantileLoss
 from coverwell.paper.matching import Unmatched
 from coverwell.training.learner import outputs_of
+from tests.synthetic import laws
 
 SMALL = MLP(hidden=16, layers=3, bins=4)
 RNG = np.random.default_rng(0)

@@ -15,11 +15,11 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from sklearn.model_selection import KFold
-from tests.synthetic import laws
 
 from coverwell import MatchedRegressor, metrics
 from coverwell.plots import BAND, BAR, CENTRE, INSIDE, OTHER, OUTSIDE, PAPER, CurveStyle, draw_intervals, draw_rounds
 from coverwell.regressor import AS_PUBLISHED
+from tests.synthetic import laws
 
 FOLDER = Path(__file__).parent
 ASKED = 0.9

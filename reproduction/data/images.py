@@ -12,7 +12,6 @@ import secrets
 import shutil
 import zipfile
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -151,8 +150,10 @@ def _unpacked(shard: Path, sha256: str) -> Path:
         try:
             with zipfile.ZipFile(shard) as archive:
                 archive.extractall(part)
-            with suppress(FileExistsError):  # another process was faster, with the same content
-                part.rename(folder)
+            part.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise another process was faster, with the same content
+                raise
         finally:
             shutil.rmtree(part, ignore_errors=True)
     return folder

@@ -23,7 +23,7 @@ from importlib.metadata import version
 from inspect import signature
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -286,7 +286,7 @@ class _Reader:
             case {"class": _, "parameters": _, "learned": _}:
                 return self.estimator(stored)
             case {"class": name, **entries}:
-                return _stored_class(name)(**{key: self.value(entry) for key, entry in entries.items()})
+                return _stored_class(name)(**{str(key): self.value(entry) for key, entry in entries.items()})
             case {"tuple": items}:
                 return tuple(self.value(item) for item in items)
             case {"strings": items}:
@@ -296,7 +296,7 @@ class _Reader:
             case {"own": name}:
                 return self.own(name)
             case {"team": place, "network": network, "input_shape": shape, **sizes}:
-                return self.team(place, network, tuple(shape), **sizes)
+                return self.team(place, network, tuple(shape), **cast(dict[str, int], sizes))
             case {"trunk": place, "ours": ours}:
                 return self.trunk(place, ours=ours)
             case dict():

@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from tests.golden.configurations import CONFIGURATIONS, FORECASTER_FILE, GOLDEN_FILE, MODEL_FILE, made_with, run
 
 from coverwell import load
 from coverwell.errors import ModelFileError
+from tests.golden.configurations import CONFIGURATIONS, FORECASTER_FILE, GOLDEN_FILE, MODEL_FILE, made_with, run
 
 GOLDEN = json.loads(GOLDEN_FILE.read_text())
 MADE_WITH = GOLDEN.pop("made_with")

@@ -12,7 +12,7 @@ import numpy as np
 
 import coverwell
 
-BRIEF = Schedule(max_rounds=1)
+BRIEF = coverwell.Schedule(max_rounds=1)
 
 PREDICTED = ["y", "y_lower_0.9", "y_upper_0.9"]
 

@@ -45,7 +45,8 @@ def report(context: click.Context, /, model: Path, table: TableFile, out: Path, 
     """
     from coverwell.description import describe
     from coverwell.evaluation import place_of_level
-    from coverwell.report import Source, check_library
+    from coverwell.report import Source
+    from coverwell.report.page import check_library
 
     check_library()
     if out.suffix.lower() not in (".html", ".htm"):

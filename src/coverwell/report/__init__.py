@@ -16,7 +16,7 @@ from coverwell.report.facts import Source, time_of
 from coverwell.report.page import check_library, rendered, write_page
 from coverwell.report.words import counted
 
-__all__ = ["Source", "check_library", "write_report", "write_series_report"]
+__all__ = ["Source", "write_report", "write_series_report"]
 
 FEWEST_ROWS = 10
 MOST_STEPS = 4  # ahead, that can be chosen
@@ -70,10 +70,11 @@ def write_report(
     --------
     >>> import tempfile
     >>> from sklearn.datasets import make_regression
-    >>> from coverwell import MLP, MatchedRegressor
+    >>> from coverwell import MLP, MatchedRegressor, Schedule
     >>> from coverwell.report import write_report
     >>> X, y = make_regression(n_samples=60, n_features=2, noise=5, random_state=0)
-    >>> model = MatchedRegressor(network=MLP(hidden=4), max_rounds=1, repeats=1, random_state=0).fit(X[:40], y[:40])
+    >>> brief = Schedule(max_rounds=1)
+    >>> model = MatchedRegressor(network=MLP(hidden=4), schedule=brief, repeats=1, random_state=0).fit(X[:40], y[:40])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     n_bytes = write_report(model, X[40:], y[40:], f"{folder}/report.html")
     >>> n_bytes < 5_000_000
@@ -125,10 +126,11 @@ def write_series_report(
     --------
     >>> import tempfile
     >>> import numpy as np
-    >>> from coverwell import LSTM, MatchedForecaster
+    >>> from coverwell import LSTM, MatchedForecaster, Schedule
     >>> from coverwell.report import write_series_report
     >>> series = np.sin(np.arange(160) / 5) + 0.1 * np.random.default_rng(0).normal(size=160)
-    >>> forecaster = MatchedForecaster(past=8, network=LSTM(hidden=4), max_rounds=1, folds=2, random_state=0)
+    >>> brief = Schedule(max_rounds=1)
+    >>> forecaster = MatchedForecaster(past=8, network=LSTM(hidden=4), schedule=brief, folds=2, random_state=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     n_bytes = write_series_report(forecaster.fit(series[:120]), series, f"{folder}/report.html")
     >>> n_bytes < 5_000_000
