@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from safetensors import safe_open
@@ -22,7 +23,8 @@ from sklearn.pipeline import make_pipeline
 from torch import nn
 
 import coverwell
-from coverwell import MLP, IQRFit, MatchedRegressor, Schedule, SigmaFit
+from coverwell import LSTM, MLP, Forecaster, IQRFit, MatchedForecaster, MatchedRegressor, Schedule, SigmaFit, baselines
+from coverwell.baselines.baseline import MixtureRegressor
 from coverwell.calibration import Cross, Split
 from coverwell.errors import ConstantDataWarning, ModelFileError
 from coverwell.model_file import read_tensors, write_tensors
@@ -190,6 +192,150 @@ def test_loading_leaves_the_random_state_of_the_caller_as_it_was(path):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+# Baselines and forecasters.
+
+BASELINES = {
+    "MC dropout": (baselines.MCDropoutRegressor, {"n_samples": 7, "length_scale": 0.5}),
+    "concrete": (baselines.ConcreteDropoutRegressor, {"n_samples": 7, "members": 2, "calibration": "split"}),
+    "Bayes": (baselines.BayesByBackpropRegressor, {"n_samples": 7, "prior_scale": 0.5, "kl_weight": 0.1}),
+    "quantiles": (baselines.NeuralQuantileRegressor, {"calibration": "split"}),
+    "heteroscedastic": (baselines.HeteroscedasticRegressor, {"batch_size": 16, "learning_rate": 0.01}),
+    "ensemble": (baselines.DeepEnsembleRegressor, {"members": 3, "calibration": Split(0.3)}),
+}
+each_baseline = pytest.mark.parametrize(("kind", "parameters"), BASELINES.values(), ids=BASELINES.keys())
+
+
+def fitted_baseline(kind, y=Y, **parameters):
+    small = {"coverage": [0.8, 0.5], "network": MLP(hidden=8, layers=2, bins=4), "max_epochs": 10, "random_state": 0}
+    return kind(**{**small, **parameters}).fit(X, y)
+
+
+@each_baseline
+def test_a_loaded_baseline_is_the_saved_one(kind, parameters, path):
+    for y, coverage in ((Y, [0.8, 0.5]), (Y[:, 0], 0.8)):
+        model = fitted_baseline(kind, y, coverage=coverage, **parameters)
+        again = reloaded(model, path)
+        assert type(again) is kind
+        assert_same_predictions(model, again)
+        if isinstance(model, MixtureRegressor):
+            doubt, same = (m.predict_interval(X_NEW, noise=False).width for m in (model, again))
+            np.testing.assert_array_equal(doubt, same, strict=True)
+        assert again.get_params() == model.get_params()
+        assert vars(again).keys() == vars(model).keys()
+        np.testing.assert_equal([vars(r) for r in again.rounds_], [vars(r) for r in model.rounds_])
+        assert_saved_again_the_same(again, path)
+    assert_same_predictions(clone(again).fit(X, Y[:, 0]), model)
+
+
+@each_baseline
+def test_a_baseline_with_its_own_network_is_saved_with_it(kind, parameters, path):
+    model = fitted_baseline(kind, **parameters | {"network": None, "max_epochs": 1, "batch_size": 60})
+    again = reloaded(model, path)
+    assert again.get_params()["network"] is None
+    assert_same_predictions(model, again)
+
+
+def test_a_loaded_baseline_samples_the_networks_it_was_fitted_with(path):
+    """Also where another number of samples has been asked for since; learned rates come back."""
+    model = fitted_baseline(baselines.ConcreteDropoutRegressor, n_samples=5)
+    model.set_params(n_samples=50)
+    again = reloaded(model, path)
+    assert again.n_samples == 50
+    assert_same_predictions(model, again)
+    np.testing.assert_array_equal(again.rates_, model.rates_, strict=True)
+
+
+@pytest.mark.parametrize(
+    "network", [LSTM(hidden=3, layers=1, dropout=0.2, steps=2, channels=1), MLP(hidden=4, dropout=0.2, bins=0)]
+)
+def test_random_networks_of_every_kind_come_back(network, path):
+    for kind in (baselines.MCDropoutRegressor, baselines.BayesByBackpropRegressor):
+        model = fitted_baseline(kind, network=network, n_samples=3)
+        assert_same_predictions(model, reloaded(model, path))
+
+
+HOURS = pd.date_range("2024-03-25", periods=260, freq="h", tz="Europe/Berlin")
+SERIES = 20 + np.sin(np.arange(260) / 3) + 0.2 * RNG.normal(size=260)
+FORECASTER = {"past": 4, "missing": "fill", "network": LSTM(hidden=3, layers=1), "folds": 2, "random_state": 0}
+BRIEF = {"schedule": Schedule(max_rounds=1)}
+
+
+def in_use(forecaster, series, **fit):
+    """A forecaster that has been fitted and has seen ten updates, one of them missing, and stands at a forecast."""
+    forecaster.fit(series[:240], **fit)
+    for step, value in enumerate(SERIES[240:250]):
+        more = {"past_covariates": [float(step)]} if "past_covariates" in fit else {}
+        forecaster.update(np.nan if step == 3 else value, **more)
+    forecaster.predict_interval()
+    return forecaster
+
+
+def assert_alike(one, other):
+    np.testing.assert_array_equal(np.asarray(one.predict()), np.asarray(other.predict()))
+    for ours, theirs in zip(one.predict_interval(), other.predict_interval(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert one.calibrator_.state_dict() == other.calibrator_.state_dict()
+
+
+@pytest.fixture(scope="module")
+def hourly():
+    forecaster = MatchedForecaster([0.9, 0.5], horizon=2, calendar=("hour",), refit_every=15, **FORECASTER, **BRIEF)
+    return in_use(forecaster, pd.Series(SERIES, index=HOURS, name="load"))
+
+
+def test_a_loaded_forecaster_goes_on_as_the_saved_one_would(hourly, path):
+    saved, again = copy.deepcopy(hourly), reloaded(hourly, path)
+    assert repr(again) == repr(saved)
+    assert (again.predict().name, str(again.predict().index.tz)) == ("load", "Europe/Berlin")
+    assert (str(again.rounds_), again.rate_) == (str(saved.rounds_), saved.rate_)
+    assert_alike(saved, again)
+    for value in SERIES[250:258]:  # a refit falls among these
+        saved.update(value)
+        again.update(value)
+        assert_alike(saved, again)
+    assert again.n_since_fit_ == saved.n_since_fit_
+
+
+@pytest.mark.parametrize("kind", ["numbers", "polars", "periods"])
+def test_every_kind_of_clock_comes_back(kind, path):
+    series = {
+        "numbers": SERIES,
+        "polars": pl.DataFrame({"at": HOURS.tz_localize(None).to_list(), "load": SERIES}),
+        "periods": pd.Series(SERIES, index=pd.period_range("1990-01", periods=260, freq="M")),
+    }[kind]
+    forecaster = in_use(MatchedForecaster(0.8, **FORECASTER, **BRIEF), series)
+    again = reloaded(forecaster, path)
+    assert_alike(forecaster, again)
+    assert again.history_.clock == forecaster.history_.clock
+
+
+def test_a_baseline_inside_a_forecaster_comes_back_with_its_parameters(path):
+    network = LSTM(hidden=3, layers=1, dropout=0.1)
+    baseline = baselines.MCDropoutRegressor(0.8, network=network, max_epochs=10, n_samples=3, random_state=0)
+    covariates = np.arange(240, dtype=float) % 5
+    forecaster = in_use(Forecaster(baseline, past=4, missing="fill"), SERIES, past_covariates=covariates)
+    again = reloaded(forecaster, path)
+    assert_alike(forecaster, again)
+    assert repr(again.regressor) == repr(baseline)
+
+
+WRONG_FORECASTER = {
+    "an unfitted regressor": lambda learned, arrays: learned["regressor_"].update(learned={}),
+    "another horizon": lambda learned, arrays: learned["windows_"].update(horizon=3),
+    "a short history": lambda learned, arrays: replaced(arrays, "history_.filled", lambda values: values[:-1]),
+    "a hole in the history": lambda learned, arrays: replaced(
+        arrays, "history_.filled", lambda values: values * np.nan
+    ),
+    "other levels": lambda learned, arrays: learned["calibrator_"].update(coverage={"tuple": [0.4, 0.9]}, state=None),
+    "an unknown clock": lambda learned, arrays: learned["history_"]["clock"].update(kind="sundial"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_FORECASTER.values(), ids=WRONG_FORECASTER.keys())
+def test_a_forecaster_whose_parts_do_not_fit_together_is_refused(hourly, path, wrong):
+    assert_refused(hourly, path, lambda model, arrays: wrong(model["learned"], arrays))
+
+
 # A user's own code.
 
 
@@ -234,6 +380,17 @@ class Halved(NamedTuple):
 
     def loss(self, outputs: torch.Tensor, y: torch.Tensor, target: Any) -> torch.Tensor:
         return (self.mean(outputs, y.shape[-1]) - y).square().mean(dim=(1, 2))
+
+
+def test_baselines_and_forecasters_with_networks_of_the_users_own_are_given_them_again(path):
+    baseline = fitted_baseline(baselines.DeepEnsembleRegressor, network=normalised, members=2)
+    assert_same_predictions(baseline, reloaded(baseline, path, network=normalised))
+    with pytest.raises(ModelFileError, match=r"load\(path, network=\.\.\.\)"):
+        coverwell.load(path)
+    with pytest.raises(ModelFileError, match="load it without matching="):
+        coverwell.load(path, network=normalised, matching=SigmaFit())
+    forecaster = in_use(MatchedForecaster(0.8, **FORECASTER | {"network": nn.Linear}, **BRIEF), SERIES)
+    assert_alike(forecaster, reloaded(forecaster, path, network=nn.Linear))
 
 
 class OwnLoss(QuantileLoss):
@@ -321,7 +478,7 @@ class Special(MatchedRegressor):
     """A subclass may do anything, so a file cannot stand for it."""
 
 
-@pytest.mark.parametrize("other", [LinearRegression(), make_pipeline(MatchedRegressor()), Special(), SMALL])
+@pytest.mark.parametrize("other", [LinearRegression(), make_pipeline(MatchedRegressor()), Special()])
 def test_what_is_not_ours_cannot_be_saved(other, path):
     with pytest.raises(TypeError, match=r"takes a regressor or forecaster of coverwell, .* got"):
         coverwell.save(other, path)
@@ -453,6 +610,23 @@ def test_a_whole_file_with_the_wrong_content_is_refused(model, path, wrong):
 
 def first(source):
     return source["columns"]["columns"]["tuple"][0]
+
+
+WRONG_BASELINE = {
+    "a rate is missing": lambda model, arrays: without(arrays, "rate_logit"),
+    "a rate has another shape": lambda model, arrays: replaced(arrays, "rate_logit", lambda r: r[:, 1:]),
+    "another head": lambda model, arrays: team_of(model).update(head={"class": "QuantileHead"}),
+    "no head": lambda model, arrays: team_of(model).pop("head"),
+    "another kind of team": lambda model, arrays: team_of(model)["team"]["network"].update(learned=False),
+    "other members": lambda model, arrays: team_of(model)["team"].update(n_members=2),
+    "a parameter of another baseline": lambda model, arrays: model["parameters"].update(kl_weight=1.0),
+    "an abstract class": lambda model, arrays: model.update({"class": "SampledRegressor"}),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_BASELINE.values(), ids=WRONG_BASELINE.keys())
+def test_a_whole_baseline_file_with_the_wrong_content_is_refused(path, wrong):
+    assert_refused(fitted_baseline(baselines.ConcreteDropoutRegressor), path, wrong)
 
 
 WRONG_COLUMNS = {

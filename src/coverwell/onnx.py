@@ -425,7 +425,7 @@ def _exact() -> dict[Any, Callable[..., Any]]:
     def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
         return op.Add(op.Relu(x), op.Log(op.Add(op.Exp(op.Neg(op.Abs(x))), op.CastLike(1.0, x))))
 
-    def scalar_tensor(s: float, dtype: int = 11, layout: str = "", device: str = "", pin_memory: bool = False) -> Any:
+    def scalar_tensor(s: Any, dtype: int = 11, layout: str = "", device: str = "", pin_memory: bool = False) -> Any:
         return op.Cast(op.Constant(value=from_array(np.array(s))), to=dtype)
 
     return {torch.ops.aten.softplus.default: softplus, torch.ops.aten.scalar_tensor.default: scalar_tensor}
