@@ -50,7 +50,7 @@ test-lowest: TORCH ?= 2.5.0
 test-lowest: ## the tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet torch==$(TORCH)
-	.venv-lowest/bin/python tests/release/lowest_versions.py data forecasting images onnx plots report tables > .venv-lowest/requirements.txt
+	.venv-lowest/bin/python tests/release/lowest_versions.py data images onnx plots report tables > .venv-lowest/requirements.txt
 	.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt \
 		beartype cloudpickle 'hatchling>=1.26' hypothesis 'pandas==2.2.*' 'pyarrow==17.*' 'pytest>=8' pytest-xdist
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .

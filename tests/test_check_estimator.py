@@ -1,6 +1,6 @@
 """scikit-learn's own checks, in a fresh process as users run them.
 
-Here, the shape checks of this test run would refuse the wrong types that scikit-learn tries, before our own checks can.
+In this process, the shape checks would refuse the wrong types that scikit-learn tries before our own checks can.
 """
 
 import json
@@ -14,14 +14,16 @@ from coverwell import baselines
 SCRIPT = """
 import json, warnings
 from sklearn.utils.estimator_checks import check_estimator
-from coverwell import MLP, MatchedRegressor
+from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.baselines import *
 warnings.simplefilter("error")
 for model in [{models}]:
     results = check_estimator(model, on_fail=None, on_skip=None)
     print(json.dumps([[result["check_name"], result["status"], str(result["exception"])] for result in results]))
 """
-SMALL = "network=MLP(hidden=16, layers=3, bins=4), folds=3, repeats=1, max_rounds=3, learning_rate=0.01"
+SMALL = (
+    "network=MLP(hidden=16, layers=3, bins=4), folds=3, repeats=1, schedule=Schedule(max_rounds=3, learning_rate=0.01)"
+)
 SMALL_BASELINE = "network=MLP(hidden=16, layers=2, bins=0), members=1, max_epochs=10, learning_rate=0.05"
 
 

@@ -10,19 +10,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from coverwell.ensemble import Ensemble
 from tests.synthetic import laws
 
-from coverwell import MLP, MatchedRegressor, SigmaFit, fit_together
-from coverwell.calibration import average
+from coverwell import MLP, MatchedRegressor, Schedule, fit_together
+from coverwell.calibration import average_out_of_fold
+from coverwell.training.rows import Rows
 
 N_ROWS, N_NEW, N_DRAWS = 500, 10_000, 4
 BAR = 3 / np.sqrt(N_ROWS)
-SETTINGS = {"network": MLP(hidden=32), "repeats": 1, "max_rounds": 10, "patience": 99}
+SETTINGS = {"network": MLP(hidden=32), "repeats": 1, "schedule": Schedule(max_rounds=10, patience=99)}
 
 
 def draw(n_rows, seed, n_empty):
-    """Rows of the homoscedastic law, with columns that say nothing but let a network tell rows apart."""
+    """Rows of the homoscedastic law, with columns of pure noise by which a network can distinguish rows."""
     X, y = laws()["homoscedastic"].draw(n_rows, random_state=seed)
     return np.hstack([X, np.random.default_rng(seed).uniform(size=(n_rows, n_empty))]), y
 
@@ -32,8 +32,8 @@ def correlation(width, residual):
 
 
 def leak_of(model, X, y, X_new, y_new):
-    said, interval = model.out_of_fold_, model.predict_interval(X_new)
-    old = correlation((said.upper - said.lower)[:, 0, 0], y - said.prediction[:, 0])
+    training, interval = model.out_of_fold_, model.predict_interval(X_new)
+    old = correlation((training.upper - training.lower)[:, 0, 0], y - training.prediction[:, 0])
     return old - correlation(interval.width, y_new - model.predict(X_new))
 
 
@@ -58,30 +58,21 @@ def test_a_rows_own_target_does_not_reach_its_width(n_empty, matching, calibrati
 
 
 def test_the_leak_shows_where_intervals_learn_from_residuals_of_members_that_saw_the_row():
-    """The test above could fail: the same networks on the same rows, but everybody is heard on what it trained on."""
+    """The test above can fail: the same networks on the same rows, but members also count for rows they train on."""
     tables = [draw(N_ROWS, seed, n_empty=7) for seed in range(N_DRAWS)]
     models = [MatchedRegressor(random_state=seed, **SETTINGS) for seed in range(N_DRAWS)]
-    prepared = [model._prepare(X, y, None, []) for model, (X, y) in zip(models, tables, strict=True)]
-    jobs = [replace(job, speaks=job.trains) for part in prepared for job in part.jobs]
+    rows = Rows.stack([model.prepare(X, y, None, {}) for model, (X, y) in zip(models, tables, strict=True)])
+    rows = replace(rows, leaves_out=rows.trains)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        trained, _ = models[0]._training(N_ROWS).run(jobs, lambda measures, present: None)
+        trained, _ = models[0].training_for(N_ROWS).run(rows, lambda present, history: None)
     leaks = []
-    for seed, (part, job, own) in enumerate(zip(prepared, jobs, trained, strict=True)):
-        said = average(own.said, job.speaks.numpy())
-        old = correlation(said.reach[:, 0, :, 0].sum(axis=1), job.y[:, 0].numpy() - said.mean[:, 0])
-        ensemble = Ensemble(
-            own.mean_team,
-            own.interval_team,
-            SigmaFit(),
-            (0.9,),
-            own.scale.double().numpy(),
-            part.inputs[0],
-            part.targets[0],
-        )
+    for seed, (team, members) in enumerate(zip(trained.teams, trained.members, strict=True)):
+        average = average_out_of_fold(members, rows.leaves_out[seed].numpy())
+        old = correlation(average.half_width[:, 0, :, 0].sum(axis=1), rows.y[seed, :, 0].numpy() - average.mean[:, 0])
         X_new, y_new = draw(N_NEW, 1000 + seed, n_empty=7)
-        new = ensemble.estimate(X_new, torch.device("cpu"))
-        leaks.append(old - correlation(new.reach[:, 0, :, 0].sum(axis=1), y_new - new.mean[:, 0]))
+        new = team.estimate(X_new)
+        leaks.append(old - correlation(new.half_width[:, 0, :, 0].sum(axis=1), y_new - new.mean[:, 0]))
     assert np.mean(leaks) > BAR
 
 

@@ -256,8 +256,8 @@ def test_the_shape_of_both_is_a_geometric_mean_by_hand():
 
 
 def test_members_are_shaped_one_by_one_and_averaged_afterwards():
-    # Both members of I half_width 0.5 z; sigmas of 0.5 and 2 give sqrt(0.5 x 0.5) z and sqrt(0.5 x 2) z, on average 0.75 z,
-    # in units of 10. The mean is that of F in any shape.
+    # Half-widths of 0.5 z by both members of I; sigmas of 0.5 and 2 give sqrt(0.5 x 0.5) z and sqrt(0.5 x 2) z, on
+    # average 0.75 z, in units of 10. The mean is that of F in any shape.
     team = MatchedTeam(
         team_of((1.0, inverse_softplus(0.5 - 1e-4)), (3.0, inverse_softplus(2 - 1e-4))),
         team_of((0.0, 0.0), (0.0, 0.0)),

@@ -311,7 +311,12 @@ def _check_regressor(model: IntervalRegressor) -> None:
     levels, n_features = levels_from(predictor.levels), getattr(model, "n_features_in_", 0)
     if not all(isinstance(name, str) for name in (model.device, *names)):
         raise ValueError(f"device and targets must be names, got {model.device!r} and {names!r}")
-    n_named = len(getattr(model, "feature_names_in_", range(n_features)))
+    n_named, columns = len(getattr(model, "feature_names_in_", range(n_features))), source.columns
+    if columns is not None and (source.names, source.row_shape) != (
+        names_of := columns.feature_names,
+        (len(names_of),),
+    ):
+        raise ValueError(f"rows must have the features {names_of}, got {source.names}")
     if n_named != n_features or (source.scaled and source.columns is None and source.row_shape != (n_features,)):
         raise ValueError(f"there must be {n_features} features, each with a name if they have any")
     for team in predictor.fitted_teams:

@@ -22,7 +22,7 @@ from tests.synthetic import laws
 from torch import nn
 from torch.nn.functional import softplus
 
-from coverwell import LSTM, MLP, PredictionInterval, baselines, fit_together
+from coverwell import LSTM, MLP, PredictionInterval, baselines, fit_together, load, save
 from coverwell.baselines import (
     BayesByBackpropRegressor,
     ConcreteDropoutRegressor,
@@ -124,15 +124,10 @@ def test_levels_are_nested_and_come_in_the_order_they_are_asked_for(kind, calibr
 
 
 @every
-def test_joint_boxes_hold_all_targets_more_often_than_separate_intervals(kind):
+def test_joint_boxes_contain_all_targets_more_often_than_separate_intervals_and_need_ranks(kind):
     model = fitted(kind, 0.8, y=Y, calibration=Split(size=0.4))
     together, apart = model.predict_interval(X, joint=True), model.predict_interval(X)
-    assert (together.width > 0).all()
     assert together.contains(Y).all(axis=1).mean() > apart.contains(Y).all(axis=1).mean()
-
-
-@every
-def test_joint_boxes_of_several_targets_need_ranks(kind):
     with pytest.raises(ValueError, match=r"joint=True needs ranks .* fit with a calibration other than None"):
         fitted(kind, y=Y).predict_interval(X_NEW, joint=True)
 
@@ -263,28 +258,27 @@ def test_batches_can_be_of_any_size():
 @every
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(kind):
     state = torch.get_rng_state()
-    model = fitted(kind, calibration=Split(size=0.4))
-    assert_same_bits(model, fitted(kind, calibration=Split(size=0.4)))
-    other = fitted(kind, calibration=Split(size=0.4), random_state=1)
+    model, same, other = (fitted(kind, calibration="split", coverage=0.8, random_state=seed) for seed in (0, 0, 1))
+    assert_same_bits(model, same)
     assert (model.predict(X_NEW) != other.predict(X_NEW)).all()
     assert_array_equal(torch.get_rng_state(), state)  # the caller's
 
 
 @every
-def test_a_row_has_the_same_interval_alone_as_among_others(kind):
-    model = fitted(kind, [0.5, 0.8], y=Y)
+@pytest.mark.parametrize("network", [SMALL, LSTM(hidden=6, layers=2, dropout=0.1, steps=3)], ids=["mlp", "lstm"])
+def test_a_row_has_its_interval_alone_and_pickles_copies_and_files_have_the_same_bits(kind, network, tmp_path):
+    model = fitted(kind, [0.5, 0.8], y=Y, calibration="split", network=network)
     together = model.predict_interval(X_NEW)
+    assert (together.width[..., 0] < together.width[..., 1]).all()
+    tolerance = {"rtol": 1e-9} if network is SMALL else {"rtol": 1e-4, "atol": 1e-4}  # an LSTM predicts in float32
     for row in (0, 24):
         alone = model.predict_interval(X_NEW[[row]])
-        assert_allclose(alone.lower, together.lower[[row]], rtol=1e-9)
-        assert_allclose(model.predict(X_NEW[[row]]), model.predict(X_NEW)[[row]], rtol=1e-9)
-
-
-@every
-def test_pickles_and_copies_predict_the_same_bits(kind):
-    model = fitted(kind, [0.5, 0.8], y=Y, calibration="split")
-    assert_same_bits(pickle.loads(pickle.dumps(model)), model)
-    assert_same_bits(copy.deepcopy(model), model)
+        assert_allclose(alone.lower, together.lower[[row]], **tolerance)
+        assert_allclose(alone.upper, together.upper[[row]], **tolerance)
+    save(model, tmp_path / "model.safetensors")
+    for same in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), load(tmp_path / "model.safetensors")):
+        assert_same_bits(same, model)
+        assert same.network == network
 
 
 @every
@@ -691,22 +685,6 @@ def windows(n, seed=0):
         series[t] = 1.2 * series[t - 1] - 0.5 * series[t - 2] + 0.3 * rng.normal()
     views = np.lib.stride_tricks.sliding_window_view(series[50 - STEPS :], STEPS + 1)[:n]
     return np.column_stack([views[:, :-1], np.arange(n) % 24]), views[:, -1]
-
-
-@every
-def test_every_baseline_takes_an_lstm_and_a_row_has_its_interval_alone_and_among_others(kind):
-    x, y = windows(150)
-    network = LSTM(hidden=6, layers=2, dropout=0.1, steps=STEPS)
-    model = fitted(kind, [0.5, 0.9], x=x, y=y, network=network)
-    new = windows(20, seed=1)[0]
-    together = model.predict_interval(new)
-    assert (together.width[:, 0] > 0).all()
-    assert (together.width[:, 0] < together.width[:, 1]).all()
-    assert_same_bits(model, fitted(kind, [0.5, 0.9], x=x, y=y, network=network), new)
-    for row in (0, 19):
-        alone = model.predict_interval(new[[row]])
-        assert_allclose(alone.lower, together.lower[[row]], rtol=1e-4, atol=1e-5)  # an LSTM predicts in float32
-        assert_allclose(alone.upper, together.upper[[row]], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", SAMPLED)

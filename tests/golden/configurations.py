@@ -34,8 +34,6 @@ from coverwell import (
     Schedule,
     TableFiles,
     fit_together,
-    load,
-    save,
 )
 from coverwell.baselines import (
     BayesByBackpropRegressor,
@@ -61,7 +59,6 @@ N_NEW, N_OUT_OF_FOLD = 8, 12
 # The public API ------------------------------------------------------------------------------------------------------
 
 SMALL = MLP(hidden=16, layers=3, dropout=0.1, bins=4)
-TINY = MLP(hidden=4, layers=2, dropout=0.0, bins=2)
 LINEAR_LAYERS = MLP(hidden=16, layers=5, dropout=0.0, bins=0)  # the paper's network
 SMALL_LSTM = LSTM(hidden=4, layers=1)
 
@@ -555,40 +552,6 @@ def streamed_iqr_levels_targets() -> Numbers:
     return streamed(model) | predictions_of(model, NEW_PARQUET_ROWS, "joint.", joint=True)
 
 
-# Model files of version 0.1.0 ----------------------------------------------------------------------------------------
-
-
-def tiny_frame(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
-    frame, y = mixed_frame(n, seed)
-    return frame[["area", "town"]], y
-
-
-def save_models() -> None:
-    """Write the model files that are not there yet."""
-    if not MODEL_FILE.exists():
-        save(matched([0.5, 0.9], network=TINY, folds=2, repeats=1).fit(*tiny_frame(60, seed=0)), MODEL_FILE)
-    if not FORECASTER_FILE.exists():
-        hours = pd.date_range("2024-05-01", periods=100, freq="h", name="when")
-        series = pd.Series(wave(100), index=hours, name="load")
-        network = LSTM(hidden=3, layers=1)
-        forecaster = matched_forecaster(network=network, past=4, horizon=2, calendar=("hour",), missing="fill")
-        save(forecaster.fit(series), FORECASTER_FILE)
-
-
-@configuration
-def saved_model() -> Numbers:
-    model = load(MODEL_FILE)
-    return predictions_of(model, tiny_frame(N_NEW, seed=1)[0]) | out_of_fold_of(model) | {"spread": np.array([50.0])}
-
-
-@configuration
-def saved_forecaster() -> Numbers:
-    updates = [{"y": 51.0}, {"y": np.nan}, {"y": 49.5}, {"y": 62.0}]
-    return followed(load(FORECASTER_FILE), updates) | {"spread": np.array([3.5])}
-
-
-SAVED = ("saved_model", "saved_forecaster")  # nothing is trained: not tied to one processor
-
 # The golden file -----------------------------------------------------------------------------------------------------
 
 
@@ -608,11 +571,10 @@ def run(name: str) -> Numbers:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the golden file, and the model files that are missing.")
+    parser = argparse.ArgumentParser(description="Write the golden file.")
     parser.add_argument("--force", action="store_true", help="overwrite the golden file")
     if GOLDEN_FILE.exists() and not parser.parse_args().force:
         parser.error(f"{GOLDEN_FILE} is there already; --force overwrites it")
-    save_models()
     numbers = {name: {key: values.tolist() for key, values in run(name).items()} for name in CONFIGURATIONS}
     lines = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in numbers.items()]
     head = f'"made_with": {json.dumps(made_with())}'

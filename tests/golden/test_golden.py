@@ -4,7 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from tests.golden.configurations import CONFIGURATIONS, GOLDEN_FILE, SAVED, made_with, run
+from tests.golden.configurations import CONFIGURATIONS, FORECASTER_FILE, GOLDEN_FILE, MODEL_FILE, made_with, run
+
+from coverwell import load
+from coverwell.errors import ModelFileError
 
 GOLDEN = json.loads(GOLDEN_FILE.read_text())
 MADE_WITH = GOLDEN.pop("made_with")
@@ -18,7 +21,7 @@ def test_every_configuration_is_recorded():
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_numbers_are_those_of_the_golden_file(name):
-    if name not in SAVED and made_with() != MADE_WITH:
+    if made_with() != MADE_WITH:
         pytest.skip(f"trained with {MADE_WITH}, whose bits {made_with()} need not give")
     numbers, golden = run(name), {key: np.array(values) for key, values in GOLDEN[name].items()}
     assert list(numbers) == list(golden), f"{name} has other quantities"
@@ -36,3 +39,11 @@ def difference(key, numbers, golden, spread):
     except AssertionError as error:
         return f"{key}: {error}"
     return ""
+
+
+@pytest.mark.parametrize("path", [MODEL_FILE, FORECASTER_FILE], ids=["model", "forecaster"])
+def test_a_model_file_of_version_0_1_0_is_refused_with_a_way_out(path):
+    message = r"has format \d, but coverwell .* reads \d; load it with the version that wrote it .*, or fit and save the model"
+    with pytest.raises(ModelFileError, match=message) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)

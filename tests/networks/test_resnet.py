@@ -204,21 +204,6 @@ def test_a_whole_state_loads_strictly_and_speaks_as_plain_functions_do(whole):
     assert_allclose(tail(expected).detach(), tail_twin(expected, whole), rtol=1e-3, atol=1e-3)
 
 
-def test_the_outputs_are_torchvisions(whole):
-    try:
-        from torchvision.models import resnet18
-    except (ImportError, RuntimeError) as error:  # beside another build of torch its operators are missing
-        pytest.skip(f"torchvision does not import: {error}")
-    theirs = resnet18()
-    theirs.load_state_dict(whole, strict=True)
-    trunk, tail = ResNet18Trunk(), ResNet18Tail(n_outputs=1000).eval()
-    trunk.load_state_dict(trunk_of(theirs.state_dict()))
-    tail.load_state_dict(part(theirs.state_dict(), "layer4", "fc"))
-    images = features(2, 3, 64, 64)
-    normalised = (images - trunk.mean) / trunk.sd
-    assert_allclose(tail(trunk(images)).detach(), theirs.eval()(normalised).detach(), rtol=1e-3, atol=1e-3)
-
-
 # Blocks --------------------------------------------------------------------------------------------------------------
 
 

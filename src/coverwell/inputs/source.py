@@ -115,11 +115,6 @@ class TableSource(InputSource):
     scaled: ClassVar[bool] = True
     mirroring: ClassVar[None] = None  # type: ignore[misc]
 
-    def __post_init__(self) -> None:
-        names = self.names if self.columns is None else self.columns.feature_names
-        if self.names != names or (names is not None and self.row_shape != (len(names),)):
-            raise ValueError(f"rows of the shape {self.row_shape} must have the features {names}, got {self.names}")
-
     def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         rows: Array | None = None
         if not isinstance(X, np.ndarray) and not self.row_shape and (learned := columns_for(X)) is not None:

@@ -163,7 +163,9 @@ class Rows:
             mirroring.check(y)
         if not (folds is None or isinstance(folds, int)):
             check_folds(folds, calibration)
-        seen = calibration.rows_of_jobs(X, groups, folds, levels, random_state)
+        seen = [np.arange(len(X))]
+        if calibration.holds_back:
+            seen = calibration.rows_of_jobs(X, groups, folds, levels, random_state)
         if start and len(start) != len(seen):
             raise ValueError(
                 f"warm_start goes on from as many teams as there were, {len(start)}, got {len(seen)}; keep "
@@ -210,7 +212,7 @@ class Rows:
     @classmethod
     def stack(cls, parts: Sequence[Rows]) -> Rows:
         """Jobs side by side, padded to the longest; what they share is not copied."""
-        joined = {name: [item for part in parts for item in getattr(part, name)] for name in PER_JOB}
+        joined: dict[str, Any] = {name: [item for part in parts for item in getattr(part, name)] for name in PER_JOB}
         x, y, trains, leaves_out, coverage = (
             _joined([getattr(part, f.name) for part in parts], row_axis)
             for f, row_axis in zip(fields(cls), (1, 1, 2, 2, None), strict=False)
@@ -219,7 +221,8 @@ class Rows:
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on a device."""
-        return replace(self, **{name: _moved(getattr(self, name), device) for name in TENSORS})
+        moved: dict[str, Any] = {name: _moved(getattr(self, name), device) for name in TENSORS}
+        return replace(self, **moved)
 
     def few(self, n_jobs: int, n_members: int) -> Rows:
         """The first jobs, with some of their members."""
