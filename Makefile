@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx clean
+.PHONY: help venv demo test test-reproduction test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,13 +27,16 @@ $(STAMP): requirements.lock pyproject.toml
 	touch $@
 
 demo: venv ## fit scikit-learn's diabetes table, print the scores, draw the intervals
-	$(BIN)/python -m coverwell.experiments.demo
+	$(BIN)/python examples/demo.py
 
 test: venv ## what CI runs: ruff, mypy, pytest
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/reproduction --ignore tests/benchmarks
+
+test-reproduction: venv ## the paper's studies and the benchmarks: their tables are made again from the stored lines
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal tests/reproduction tests/benchmarks
 
 test-slow: venv ## the tests that take minutes
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
@@ -78,46 +81,46 @@ format: venv ## let ruff rewrite the code
 	$(BIN)/ruff format .
 
 reproduce: venv ## Tables 1 to 3 and Figures 2 to 5 of the paper (QUICK=1: minutes; TRIALS=20; JOBS=2)
-	$(BIN)/coverwell reproduce table1 $(GRID) --peers benchmarks/results/peers.jsonl
-	$(BIN)/coverwell reproduce figure3 $(GRID)
-	$(BIN)/coverwell reproduce figure2 $(if $(QUICK),--quick)
-	$(BIN)/coverwell reproduce table2 $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
-	$(BIN)/coverwell reproduce figure4 $(if $(QUICK),--quick)
-	$(BIN)/coverwell reproduce table3 $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
-	$(BIN)/coverwell reproduce figure5 $(if $(QUICK),--quick)
+	$(BIN)/python -m reproduction table1 $(GRID) --peers benchmarks/results/peers.jsonl
+	$(BIN)/python -m reproduction figure3 $(GRID)
+	$(BIN)/python -m reproduction figure2 $(if $(QUICK),--quick)
+	$(BIN)/python -m reproduction table2 $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+	$(BIN)/python -m reproduction figure4 $(if $(QUICK),--quick)
+	$(BIN)/python -m reproduction table3 $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+	$(BIN)/python -m reproduction figure5 $(if $(QUICK),--quick)
 
 bench-accuracy: venv ## accuracy beside the paper's form and plain networks (QUICK=1: three splits, small tables)
-	$(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)
 
 bench-speed: venv ## speed beside UQ360, time and memory against rows
-	$(BIN)/python benchmarks/speed.py
+	PYTHONPATH=. $(BIN)/python benchmarks/speed.py
 
 bench-forecasting: venv ## speed of LSTMs, of a live step, a refit and a test period; on a GPU too, if there (QUICK=1: seconds)
-	$(BIN)/python benchmarks/forecasting.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/forecasting.py $(if $(QUICK),--quick)
 
 bench-localization: venv ## speed on pictures: features, an epoch with and without them, prediction; on a GPU too, if there (QUICK=1: seconds)
-	$(BIN)/python benchmarks/localization.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/localization.py $(if $(QUICK),--quick)
 
 bench-command-line: venv ## rows per second and memory of `coverwell predict` (QUICK=1: seconds)
-	$(BIN)/python benchmarks/command_line.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/command_line.py $(if $(QUICK),--quick)
 
 bench-selection: venv ## the out-of-fold scores by which the defaults were chosen (QUICK=1: two rounds, small tables)
-	$(BIN)/python benchmarks/selection.py $(if $(QUICK),--quick)
-	$(BIN)/python benchmarks/selection_baselines.py $(if $(QUICK),--quick)
-	$(BIN)/python benchmarks/selection_forecasting.py $(if $(QUICK),--quick)
-	$(BIN)/python benchmarks/selection_localization.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/selection.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/selection_baselines.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/selection_forecasting.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/selection_localization.py $(if $(QUICK),--quick)
 
 bench-peers: venv ## MAPIE, NGBoost, conformal-tights and a forest on the same splits, in .venv-peers (QUICK=1: one split)
-	$(BIN)/python benchmarks/peers.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/peers.py $(if $(QUICK),--quick)
 
 bench-leak: venv ## how much of a row's own target reaches its width
-	$(BIN)/python benchmarks/leak.py
+	PYTHONPATH=. $(BIN)/python benchmarks/leak.py
 
 bench-scale: venv ## scale: members, floors, precision and studies on a GPU if there, curves, workers and peers on the CPU (QUICK=1: two minutes)
-	$(ONE_THREAD) $(BIN)/python benchmarks/scale.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/scale.py $(if $(QUICK),--quick)
 
 bench-onnx: venv ## rows per second of exported models beside torch (QUICK=1: seconds)
-	$(BIN)/python benchmarks/onnx_speed.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/onnx_speed.py $(if $(QUICK),--quick)
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-lowest .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis

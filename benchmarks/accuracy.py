@@ -15,13 +15,16 @@ from typing import Any
 import accuracy_report
 import numpy as np
 import torch
-from coverwell.datasets import synthetic
-from coverwell.experiments import AS_PUBLISHED, LEVELS, random_split, split_by_group
+from flat_settings import as_arguments
 from result_lines import append, environment, read_lines
 from sklearn.ensemble import RandomForestRegressor
 from tqdm import tqdm
 
-from coverwell import MatchedRegressor, datasets, fit_together, metrics
+from coverwell import MatchedRegressor, fit_together, metrics
+from coverwell.regressor import AS_PUBLISHED
+from reproduction.data import load_table
+from reproduction.domains.tables import LEVELS, random_split, split_by_group
+from tests.synthetic import laws
 
 # The default of the first runs, which shaped intervals by I alone and trained for at most 40 rounds.
 FIRST: dict[str, Any] = {"shape": "interval", "max_rounds": 40}
@@ -45,12 +48,12 @@ class Run:
 
     def __init__(self, name: str, split: int) -> None:
         self.name, self.split, self.groups = name, split, None
-        self.law = synthetic.laws().get(name)
+        self.law = laws().get(name)
         if self.law:
             self.X, self.y = self.law.draw(LAW_ROWS, random_state=split)
             self.X_test, self.y_test = self.law.draw(LAW_TEST_ROWS, random_state=1_000_000 + split)
             return
-        data = datasets.load_table("parkinsons" if name == BY_PATIENT else name)
+        data = load_table("parkinsons" if name == BY_PATIENT else name)
         train, test = split_by_group(data.groups, split) if name == BY_PATIENT else random_split(len(data.y), split)
         self.X, self.y, self.X_test, self.y_test = data.X[train], data.y[train], data.X[test], data.y[test]
         self.groups = data.groups[train] if name == BY_PATIENT else None
@@ -87,7 +90,7 @@ class Run:
 
 def fit_and_measure(method: str, runs: list[Run], device: str, **more: Any) -> Iterator[dict[str, Any]]:
     """Fit one method on several runs as one stack and yield one line for each."""
-    settings = {**METHODS[method], **more}
+    settings = as_arguments({**METHODS[method], **more})
     started = time.perf_counter()
     if method.startswith("as published"):  # one network per level
         models = [
@@ -112,7 +115,7 @@ def fit_and_measure(method: str, runs: list[Run], device: str, **more: Any) -> I
             "levels": LEVELS,
             **run.measure(own[at].predict(run.X_test), lower, upper),
             "rounds": len(own[at].rounds_),
-            "members": own[at].ensembles_[0].mean_team.n_members,
+            "members": own[at].predictor_.fitted_teams[0].n_members,
             "seconds": round(seconds, 2),
             "stack": len(runs),
             **environment(device),
@@ -125,14 +128,14 @@ def forest_and_measure(runs: list[Run]) -> Iterator[dict[str, Any]]:
         started = time.perf_counter()
         forest = RandomForestRegressor(500, oob_score=True, n_jobs=-1, random_state=run.split).fit(run.X, run.y)
         sizes = np.sort(np.abs(run.y - forest.oob_prediction_))
-        reach = np.array([sizes[metrics.coverage_rank(p, len(sizes)) - 1] for p in LEVELS])
+        half_width = np.array([sizes[metrics.coverage_rank(p, len(sizes)) - 1] for p in LEVELS])
         y_hat = forest.predict(run.X_test)
         yield {
             "method": FOREST,
             "data": run.name,
             "split": run.split,
             "levels": LEVELS,
-            **run.measure(y_hat, y_hat[:, None] - reach, y_hat[:, None] + reach),
+            **run.measure(y_hat, y_hat[:, None] - half_width, y_hat[:, None] + half_width),
             "rounds": 0,
             "members": 500,
             "seconds": round(time.perf_counter() - started, 2),
@@ -142,10 +145,10 @@ def forest_and_measure(runs: list[Run]) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    laws = tuple(synthetic.laws())
+    law_names = tuple(laws())
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", nargs="*", default=[*METHODS, FOREST], choices=[*METHODS, FOREST])
-    parser.add_argument("--data", nargs="*", default=[*TABLES, *laws, BY_PATIENT])
+    parser.add_argument("--data", nargs="*", default=[*TABLES, *law_names, BY_PATIENT])
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--stack", type=int, help="runs fitted at once (default: all on a GPU, one on a CPU)")
@@ -169,7 +172,7 @@ def main() -> None:
         for split in range(arguments.splits)
         if (method, data, split) not in done
         and not (method.startswith("as published") and data == BY_PATIENT)
-        and not (method == FOREST and data in laws)
+        and not (method == FOREST and data in law_names)
     ]
     with tqdm(total=len(todo), unit="run") as bar:
         while todo:

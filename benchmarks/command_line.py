@@ -24,7 +24,7 @@ import polars as pl
 from machine import at_the_end, environment, place
 
 import coverwell
-from coverwell import MLP, MatchedRegressor
+from coverwell import MLP, MatchedRegressor, Schedule
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parent / "src"
@@ -49,7 +49,7 @@ class Sizes:
     @property
     def models(self) -> dict[str, MatchedRegressor]:
         """The models that are asked, unfitted."""
-        told: dict[str, Any] = {"max_rounds": self.rounds, "random_state": SEED, "device": "cpu"}
+        told: dict[str, Any] = {"schedule": Schedule(max_rounds=self.rounds), "random_state": SEED, "device": "cpu"}
         small = MatchedRegressor(network=MLP(hidden=self.hidden), folds=5, repeats=1, **told)
         default = {"the default": MatchedRegressor(**told)} if self.default_rows else {}
         return {f"hidden {self.hidden}, five members": small, **default}
@@ -111,7 +111,7 @@ def predict_times_of(name: str, model: MatchedRegressor, n_rows: int, sizes: Siz
         for precision, options in PRECISIONS.items():
             out = folder / f"{precision}.csv"
             turns[precision].append(command_of("predict", file, rows, "--out", out, "--force", *options))
-    team = model.ensembles_[0].mean_team
+    team = model.predictor_.fitted_teams[0].mean_team
     return {
         "model": name,
         "rows": n_rows,

@@ -20,24 +20,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from coverwell.ensemble import learner_of
-from coverwell.folds import Problem
 from machine import Work, at_the_end, environment, in_turns, place, seconds_of, threads, three_digits
+from stacks import SEED, Stack
 from torch import Tensor, nn
 
-from coverwell import LSTM
+from coverwell import LSTM, Schedule
 from coverwell.forecasting import LiveCalibrator, MatchedForecaster
 from coverwell.forecasting.learning import NETWORK, REFIT
 from coverwell.networks.lstm import StackedLSTM
-from coverwell.training import Learner, spoken
+from coverwell.training.learner import outputs_of
 
 HERE = Path(__file__).parent
-SEED = 0
 MEMBERS, LAYERS, STEPS, CHANNELS = 5, 2, 24, 2
 UPDATE_MS = 5.0  # target
 FIRST_FIT = 600  # steps; speed does not depend on what was learned
 # The least training: the networks are as large as ever.
-BRIEFLY: dict[str, Any] = {"max_rounds": 1, "mean_epochs": 1, "interval_epochs": 1, "random_state": SEED}
+BRIEFLY: dict[str, Any] = {
+    "schedule": Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1),
+    "random_state": SEED,
+}
 
 
 @dataclass(frozen=True)
@@ -104,22 +105,8 @@ def random_rows(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return x.to(device), x[:, -1:].sin().to(device)
 
 
-def side_by_side(sizes: Sizes, batch_size: int, device: torch.device) -> Learner:
-    """A team whose members all train on all rows."""
-    torch.manual_seed(SEED)
-    x, y = random_rows(sizes.rows, device)
-    everyone = torch.ones(1, MEMBERS, sizes.rows, dtype=torch.bool, device=device)
-    problem = Problem(x[None], y[None], everyone, everyone, torch.tensor([[0.9]], device=device))
-    return learner_of(sizes.network, problem, everyone, 1, batch_size=batch_size, learning_rate=1e-3, memory=0.9)
-
-
-def train_side_by_side(learner: Learner, epochs: int) -> None:
-    targets = learner.problem
-
-    def loss(outputs: Tensor, rows: Tensor) -> Tensor:
-        return (outputs - targets.rows_of(targets.y, rows)).square().mean(dim=(1, 2))
-
-    learner.descend(epochs, loss)
+def side_by_side(sizes: Sizes, batch_size: int, device: torch.device) -> Stack:
+    return Stack.of(sizes.network, *random_rows(sizes.rows, device), MEMBERS, batch_size=batch_size)
 
 
 def one_after_the_other(sizes: Sizes, batch_size: int, device: torch.device) -> Callable[[int], None]:
@@ -154,15 +141,15 @@ def without_tf32(work: Work) -> None:
 
 def epoch_times(sizes: Sizes, batch_size: int, device: torch.device) -> dict[str, Any]:
     """Seconds per epoch of all members, in the ways that there are on a device."""
-    learner = side_by_side(sizes, batch_size, device)
-    even = learner.batches.batch_size
+    stack = side_by_side(sizes, batch_size, device)
+    even = stack.batches.batch_size
     torchs = one_after_the_other(sizes, even, device)
     epochs = 3 if device.type == "cuda" else 1  # as a turn of Algorithm 1 has, which captures a step once
-    works: dict[str, Work] = {"side by side": partial(train_side_by_side, learner, epochs)}
+    works: dict[str, Work] = {"side by side": partial(stack.descend, stack.squared_error, epochs)}
     if device.type == "cuda":
         ordinary = side_by_side(sizes, batch_size, device)
-        ordinary.graphs = None
-        works["side by side, steps not captured"] = partial(train_side_by_side, ordinary, epochs)
+        ordinary.learner.graphs = None
+        works["side by side, steps not captured"] = partial(ordinary.descend, ordinary.squared_error, epochs)
         works["torch.nn.LSTM, one after the other, without TF32"] = partial(without_tf32, partial(torchs, epochs))
     works["torch.nn.LSTM, one after the other"] = partial(torchs, epochs)
     return {"batch size": even, "ways": in_turns(works, device, sizes.turns, per_turn=epochs)}
@@ -224,7 +211,7 @@ def update_times(sizes: Sizes, device: torch.device) -> dict[str, Any]:
         runs.append({"whole": in_milliseconds(whole), "networks": in_milliseconds(networks)})
     return {
         "network": asdict(forecaster.regressor_.network),
-        "members": forecaster.regressor_.ensembles_[0].mean_team.n_members,
+        "members": forecaster.regressor_.predictor_.fitted_teams[0].n_members,
         "updates": sizes.updates,
         "medians of all runs": [run["whole"]["median"] for run in runs],
         **min(runs, key=lambda run: run["whole"]["median"]),
@@ -239,9 +226,9 @@ def live_step(forecaster: MatchedForecaster, y: float) -> None:
 def networks_alone(forecaster: MatchedForecaster, device: torch.device) -> None:
     """What the two teams do in a live step."""
     row = torch.zeros(1, 1, forecaster.windows_.n_columns, dtype=torch.float64, device=device)
-    ensemble = forecaster.regressor_.ensembles_[0]
-    for team in (ensemble.mean_team, ensemble.interval_team):
-        spoken(team, row).cpu()
+    (fitted_team,) = forecaster.regressor_.predictor_.moved(device).fitted_teams
+    for team in (fitted_team.mean_team, fitted_team.interval_team):
+        outputs_of(team, row, team.precision).cpu()
 
 
 def clock_seconds(work: Work) -> float:

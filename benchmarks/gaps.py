@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from result_lines import environment
 
-from coverwell import MatchedRegressor, metrics
+from coverwell import MatchedRegressor, Schedule, metrics
 
 ASKED = 0.9
 N_ROWS, N_TEST = 500, 20_000
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one draw, two rounds")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     arguments = parser.parse_args()
-    draws, more = (range(1), {"max_rounds": 2}) if arguments.quick else (range(arguments.draws), {})
+    draws, more = (range(1), {"schedule": Schedule(max_rounds=2)}) if arguments.quick else (range(arguments.draws), {})
     lines: list[dict] = []
     for share in SHARES:
         for seed in draws:

@@ -14,10 +14,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-from coverwell.datasets import synthetic
+from flat_settings import as_arguments
 from result_lines import environment
 
 from coverwell import MatchedRegressor, fit_together, metrics
+from tests.synthetic import laws
 
 N_TEST = 20_000
 # The default when the leak was measured: intervals shaped by I alone, at most 40 rounds.
@@ -32,9 +33,9 @@ def correlation(width: np.ndarray, error: np.ndarray) -> float:
 
 
 def measure(way: str, law_name: str, n_rows: int, draws: range, device: str, **more) -> list[dict]:
-    law = synthetic.laws()[law_name]
+    law = laws()[law_name]
     tables = [law.draw(n_rows, random_state=draw) for draw in draws]
-    settings = {"calibration": WAYS[way], "device": device, **FIRST, **more}
+    settings = as_arguments({"calibration": WAYS[way], "device": device, **FIRST, **more})
     models = [MatchedRegressor(0.9, random_state=d, **settings) for d in draws]
     started = time.perf_counter()
     fit_together(models, [(X, y, None) for X, y in tables])
@@ -42,9 +43,9 @@ def measure(way: str, law_name: str, n_rows: int, draws: range, device: str, **m
     lines = []
     for draw, model, (_, y) in zip(draws, models, tables, strict=True):
         X_new, y_new = law.draw(N_TEST, random_state=10_000 + draw)
-        said, interval = model.out_of_fold_, model.predict_interval(X_new)
+        out_of_fold, interval = model.out_of_fold_, model.predict_interval(X_new)
         # The same size of team on new rows as out of fold would be fairer still; the whole team is what users have.
-        old = correlation((said.upper - said.lower)[:, 0, 0], y - said.prediction[:, 0])
+        old = correlation((out_of_fold.upper - out_of_fold.lower)[:, 0, 0], y - out_of_fold.prediction[:, 0])
         new = correlation(interval.width, y_new - model.predict(X_new))
         lines.append(
             {
@@ -58,7 +59,7 @@ def measure(way: str, law_name: str, n_rows: int, draws: range, device: str, **m
                 "coverage": float(np.mean(law.exact_coverage(X_new, *interval))),
                 "rmse": float(metrics.rmse(law.true_mean(X_new), model.predict(X_new))),
                 "score": float(metrics.interval_score(y_new, *interval, 0.9)),
-                "members": sum(ensemble.mean_team.n_members for ensemble in model.ensembles_),
+                "members": sum(team.n_members for team in model.predictor_.fitted_teams),
                 "seconds": seconds,
                 **environment(device),
             }

@@ -24,23 +24,24 @@ from typing import Any
 import numpy as np
 import PIL
 import torch
-from coverwell.datasets import load_images
-from coverwell.ensemble import learner_of
-from coverwell.folds import Problem
 from machine import Work, at_the_end, environment, fastest, in_turns, place, seconds_of, threads, three_digits
 from PIL import Image
+from stacks import SEED, Stack
 from torch import Tensor
 
-from coverwell import MatchedRegressor
+from coverwell import MatchedRegressor, Schedule
 from coverwell.inputs.features import bytes_kept, features_of
 from coverwell.inputs.images import images_of
 from coverwell.networks.resnet import ResNet18
-from coverwell.training import Learner
+from reproduction.data import load_images
 
 HERE = Path(__file__).parent
-SEED = 0
 # The least training: the networks are as large as ever, and speed does not depend on what was learned.
-BRIEFLY: dict[str, Any] = {"max_rounds": 1, "mean_epochs": 1, "interval_epochs": 1, "repeats": 1, "random_state": SEED}
+BRIEFLY: dict[str, Any] = {
+    "schedule": Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1),
+    "repeats": 1,
+    "random_state": SEED,
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Sizes:
 
 FULL = {
     "cpu": Sizes(pictures=128, predicted=128, turns=2, batch_size=64),
-    "cuda": Sizes(pictures=5_994, predicted=5_794, turns=3, epochs=int(ResNet18.usual["mean_epochs"])),
+    "cuda": Sizes(pictures=5_994, predicted=5_794, turns=3, epochs=int(ResNet18.defaults["mean_epochs"])),
 }
 QUICK = Sizes(pictures=20, predicted=4, turns=1, batch_size=10, size=32, predicting=2, first_fit=20)
 
@@ -166,35 +167,19 @@ def feature_times(setting: Setting) -> dict[str, Any]:
 # Training ------------------------------------------------------------------------------------------------------------
 
 
-def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
-    return (outputs - y).square().mean(dim=(1, 2))
-
-
-def learner_on(features: Tensor, setting: Setting, n_members: int) -> Learner:
+def stack_on(features: Tensor, setting: Setting, n_members: int) -> Stack:
     """A team whose members all train on all pictures, each in an order of its own."""
-    torch.manual_seed(SEED)
-    y = torch.from_numpy(setting.train.boxes).float().to(setting.device)
-    everyone = torch.ones(1, n_members, len(y), dtype=torch.bool, device=setting.device)
-    problem = Problem(
-        features[None].to(setting.device), y[None], everyone, everyone, torch.tensor([[0.9]], device=setting.device)
-    )
-    batch_size = setting.sizes.batch_size
-    recipe = setting.recipe()
-    return learner_of(recipe, problem, everyone, y.shape[1], batch_size=batch_size, learning_rate=1e-3, memory=0.8)
-
-
-def train_from_features(learner: Learner, epochs: int) -> None:
-    problem = learner.problem
-    learner.descend(epochs, lambda outputs, rows: squared_error(outputs, problem.rows_of(problem.y, rows)))
+    x, y = features.to(setting.device), torch.from_numpy(setting.train.boxes).float().to(setting.device)
+    return Stack.of(setting.recipe(), x, y, n_members, batch_size=setting.sizes.batch_size)
 
 
 class FromPictures:
     """Trains as many tails with the trunk run on every batch; pictures of coming batches are decoded meanwhile."""
 
-    def __init__(self, like: Learner, setting: Setting) -> None:
-        self.setting, self.problem, self.batches = setting, like.problem, like.batches
+    def __init__(self, like: Stack, setting: Setting) -> None:
+        self.setting, self.stack, self.batches = setting, like, like.batches
         self.trunk = seeded_trunk(setting.recipe()).to(setting.device)
-        self.team, self.optimizer = like.team, like.optimizer
+        self.team, self.optimizer = like.learner.team, like.learner.optimizer
 
     def epoch(self) -> None:
         steps = list(self.batches.epoch())  # (member, batch) each
@@ -204,7 +189,7 @@ class FromPictures:
         with closing(pictures.batches(size=self.setting.sizes.size, batch_size=self.batches.batch_size)) as batches:
             for rows in steps:
                 features = torch.stack([self.trunk(next(batches).to(self.setting.device)) for _ in rows])
-                losses = squared_error(self.team(features), self.problem.rows_of(self.problem.y, rows))
+                losses = self.stack.squared_error(self.team(features), rows)
                 losses.sum().backward()
                 self.optimizer.step()
 
@@ -214,12 +199,15 @@ def epoch_times(setting: Setting) -> list[dict[str, Any]]:
     features = torch.from_numpy(np.array(setting.features(setting.train, setting.folder / "training")))
     found, epochs = [], setting.sizes.epochs
     for n_members in setting.sizes.members:
-        learner = learner_on(features, setting, n_members)
-        other = FromPictures(learner_on(features, setting, n_members), setting)
-        works: dict[str, Work] = {"pictures": other.epoch, "features": partial(train_from_features, learner, epochs)}
+        stack = stack_on(features, setting, n_members)
+        other = FromPictures(stack_on(features, setting, n_members), setting)
+        works: dict[str, Work] = {
+            "pictures": other.epoch,
+            "features": partial(stack.descend, stack.squared_error, epochs),
+        }
         ways = in_turns(works, setting.device, setting.sizes.turns)
         ways["features"] = fastest([seconds / epochs for seconds in ways["features"]["all"]])
-        found.append({"members": n_members, "batch size": learner.batches.batch_size, "ways": ways})
+        found.append({"members": n_members, "batch size": stack.batches.batch_size, "ways": ways})
     return found
 
 
@@ -233,14 +221,14 @@ def prediction_times(setting: Setting) -> dict[str, Any]:
         0.95, network=setting.recipe(), folds=setting.sizes.predicting, device=str(setting.device), **BRIEFLY
     ).fit(few.pictures, few.boxes)
     features = setting.features(setting.test, setting.folder / "prediction")
-    ensemble = model.ensembles_[0]
+    (team,) = model.predictor_.moved(setting.device).fitted_teams
     works: dict[str, Work] = {
         "pictures": lambda: model.predict_interval(setting.test.pictures),
-        "features": lambda: ensemble.estimate(features, setting.device),
+        "features": lambda: team.estimate(features),
     }
     return {
         "pictures": len(setting.test),
-        "members": ensemble.mean_team.n_members,
+        "members": team.n_members,
         "ways": in_turns(works, setting.device, setting.sizes.turns),
     }
 
@@ -363,7 +351,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="generated pictures, seconds: whether everything runs")
     parser.add_argument("--device", choices=["cpu", "cuda"], help="one device alone; else the CPU, and a GPU if there")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="some of the tables")
-    parser.add_argument("--data", type=Path, help="folder of the data; else as coverwell.datasets finds it")
+    parser.add_argument("--data", type=Path, help="folder of the data; else as reproduction.data finds it")
     parser.add_argument("--weights", help="file of the trunk's weights; else they are random, which is as fast")
     parser.add_argument("--scratch", type=Path, help="folder in which features lie meanwhile; else the system's own")
     parser.add_argument("--out", type=Path, default=HERE / "results")

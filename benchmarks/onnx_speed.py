@@ -2,7 +2,7 @@
 
 One thread each, in one process: CPU seconds, the ways take turns, and the fastest turn counts. Both are given arrays
 and give the bounds of one level; the model is asked as users ask it, `predict_interval` for tables and pictures. A
-forecaster speaks about one moment at a time, so its regressor is asked about rows of windows, by the same steps as in a
+forecaster predicts one moment at a time, so its regressor is asked about rows of windows, by the same steps as in a
 backtest. Pictures go up to 20 at a time: 10,000 would be 6 GB of numbers.
 """
 
@@ -20,14 +20,13 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from coverwell.export import to_onnx
-from coverwell.intervals import widen_outwards
 from machine import CPU, at_the_end, environment, in_turns, place, threads, three_digits
 
-from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, ResNet18
+from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, ResNet18, Schedule, to_onnx
 
 HERE = Path(__file__).parent
 SEED = 0
+BRIEFLY = Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1)
 Ask = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # rows to bounds
 
 
@@ -74,8 +73,8 @@ def table_case(sizes: Sizes, file: Path) -> dict[str, Any]:
     X = rng.normal(size=(sizes.trained, sizes.features))
     y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=sizes.trained)
     network = MLP(hidden=sizes.hidden)
-    told = {"folds": 5, "repeats": sizes.members // 5, "max_rounds": 1, "random_state": SEED, "device": "cpu"}
-    model = MatchedRegressor(network=network, **told).fit(X, y)
+    told = {"folds": 5, "repeats": sizes.members // 5, "random_state": SEED, "device": "cpu"}
+    model = MatchedRegressor(network=network, schedule=Schedule(max_rounds=1), **told).fit(X, y)
     about = f"table: {sizes.members} + {sizes.members} networks of {sizes.hidden} units, {sizes.features} columns"
     ways = {
         "torch": _of_regressor(model),
@@ -89,9 +88,9 @@ def series_case(sizes: Sizes, file: Path) -> dict[str, Any]:
     rng = np.random.default_rng(SEED)
     series = np.sin(np.arange(sizes.trained) / 4) + 0.2 * rng.normal(size=sizes.trained)
     network = LSTM(hidden=sizes.lstm)
-    model = MatchedForecaster(
-        past=sizes.past, network=network, folds=5, max_rounds=1, mean_epochs=1, interval_epochs=1, random_state=SEED
-    ).fit(series)
+    model = MatchedForecaster(past=sizes.past, network=network, folds=5, schedule=BRIEFLY, random_state=SEED).fit(
+        series
+    )
     about = f"series: 5 + 5 LSTMs of two layers of {sizes.lstm} units, {sizes.past} steps"
     ways = {"torch": _of_forecaster(model), "onnxruntime": _exported(model, file, "float32")}
     return _case(about, ways, lambda n: _windows(rng, n, sizes.past), sizes.batches, float(series.std()), sizes)
@@ -103,7 +102,7 @@ def picture_case(sizes: Sizes, file: Path, *, weights: str | None) -> dict[str, 
     pictures = rng.random((sizes.pictures, 3, size, size), dtype=np.float32)
     y = rng.normal(size=sizes.pictures)
     network = ResNet18(weights=weights, size=size)
-    told = {"folds": 2, "repeats": 1, "max_rounds": 1, "mean_epochs": 1, "interval_epochs": 1, "random_state": SEED}
+    told = {"folds": 2, "repeats": 1, "schedule": BRIEFLY, "random_state": SEED}
     model = MatchedRegressor(0.5, network=network, device="cpu", **told).fit(pictures, y)
     about = f"pictures: ResNet-18 at {size} x {size}, 2 + 2 tails"
     ways = {"torch": _of_regressor(model), "onnxruntime": _exported(model, file, "float32")}
@@ -127,15 +126,15 @@ def _of_regressor(model: Any) -> Ask:
 
 
 def _of_forecaster(model: Any) -> Ask:
-    """The forecaster's own steps, on many moments at once: windows become rows, the regressor speaks, factors widen."""
+    """The forecaster's own steps, on many moments at once: windows become rows for the regressor, factors widen."""
 
     def ask(windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows = np.stack([windows, np.diff(windows, axis=1, prepend=windows[:, :1])], axis=-1).reshape(len(windows), -1)
-        said = model.regressor_._stretched(rows)
-        mean = said.mean + windows[:, -1:]
-        below, above = (np.asarray(model.calibrator_.factor) * said.reach[..., side, :] for side in (0, 1))
-        lower, upper = widen_outwards(mean[..., None] - below, mean[..., None] + above)
-        return lower[:, 0, 0], upper[:, 0, 0]
+        (estimate,) = model.regressor_.predictor_.estimates(rows)
+        mean = estimate.mean[:, 0] + windows[:, -1]
+        factor = model.regressor_.factor_[0, 0] * model.calibrator_.factor  # of the one step and level
+        below, above = factor * estimate.half_width[:, 0, :, 0].T
+        return mean - below, mean + above
 
     return ask
 

@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from coverwell.experiments import random_split, summary
-from coverwell.experiments.results import FORMAT, read_results
-from coverwell.experiments.typeset import markdown, with_error
 from result_lines import append
 from tqdm import tqdm
 
 import coverwell
-from coverwell import datasets, metrics
+from coverwell import metrics
+from reproduction.data import load_table
+from reproduction.domains.tables import TableStudy, random_split
+from reproduction.lines import FORMAT
+from reproduction.tables import splits
+from reproduction.tables.typeset import markdown, with_error
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements-peers.txt"
@@ -36,7 +38,7 @@ ASKED = 0.9
 TRIALS = 20
 TABLES = ("auto mpg", "boston", "red wine", "white wine", "parkinsons", "crime")  # by the time they take
 QUICK_TABLES = ("boston", "auto mpg")
-TITLES = summary.PEERS
+TITLES = splits.PEERS
 SETTINGS = """\
 The peers run with their documented defaults, on one thread; the seed is the number of the trial. Where their documents
 leave a choice or a default is a trap, we took what did better for them over the tables in a look at splits 100 to 104,
@@ -78,9 +80,9 @@ def peer_python() -> Path:
 
 
 def cut(data: str, trials: list[int]) -> Cut:
-    table = datasets.load_table(data)
-    splits = [random_split(len(table.y), trial) for trial in trials]
-    train, test = (np.stack(rows) for rows in zip(*splits, strict=True))  # (trial, row)
+    table = load_table(data)
+    drawn = [random_split(len(table.y), trial) for trial in trials]
+    train, test = (np.stack(rows) for rows in zip(*drawn, strict=True))  # (trial, row)
     return Cut(table.X[train], table.y[train], table.X[test], table.y[test])
 
 
@@ -138,7 +140,7 @@ def lines_of(method: str, data: str, trials: list[int]) -> Iterator[Line]:
 
 def run(methods: Sequence[str], tables: Sequence[str], n_trials: int, path: Path) -> None:
     """Add every line that is not there yet, table by table."""
-    done = {(line["method"], line["data"], line["trial"]) for line in read_results(path, version=None)}
+    done = {(line["method"], line["data"], line["trial"]) for line in TableStudy.stored(path, version=None)}
     groups = [
         (method, data, [trial for trial in range(n_trials) if (method, data, trial) not in done])
         for data in tables
@@ -190,9 +192,9 @@ def section(title: str, lines: list[Line], tables: list[str], value: Callable[[L
     """One table: a row for every peer, a column for every data set."""
     most = max(line["trial"] for line in lines) + 1
     rows = []
-    for method in summary.methods_of(lines):
-        runs = [summary.select(lines, method=method, data=data) for data in tables]
-        found = [summary.estimate([value(line) for line in own], own) if own else None for own in runs]
+    for method in splits.methods_of(lines):
+        runs = [splits.select(lines, method=method, data=data) for data in tables]
+        found = [splits.estimate([value(line) for line in own], own) if own else None for own in runs]
         rows.append([TITLES[method], *[with_error(one, of=most) for one in found]])
     return f"## {title}\n\n" + markdown(["", *tables], [*rows, *last])
 
@@ -229,7 +231,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / "peers.jsonl"
     run(given.methods, given.data, given.trials, path)
-    text = report(read_results(path, version=None))
+    text = report(TableStudy.stored(path, version=None))
     (given.out / "peers.md").write_text(text)
     print(text)
 

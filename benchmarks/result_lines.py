@@ -1,4 +1,4 @@
-"""Results of the benchmarks as lines of JSON, in the manner of `coverwell.experiments.results` but of any fields."""
+"""Results of the benchmarks as lines of JSON, in the manner of `reproduction.lines` but of any fields."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from coverwell.experiments import results
-from coverwell.experiments.results import environment
+from reproduction import lines
+from reproduction.lines import environment
 
 __all__ = ["append", "environment", "read_lines"]
 
 
 def append(path: Path, line: dict[str, Any]) -> None:
     """Add one whole line, or none of it; what a kill has left of a last line is cut off."""
-    results.append(path, [line])
+    lines.append(path, [line])
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a results file; what a kill has left of a last line is passed over."""
-    if not path.exists():
-        return []
-    whole, _ = results.whole_and_torn(path.read_bytes())
-    return [json.loads(line) for line in whole]
+    return [json.loads(line) for line in lines.whole_lines(path)]

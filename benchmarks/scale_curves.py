@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 import speed
 import torch
+from flat_settings import as_arguments
 from machine import threads, three_digits
-from scale_training import Case, squared_error, stack_of
+from scale_training import Case, stack_of
 
-from coverwell import MatchedRegressor, training
-from coverwell.estimator import auto_batch_size
+from coverwell import MatchedRegressor
+from coverwell.training import rows as training_rows
+from coverwell.training.device import auto_batch_size
 
 ROUNDS, FEATURES, ROWS = 2, 20, 1_000
 FOLDS = 5
@@ -57,14 +59,14 @@ def point(curve: str, number: int) -> dict[str, Any]:
     X, y = speed.random_table(n_rows, FEATURES)
     before = speed.peak_megabytes()
     told = {"max_rounds": ROUNDS, "device": "cpu", "random_state": 0, **settings_of(curve, number)}
-    model = MatchedRegressor(**told)
+    model = MatchedRegressor(**as_arguments(told))
     times = speed.times_of_fit(model, X, y)
     return {
         "number": number,
         "rows": n_rows,
-        "members": model.ensembles_[0].mean_team.n_members,
+        "members": model.predictor_.fitted_teams[0].n_members,
         "rounds": len(model.rounds_),
-        "most rows per epoch": training.MOST_ROWS_PER_EPOCH,
+        "most rows per epoch": training_rows.MOST_ROWS_PER_EPOCH,
         **times,
         "peak megabytes": speed.peak_megabytes(),
         "megabytes before": before,
@@ -109,11 +111,11 @@ def measure_epoch(device: torch.device, *, quick: bool) -> dict[str, Any]:
 def epoch(n_threads: int, *, quick: bool) -> dict[str, Any]:
     """Seconds of one pass over all rows, in which no row is left out; a fit takes fewer of so many."""
     case = QUICK_EPOCH if quick else EPOCH
-    training.MOST_ROWS_PER_EPOCH = case.rows
+    training_rows.MOST_ROWS_PER_EPOCH = case.rows
     with threads(n_threads):
-        learner = stack_of(case, torch.device("cpu"))
+        stack = stack_of(case, torch.device("cpu"))
         cpu, clock = time.process_time(), time.perf_counter()
-        learner.descend(1, squared_error(learner.problem))
+        stack.descend(stack.squared_error, epochs=1)
         times = {"CPU seconds": time.process_time() - cpu, "clock seconds": time.perf_counter() - clock}
     return {
         "threads": n_threads,
@@ -121,7 +123,7 @@ def epoch(n_threads: int, *, quick: bool) -> dict[str, Any]:
         "hidden": case.hidden,
         "rows": case.rows,
         "features": case.features,
-        "batch": learner.batches.batch_size,
+        "batch": stack.batches.batch_size,
         **times,
         "peak megabytes": speed.peak_megabytes(),
     }

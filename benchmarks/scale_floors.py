@@ -24,9 +24,9 @@ from typing import Any
 
 import torch
 from machine import Work, seconds_of
-from scale_training import Case, captured, squared_error, stack_of
-
-from coverwell.training import Learner
+from scale_training import Case, captured, stack_of
+from stacks import Stack
+from torch import Tensor
 
 BYTES = 4  # of a float32
 TIMES_THE_FLOOR = 4.0  # target
@@ -110,24 +110,30 @@ def fastest_of(work: Work, device: torch.device, turns: int) -> float:
 
 def step_seconds(case: Case, sizes: Sizes, device: torch.device) -> dict[str, float]:
     """Seconds per step of `Learner.descend`, shuffling and averages of the weights included, and of the step alone."""
-    learner = stack_of(case, device)
-    loss = squared_error(learner.problem)
-    n_steps = sizes.epochs * learner.batches.n_steps
-    whole = fastest_of(partial(learner.descend, sizes.epochs, loss), device, sizes.turns) / n_steps
-    return {"seconds": whole, "seconds of the step alone": step_alone(learner, sizes, device)}
+    stack = stack_of(case, device)
+    n_steps = sizes.epochs * stack.batches.n_steps
+    whole = fastest_of(partial(stack.descend, stack.squared_error, sizes.epochs), device, sizes.turns) / n_steps
+    return {"seconds": whole, "seconds of the step alone": step_alone(stack, sizes, device)}
 
 
-def step_alone(learner: Learner, sizes: Sizes, device: torch.device) -> float:
+def step_alone(stack: Stack, sizes: Sizes, device: torch.device) -> float:
     """The step as `descend` runs it, without what an epoch adds."""
-    step = learner._step(squared_error(learner.problem))
-    if learner.graphs is not None:
-        step = learner.graphs.replayed(step)
-    rows = next(learner.batches.epoch())
-    step(rows)  # captures
+    learner, rows = stack.learner, stack.rows
+    learner.team.train()
+
+    def step(batch: Tensor) -> Tensor:
+        losses = stack.squared_error(learner.team(rows.at(rows.x, batch)), batch)
+        losses.sum().backward()
+        learner.optimizer.step()
+        return losses.detach()
+
+    run = step if learner.graphs is None else learner.graphs.replayed(step)
+    batch = next(stack.batches.epoch())
+    run(batch)  # captures
 
     def steps() -> None:
         for _ in range(STEPS_PER_EPOCH):
-            step(rows)
+            run(batch)
 
     return fastest_of(steps, device, sizes.turns) / STEPS_PER_EPOCH
 

@@ -34,7 +34,7 @@ def options(what: str, *, quick: bool) -> list[str]:
 def run_grid(what: str, told: list[str], device: torch.device) -> dict[str, Any]:
     """Seconds by the clock of one command into an empty folder, and its result lines."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "coverwell", "reproduce", what, *told, "--device", str(device)]
+        command = [sys.executable, "-m", "reproduction", what, *told, "--device", str(device)]
         started = time.perf_counter()
         subprocess.run([*command, "--out", folder], check=True, env={**os.environ, **ONE_THREAD})
         seconds = time.perf_counter() - started
@@ -49,7 +49,7 @@ def measure(what: str, device: torch.device, *, quick: bool) -> dict[str, Any]:
     runs = done["lines"]
     methods = dict.fromkeys(run["method"] for run in runs)
     return {
-        "command": " ".join(["coverwell", "reproduce", what, *told]),
+        "command": " ".join(["python -m reproduction", what, *told]),
         "seconds": done["seconds"],
         "fits": len(runs),
         "tables": len({run["data"] for run in runs}),

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import speed
 import torch
-from coverwell.algorithm import Recipe
 from machine import three_digits
 from scale_curves import need_cpu
+
+from coverwell.paper.algorithm import Recipe
 
 REQUIREMENTS = speed.HERE / "requirements-peers.txt"
 NEEDED = ("mapie", "scikit-learn")

@@ -20,10 +20,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from coverwell.experiments import random_split
+from flat_settings import as_arguments
 from scale_floors import precision
 
-from coverwell import MatchedRegressor, datasets, fit_together, metrics
+from coverwell import MatchedRegressor, fit_together, metrics
+from reproduction.data import load_table
+from reproduction.domains.tables import random_split
 
 ASKED = 0.9
 SPLITS = tuple(range(100, 105))
@@ -40,9 +42,10 @@ SCORES = ("coverage", "width", "interval score", "rmse")
 def fit(table: str, way: str, splits: Sequence[int], device: str, **changes: Any) -> dict[str, Any]:
     """Seconds of one stack, and its out-of-fold scores split by split."""
     name, more = WAYS[way]
-    data = datasets.load_table(table)
+    data = load_table(table)
     rows = [random_split(len(data.y), split)[0] for split in splits]
-    models = [MatchedRegressor(ASKED, device=device, random_state=split + more, **changes) for split in splits]
+    told = {"device": device, **as_arguments(changes)}
+    models = [MatchedRegressor(ASKED, random_state=split + more, **told) for split in splits]
     started = time.perf_counter()
     with precision(name):
         fit_together(models, [(data.X[own], data.y[own], None) for own in rows])
@@ -59,8 +62,8 @@ def fit(table: str, way: str, splits: Sequence[int], device: str, **changes: Any
 
 
 def scores_of(model: MatchedRegressor, y: np.ndarray) -> dict[str, float]:
-    said = model.out_of_fold_
-    prediction, lower, upper = said.prediction[:, 0], said.lower[:, 0, 0], said.upper[:, 0, 0]
+    found = model.out_of_fold_
+    prediction, lower, upper = found.prediction[:, 0], found.lower[:, 0, 0], found.upper[:, 0, 0]
     return {
         "coverage": metrics.coverage(y, lower, upper),
         "width": metrics.average_width(lower, upper),

@@ -15,17 +15,16 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from coverwell.ensemble import learner_of
-from coverwell.folds import Problem
-from coverwell.losses import squared_error_loss
 from machine import Work, fastest, seconds_of, three_digits
+from stacks import SEED, Stack
 from torch import Tensor, nn
 
-from coverwell import MLP, MatchedRegressor, algorithm
-from coverwell.estimator import auto_batch_size
-from coverwell.training import Learner, Minibatches
+from coverwell import MLP, MatchedRegressor
+from coverwell.paper.algorithm import interval_objective, mean_objective
+from coverwell.training.device import auto_batch_size
+from coverwell.training.learner import Objective
+from coverwell.training.rows import Batches, Rows
 
-SEED = 0
 LEARNING_RATE = 1e-3
 ORDINARY_STEPS = 3  # before a capture: libraries make their buffers then
 TIMES_FASTER = 20.0  # target on a GPU, for the case below
@@ -86,33 +85,19 @@ def random_rows(case: Case, device: torch.device) -> tuple[Tensor, Tensor]:
     return x.to(device), (x[:, :1].sin() + 0.5 * x[:, 1:2] + 0.2 * noise).to(device)
 
 
-def stack_of(case: Case, device: torch.device, *, outputs: int = 1) -> Learner:
-    """A team whose members all train on all rows."""
-    torch.manual_seed(SEED)
+def stack_of(case: Case, device: torch.device, *, outputs: int = 1) -> Stack:
     x, y = random_rows(case, device)
-    everyone = torch.ones(1, case.members, case.rows, dtype=torch.bool, device=device)
-    problem = Problem(x[None], y[None], everyone, everyone, torch.tensor([[0.9]], device=device))
-    return learner_of(
-        case.network, problem, everyone, outputs, batch_size=case.batch_size, learning_rate=LEARNING_RATE, memory=0.8
-    )
+    return Stack.of(case.network, x, y, case.members, batch_size=case.batch_size, outputs=outputs)
 
 
-def squared_error(problem: Problem) -> Callable[[Tensor, Tensor], Tensor]:
-    def loss(outputs: Tensor, rows: Tensor) -> Tensor:
-        return squared_error_loss(problem.rows_of(problem.y, rows), outputs)
-
-    return loss
-
-
-def losses_of_a_round(problem: Problem) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
-    """The losses that F and I have in a fit with the default settings, with made-up words of the other network."""
-    recipe = MatchedRegressor(0.9)._training(problem.y.shape[1]).recipe
-    reach = problem.y.new_ones(*problem.y.shape, 2, 1)  # (job, row, target, side, level)
-    unit = problem.y.new_ones(problem.n_jobs, 1)
-    reached = problem.coverage[:, None, :]
+def losses_of_a_round(rows: Rows) -> dict[str, Objective]:
+    """The losses that F and I have in a fit with the default settings, with made-up outputs of the other network."""
+    recipe = MatchedRegressor(0.9).training_for(rows.y.shape[1]).recipe
+    half_width = rows.y.new_ones(*rows.y.shape, 2, 1)  # (job, row, target, side, level)
+    unit = rows.y.new_ones(rows.n_jobs, 1)
     return {
-        LOSS_OF_F: algorithm.match_loss(recipe, problem, reach, reached, unit),
-        LOSS_OF_I: algorithm.enclose_loss(recipe, problem, torch.zeros_like(problem.y), unit, unit),
+        LOSS_OF_F: mean_objective(recipe.matching, rows, half_width, rows.coverage[:, None, :], unit),
+        LOSS_OF_I: interval_objective(recipe, rows, torch.zeros_like(rows.y), unit, unit),
     }
 
 
@@ -132,8 +117,8 @@ class Loop:
             for model in self.models
         ]
         everyone = torch.ones(case.members, case.rows, dtype=torch.bool, device=device)
-        self.batches = Minibatches(everyone, case.batch_size)
-        self.batches_of_one = Minibatches(everyone[:1], case.batch_size)
+        self.batches = Batches(everyone, case.batch_size)
+        self.batches_of_one = Batches(everyone[:1], case.batch_size)
 
     def train(self, epochs: int) -> None:
         for member in range(self.case.members):
@@ -207,34 +192,29 @@ class Way:
 
 def ways_to_train(case: Case, sizes: Sizes, device: torch.device) -> dict[str, Way]:
     stack, loop = stack_of(case, device), Loop(case, device)
-    squared = partial(descend, stack, squared_error(stack.problem))
     ways = {
-        STACK: Way(squared, sizes.stack_epochs, partial(error_of_stack, stack)),
+        STACK: Way(partial(stack.descend, stack.squared_error), sizes.stack_epochs, partial(error_of_stack, stack)),
         LOOP: Way(loop.train, sizes.loop_epochs, loop.error),
     }
     if device.type == "cuda":
         launches = stack_of(case, device)
-        launches.graphs = None
+        launches.learner.graphs = None
         ways[STACK_OF_LAUNCHES] = Way(
-            partial(descend, launches, squared_error(launches.problem)),
+            partial(launches.descend, launches.squared_error),
             sizes.loop_epochs,
             partial(error_of_stack, launches),
         )
         graph = LoopAsGraph(case, device)
         ways[LOOP_AS_GRAPH] = Way(graph.train, sizes.stack_epochs, graph.error)
-    for name, loss in losses_of_a_round(stack.problem).items():
-        ways[name] = Way(partial(descend, stack_of(case, device, outputs=2), loss), sizes.stack_epochs)
+    for name, loss in losses_of_a_round(stack.rows).items():
+        ways[name] = Way(partial(stack_of(case, device, outputs=2).descend, loss), sizes.stack_epochs)
     return ways
 
 
-def descend(learner: Learner, loss: Callable[[Tensor, Tensor], Tensor], epochs: int) -> None:
-    learner.descend(epochs, loss)
-
-
 @torch.no_grad()
-def error_of_stack(learner: Learner) -> float:
-    team, problem = learner.team, learner.problem
-    return float((team(team.for_members(problem.x)) - problem.y).square().mean())
+def error_of_stack(stack: Stack) -> float:
+    team, rows = stack.learner.team, stack.rows
+    return float((team(team.for_members(rows.x)) - rows.y).square().mean())
 
 
 def seconds_per_epoch(ways: dict[str, Way], device: torch.device, turns: int) -> dict[str, Any]:

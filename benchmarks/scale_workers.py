@@ -45,7 +45,7 @@ def lines(found: dict[str, Any], device: str) -> str:
     text = [
         "### One grid on one and on two workers",
         "",
-        f"`coverwell reproduce table1 {found['grid']}`, by the clock, the start of the workers included.",
+        f"`python -m reproduction table1 {found['grid']}`, by the clock, the start of the workers included.",
         "",
         "| workers | " + " | ".join(f"{name}, seconds" for name in found["seconds"]) + " |",
         "|" + "---|" * (1 + len(found["seconds"])),

@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from coverwell.experiments import LEVELS, random_split
+from flat_settings import as_arguments
 from result_lines import append, environment, read_lines
 
-from coverwell import MLP, MatchedRegressor, SigmaFit, datasets, fit_together, metrics, regressor
+from coverwell import MLP, MatchedRegressor, SigmaFit, fit_together, metrics, regressor
+from reproduction.data.tables import TABLES, load_table
+from reproduction.domains.tables import LEVELS, random_split
 
 SPLITS = range(100, 105)
 # Repeats are the same for all: fewer make every out-of-fold score worse, whatever the other settings.
@@ -36,8 +38,8 @@ def both(**changes: Any) -> dict[str, MLP]:
 
 CANDIDATES: dict[str, dict[str, Any]] = {
     "default": {},
-    "no averaging of weights": {"memory": 0.0},
-    "longer averaging (.9)": {"memory": 0.9},
+    "no averaging of weights": {"ema_decay": 0.0},
+    "longer averaging (.9)": {"ema_decay": 0.9},
     "hidden 256": both(hidden=256),
     "3 layers": both(layers=3),
     "4 layers": both(layers=4),
@@ -77,20 +79,20 @@ def scores(y: np.ndarray, y_hat: np.ndarray, lower: np.ndarray, upper: np.ndarra
 
 
 def scores_of(model: MatchedRegressor, y: np.ndarray) -> dict[str, float]:
-    """What one fit says about rows that its members left out."""
-    said = model.out_of_fold_
+    """Scores of one fit on rows that its members left out."""
+    found = model.out_of_fold_
     return {
-        **scores(y, said.prediction[:, 0], said.lower[:, 0], said.upper[:, 0]),
+        **scores(y, found.prediction[:, 0], found.lower[:, 0], found.upper[:, 0]),
         "rounds": len(model.rounds_),
     }
 
 
 def run(candidate: str, name: str, splits: Iterable[int], device: str, **more: Any) -> dict[str, Any]:
     """One line: a candidate on all the splits of a table, fitted as one stack."""
-    data = datasets.load_table(name)
+    data = load_table(name)
     settings = {**FIRST, **CANDIDATES[candidate], **more}
-    regressor.WEIGHT_MEMORY = settings.pop("memory", 0.8)
-    models = [MatchedRegressor(LEVELS, random_state=split, device=device, **settings) for split in splits]
+    regressor.EMA_DECAY = settings.pop("ema_decay", 0.8)
+    models = [MatchedRegressor(LEVELS, random_state=split, device=device, **as_arguments(settings)) for split in splits]
     rows = [random_split(len(data.y), split)[0] for split in splits]
     started = time.perf_counter()
     fit_together(models, [(data.X[own], data.y[own], None) for own in rows])
@@ -109,7 +111,7 @@ def run(candidate: str, name: str, splits: Iterable[int], device: str, **more: A
 
 def report(lines: list[dict[str, Any]]) -> str:
     """Each candidate over the default, table by table: RMSE / weighted score."""
-    tables = [name for name in datasets.names() if any(line["data"] == name for line in lines)]
+    tables = [name for name in TABLES if any(line["data"] == name for line in lines)]
     base = {line["data"]: line for line in lines if line["candidate"] == "default"}
     devices = sorted({f"{line['device']}, torch {line['versions']['torch']}" for line in lines})
     text = [
@@ -152,7 +154,7 @@ def report(lines: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--candidates", nargs="*", default=list(CANDIDATES), choices=list(CANDIDATES))
-    parser.add_argument("--data", nargs="*", default=datasets.names())
+    parser.add_argument("--data", nargs="*", default=TABLES)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--quick", action="store_true", help="one split of the two small tables, two rounds")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")

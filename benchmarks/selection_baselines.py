@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from coverwell.experiments import LEVELS, random_split
 from result_lines import append, environment, read_lines
 from selection import SPLITS, scores
 from sklearn.model_selection import KFold
 
-from coverwell import MLP, baselines, datasets, fit_together
+from coverwell import MLP, baselines, fit_together
+from reproduction.data.tables import TABLES, load_table
+from reproduction.domains.tables import LEVELS, random_split
 
 FOLDS = 5
 
@@ -110,7 +111,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Any]]] = {
 
 def run(method: str, candidate: str, data_name: str, splits: list[int], device: str, **more: Any) -> dict[str, Any]:
     """One line: a candidate on all folds of all splits of a table, fitted as one stack."""
-    data = datasets.load_table(data_name)
+    data = load_table(data_name)
     rows = [random_split(len(data.y), split)[0] for split in splits]
     folds = [
         (own[fit], own[left_out])
@@ -162,7 +163,7 @@ def report(lines: list[dict[str, Any]]) -> str:
 def candidates_table(lines: list[dict[str, Any]]) -> str:
     """One method's candidates; only tables on which its first candidate was run."""
     means = {(line["candidate"], line["data"]): [np.mean(line["rmse"]), np.mean(line["weighted"])] for line in lines}
-    tables = [name for name in datasets.names() if ("first", name) in means]
+    tables = [name for name in TABLES if ("first", name) in means]
     rows = [f"| candidate | {' | '.join(tables)} | both |", "|" + "---|" * (len(tables) + 2)]
     for candidate in dict.fromkeys(line["candidate"] for line in lines):
         shares = {t: np.divide(means[candidate, t], means["first", t]) for t in tables if (candidate, t) in means}
@@ -176,7 +177,7 @@ def candidates_table(lines: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", nargs="*", default=list(CANDIDATES), choices=list(CANDIDATES))
-    parser.add_argument("--data", nargs="*", default=datasets.names())
+    parser.add_argument("--data", nargs="*", default=TABLES)
     parser.add_argument("--candidates", nargs="*", help="some of the candidates (default: all of a method)")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--quick", action="store_true", help="one split of the two small tables, twenty epochs")

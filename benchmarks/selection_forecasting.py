@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from coverwell.experiments.series_data import INTERPOLATED, OBSERVED, SERIES, Problem, problem, readings_of
-from coverwell.experiments.typeset import markdown
+from flat_settings import as_arguments
 from result_lines import append, environment, read_lines
 
 from coverwell import LSTM, MatchedForecaster
 from coverwell.forecasting import learning
 from coverwell.forecasting.calendar import calendar_features
+from reproduction.data.series import SERIES
+from reproduction.domains.series import INTERPOLATED, OBSERVED, Problem, problem, readings_of
+from reproduction.tables.typeset import markdown
 
 LEARNED_SHARE = 2 / 3
 COVERAGE = 0.95
@@ -35,7 +37,7 @@ DEFAULT = {**LARGE, "network": LSTM(dropout=0.1)}
 def refits(rounds: int, epochs: int, learning_rate: float) -> dict[str, Any]:
     """The default with refits of this kind."""
     brief = {"max_rounds": rounds, "mean_epochs": epochs, "interval_epochs": epochs, "learning_rate": learning_rate}
-    return {**DEFAULT, "refit_every": REFIT_EVERY, "refit": {"warm_start": True, **brief}}
+    return {**DEFAULT, "refit_every": REFIT_EVERY, "refit": brief}
 
 
 CANDIDATES: dict[str, dict[str, Any]] = {
@@ -78,7 +80,7 @@ def training_part(name: str, reading: str) -> tuple[Problem, int]:
     """The series up to its test period, and where its last third begins."""
     posed = problem(name, reading)
     past = None if posed.past_covariates is None else posed.past_covariates[: posed.start]
-    part = Problem(name, reading, posed.time[: posed.start], posed.y[: posed.start], past, posed.start)
+    part = Problem(name, posed.time[: posed.start], posed.y[: posed.start], past, posed.start)
     return part, int(posed.start * LEARNED_SHARE)
 
 
@@ -94,7 +96,7 @@ def run(candidate: str, name: str, device: str, **more: Any) -> dict[str, Any]:
         seen["covariates"] = calendar_features(part.time, calendar)[0]  # known ahead; needs no data frame
     if covariates and part.past_covariates is not None:
         seen["past_covariates"] = part.past_covariates
-    forecaster = MatchedForecaster(COVERAGE, missing="fill", random_state=0, device=device, **settings)
+    forecaster = MatchedForecaster(COVERAGE, missing="fill", random_state=0, device=device, **as_arguments(settings))
     started = time.perf_counter()
     forecaster.fit(part.y[:end], **{what: rows[:end] for what, rows in seen.items()})
     backtest = forecaster.backtest(part.y, start=end, **seen)

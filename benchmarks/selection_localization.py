@@ -17,31 +17,30 @@ from typing import Any
 
 import numpy as np
 import torch
-from coverwell.baselines.laws import NormalLaw
-from coverwell.ensemble import learner_of
-from coverwell.experiments.boxes_data import RANDOM_WEIGHTS, box_problem, trunk_weights
-from coverwell.experiments.boxes_methods import QUICK_SIZE
-from coverwell.experiments.typeset import markdown
-from coverwell.folds import Problem, as_tensor
 from numpy.typing import NDArray
 from result_lines import append, environment, read_lines
 from sklearn.model_selection import KFold
 from torch import Tensor
 
 from coverwell import metrics
-from coverwell.calibration import Estimate
+from coverwell.baselines.heads import NormalHead
 from coverwell.inputs.features import features_of
 from coverwell.inputs.mirroring import Mirroring
-from coverwell.inputs.scaling import TargetScaler
+from coverwell.inputs.scaling import Scaling
 from coverwell.networks.resnet import ResNet18
-from coverwell.regressor import WEIGHT_MEMORY
-from coverwell.training import Learner, device_from, seeded
+from coverwell.regressor import EMA_DECAY
+from coverwell.training.device import Settings, device_from, seeded
+from coverwell.training.learner import Learner
+from coverwell.training.rows import Rows, as_tensor
+from reproduction.domains.boxes import CUB, GENERATED, TrunkWeights, box_problem, trunk_weights
+from reproduction.tables.typeset import markdown
 
 SEED = 0
 FOLDS, MEMBERS = 5, 2
 EPOCHS, EVERY = 36, 6
 MIRRORING = Mirroring("boxes")
-LAW = NormalLaw()
+HEAD = NormalHead()
+QUICK_SIZE = 32
 FIRST: dict[str, Any] = {
     "network": ResNet18(dropout=0.3, feature_dropout=0.0, mirror="boxes"),
     "loss": "squared error",
@@ -78,39 +77,37 @@ class Study:
 
     def __init__(self, images: Any, boxes: Array, recipe: ResNet18, device: torch.device) -> None:
         kept = features_of(images, recipe.trunk(), size=recipe.size, mirrored=True, device=device, cache=recipe.cache)
-        self.boxes, self.scaler = boxes, TargetScaler.of(boxes, unit_range=False)
+        self.boxes, self.scaling = boxes, Scaling.of(boxes)
         folds = KFold(FOLDS, shuffle=True, random_state=SEED).split(boxes)
         left_out = np.stack([np.isin(np.arange(len(boxes)), rows) for _, rows in folds])[:MEMBERS]
         self.left_out = left_out
-        speaks = torch.from_numpy(MIRRORING.repeated(left_out, axis=1))[None].to(device)
-        self.problem = Problem(
+        leaves_out = torch.from_numpy(MIRRORING.repeated(left_out, axis=1))[None].to(device)
+        self.rows = Rows(
             x=as_tensor(MIRRORING.flat(kept))[None].to(device),
-            y=torch.from_numpy(self.scaler.transform(MIRRORING.rows(boxes))).float()[None].to(device),
-            trains=~speaks,
-            speaks=speaks,
+            y=self.scaling(torch.from_numpy(MIRRORING.rows(boxes))).float()[None].to(device),
+            trains=~leaves_out,
+            leaves_out=leaves_out,
             coverage=torch.full((1, 1), 0.95, device=device),
         )
 
     def run(self, candidate: str, n_epochs: int) -> dict[str, Any]:
         """One line: how well a candidate's members find boxes as they learn."""
         settings = {**FIRST, **CANDIDATES[candidate]}
-        problem, device = self.problem, self.problem.y.device
-        n_targets = problem.y.shape[-1]
-        n_outputs = LAW.n_outputs(n_targets, 1) if settings["loss"] == "likelihood" else n_targets
+        device, n_targets = self.rows.y.device, self.rows.y.shape[-1]
+        n_outputs = HEAD.n_outputs(n_targets, 1) if settings["loss"] == "likelihood" else n_targets
         started = time.perf_counter()
         with seeded(SEED, device):
-            learner = learner_of(
-                replace(settings["network"], weights=None),  # the trunk is done; layer 4 starts from random weights
-                problem,
-                problem.trains,
+            # The trunk is done; layer 4 starts from random weights.
+            fresh = replace(settings["network"], weights=None)
+            learner = Learner(
+                fresh,
+                self.rows,
                 n_outputs,
-                batch_size=settings["batch_size"],
-                learning_rate=settings["learning_rate"],
-                memory=WEIGHT_MEMORY,
+                Settings(1, settings["batch_size"], settings["learning_rate"], EMA_DECAY, device),
             )
             path = []
             for epoch in range(EVERY, n_epochs + 1, EVERY):
-                learner.descend(EVERY, self._loss(settings["loss"]))
+                learner.descend(self.rows, EVERY, self._loss(settings["loss"]))
                 path.append({"epoch": epoch, **self._measured(learner)})
         return {
             "candidate": candidate,
@@ -122,24 +119,21 @@ class Study:
         }
 
     def _loss(self, kind: str) -> Callable[[Tensor, Tensor], Tensor]:
-        problem = self.problem
-
-        def loss(outputs: Tensor, rows: Tensor) -> Tensor:
-            y = problem.rows_of(problem.y, rows)
+        def loss(outputs: Tensor, batch: Tensor) -> Tensor:
+            y = self.rows.at(self.rows.y, batch)
             if kind == "likelihood":
-                return LAW.losses(outputs, y, problem.coverage).mean(dim=-1)
+                return HEAD.losses(outputs, y, self.rows.levels_of_members).mean(dim=-1)
             return (outputs - y).square().mean(dim=(1, 2))
 
         return loss
 
     def _measured(self, learner: Learner) -> dict[str, float]:
-        mean = learner.says()[..., : self.problem.y.shape[-1]].double().cpu().numpy()
-        no_reach = np.zeros((*mean.shape, 2, 1))
-        said = MIRRORING.together_scaled(Estimate(mean, no_reach), self.scaler).mean
-        # Every member speaks about the photographs that it left out.
-        found = np.concatenate([self.scaler.inverse(own[rows]) for own, rows in zip(said, self.left_out, strict=True)])
+        mean = learner.outputs(self.rows)[..., : self.rows.y.shape[-1]].double().cpu()
+        of_members = MIRRORING.merged(self.scaling.inverse(mean)).numpy()
+        # Every member predicts the photographs that it left out.
+        found = np.concatenate([own[rows] for own, rows in zip(of_members, self.left_out, strict=True)])
         truth = np.concatenate([self.boxes[rows] for rows in self.left_out])
-        errors = (found - truth) / self.scaler.spread
+        errors = (found - truth) / self.scaling.spread.numpy()
         return {
             "iou": round(metrics.iou(truth, found), 5),
             "rmse": round(float(np.sqrt(np.square(errors).mean())), 5),
@@ -184,8 +178,8 @@ def main() -> None:
     if asked.quick:
         asked.candidates, n_epochs = ["first", "likelihood, features .3"], EVERY
         asked.out = asked.out.with_name("localization-selection-quick.jsonl")
-    problem = box_problem(generated=asked.quick)
-    weights = RANDOM_WEIGHTS if asked.quick else trunk_weights(asked.weights)
+    problem = box_problem(GENERATED if asked.quick else CUB)
+    weights = TrunkWeights() if asked.quick else trunk_weights(asked.weights)
     recipe = replace(FIRST["network"], weights=weights.path, cache=asked.features)
     recipe = replace(recipe, size=QUICK_SIZE) if asked.quick else recipe
     done = {line["candidate"] for line in read_lines(asked.out)}

@@ -23,12 +23,14 @@ from typing import Any
 import numpy as np
 import sklearn
 import torch
-from coverwell.algorithm import Recipe
-from coverwell.experiments import random_split
+from flat_settings import as_arguments
 from machine import environment, versions_in_words
 
-from coverwell import MLP, MatchedRegressor, datasets
-from coverwell.training import MOST_ROWS_PER_EPOCH
+from coverwell import MLP, MatchedRegressor, Schedule
+from coverwell.paper.algorithm import Recipe
+from coverwell.training.rows import MOST_ROWS_PER_EPOCH
+from reproduction.data import load_table
+from reproduction.domains.tables import random_split
 
 HERE = Path(__file__).parent
 LOCK = HERE.parent / "requirements.lock"
@@ -70,7 +72,7 @@ def peer_python() -> Path:
 def table_like(name: str, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, str]:
     """A table by name, or where its file is not to be had a random one of its shape; and which of the two it is."""
     try:
-        data = datasets.load_table(name)
+        data = load_table(name)
         return data.X, data.y, name
     except FileNotFoundError:
         X, y = random_table(*shape)
@@ -109,7 +111,7 @@ def own_seconds(n_members: int, seed: int) -> dict[str, Any]:
 
 
 def own_model(n_members: int, seed: int, **changes: int) -> MatchedRegressor:
-    settings = {
+    settings: dict[str, Any] = {
         "network": MLP(hidden=SETTINGS["hidden"], layers=SETTINGS["layers"], dropout=0.0, bins=0),
         "batch_size": SETTINGS["batch_size"],
         "max_rounds": SETTINGS["rounds"],
@@ -117,7 +119,8 @@ def own_model(n_members: int, seed: int, **changes: int) -> MatchedRegressor:
         "mean_epochs": SETTINGS["epochs"],
         "interval_epochs": SETTINGS["epochs"],
     }
-    return MatchedRegressor(0.9, device="cpu", random_state=seed, **MEMBERS[n_members], **{**settings, **changes})
+    told = as_arguments({**MEMBERS[n_members], **settings, **changes})
+    return MatchedRegressor(0.9, device="cpu", random_state=seed, **told)
 
 
 def beside_peer(repeats: int) -> dict[str, Any]:
@@ -155,11 +158,12 @@ def one_size(n_rows: int, seed: int) -> dict[str, Any]:
     """Time and peak memory of a default fit with few rounds on so many rows of 20 features."""
     X, y = random_table(n_rows, 20)
     before = peak_megabytes()
-    model = MatchedRegressor(0.9, max_rounds=SIZE_ROUNDS, device="cpu", random_state=seed)
+    model = MatchedRegressor(0.9, schedule=Schedule(max_rounds=SIZE_ROUNDS), device="cpu", random_state=seed)
     times = times_of_fit(model, X, y)
-    epochs = len(model.rounds_) * (model.mean_epochs + model.interval_epochs)
-    epochs += Recipe.closing_rounds * model.interval_epochs
-    n_members = model.ensembles_[0].mean_team.n_members
+    schedule = model.resolved_params()["schedule"]
+    epochs = len(model.rounds_) * (schedule.mean_epochs + schedule.interval_epochs)
+    epochs += Recipe.closing_rounds * schedule.interval_epochs
+    n_members = model.predictor_.fitted_teams[0].n_members
     seen = epochs * n_members * min(0.8 * n_rows, MOST_ROWS_PER_EPOCH)
     return {
         "rows": n_rows,
@@ -183,7 +187,7 @@ def white_wine(seed: int) -> dict[str, Any]:
         "data": what,
         "rows": len(train),
         "rounds": len(model.rounds_),
-        "members": model.ensembles_[0].mean_team.n_members,
+        "members": model.predictor_.fitted_teams[0].n_members,
         **times,
     }
 

@@ -135,7 +135,8 @@ def _by_round(curves: list[list[float]]) -> Array:
     return np.array([[*curve, *[math.nan] * (longest - len(curve))] for curve in curves])
 
 
-def _share_height(axes: Sequence[Any], *, from_zero: bool) -> None:
+def _share_height(axes: Iterable[Any], *, from_zero: bool) -> None:
+    axes = list(axes)
     drawn = [ax for ax in axes if ax.lines]
     limits = [ax.get_ylim() for ax in drawn]
     for ax in axes:

@@ -81,7 +81,7 @@ class Method:
 
 
 def _arguments(model: type[Any], settings: Settings) -> dict[str, Any]:
-    """Flat settings as the model takes them: numbers of the training in a `Schedule`, that of the ranks in a `Split`."""
+    """Flat settings as the model takes them: numbers of the training in a `Schedule`, those of ranks in a `Split`."""
     arguments = dict(settings)
     if "calibration_size" in arguments:
         arguments["calibration"] = Split(arguments.pop("calibration_size"))
@@ -100,8 +100,8 @@ def _read(slug: str, about: Mapping[str, Any]) -> Method:
     model = None if name is None else _MODELS.get(name) or getattr(baselines, name)
     settings = {**(AS_PUBLISHED if kind == PUBLISHED else {}), **_objects(about.get("settings", {}))}
     quick = {**(QUICK_FORECASTER if model is MatchedForecaster else {}), **_objects(about.get("quick", {}))}
-    read = {"model": model, "settings": settings, "quick": quick, "covariates": tuple(about.get("covariates", ()))}
-    return Method(slug, **{**about, **read})
+    read = {"model": model, "settings": settings, "quick": quick, "cost": float(about.get("cost", 1.0))}
+    return Method(slug, **{**about, **read, "covariates": tuple(about.get("covariates", ()))})
 
 
 def _objects(settings: Settings) -> Settings:

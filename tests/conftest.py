@@ -8,8 +8,8 @@ import jaxtyping
 import pytest
 import torch
 
-# Before coverwell is imported: every shape in a signature becomes a check.
-jaxtyping.install_import_hook("coverwell", "beartype.beartype")
+# Before they are imported: every shape in a signature becomes a check.
+jaxtyping.install_import_hook(["coverwell", "reproduction"], "beartype.beartype")
 
 torch.set_num_threads(1)
 

@@ -7,7 +7,6 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import beta, kstest, norm
 from sklearn.model_selection import PredefinedSplit
-from tests.synthetic import laws
 
 from coverwell import MLP, MatchedRegressor, Schedule, fit_together
 from coverwell.calibration import (
@@ -24,6 +23,7 @@ from coverwell.calibration import (
 from coverwell.options import coverage_rank
 from coverwell.predictor import MatchedTeam
 from coverwell.training.rows import Rows
+from tests.synthetic import laws
 
 seeds = st.integers(0, 2**16)
 bounds = array_shapes(min_dims=1, max_dims=3, max_side=4).flatmap(
@@ -33,7 +33,7 @@ LEVELS = (0.5, 0.9)
 
 
 def estimate(rng, *leading, n_targets=2, n_levels=2):
-    """Random means and nested reaches; the axes before the target are given."""
+    """Random means and nested half-widths; the axes before the target are given."""
     half_width = rng.lognormal(size=(*leading, n_targets, 2, n_levels)).cumsum(axis=-1)
     return Estimate(rng.normal(size=(*leading, n_targets)), half_width)
 
@@ -222,7 +222,7 @@ def test_a_team_that_leaves_every_row_out_needs_no_extrapolation():
 
 
 def simulated_team(rng, *, n_rows, n_members, n_left_out, disagreement):
-    """Scores of a team whose members say the truth plus independent noise, each row left out by some at random."""
+    """Scores of a team whose members give the truth plus independent noise, each row left out by some at random."""
     outputs = disagreement * rng.normal(size=(n_members, n_rows, 1))
     members = Estimate(outputs, np.ones((n_members, n_rows, 1, 2, 1)))
     places = rng.random((n_members, n_rows)).argsort(axis=0)
@@ -300,7 +300,7 @@ def random_cv_plus(seed, n_rows=3, sizes=(4, 3, 5)):
 
 
 def test_cv_plus_by_hand():
-    # Two teams say 0 and 1 with half_width 1; scores 1, 2 of the first, 3, 4 of the second; at 0.6 the rank is 3 of 4.
+    # Two teams give 0 and 1 with half-width 1; scores 1, 2 of the first, 3, 4 of the second; at 0.6 the rank is 3 of 4.
     # Upper ends 1, 2, 4, 5: the third is 4. Lower ends -1, -2, -2, -3 sorted -3, -2, -2, -1: the second is -2.
     estimates = [Estimate(np.array([[mean]]), np.ones((1, 1, 2, 1))) for mean in (0.0, 1.0)]
     lower, upper = cv_plus_bounds(estimates, [column(1, 2), column(3, 4)], (0.6,))
@@ -499,7 +499,7 @@ def test_the_out_of_fold_view_has_every_row(calibration):
     assert (outputs.prediction[..., None] <= outputs.upper).all()
 
 
-def test_with_one_member_per_row_the_out_of_fold_bounds_hold_as_many_rows_as_the_rank_says():
+def test_with_one_member_per_row_the_out_of_fold_bounds_hold_as_many_rows_as_the_rank():
     model = fitted(repeats=1)
     outputs = model.out_of_fold_
     inside = ((outputs.lower <= Y[..., None]) & (Y[..., None] <= outputs.upper)).sum(axis=0)  # (target, level)

@@ -11,7 +11,6 @@ from numpy.testing import assert_array_equal
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
-from tests.synthetic import laws
 
 from coverwell import MLP, MatchedRegressor, Schedule, fit_together
 from coverwell.baselines import (
@@ -28,6 +27,7 @@ from coverwell.estimator import IntervalRegressor
 from coverwell.inputs.source import target_names_of
 from coverwell.options import levels_from
 from coverwell.predictor import MatchedTeam
+from tests.synthetic import laws
 
 BASELINES = [
     BayesByBackpropRegressor,

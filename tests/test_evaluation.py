@@ -8,9 +8,11 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, metrics
+from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, Schedule, metrics
 from coverwell.evaluation import Outcome, forecast_outcome, outcome_of, place_of_level
 from coverwell.streaming import TableFiles
+
+BRIEF = Schedule(max_rounds=1)
 
 N_TRAIN = 40
 
@@ -28,7 +30,7 @@ def model():
     """Of two named targets at two levels, fitted to a data frame."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"area": rng.normal(size=N_TRAIN), "city": rng.choice(["Rome", "Oslo"], N_TRAIN)})
-    made = MatchedRegressor([0.5, 0.8], network=MLP(hidden=4), folds=2, repeats=1, max_rounds=1, random_state=0)
+    made = MatchedRegressor([0.5, 0.8], network=MLP(hidden=4), folds=2, repeats=1, schedule=BRIEF, random_state=0)
     return made.fit(frame, targets(rng))
 
 
@@ -123,7 +125,7 @@ def test_warnings_of_the_model_are_kept_once_each_and_issued_again(model):
 def test_columns_of_all_kinds_have_their_own_sign_for_a_missing_value(frame):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = MatchedRegressor(0.5, network=MLP(hidden=4), folds=2, repeats=1, max_rounds=1, random_state=0)
+        made = MatchedRegressor(0.5, network=MLP(hidden=4), folds=2, repeats=1, schedule=BRIEF, random_state=0)
         features = outcome_of(made.fit(frame, np.arange(12.0)), frame, np.arange(12.0)).features
     assert np.isnan(features["area"][0])
     assert features["city"][:3].tolist() == ["Rome", None, "Oslo"]
@@ -134,7 +136,7 @@ def test_columns_of_all_kinds_have_their_own_sign_for_a_missing_value(frame):
 
 def test_columns_of_an_array_are_counted_unless_they_are_named():
     X = np.random.default_rng(0).normal(size=(40, 2))
-    made = MatchedRegressor(0.5, network=MLP(hidden=4), folds=2, repeats=1, max_rounds=1, random_state=0).fit(
+    made = MatchedRegressor(0.5, network=MLP(hidden=4), folds=2, repeats=1, schedule=BRIEF, random_state=0).fit(
         X, X[:, 0]
     )
     assert list(outcome_of(made, X, X[:, 0]).features) == ["column 0", "column 1"]
@@ -185,7 +187,7 @@ def test_bad_rows_are_refused_in_one_line(model, tmp_path):
 
 @pytest.fixture(scope="module")
 def forecaster():
-    made = MatchedForecaster(coverage=[0.8, 0.9], past=6, horizon=2, network=LSTM(hidden=4), max_rounds=1, folds=2)
+    made = MatchedForecaster(coverage=[0.8, 0.9], past=6, horizon=2, network=LSTM(hidden=4), schedule=BRIEF, folds=2)
     return made.set_params(random_state=0).fit(hourly(80))
 
 
@@ -215,7 +217,7 @@ def test_stamps_of_any_kind_become_dates_by_the_local_clock():
         pd.period_range("2024-01-01 10:00", periods=120, freq="h"),
     ):
         series = hourly(120).set_axis(index)
-        made = MatchedForecaster(coverage=0.8, past=6, network=LSTM(hidden=4), max_rounds=1, folds=2, random_state=0)
+        made = MatchedForecaster(coverage=0.8, past=6, network=LSTM(hidden=4), schedule=BRIEF, folds=2, random_state=0)
         assert forecast_outcome(made.fit(series[:80]), series).times[0, 0] == np.datetime64("2024-01-04T18")
 
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.synthetic import laws
 
 from coverwell import MLP, MatchedRegressor, Schedule, fit_together
 from coverwell.calibration import average_out_of_fold
 from coverwell.training.rows import Rows
+from tests.synthetic import laws
 
 N_ROWS, N_NEW, N_DRAWS = 500, 10_000, 4
 BAR = 3 / np.sqrt(N_ROWS)

@@ -329,7 +329,7 @@ def test_bad_values_shapes_and_bounds_are_errors():
         (order, lambda: average_width([0.0, 1.0], [0.0, 0.5])),
         (order, lambda: calibration_curve([0.0], [[0.0, 1.0]], [[0.0, 0.5]], [0.5, 0.9])),
         ("n_test must be at least 1", lambda: expected_calibration_error(0.5, n_test=0, n_train=10)),
-        ("n_train must be at least 1", lambda: coverage_rank(0.5, 0)),
+        ("n_train must be a whole number of at least 1", lambda: coverage_rank(0.5, 0)),
         (r"shape \(n, 4\): left, top, width and height; got \(2, 3\)", lambda: iou(np.ones((2, 3)), np.ones((2, 3)))),
     ]:
         with pytest.raises(ValueError, match=must):

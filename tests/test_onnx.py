@@ -298,7 +298,8 @@ def test_what_torch_exports_gives_the_numbers_of_random_models(seed, hidden, lay
     front.forward, front.model = lambda X: (X, torch.zeros(len(X), 1)), (predictor,)
     for precision, most in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
         graph = onnx_file._Graph(front, precision)
-        found = graph(torch.from_numpy(rows))
+        with torch.no_grad():
+            found = graph(torch.from_numpy(rows))
         assert len(found) == (5 if sizes["n_targets"] > 1 else 3)
         for own, output in zip(expected, found, strict=False):
             assert np.max(np.abs(own - output.numpy().reshape(own.shape)) / spread[:, None]) < most

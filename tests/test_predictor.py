@@ -32,7 +32,7 @@ SMALL = MLP(hidden=8, layers=3, bins=4)
 Z80 = 1.2815515655446004  # z of 80 %
 
 
-class Says(nn.Module):
+class Fixed(nn.Module):
     """The same numbers for every row."""
 
     def __init__(self, *numbers):
@@ -44,7 +44,7 @@ class Says(nn.Module):
 
 
 def team_of(*members):
-    return LoopTeam([Says(*numbers) for numbers in members], len(members[0])).double()
+    return LoopTeam([Fixed(*numbers) for numbers in members], len(members[0])).double()
 
 
 def identity_inputs(n_features=1):
@@ -237,18 +237,18 @@ class NoWidths:
 
 
 def emitted(own):
-    """What F of `OwnWidths` emits for a mean of zero and these reaches (member, batch, target, side, level)."""
+    """What F of `OwnWidths` emits for a mean of zero and these half-widths (member, batch, target, side, level)."""
     return torch.cat([torch.zeros(own.shape[:3], dtype=own.dtype), own.flatten(start_dim=2)], dim=-1)
 
 
 def widths(smallest, largest):
-    """Hypothesis' reaches (2 members, 3 rows, 1 target, 2 sides, 2 levels)."""
+    """Hypothesis' half-widths (2 members, 3 rows, 1 target, 2 sides, 2 levels)."""
     number = st.floats(smallest, largest, allow_nan=False)
     return st.lists(number, min_size=24, max_size=24).map(lambda n: torch.tensor(n).double().reshape(2, 3, 1, 2, 2))
 
 
 def test_the_shape_of_both_is_a_geometric_mean_by_hand():
-    # F's sigma of 2 reaches 2 z; I reaches 8 below and 0.5 above: sqrt(16 z) = 4 sqrt(z) and sqrt(z).
+    # F's sigma of 2 gives 2 z; I gives 8 below and 0.5 above: sqrt(16 z) = 4 sqrt(z) and sqrt(z).
     of_mean = torch.tensor([[[7.0, inverse_softplus(2 - 1e-4)]]], dtype=torch.float64)
     half_width = torch.tensor([[[[[8.0], [0.5]]]]], dtype=torch.float64)
     shaped = combined(SigmaFit(), of_mean, half_width, levels_of(0.8))

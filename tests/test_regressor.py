@@ -31,16 +31,17 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.validation import check_is_fitted
-from tests.synthetic import laws
 from torch import nn
 from torch.nn.functional import softplus
 
 from coverwell import MLP, IQRFit, MatchedRegressor, PredictionInterval, Schedule, SigmaFit, fit_together, load, save
 from coverwell.calibration import Split
+from coverwell.metrics import interval_score, rmse
 from coverwell.options import coverage_rank
 from coverwell.paper.losses import PaperLoss, QuantileLoss
 from coverwell.paper.matching import Unmatched
 from coverwell.training.learner import outputs_of
+from tests.synthetic import laws
 
 SMALL = MLP(hidden=16, layers=3, bins=4)
 RNG = np.random.default_rng(0)
@@ -51,6 +52,7 @@ ONE, COLUMN = Y[:, 0], Y[:, :1]
 X_NEW = RNG.uniform(size=(25, 3)).clip(X.min(axis=0), X.max(axis=0))
 GROUPS = np.repeat(np.arange(18), 5)
 EPOCHS = {"mean_epochs": 3, "interval_epochs": 3}
+DEFAULT_EPOCHS = {"mean_epochs": "auto", "interval_epochs": "auto"}
 LONG = {"max_rounds": 15, "learning_rate": 0.02, "mean_epochs": 5, "interval_epochs": 2}
 CALIBRATIONS = ["cross", "cv+", "split", None]
 
@@ -292,7 +294,7 @@ def test_shapes_share_the_prediction_and_the_rounds_and_differ_in_the_bounds(cal
 
 @pytest.mark.parametrize("folds", [3, None])
 def test_without_ranks_both_shapes_are_that_of_i(folds):
-    """Only I is trained to cover: nothing else would set the size of what both say."""
+    """Only I is trained to cover: nothing else would set the size of the combined shape."""
     both, interval = (fitted([0.5, 0.8], folds=folds, calibration=None, shape=s) for s in ("both", "interval"))
     assert_same_bits(both, interval)
     if folds is not None:
@@ -304,7 +306,7 @@ def test_where_f_has_no_half_width_of_its_own_both_shapes_are_that_of_i(matching
     assert_same_bits(fitted(matching=matching, shape="both"), fitted(matching=matching, shape="interval"))
 
 
-def test_the_shape_of_both_is_the_geometric_mean_of_what_the_two_networks_say():
+def test_the_shape_of_both_is_the_geometric_mean_of_those_of_the_two_networks():
     # One network each: but for the factor of the ranks, nothing but the shape is between networks and bounds.
     literal = {"folds": None, "repeats": 1, "calibration": "split"}
     both, interval = (fitted(0.8, shape=shape, **literal) for shape in ("both", "interval"))
@@ -333,7 +335,7 @@ def test_the_intervals_of_the_form_as_published_are_those_that_i_has_learned():
     """The last round, which is kept, was measured on the training rows."""
     model = MatchedRegressor(0.8, random_state=0, schedule=Schedule(max_rounds=4), **AS_PUBLISHED).fit(X, ONE)
     assert_allclose(model.predict_interval(X).width.mean(), model.rounds_[-1].width, rtol=1e-5)
-    ranked = clone(model).set_params(calibration="split").fit(X, ONE)  # with ranks added, F has no say either
+    ranked = clone(model).set_params(calibration="split").fit(X, ONE)  # with ranks added, still without F
     assert_same_bits(ranked, clone(ranked).set_params(shape="interval").fit(X, ONE))
     other = clone(ranked).set_params(shape="both").fit(X, ONE)
     assert (ranked.predict_interval(X).width != other.predict_interval(X).width).all()
@@ -345,13 +347,13 @@ def test_with_both_shapes_split_covers_what_is_asked_on_average_over_fits():
     models = [unfitted(levels, calibration="split", shape="both", random_state=seed) for seed in range(n_fits)]
     fit_together(models, [(*law.draw(95, random_state=seed), None) for seed in range(n_fits)])
     X_new, _ = law.draw(2000, random_state=10_000)
-    reached = []
+    coverage = []
     for model in models:
         lower, upper = model.predict_interval(X_new)
-        reached.append([law.exact_coverage(X_new, lower[:, k], upper[:, k]).mean() for k in range(2)])
+        coverage.append([law.exact_coverage(X_new, lower[:, k], upper[:, k]).mean() for k in range(2)])
     k = 20 * levels
     variance = k * (20 - k) / (20**2 * 21)  # of Beta(k, 20 - k)
-    assert (np.abs(np.mean(reached, axis=0) - levels) < 4 * np.sqrt(variance / n_fits)).all()
+    assert (np.abs(np.mean(coverage, axis=0) - levels) < 4 * np.sqrt(variance / n_fits)).all()
 
 
 @dataclass(frozen=True)
@@ -530,6 +532,57 @@ def test_numbers_of_other_types_are_numbers():
     assert_array_equal(fitted(x=whole.astype(np.float32), y=y.astype(np.float32)).predict(whole), expected)
     assert_array_equal(fitted(x=whole.astype(object), y=y.astype(object)).predict(whole), expected)
     assert_usable(fitted(y=ONE > 0))
+
+
+# Rounds --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+def test_a_fit_leaves_one_record_per_round(calibration):
+    rounds = fitted(0.8, y=Y[:, 1], calibration=calibration, max_rounds=3, **DEFAULT_EPOCHS).rounds_
+    assert len(rounds) == 3
+    for single in rounds:
+        assert all(type(value) is float for value in vars(single).values())
+        assert 0 <= single.coverage <= 1
+        assert min(single.rmse, single.width, single.interval_score, single.seconds) > 0
+    assert rounds[-1].mean_loss < rounds[0].mean_loss
+
+
+def test_training_stops_when_patience_is_at_its_end():
+    rounds = fitted(network=MLP(hidden=16, bins=4), max_rounds=60, patience=1, learning_rate=0.01).rounds_
+    assert 1 < len(rounds) < 60
+    last = rounds[-1]
+    assert last.rmse >= min(r.rmse for r in rounds[:-1])
+    assert last.interval_score >= min(r.interval_score for r in rounds[:-1])
+
+
+@pytest.mark.parametrize("matching", ["sigma", "iqr"])
+def test_the_best_round_is_restored_and_so_no_round_was_better_out_of_fold(matching):
+    levels = np.array([0.5, 0.8])
+    keen = {"network": MLP(hidden=32, dropout=0.0, bins=8), "learning_rate": 0.01, "max_rounds": 12, "patience": 99}
+    model = fitted(levels, matching, repeats=2, **keen, **DEFAULT_EPOCHS)
+    rounds, view = model.rounds_, model.out_of_fold_
+    best = min(single.rmse for single in rounds)
+    assert_allclose(rmse(ONE, view.prediction[:, 0]), best, rtol=1e-5)
+    assert rounds[-1].rmse > 1.02 * best  # or nothing was tested
+    # The out-of-fold bounds are stretched by the factor; undone, they are those of training.
+    centre = view.prediction[:, :, None]
+    lower, upper = (centre + (bound - centre) / model.factor_ for bound in (view.lower, view.upper))
+    score = np.mean([interval_score(ONE, lower[:, 0, k], upper[:, 0, k], p) * (1 - p) for k, p in enumerate(levels)])
+    scores = [((1 - levels) * single.interval_score).mean() for single in rounds]
+    assert score <= min(scores) * 1.02  # around the best F, which need not be that of I's best round
+    assert scores[-1] > 1.05 * min(scores)
+
+
+def test_a_single_round_is_measured_out_of_fold_and_improved_by_the_closing_rounds_alone():
+    levels = np.array([0.5, 0.8])
+    model = fitted(levels, None, y=Y, repeats=2, max_rounds=1, calibration=None, **DEFAULT_EPOCHS)
+    (single,), view = model.rounds_, model.out_of_fold_
+    assert_allclose(single.rmse, rmse(Y, view.prediction), rtol=1e-5)
+    assert single.coverage.shape == single.width.shape == single.interval_score.shape == (2, 2)
+    scores = [interval_score(Y, view.lower[..., k], view.upper[..., k], p) for k, p in enumerate(levels)]
+    weight = (1 - levels) / Y.std(axis=0)[:, None]  # (target, level): what makes targets and levels weigh alike
+    assert (np.stack(scores, axis=-1) * weight).mean() <= (single.interval_score * weight).mean() * (1 + 1e-5)
 
 
 # scikit-learn's ways -------------------------------------------------------------------------------------------------
@@ -743,8 +796,8 @@ def test_models_fitted_together_on_tables_of_different_length_are_all_sound():
     X_new, y_new = law.draw(4000, random_state=9)
     for model, n in zip(models, sizes, strict=True):
         assert model.out_of_fold_.prediction.shape == (n, 1)
-        reached = law.exact_coverage(X_new, *model.predict_interval(X_new)).mean()
-        assert abs(reached - p) < 4 * np.sqrt(p * (1 - p) / n) + 0.02
+        coverage = law.exact_coverage(X_new, *model.predict_interval(X_new)).mean()
+        assert abs(coverage - p) < 4 * np.sqrt(p * (1 - p) / n) + 0.02
         assert model.score(X_new, y_new) > 0.4
 
 
@@ -772,7 +825,7 @@ def test_every_calibration_can_be_fitted_together(calibration):
 
 
 @pytest.mark.parametrize(
-    ("models", "tables", "said"),
+    ("models", "tables", "message"),
     [
         ([unfitted(), unfitted()], [(X, ONE, None), (X, np.where(ONE > 1, np.nan, ONE), None)], "y contains NaN"),
         (
@@ -794,11 +847,11 @@ def test_every_calibration_can_be_fitted_together(calibration):
         ([], [], "one table"),
     ],
 )
-def test_models_that_cannot_be_fitted_together_are_all_left_unfitted(models, tables, said):
+def test_models_that_cannot_be_fitted_together_are_all_left_unfitted(models, tables, message):
     models = [clone(model) for model in models]
     for model in models[:1]:
         model.fit(X, ONE)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         fit_together(models, tables)
     for model in models:
         with pytest.raises(NotFittedError):
@@ -872,7 +925,7 @@ def test_a_saved_model_can_go_on_after_it_was_loaded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "y", "said"),
+    ("changes", "y", "message"),
     [
         ({"network": MLP(hidden=8, layers=3, bins=4)}, ONE, "same kind, size and outputs, but network or matching"),
         ({"network": nn.Linear}, ONE, "same kind, size and outputs, but network or matching"),
@@ -900,15 +953,15 @@ def test_a_saved_model_can_go_on_after_it_was_loaded(tmp_path):
         "nan",
     ],
 )
-def test_a_fit_that_cannot_go_on_leaves_the_model_as_it_was(changes, y, said):
+def test_a_fit_that_cannot_continue_leaves_the_model_as_it_was(changes, y, message):
     model = fitted(**LATER)
     before, parameters = state_of(model), model.get_params()
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         model.set_params(**changes).fit(X, y)
     assert state_of(model.set_params(**parameters)) == before
 
 
-def test_a_table_of_other_columns_cannot_be_gone_on_with_and_leaves_the_model_as_it_was():
+def test_a_table_of_other_columns_cannot_continue_and_leaves_the_model_as_it_was():
     model = fitted(**LATER)
     before = state_of(model)
     with pytest.raises(ValueError, match="from networks of 3 columns, got 2; fit with warm_start=False"):
@@ -917,7 +970,7 @@ def test_a_table_of_other_columns_cannot_be_gone_on_with_and_leaves_the_model_as
 
 
 class Interrupted(nn.Linear):
-    """A network that Ctrl-C meets in training, when the test says so."""
+    """A network that Ctrl-C meets in training, when the test asks for it."""
 
     now = False
 
@@ -928,7 +981,7 @@ class Interrupted(nn.Linear):
 
 
 @pytest.mark.parametrize("warm_start", [True, False])
-def test_an_interrupted_fit_that_goes_on_leaves_the_model_as_it_was_and_another_none(warm_start):
+def test_an_interrupted_fit_that_continues_leaves_the_model_as_it_was_and_another_none(warm_start):
     model = fitted(network=Interrupted, warm_start=warm_start)
     before = state_of(model)
     Interrupted.now = True

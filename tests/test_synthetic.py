@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import floats, integers, sampled_from
 from scipy import stats
+
 from tests.synthetic import Law, laws
 
 LAWS = laws()

@@ -40,6 +40,14 @@ def small_blocks(monkeypatch):
 # Reading.
 
 
+@pytest.mark.parametrize("name", ["rows[1].parquet", "rows[1].csv", "rows*.parquet"])
+def test_the_name_of_a_file_is_no_pattern(tmp_path, name):
+    write_table(tmp_path / name, iter([FRAME]))
+    table = TableFile(tmp_path / name)
+    assert table.columns == FRAME.columns
+    assert_frame_equal(table.read(), FRAME)
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".tab", ".parquet", ".CSV"])
 def test_a_written_table_is_read_again(tmp_path, suffix):
     path = tmp_path / f"table{suffix}"

@@ -8,17 +8,19 @@ far a disease has gone on after a year, from ten measurements of 442 patients.
 
 import matplotlib.pyplot as plt
 import numpy as np
-from coverwell.experiments import random_split
 from sklearn.datasets import load_diabetes
+from sklearn.model_selection import train_test_split
 
-from coverwell import MatchedRegressor, metrics
+from coverwell import MatchedRegressor, Schedule, metrics
 from coverwell.plots import draw_calibration_curve, draw_width_curve, legend_below
 
 X, y = load_diabetes(return_X_y=True)
-train, test = random_split(len(y), 0)
+train, test = train_test_split(np.arange(len(y)), test_size=0.2, random_state=0)
 levels = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
 
-model = MatchedRegressor(coverage=levels, max_rounds=6, repeats=1, random_state=0).fit(X[train], y[train])
+model = MatchedRegressor(coverage=levels, schedule=Schedule(max_rounds=6), repeats=1, random_state=0).fit(
+    X[train], y[train]
+)
 lower, upper = model.predict_interval(X[test])  # (row, level)
 assert (np.diff(lower, axis=1) <= 0).all()  # nested: a higher level reaches at least as far
 assert (np.diff(upper, axis=1) >= 0).all()

@@ -10,7 +10,7 @@ wider than for more measurements of machines that were seen. ``groups=`` tells w
 import matplotlib.pyplot as plt
 import numpy as np
 
-from coverwell import MatchedRegressor, metrics
+from coverwell import MatchedRegressor, Schedule, metrics
 
 rng = np.random.default_rng(0)
 
@@ -26,7 +26,7 @@ def measurements(n_machines):
 
 X, y, machine = measurements(40)
 X_new, y_new, machine_new = measurements(40)
-settings = {"coverage": 0.9, "max_rounds": 4, "repeats": 1, "random_state": 0}
+settings = {"coverage": 0.9, "schedule": Schedule(max_rounds=4), "repeats": 1, "random_state": 0}
 told = MatchedRegressor(**settings).fit(X, y, groups=machine)
 untold = MatchedRegressor(**settings).fit(X, y)
 

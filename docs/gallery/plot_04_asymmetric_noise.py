@@ -10,17 +10,31 @@ far to both sides.
 
 import matplotlib.pyplot as plt
 import numpy as np
-from coverwell.datasets import synthetic
+from scipy import stats
 
-from coverwell import MatchedRegressor, metrics
+from coverwell import MatchedRegressor, Schedule, metrics
 
-law = synthetic.laws()["skewed"]
-X, y = law.draw(400, random_state=0)
+
+def law(X):
+    """The distribution of y in each row: a wave plus gamma noise, less skewed and wider to the right."""
+    return stats.gamma(a=1 + 4 * X[:, 0], loc=np.sin(2 * np.pi * X[:, 0]), scale=0.2)
+
+
+def draw(n, seed):
+    """Rows drawn from the law: inputs (n, 1) and targets (n,)."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 1))
+    return X, law(X).rvs(size=n, random_state=rng)
+
+
+X, y = draw(400, seed=0)
 grid = np.linspace(0, 1, 150)[:, None]
-true_lower, true_upper = law.true_interval(grid, 0.9)
+true_lower, true_upper = law(grid).interval(0.9)
 
 models = {
-    shape: MatchedRegressor(coverage=0.9, shape=shape, max_rounds=4, repeats=1, random_state=0).fit(X, y)
+    shape: MatchedRegressor(coverage=0.9, shape=shape, schedule=Schedule(max_rounds=4), repeats=1, random_state=0).fit(
+        X, y
+    )
     for shape in ("both", "interval")
 }
 
@@ -41,7 +55,7 @@ axes[0].legend(frameon=False, loc="lower left", fontsize=9)
 
 for shape, model in models.items():
     lower, upper = model.predict_interval(grid)
-    below, above = law.cdf(grid, lower).mean(), 1 - law.cdf(grid, upper).mean()
-    X_new, y_new = law.draw(2000, random_state=1)
+    below, above = law(grid).cdf(lower).mean(), 1 - law(grid).cdf(upper).mean()
+    X_new, y_new = draw(2000, seed=1)
     score = metrics.interval_score(y_new, *model.predict_interval(X_new), 0.9)
     print(f"{shape:9} misses below {below:.3f}, above {above:.3f}; interval score {score:.2f}")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from coverwell import MatchedRegressor
+from coverwell import MatchedRegressor, Schedule
 from coverwell.plots import legend_below
 
 rng = np.random.default_rng(0)
@@ -32,7 +32,9 @@ class Waves(nn.Module):
         return self.head(torch.cat([angle.sin(), angle.cos()], dim=-1))
 
 
-model = MatchedRegressor(coverage=0.9, network=Waves, max_rounds=6, repeats=1, random_state=0).fit(X, y)
+model = MatchedRegressor(coverage=0.9, network=Waves, schedule=Schedule(max_rounds=6), repeats=1, random_state=0).fit(
+    X, y
+)
 
 # %%
 # Inputs come scaled to mean 0 and standard deviation 1, outputs are in scaled units too; what they mean is the

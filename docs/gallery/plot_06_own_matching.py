@@ -4,16 +4,16 @@ A matching of your own
 
 Sigma Fit gives the mean network a normal law, whose spread is held near the width of the intervals. Where the noise
 has heavy tails, a Laplace law may fit better: its mean is the point with the least absolute error. A matching has
-three methods, and ``reach`` as a fourth if the law is to have a say in the shape of the intervals.
+three methods, and ``half_width`` as a fourth if the law is to help shape the intervals.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from coverwell.datasets import synthetic
+from scipy import stats
 from torch.nn.functional import softplus
 
-from coverwell import MatchedRegressor, SigmaFit, metrics
+from coverwell import MatchedRegressor, Schedule, SigmaFit, metrics
 
 
 class LaplaceFit:
@@ -28,8 +28,8 @@ class LaplaceFit:
     def spread(self, outputs, n_targets):
         return softplus(outputs[..., n_targets:]) + 1e-3
 
-    def reach(self, outputs, n_targets, coverage):
-        one_side = self.spread(outputs, n_targets)[..., None] * -(1 - coverage).log()[:, None, None, :]
+    def half_width(self, outputs, n_targets, levels):
+        one_side = self.spread(outputs, n_targets)[..., None] * -(1 - levels.coverage).log()[:, None, None, :]
         return torch.stack([one_side, one_side], dim=-2)  # (member, batch, target, side, level)
 
     def loss(self, outputs, y, target):
@@ -45,15 +45,29 @@ class LaplaceFit:
 # Student's t with four degrees of freedom, 400 rows to learn from, 4000 to judge by. With 400 rows, the coverage of a
 # fit whose intervals are right scatters by about 0.016 around 0.9: one fit of each says little about either.
 
-law = synthetic.laws()["heavy tailed"]
-X, y = law.draw(400, random_state=0)
-X_new, y_new = law.draw(4000, random_state=1)
+
+def law(X):
+    """The distribution of y in each row: a wave plus Student's t with four degrees of freedom."""
+    return stats.t(df=4, loc=np.sin(2 * np.pi * X[:, 0]), scale=0.2)
+
+
+def draw(n, seed):
+    """Rows drawn from the law: inputs (n, 1) and targets (n,)."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 1))
+    return X, law(X).rvs(size=n, random_state=rng)
+
+
+X, y = draw(400, seed=0)
+X_new, y_new = draw(4000, seed=1)
 models = {
-    name: MatchedRegressor(coverage=0.9, matching=matching, max_rounds=5, repeats=1, random_state=0).fit(X, y)
+    name: MatchedRegressor(
+        coverage=0.9, matching=matching, schedule=Schedule(max_rounds=5), repeats=1, random_state=0
+    ).fit(X, y)
     for name, matching in {"Sigma Fit": SigmaFit(), "Laplace": LaplaceFit()}.items()
 }
 for name, model in models.items():
-    error = metrics.rmse(law.true_mean(X_new), model.predict(X_new))
+    error = metrics.rmse(law(X_new).mean(), model.predict(X_new))
     lower, upper = model.predict_interval(X_new)
     score = metrics.interval_score(y_new, lower, upper, 0.9)
     reached = metrics.coverage(y_new, lower, upper)
@@ -69,7 +83,7 @@ for ax, (name, model) in zip(axes, models.items(), strict=True):
     ax.plot(X[:, 0], y, ".", color="0.6", markersize=3)
     ax.fill_between(grid[:, 0], lower, upper, color="#B5D7EC", alpha=0.8, label="90 % interval")
     ax.plot(grid[:, 0], model.predict(grid), color="#0072B2", label="prediction")
-    ax.plot(grid[:, 0], law.true_mean(grid), "--", color="#D55E00", linewidth=1, label="true mean")
+    ax.plot(grid[:, 0], law(grid).mean(), "--", color="#D55E00", linewidth=1, label="true mean")
     ax.set(title=name, xlabel="x")
 axes[0].set_ylabel("y")
 axes[0].legend(frameon=False, loc="lower left")

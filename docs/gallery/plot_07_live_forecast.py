@@ -10,7 +10,7 @@ asked level.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from coverwell import LSTM, MatchedForecaster, PredictionInterval, metrics
+from coverwell import LSTM, MatchedForecaster, PredictionInterval, Schedule, metrics
 from coverwell.plots import CurveStyle, draw_forecast, draw_rolling_coverage, legend_below
 
 rng = np.random.default_rng(0)
@@ -19,7 +19,7 @@ noise = rng.normal(size=2400) * np.where(hours < 1600, 1.0, 2.0)
 series = 10 * np.sin(2 * np.pi * hours / 24) + 0.01 * hours + noise
 fitted = 800
 
-settings = {"network": LSTM(hidden=12, layers=1), "max_rounds": 2, "folds": 3, "random_state": 0}
+settings = {"network": LSTM(hidden=12, layers=1), "schedule": Schedule(max_rounds=2), "folds": 3, "random_state": 0}
 forecaster = MatchedForecaster(coverage=0.9, past=24, **settings).fit(series[:fitted])
 backtest = forecaster.backtest(series)  # forecast, see the value, learn from the miss, go on
 for name, scores in {"static": backtest.scores(static=True), "live": backtest.scores()}.items():

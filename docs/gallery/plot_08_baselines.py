@@ -8,10 +8,11 @@ tables.
 """
 
 import matplotlib.pyplot as plt
-from coverwell.experiments import random_split
+import numpy as np
 from sklearn.datasets import load_diabetes
+from sklearn.model_selection import train_test_split
 
-from coverwell import MatchedRegressor, metrics
+from coverwell import MatchedRegressor, Schedule, metrics
 from coverwell.baselines import (
     DeepEnsembleRegressor,
     HeteroscedasticRegressor,
@@ -20,10 +21,10 @@ from coverwell.baselines import (
 )
 
 X, y = load_diabetes(return_X_y=True)
-train, test = random_split(len(y), 0)
+train, test = train_test_split(np.arange(len(y)), test_size=0.2, random_state=0)
 
 models = {
-    "Sigma Fit": MatchedRegressor(coverage=0.9, max_rounds=5, repeats=1, random_state=0),
+    "Sigma Fit": MatchedRegressor(coverage=0.9, schedule=Schedule(max_rounds=5), repeats=1, random_state=0),
     "Deep Ensemble": DeepEnsembleRegressor(coverage=0.9, max_epochs=40, random_state=0),
     "Heteroscedastic": HeteroscedasticRegressor(coverage=0.9, max_epochs=40, random_state=0),
     "Quantiles": NeuralQuantileRegressor(coverage=0.9, max_epochs=40, random_state=0),

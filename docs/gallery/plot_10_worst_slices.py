@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from coverwell import MatchedRegressor
+from coverwell import MatchedRegressor, Schedule
 from coverwell.plots import draw_slices
 from coverwell.slices import slices_of
 
@@ -28,7 +28,9 @@ built = rng.integers(1900, 2020, n)  # known to us, not to the model
 rent = 5 * table["area"] + 40 * table["rooms"] + rng.normal(scale=np.where(built < 1930, 150, 30), size=n)
 
 train, test = np.arange(n) < 600, np.arange(n) >= 600
-model = MatchedRegressor(coverage=0.9, max_rounds=4, repeats=1, random_state=0).fit(table[train], rent[train])
+model = MatchedRegressor(coverage=0.9, schedule=Schedule(max_rounds=4), repeats=1, random_state=0).fit(
+    table[train], rent[train]
+)
 inside = model.predict_interval(table[test]).contains(rent[test])
 print(f"all {inside.size} new rows: coverage {inside.mean():.3f}")
 

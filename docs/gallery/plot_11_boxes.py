@@ -10,7 +10,7 @@ guide to images has the call for real photographs.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from coverwell import MatchedRegressor, ResNet18, metrics
+from coverwell import MatchedRegressor, ResNet18, Schedule, metrics
 from coverwell.plots import draw_box
 
 rng = np.random.default_rng(0)
@@ -22,7 +22,8 @@ for picture, (left, top, width, height) in zip(pictures, np.rint(boxes * SIDE).a
     picture[:, top : top + height, left : left + width] += 0.5
 
 network = ResNet18(weights=None, size=SIDE, mirror="boxes")
-settings = {"folds": 2, "repeats": 1, "max_rounds": 2, "mean_epochs": 5, "interval_epochs": 3, "random_state": 0}
+schedule = Schedule(max_rounds=2, mean_epochs=5, interval_epochs=3)
+settings = {"folds": 2, "repeats": 1, "schedule": schedule, "random_state": 0}
 model = MatchedRegressor(coverage=0.9, network=network, **settings).fit(pictures[:90], boxes[:90])
 
 # %%

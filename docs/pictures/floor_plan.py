@@ -13,23 +13,26 @@ from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src" / "coverwell"
-READING = ("paper", "training", "calibration", "predictor", "estimator", "regressor")  # a newcomer's first hour
+OPEN = ("paper", "training")  # packages that are shown module by module
+READING = ("calibration", "predictor", "estimator", "regressor")  # with those above, a newcomer's first hour
 LEFT_OUT = ("__init__", "__main__", "_version", "errors", "options", "files")  # that everybody uses
 
 
+def name_of(parts: tuple[str, ...]) -> str:
+    """The box of a module: its package, or the module itself where the package is for reading."""
+    return "/".join(parts[:2]) if parts[0] in OPEN else parts[0]
+
+
 def uses() -> dict[str, set[str]]:
-    """The parts that each part imports, also inside functions; not for annotations alone."""
+    """The parts that each part imports when it is loaded; not inside functions, nor for annotations alone."""
     found: dict[str, set[str]] = {}
     for path in sorted(SOURCES.rglob("*.py")):
-        part = path.relative_to(SOURCES).with_suffix("").parts[0]
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                node.body = []
-        names = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
-        others = {name.split(".")[1] for name in names if name.startswith("coverwell.")}
+        part = name_of(path.relative_to(SOURCES).with_suffix("").parts)
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        names = [node.module for node in body if isinstance(node, ast.ImportFrom) and node.module]
+        others = {name_of(tuple(name.split(".")[1:])) for name in names if name.startswith("coverwell.")}
         found.setdefault(part, set()).update(others - {part})
-    kept = set(found) - set(LEFT_OUT)
+    kept = set(found) - set(LEFT_OUT) - {f"{package}/__init__" for package in OPEN}
     return {part: others & kept for part, others in found.items() if part in kept}
 
 
@@ -84,7 +87,7 @@ def main() -> None:
             style = {"arrowstyle": "-|>", "color": "0.6", "lw": 0.8, "shrinkA": 12, "shrinkB": 12}
             axes.annotate("", (to_x, to_y), (x, y), arrowprops=style)
     for part, (x, y) in place.items():
-        colour = "#cfe3f5" if part in READING else "#f2f2f2"
+        colour = "#cfe3f5" if part.split("/")[0] in (*OPEN, *READING) else "#f2f2f2"
         box = {"boxstyle": "round,pad=0.35", "facecolor": colour, "edgecolor": "0.4"}
         axes.text(x, y, part, ha="center", va="center", bbox=box, fontsize=10)
     axes.set(xlim=(0, 12), ylim=(-0.5, len(rows) - 0.5))

@@ -1,4 +1,4 @@
-"""The pictures of docs/how-it-works.md, drawn beside this file: python docs/pictures/how_it_works.py
+"""The pictures of docs/how-it-works.md, drawn beside this file: PYTHONPATH=. python docs/pictures/how_it_works.py
 
 They take about a minute on one core. The laws behind the data are known, so that coverage on new rows is measured
 on as many as are needed.
@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from coverwell.datasets import synthetic
-from coverwell.experiments import AS_PUBLISHED
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
@@ -20,6 +18,8 @@ from sklearn.model_selection import KFold
 
 from coverwell import MatchedRegressor, metrics
 from coverwell.plots import BAND, BAR, CENTRE, INSIDE, OTHER, OUTSIDE, PAPER, CurveStyle, draw_intervals, draw_rounds
+from coverwell.regressor import AS_PUBLISHED
+from tests.synthetic import laws
 
 FOLDER = Path(__file__).parent
 ASKED = 0.9
@@ -58,7 +58,7 @@ def draw_folds() -> None:
 
 def draw_cross_fitting() -> None:
     """Residuals on training rows, or on rows left out, beside those on new rows; and the intervals."""
-    law = synthetic.laws()["many inputs"]
+    law = laws()["many inputs"]
     (X, y), (X_new, y_new) = law.draw(N_ROWS, random_state=0), law.draw(N_NEW, random_state=1)
     literal = MatchedRegressor(ASKED, random_state=0, **AS_PUBLISHED).fit(X, y)
     crossed = MatchedRegressor(ASKED, repeats=1, random_state=0).fit(X, y)
@@ -105,7 +105,7 @@ def draw_pair(ax: Axes, seen: Any, new: Any, bins: Any, name: str) -> None:
 
 def draw_alternation() -> None:
     """What each round of the alternation does to error, coverage and width on left-out rows."""
-    X, y = synthetic.laws()["many inputs"].draw(N_ROWS, random_state=0)
+    X, y = laws()["many inputs"].draw(N_ROWS, random_state=0)
     rounds = MatchedRegressor(ASKED, repeats=1, patience=10, max_rounds=16, random_state=0).fit(X, y).rounds_
     figure = Figure(figsize=(9, 3), layout="constrained")
     names = {"rmse": "RMSE of F", "coverage": "coverage of I", "width": "mean width of I"}
@@ -118,7 +118,7 @@ def draw_alternation() -> None:
 
 def draw_nested_levels() -> None:
     """Intervals of one fit for four levels."""
-    X, y = synthetic.laws()["skewed"].draw(400, random_state=0)
+    X, y = laws()["skewed"].draw(400, random_state=0)
     levels = [0.5, 0.8, 0.9, 0.99]
     model = MatchedRegressor(levels, repeats=1, shape="interval", random_state=0).fit(X, y)
     grid = np.linspace(0, 1, 200)[:, None]

@@ -12,16 +12,15 @@ import secrets
 import shutil
 import zipfile
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from coverwell.datasets.boxes import clip_boxes
 from numpy.typing import NDArray
 
+from coverwell.boxes import clip_boxes
 from coverwell.errors import ImageError
 from reproduction.data.store import CATALOGUE, cache_folder, check, folders, known_name, sha256_of
 
@@ -84,7 +83,7 @@ def load_images(name: str, *, shards: Iterable[str] | None = None, clip: str | N
 
     `shards` are those of the reduced copy, by default all. Each is a fair sample of its half of the official split:
     ``("train-0", "test-0")`` is a sixth of the data. `clip` says what happens to boxes past the edge of their image, 30
-    in CUB: see `coverwell.datasets.clip_boxes`.
+    in CUB: see `coverwell.boxes.clip_boxes`.
     """
     known = known_name(name, IMAGES)
     if shards is not None:
@@ -151,8 +150,10 @@ def _unpacked(shard: Path, sha256: str) -> Path:
         try:
             with zipfile.ZipFile(shard) as archive:
                 archive.extractall(part)
-            with suppress(FileExistsError):  # another process was faster, with the same content
-                part.rename(folder)
+            part.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise another process was faster, with the same content
+                raise
         finally:
             shutil.rmtree(part, ignore_errors=True)
     return folder

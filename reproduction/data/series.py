@@ -70,8 +70,8 @@ def load_series(name: str) -> Series:
     known = known_name(name, SERIES)
     about = CATALOGUE["series"][known]
     frame = _frame(read(DataFile.of(about, "forecasting"))[0], about)
-    covariates = [_covariate(frame[column], about) for column in about.get("past_covariates", "").split()]
-    values = pd.concat([frame[about["target"]], *covariates], axis=1).astype(np.float64)
+    names = (about["target"], *about.get("past_covariates", "").split())
+    values = pd.concat([_columns(frame[name], about) for name in names], axis=1)
     if "missing_code" in about:
         values = values.where(values != about["missing_code"])
     on_grid = values.reindex(_grid(values.index, about["step_seconds"]))  # a step without a row stays missing
@@ -92,18 +92,18 @@ def load_series(name: str) -> Series:
 def _frame(content: bytes, about: Mapping[str, Any]) -> pd.DataFrame:
     """The file's rows by time stamp, without lines that hold separators only."""
     parts = about["time"].split()
-    layout = {"sep": about.get("separator", ","), "decimal": about.get("decimal", ".")}
     named = {"names": about["columns"].split(), "skiprows": 1} if "columns" in about else {}
-    options = {**layout, **named, "dtype": dict.fromkeys(parts, str), "float_precision": "round_trip"}
-    frame = pd.read_csv(io.BytesIO(content), **options).dropna(how="all")
+    # As text: how pandas reads numbers differs in the last bits from version to version.
+    frame = pd.read_csv(io.BytesIO(content), sep=about.get("separator", ","), dtype=str, **named).dropna(how="all")
     text = frame[parts[0]].str.cat([frame[part] for part in parts[1:]], sep=" ")
     return frame.set_index(pd.to_datetime(text, format=about["time_format"]).rename("time"))
 
 
-def _covariate(column: pd.Series, about: Mapping[str, Any]) -> pd.Series | pd.DataFrame:
-    """Itself, or one column of zeros and ones for each of its categories."""
-    categorical = column.name in about.get("categories", ())
-    return pd.get_dummies(column, prefix=column.name, dtype=np.float64) if categorical else column
+def _columns(column: pd.Series, about: Mapping[str, Any]) -> pd.Series | pd.DataFrame:
+    """Its numbers, or a column of zeros and ones for each of its categories."""
+    if column.name in about.get("categories", ()):
+        return pd.get_dummies(column, prefix=column.name, dtype=np.float64)
+    return column.str.replace(about.get("decimal", "."), ".", regex=False).astype(np.float64)
 
 
 def _grid(stamps: pd.DatetimeIndex, step_seconds: int) -> pd.DatetimeIndex:

@@ -88,11 +88,16 @@ def check(found: str, expected: str, where: Path | str, way_out: str = "Delete o
 
 def read(file: DataFile) -> tuple[bytes, Mapping[str, str]]:
     """The uncompressed, checked content of a file, downloaded if need be, and the layout of a package's copy."""
-    for path in _candidates(file):
-        if path.is_file():
-            return _checked(path, file.sha256), {}
-    packaged = _packaged(file)
-    return (_downloaded(file), {}) if packaged is None else packaged
+    try:
+        for path in _candidates(file):
+            if path.is_file():
+                return _checked(path, file.sha256), {}
+        packaged = _packaged(file)
+        return (_downloaded(file), {}) if packaged is None else packaged
+    except (ChecksumError, FileNotFoundError) as error:
+        if not file.by_hand:
+            raise
+        raise type(error)(f"{error} How to get {file.name}: {file.by_hand}") from error
 
 
 def _candidates(file: DataFile) -> Iterator[Path]:
@@ -128,19 +133,14 @@ def _packaged(file: DataFile) -> tuple[bytes, Mapping[str, str]] | None:
 
 def _downloaded(file: DataFile) -> bytes:
     """The file from its address, kept in the cache: complete and checked, or not there at all."""
-    by_hand = f" How to get {file.name}: {file.by_hand}" if file.by_hand else ""
     try:
         with urlopen(file.address, timeout=TIMEOUT) as response:
-            content: bytes = response.read()
-            announced = response.headers.get("Content-Length")
-        if announced is not None and len(content) != int(announced):
-            raise URLError(f"only {len(content)} of {announced} bytes arrived")
+            content: bytes = response.read()  # raises if it is shorter than announced
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
         if isinstance(error, HTTPError):
             error.close()  # it holds the open connection
-        raise FileNotFoundError(_not_found(file, error) + by_hand) from error
-    way_out = f"Nothing was kept; get the file elsewhere.{by_hand}".removesuffix(".")
-    check(hashlib.sha256(content).hexdigest(), file.sha256, file.address, way_out)
+        raise FileNotFoundError(_not_found(file, error)) from error
+    check(hashlib.sha256(content).hexdigest(), file.sha256, file.address, "Nothing was kept; get the file elsewhere")
     with new_file(cache_folder() / file.folder / file.name) as out:
         out.write(content)
     return content

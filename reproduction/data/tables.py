@@ -36,14 +36,11 @@ def load_table(name: str) -> Table:
     known = known_name(name, TABLES)
     about = CATALOGUE["tables"][known]
     content, layout = read(DataFile.of(about, "regression"))
-    columns = {**about, **layout}.get("columns", "").split() or None
-    options = {
-        "names": columns,
-        "header": None if columns else 0,
-        "na_values": MISSING,
-        "float_precision": "round_trip",
-    }
-    frame = pd.read_csv(io.BytesIO(content), sep={**about, **layout}["separator"], **options)
+    layout = {**about, **layout}
+    names = layout.get("columns", "").split() or None
+    # As text: how pandas reads numbers differs in the last bits from version to version.
+    how = {"sep": layout["separator"], "names": names, "header": None if names else 0, "na_values": MISSING}
+    frame = pd.read_csv(io.BytesIO(content), dtype=str, **how)
     target, groups = about["target"], about.get("groups")
     left_out = {target, groups, *about.get("leave_out", "").split()}
     features = [column for column in about.get("columns", "").split() or frame.columns if column not in left_out]

@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from coverwell.errors import BoxOutsideImageWarning
 
-__all__ = ["clip_boxes"]
-
 Boxes = NDArray[np.float64]  # (image, 4): left, top, width, height
 Mask = NDArray[np.bool_]
 

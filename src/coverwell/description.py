@@ -22,8 +22,6 @@ from coverwell.inputs.source import ImageSource
 from coverwell.paper.algorithm import Round
 from coverwell.training.device import device_from
 
-__all__ = ["InputRange", "ModelDescription", "TableColumn", "describe"]
-
 Array = NDArray[np.float64]
 Column = NDArray[Any]
 

@@ -2,24 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "BlankLinesWarning",
-    "BoxOutsideImageWarning",
-    "ClusterError",
-    "ColumnWarning",
-    "ConstantDataWarning",
-    "DamagedFeaturesWarning",
-    "DecimalCommaWarning",
-    "ExtrapolationWarning",
-    "FactorBoundWarning",
-    "ImageError",
-    "LargeImageWarning",
-    "ModelFileError",
-    "NonFiniteLossError",
-    "NotEnoughMemoryError",
-    "TableFileError",
-]
-
 
 class TableFileError(ValueError):
     """A file does not hold a table that can be read, or lacks what is asked of it; the message is one line."""

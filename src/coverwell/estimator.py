@@ -175,8 +175,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def predict_all(self, X: Any) -> Prediction:
         """Predictions and the bounds of all fitted levels, with one pass through the networks."""
         estimates = self.estimates(X)
-        mean: Array = np.mean([estimate.mean for estimate in estimates], axis=0)
-        return Prediction(mean, *self.predictor_.bounds(estimates))
+        return self.predictor_.prediction(estimates)
 
     def estimates(self, X: Any, *, noise: bool = True) -> list[Estimate]:
         """Each team's means and half-widths for these rows, before calibration."""
@@ -228,10 +227,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def table_columns_(self) -> list[str] | None:
         """The columns that a table must have, in order; None for images, and for arrays without names."""
         check_is_fitted(self)
-        if self.source_.columns is not None:
-            return list(self.source_.columns.kinds)
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else [str(name) for name in names]
+        return self.source_.table_columns
 
     @property
     def columns_(self) -> Any:
@@ -243,7 +239,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return "predictor_" in vars(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
+        state: dict[str, Any] = dict(super().__getstate__())  # a copy: the model itself keeps its cache
         if "predictor_" in state:  # a pickle from a GPU opens where there is none, without this machine's cache
             self.predictor_.to("cpu")
             for name in {"network", "interval_network"} & state.keys():

@@ -17,8 +17,6 @@ from coverwell.description import ModelDescription, describe
 from coverwell.inputs.parquet import TableFiles
 from coverwell.slices import Parts, Slices, count_inside, cut
 
-__all__ = ["Outcome", "View", "forecast_outcome", "outcome_of", "place_of_level"]
-
 Array = NDArray[np.float64]
 Column = NDArray[Any]
 Mask = NDArray[np.bool_]

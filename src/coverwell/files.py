@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = ["new_file", "pointed_to"]
-
 LONGEST_NAME = 230  # bytes; file systems end at 255, and the name of the part is longer
 
 

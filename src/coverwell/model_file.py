@@ -16,14 +16,14 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import version
 from inspect import signature
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -31,23 +31,24 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load as arrays_in
 from safetensors.numpy import save as safetensors_bytes
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from coverwell._version import __version__
 from coverwell.errors import ModelFileError
-from coverwell.estimator import IntervalRegressor
 from coverwell.files import new_file
-from coverwell.inputs.source import without_cache
+from coverwell.inputs.source import InputSource, without_cache
 from coverwell.networks.resnet import ResNet18Trunk
 from coverwell.networks.team import Team, network_from
 from coverwell.options import STORED, levels_from
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
-from coverwell.regressor import NetworkChoice
+from coverwell.predictor import Predictor
 
-__all__ = ["load", "read_tensors", "save", "write_tensors"]
+if TYPE_CHECKING:  # scikit-learn takes long to import, and `load_predictor` does without
+    from sklearn.base import BaseEstimator
+
+    from coverwell.estimator import IntervalRegressor
+    from coverwell.regressor import NetworkChoice
 
 Header = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
@@ -57,7 +58,8 @@ TYPES = ("float64", "float32", "int64", "int32", "uint8", "bool")
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError)
 OWN = ("network", "interval_network", "matching", "interval_loss", "calibration")  # may be objects of the user's
 LEARNED = re.compile(r"[a-z]\w*_")  # names of what `fit` learned
-PACKAGES = ("coverwell.baselines", "coverwell.forecasting")  # imported when a class is met that is not known yet
+# Imported one after the other when a class is met that is not known yet.
+PACKAGES = ("coverwell.regressor", "coverwell.baselines", "coverwell.forecasting")
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
@@ -84,6 +86,9 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
     ...     bool((load(f"{folder}/model.safetensors").predict(X) == model.predict(X)).all())
     True
     """
+    from sklearn.base import BaseEstimator
+    from sklearn.utils.validation import check_is_fitted
+
     if not _is_stored(model) or not isinstance(model, BaseEstimator):
         raise TypeError(
             f"save takes a regressor or forecaster of coverwell, such as a MatchedRegressor, got {type(model).__name__}"
@@ -125,11 +130,12 @@ def load(
     ...     load(f"{folder}/model.safetensors", network=nn.Linear).n_features_in_
     3
     """
+    from sklearn.utils.validation import check_is_fitted
+
     header, arrays = read_tensors(Path(path))
     given = dict(zip(OWN, (network, interval_network, matching, interval_loss, calibration), strict=True))
     reader = _Reader(str(path), arrays, given)
-    way_out = f"load it with the versions, and the objects of your own, that it was saved with: {header['versions']}"
-    with _malformed_means(f"{path} is whole, but no model can be made of it here", way_out):
+    with _no_model(path, header):
         model = reader.estimator(header["model"])
         check_is_fitted(model)
     if surplus := [name for name in OWN if given[name] is not None and name not in reader.taken]:
@@ -137,13 +143,39 @@ def load(
     return model
 
 
+def load_predictor(path: Path) -> tuple[InputSource, Predictor, tuple[str, ...]]:
+    """How a model in a file reads tables, what predicts them and the names of its targets, without the estimator.
+
+    That needs no scikit-learn, whose import takes longer than predicting a small table.
+    """
+    header, arrays = read_tensors(path)
+    reader = _Reader(str(path), arrays, dict.fromkeys(OWN))
+    with _no_model(path, header):
+        learned = header["model"]["learned"]
+        if "source_" not in learned:
+            check_takes_tables(path, header["model"]["class"], None)
+        source, predictor, names = (reader.value(learned[n]) for n in ("source_", "predictor_", "target_names_"))
+        check_takes_tables(path, header["model"]["class"], source)
+        _check_predictor(source, predictor, names)
+    return source, predictor, names
+
+
+def check_takes_tables(path: Path, name: str, source: InputSource | None) -> None:
+    """Raise unless a model of the class `name` predicts rows of a table; a forecaster has no source."""
+    if source is None or not source.scaled:
+        what = f"a {name}" if source is None else "a model for images"
+        raise ModelFileError(
+            f"{path} holds {what}, not one for tables; use it in Python: coverwell.load({str(path)!r})"
+        )
+
+
 def _is_stored(value: Any) -> bool:
     return STORED.get(type(value).__name__) is type(value)
 
 
 def _stored_class(name: str) -> type[Any]:
-    if name not in STORED:
-        for package in PACKAGES:
+    for package in PACKAGES:
+        if name not in STORED:
             import_module(package)
     return STORED[name]
 
@@ -213,6 +245,8 @@ class _Writer:
 
     def part(self, value: Any, place: str, *, own: str) -> dict[str, Any]:
         """An object of ours as its constructor's arguments; for one of the user's, what `load` must be given."""
+        from sklearn.base import BaseEstimator
+
         value = without_cache(value)
         if _is_stored(value) and isinstance(value, BaseEstimator):
             return self.estimator(value, f"{place}.")
@@ -242,7 +276,7 @@ class _Reader:
                 raise ValueError(f"{name!r} is nothing that fit learns")
             setattr(model, name, self.value(value))
         if stored["learned"]:  # the regressor that a forecaster is given has learned nothing itself
-            _check_regressor(model) if isinstance(model, IntervalRegressor) else model.check_learned()
+            _check_regressor(model) if "predictor_" in stored["learned"] else model.check_learned()
         return model
 
     def value(self, stored: Any) -> Any:
@@ -252,7 +286,7 @@ class _Reader:
             case {"class": _, "parameters": _, "learned": _}:
                 return self.estimator(stored)
             case {"class": name, **entries}:
-                return _stored_class(name)(**{key: self.value(entry) for key, entry in entries.items()})
+                return _stored_class(name)(**{str(key): self.value(entry) for key, entry in entries.items()})
             case {"tuple": items}:
                 return tuple(self.value(item) for item in items)
             case {"strings": items}:
@@ -262,7 +296,7 @@ class _Reader:
             case {"own": name}:
                 return self.own(name)
             case {"team": place, "network": network, "input_shape": shape, **sizes}:
-                return self.team(place, network, tuple(shape), **sizes)
+                return self.team(place, network, tuple(shape), **cast(dict[str, int], sizes))
             case {"trunk": place, "ours": ours}:
                 return self.trunk(place, ours=ours)
             case dict():
@@ -304,21 +338,26 @@ class _Reader:
         return {n.removeprefix(prefix): torch.tensor(a) for n, a in self.arrays.items() if n.startswith(prefix)}
 
 
-@torch.no_grad()
 def _check_regressor(model: IntervalRegressor) -> None:
-    """Raise unless what `fit` learned fits together: a row of zeros must have a prediction and bounds."""
-    predictor, names, source = model.predictor_, model.target_names_, model.source_
-    levels, n_features = levels_from(predictor.levels), getattr(model, "n_features_in_", 0)
-    if not all(isinstance(name, str) for name in (model.device, *names)):
-        raise ValueError(f"device and targets must be names, got {model.device!r} and {names!r}")
-    n_named, columns = len(getattr(model, "feature_names_in_", range(n_features))), source.columns
-    if columns is not None and (source.names, source.row_shape) != (
-        names_of := columns.feature_names,
-        (len(names_of),),
-    ):
-        raise ValueError(f"rows must have the features {names_of}, got {source.names}")
+    """Raise unless what `fit` learned fits together."""
+    source, n_features = model.source_, getattr(model, "n_features_in_", 0)
+    _check_predictor(source, model.predictor_, model.target_names_)
+    if not isinstance(model.device, str) or (model.one_dimensional_ and len(model.target_names_) > 1):
+        raise ValueError(f"device must be a name, got {model.device!r}, and a target of one dimension be one")
+    n_named = len(getattr(model, "feature_names_in_", range(n_features)))
     if n_named != n_features or (source.scaled and source.columns is None and source.row_shape != (n_features,)):
         raise ValueError(f"there must be {n_features} features, each with a name if they have any")
+
+
+@torch.no_grad()
+def _check_predictor(source: InputSource, predictor: Predictor, names: tuple[str, ...]) -> None:
+    """Raise unless these fit together: a row of zeros must have a prediction and bounds."""
+    levels = levels_from(predictor.levels)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"targets must be names, got {names!r}")
+    features = source.names if source.columns is None else source.columns.feature_names
+    if features is not None and (source.names, source.row_shape) != (features, (len(features),)):
+        raise ValueError(f"rows must have the features {features}, got {source.names}")
     for team in predictor.fitted_teams:
         rows = team.coverage.tolist(), team.inputs.shape, team.inputs.centre is not None, team.mirroring
         if rows != ([list(levels)], source.row_shape, source.scaled, source.mirroring):
@@ -328,7 +367,7 @@ def _check_regressor(model: IntervalRegressor) -> None:
     shapes = [(1, len(names)), *[(1, len(names), len(levels))] * 2]
     for joint in (False, True) if predictor.correction.is_joint else (False,):
         outputs = predictor(row, joint=joint)
-        if [tuple(output.shape) for output in outputs] != shapes or (model.one_dimensional_ and len(names) > 1):
+        if [tuple(output.shape) for output in outputs] != shapes:
             raise ValueError(f"there must be a prediction and bounds for each of {len(names)} targets")
 
 
@@ -368,6 +407,11 @@ def read_tensors(path: Path) -> tuple[Header, Arrays]:
 def _sha256(header: Header, arrays: Arrays) -> str:
     """Of the header with sorted keys, and of the names, types, shapes and bytes of the arrays."""
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + safetensors_bytes(arrays)).hexdigest()
+
+
+def _no_model(path: str | os.PathLike[str], header: Header) -> AbstractContextManager[None]:
+    way_out = f"load it with the versions, and the objects of your own, that it was saved with: {header['versions']}"
+    return _malformed_means(f"{path} is whole, but no model can be made of it here", way_out)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -39,8 +39,6 @@ from coverwell.predictor import Predictor
 
 if TYPE_CHECKING:
     from coverwell.forecasting.forecaster import SeriesForecaster
-
-__all__ = ["to_onnx"]
 
 Array = NDArray[np.float64]
 
@@ -165,6 +163,8 @@ class _Front(nn.Module):
 class _Table(_Front):
     """The columns of a table: numbers as they are, codes of categories, and seconds since 1970 by the local clock."""
 
+    unit: Tensor
+
     def __init__(self, model: IntervalRegressor) -> None:
         self_columns, scaling, rng = model.source_.columns, model.predictor_.inputs, np.random.default_rng(0)
         names = getattr(model, "feature_names_in_", [f"column {number}" for number in range(model.n_features_in_)])
@@ -223,7 +223,7 @@ class _Images(_Front):
     def __init__(self, model: IntervalRegressor, source: ImageSource) -> None:
         mirror = None if source.mirroring is None else source.mirroring.targets
         super().__init__(model, model.predictor_, kind="images", size=source.size, mirror=mirror)
-        self.mirrored, self.trunk = mirror is not None, copy.deepcopy(source.trunk)
+        self.mirrored, self.trunk = mirror is not None, cast(nn.Module, copy.deepcopy(source.trunk))
         pixels = np.random.default_rng(0).random((2, 3, source.size, source.size), dtype=np.float32)
         size = f"{source.size} x {source.size}"
         self.add("X", pixels, f"RGB in [0, 1], squeezed to {size} (bilinear, with antialiasing)")
@@ -263,7 +263,7 @@ class _Series(_Front):
         live = np.reshape(model.calibrator_.factor, factor.shape) if model.live else None
         correction = Correction(factor if live is None else factor * live)
         predictor = Predictor(regressor.predictor_.levels, regressor.predictor_.fitted_teams, correction)
-        zone = getattr(history.clock, "zone", None)
+        zone = history.clock.tz
         super().__init__(
             regressor,
             predictor,
@@ -312,7 +312,7 @@ class _Series(_Front):
 class _Graph(nn.Module):
     """From raw inputs to the outputs of a file."""
 
-    def __init__(self, front: _Front, precision: torch.dtype) -> None:
+    def __init__(self, front: Any, precision: torch.dtype) -> None:
         super().__init__()
         (predictor,), self.front, self.images = front.model, front, isinstance(front, _Images)
         n_scores = sum(len(part) for part in predictor.correction.scores)
@@ -399,7 +399,7 @@ def _exported(graph: _Graph) -> Any:
     outputs, given = graph.outputs + ["features"] * graph.images, graph.front.examples
     examples = tuple(torch.from_numpy(values[[0, 0, 0]]) for values in given.values())
     shapes = (tuple({0: torch.export.Dim("row", max=2**31)} for _ in given),)
-    named = {"input_names": list(given), "output_names": outputs}
+    named: dict[str, Any] = {"input_names": list(given), "output_names": outputs}
     try:
         with _silence(), torch.no_grad():
             # Read by torch.export here: some versions of torch.onnx else fall back to what one example row makes it do.

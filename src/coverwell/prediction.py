@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Prediction", "PredictionInterval", "prediction_columns"]
-
 
 class PredictionInterval:
     """Lower and upper bounds for every row, target and level; unpacks into the two arrays.

@@ -21,6 +21,7 @@ from coverwell.options import stored
 from coverwell.paper.algorithm import half_widths
 from coverwell.paper.losses import Levels, z_score
 from coverwell.paper.matching import Matching
+from coverwell.prediction import Prediction
 from coverwell.training.learner import outputs_of
 from coverwell.training.rows import as_tensor
 
@@ -201,6 +202,11 @@ class Predictor(nn.Module):
     def estimates(self, X: NDArray[Any], *, noise: bool = True) -> list[Estimate]:
         """Each team's mean and half-widths, before calibration."""
         return [team.estimate(X, noise=noise) for team in self.fitted_teams]
+
+    def prediction(self, estimates: Sequence[Estimate]) -> Prediction:
+        """Predictions and the calibrated bounds of all levels."""
+        mean: Array = np.mean([estimate.mean for estimate in estimates], axis=0)
+        return Prediction(mean, *self.bounds(estimates))
 
     def bounds(self, estimates: Sequence[Estimate], *, joint: bool = False) -> tuple[Array, Array]:
         """Calibrated bounds (row, target, level) of such estimates."""

@@ -41,7 +41,7 @@ from coverwell.tables import needed_polars
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TorchWorkers", "connect", "fit_on_ray", "needed_ray", "predict_dataset", "problems_of_nodes"]
+__all__ = ["TorchWorkers", "fit_on_ray", "predict_dataset"]
 
 SECONDS_TO_CONNECT = 15.0
 SECONDS_TO_KNOCK = 5.0  # a port without a listener answers sooner

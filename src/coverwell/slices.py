@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
-__all__ = ["BY_CHANCE", "Parts", "Slice", "Slices", "count_inside", "cut", "slices_of"]
-
 Column = NDArray[Any]
 Mask = NDArray[np.bool_]
 Parts = tuple[list[str], NDArray[np.intp]]  # the names of a column's slices, and the place of each row's slice

@@ -31,8 +31,6 @@ from coverwell.files import new_file
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["DECIMALS", "PARQUET", "UTF8", "TableFile", "needed_polars", "output_suffix", "write_table"]
-
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET, GZIPPED, UTF8 = ".parquet", ".gz", "utf-8"
 SUFFIXES = (*DELIMITERS, PARQUET)
@@ -114,7 +112,7 @@ class TableFile:
         if self.is_text:
             return dict.fromkeys(self.columns, needed_polars().String)
         with self._clear_errors():
-            return dict(needed_polars().read_parquet_schema(self.path))
+            return dict(needed_polars().scan_parquet(self.path, glob=False).collect_schema())
 
     def check_has(self, names: Sequence[str], what: str = "column") -> None:
         """Raise unless all of these columns are there."""

@@ -18,7 +18,6 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import QuantileRegressor
 from sklearn.utils.validation import check_is_fitted
-from tests.synthetic import laws
 from torch import nn
 from torch.nn.functional import softplus
 
@@ -34,6 +33,7 @@ from coverwell.baselines import (
 from coverwell.calibration import Cross, Split, Uncalibrated
 from coverwell.errors import ConstantDataWarning, NonFiniteLossError
 from coverwell.networks.mlp import MLPTeam
+from tests.synthetic import laws
 
 SAMPLED = [MCDropoutRegressor, ConcreteDropoutRegressor, BayesByBackpropRegressor]
 WITH_DOUBT = [*SAMPLED, DeepEnsembleRegressor]

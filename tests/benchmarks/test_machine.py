@@ -1,18 +1,13 @@
-import json
 import platform
 import time
-from pathlib import Path
 
 import machine
 import numpy as np
 import pytest
-import speed
 import torch
 
 import coverwell
-import forecasting
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 CPU = torch.device("cpu")
 WHERE = {
     "date": "2026-01-02",
@@ -36,14 +31,9 @@ def test_the_environment_names_the_versions_asked_for_beside_the_usual_ones_and_
     }
     assert (found["seed"], found["weights"], found["gpu"]) == (3, "random", None)
     assert found["cores"] >= 1
-    assert "load after" not in found
-
-
-def test_the_load_at_the_end_comes_beside_what_was_known_at_the_start():
-    where = machine.environment(seed=0)
-    found = machine.at_the_end(where)
-    assert found.pop("load after") >= 0
-    assert found == where
+    after = machine.at_the_end(found)
+    assert after.pop("load after") >= 0
+    assert after == found
 
 
 def test_the_place_of_a_run_in_words():
@@ -52,13 +42,9 @@ def test_the_place_of_a_run_in_words():
         "seed 7; coverwell 1.0, python 3.11.)"
     )
     assert machine.place({**WHERE, "gpu": None}) == machine.place(WHERE)
-
-
-def test_a_gpu_and_the_weights_of_a_trunk_are_named_where_there_are_any():
-    assert machine.place({**WHERE, "gpu": "an accelerator", "weights": "random"}) == (
-        "(2026-01-02: an accelerator, host a processor, 2 cores, load average 0.5 before and 1.25 after; "
-        "trunk's weights: random; seed 7; coverwell 1.0, python 3.11.)"
-    )
+    with_gpu = machine.place({**WHERE, "gpu": "an accelerator", "weights": "random"})
+    assert with_gpu.startswith("(2026-01-02: an accelerator, host a processor, 2 cores, ")
+    assert "; trunk's weights: random; seed 7; " in with_gpu
 
 
 @pytest.mark.parametrize(("before", "after", "busy"), [(1.5, 2.5, False), (1.51, 1.0, True), (0.0, 2.51, True)])
@@ -113,9 +99,3 @@ def test_the_number_of_threads_is_put_back_even_after_an_error():
         fails()
     assert inside == [before + 1]
     assert torch.get_num_threads() == before
-
-
-@pytest.mark.parametrize("benchmark", [forecasting, speed])
-def test_the_committed_text_comes_from_the_committed_numbers(benchmark):
-    numbers = RESULTS / f"{benchmark.__name__}.json"
-    assert numbers.with_suffix(".md").read_text() == benchmark.report(json.loads(numbers.read_text()))

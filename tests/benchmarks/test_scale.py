@@ -1,99 +1,92 @@
+"""The arithmetic of `make bench-scale`: slopes, extrapolations, targets, and what is stored beside what."""
+
 import json
-from pathlib import Path
 
 import pytest
-import torch
-
 import scale
-from coverwell.training import MOST_ROWS_PER_EPOCH
-
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-
-
-@pytest.fixture(scope="module")
-def quick_run(tmp_path_factory):
-    """The folder in which a quick run of two parts wrote, which had a part of another device before."""
-    folder = tmp_path_factory.mktemp("results")
-    (folder / "scale-quick.json").write_text(json.dumps({"elsewhere": {}}))
-    scale.main(["--quick", "--device", "cpu", "--parts", "members", "floors", "--out", str(folder)])
-    return folder
+import scale_billion
+import scale_curves
+import scale_peers
+import scale_precision
 
 
-def read(folder, name="scale-quick.json"):
-    return json.loads((folder / name).read_text())
+def points(*pairs):
+    return [{"number": number, "CPU seconds": seconds} for number, seconds in pairs]
 
 
-def test_each_part_is_stored_by_device_with_where_it_was_measured_and_others_stay(quick_run):
-    results = read(quick_run)
-    assert results["elsewhere"] == {}
-    assert set(results["cpu"]) == {"members", "floors"}
-    for part in results["cpu"].values():
-        assert part["environment"]["versions"]["torch"] == torch.__version__
-        assert part["environment"]["load after"] >= 0
+def test_growth_by_a_power_has_that_power_as_its_slope_and_the_last_two_points_say_what_one_more_costs():
+    found = points((1_000, 3.0), (10_000, 30.0), (100_000, 3_000.0))
+    assert scale_curves.slopes(found, "CPU seconds") == pytest.approx([1.0, 2.0])
+    assert scale_curves.per_unit(points((1, 99.0), (10, 2.0), (30, 3.0)), "CPU seconds") == pytest.approx(0.05)
 
 
-def test_the_text_is_written_from_the_numbers_and_nothing_else_is_left(quick_run):
-    assert (quick_run / "scale-quick.md").read_text() == scale.report(read(quick_run))
-    assert sorted(path.name for path in quick_run.iterdir()) == ["scale-quick.json", "scale-quick.md"]
+def test_one_fit_has_as_many_members_as_it_was_told(monkeypatch):
+    monkeypatch.setattr(scale_curves, "ROWS", 100)
+    found = scale_curves.point("stack", 5)
+    assert (found["members"], found["rounds"], found["rows"]) == (5, 2, 100)
+    assert 0 < found["megabytes before"] <= found["peak megabytes"]
 
 
-def test_a_part_that_is_run_again_replaces_itself_alone(quick_run, tmp_path):
-    before = read(quick_run)
-    (tmp_path / "scale-quick.json").write_text(json.dumps(before))
-    scale.main(["--quick", "--device", "cpu", "--parts", "floors", "--out", str(tmp_path)])
-    after = read(tmp_path)["cpu"]
-    assert after["members"] == before["cpu"]["members"]
-    assert after["floors"] != before["cpu"]["floors"]
+def streamed_fit(rows, seconds, rounds):
+    own = {"rows": rows, "CPU seconds": seconds, "rounds": rounds, "rounds of a sweep": rows // 250_000}
+    own |= {"CPU seconds of a sweep": 3.0 * rows / 250_000, "peak megabytes": 1000.0, "megabytes before": 300.0}
+    return {**own, "megabytes of files": rows / 2**13, "members": 5}
 
 
-def test_parts_that_add_to_stored_ones_do_so(tmp_path):
-    own = {"splits": [100], "seconds": 1.0, "rounds": [4], "coverage": [0.9], "width": [2.0], "rmse": [1.0]}
-    own |= {"interval score": [3.0]}
+def test_the_passes_of_a_streamed_fit_grow_and_its_rounds_do_not():
+    """Three seconds a round; one second of start; two microseconds a row of passes."""
+    found = [streamed_fit(1_000_000, 5 * 3.0 + 1.0 + 2.0, 5), streamed_fit(10_000_000, 8 * 3.0 + 1.0 + 20.0, 8)]
+    cost = scale_billion.streamed(found)
+    assert cost["hours of the passes"] == pytest.approx(2000 / 3600)
+    assert cost["hours of the rounds"] == pytest.approx(300 / 3600)
+    assert cost["hours of a sweep"] == pytest.approx(12_000 / 3600)
+    assert cost["terabytes of files"] == pytest.approx(0.128)  # 128 bytes a row
+    assert cost["gigabytes of memory"] == pytest.approx(1.048576)
+
+
+def test_memory_of_a_fit_in_memory_grows_by_its_slope():
+    found = [
+        {"number": number, "rounds": 2, "CPU seconds": 10 + 2 * number * 3.6e-6, "peak megabytes": 400 + number / 2**10}
+        for number in (10**5, 10**6)
+    ]
+    cost = scale_billion.in_memory(found)
+    assert cost["hours"] == pytest.approx(1.0)  # 3.6 microseconds a row and round
+    assert cost["terabytes"] == pytest.approx(1.024)  # a kilobyte a row
+
+
+def found_beside_peers(of_stack):
+    seconds = {"UQ360": [2.5, 2.0], "1": [1.0], "25": [of_stack]}
+    mapie = {"networks": 6, "versions": {"mapie": "1"}, "CPU seconds of each fit": [3.0, 2.4]}
+    return {"beside UQ360": {"CPU seconds of each fit": seconds}, "MAPIE": mapie}
+
+
+def test_seconds_are_shared_out_to_the_members_and_epochs_are_those_of_their_networks():
+    rows = scale_peers.per_network(found_beside_peers(5.0))
+    assert rows["UQ360"] == {"members": 1, "epochs": 200, "fastest": 2.0, "median": 2.25}
+    assert rows["1"]["epochs"] == 200  # as published: no epochs after the last round
+    assert rows["25"] == {"members": 25, "epochs": 220, "fastest": 0.2, "median": 0.2}
+    assert rows["MAPIE"] == {"members": 6, "epochs": 100, "fastest": pytest.approx(0.4), "median": pytest.approx(0.45)}
+
+
+def precision_fit(table, way, coverage=0.9, width=2.0):
+    own = {"table": table, "way": way, "splits": [100], "seconds": 1.0, "rounds": [4]}
+    return {**own, "coverage": [coverage], "width": [width], "interval score": [3.0], "rmse": [1.0]}
+
+
+def test_changes_of_precision_are_beside_fp32_table_by_table():
+    fits = [precision_fit("boston", "FP32"), precision_fit("boston", "TF32", coverage=0.88, width=2.2)]
+    fits.append(precision_fit("crime", "FP32"))
+    assert scale_precision.change(fits, "TF32", "coverage", relative=False) == pytest.approx([-0.02])
+    assert scale_precision.change(fits, "TF32", "width", relative=True) == pytest.approx([0.1])
+
+
+def test_tables_that_are_not_run_again_stay_as_they_were(tmp_path):
     where = {"date": "2026-01-02", "cpu": "a processor", "cores": 2, "seed": 0, "load before": 0.0, "load after": 0.0}
     where |= {"versions": {"torch": "2"}}
-
-    def result(table):
-        fits = [{**own, "table": table, "way": way} for way in scale.scale_precision.WAYS]
-        return {"environment": where, "found": {"asked": 0.9, "timed": fits, "fits": fits}}
-
-    for table in ("boston", "crime", "boston"):
-        scale.store(tmp_path / "scale.json", "cuda", "precision", result(table))
-    fits = read(tmp_path, "scale.json")["cuda"]["precision"]["found"]["fits"]
-    assert sorted({fit["table"] for fit in fits}) == ["boston", "crime"]
+    for table, coverage in (("boston", 0.7), ("crime", 0.9), ("boston", 0.8)):
+        fits = [precision_fit(table, way, coverage) for way in scale_precision.WAYS]
+        result = {"environment": where, "found": {"asked": 0.9, "timed": fits, "fits": fits}}
+        scale.store(tmp_path / "scale.json", "cuda", "precision", result)
+    fits = json.loads((tmp_path / "scale.json").read_text())["cuda"]["precision"]["found"]["fits"]
+    assert {(fit["table"], *fit["coverage"]) for fit in fits} == {("boston", 0.8), ("crime", 0.9)}
     assert len(fits) == 6
-
-
-def test_without_names_a_device_has_the_parts_that_are_meant_for_it(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-
-    def asked(**given):
-        return scale.wanted(scale.argparse.Namespace(**{"quick": False, "device": None, "parts": None, **given}))
-
-    everything = asked()
-    assert ("cpu", "members") in everything
-    assert ("cuda", "members") in everything
-    assert ("cpu", "floors") not in everything
-    assert ("cuda", "rows") not in everything
-    assert asked(parts=["floors"], device="cpu") == [("cpu", "floors")]
-    assert {device for device, _ in asked(quick=True)} == {"cpu"}
-
-
-def test_every_place_of_the_page_is_filled_from_the_numbers_of_its_part(quick_run):
-    text = "a\n<!-- numbers: cpu members -->\nold\n<!-- end -->\nb\n<!-- numbers: cuda rows -->\n<!-- end -->\n"
-    filled = scale.page(text, read(quick_run))
-    assert "| batch | members |" in filled
-    assert "old" not in filled
-    assert f"<!-- numbers: cuda rows -->\n{scale.NOT_MEASURED}\n<!-- end -->" in filled
-    assert scale.page(filled, read(quick_run)) == filled
-
-
-def test_the_guide_has_a_place_for_every_part_and_its_numbers_are_the_stored_ones():
-    text, results = scale.PAGE.read_text(), scale.kept(scale.STORED)
-    places = {match.groups()[1:3] for match in scale.PLACE.finditer(text)}
-    assert places - {("cpu", scale.BILLION)} == {(d, name) for name, part in scale.PARTS.items() for d in part.devices}
-    assert scale.page(text, results) == text
-    assert f"at most {MOST_ROWS_PER_EPOCH:,} random rows" in text
-
-
-def test_the_committed_text_comes_from_the_committed_numbers():
-    assert (RESULTS / "scale.md").read_text() == scale.report(read(RESULTS, "scale.json"))

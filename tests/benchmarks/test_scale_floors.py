@@ -32,13 +32,6 @@ def test_multiply_adds_are_those_that_torch_counts(sizes, n_rows):
     assert 2 * multiply_adds(sizes, n_rows) == counter.get_total_flops()
 
 
-@given(sizes=SIZES, n_rows=integers(1, 9))
-def test_each_further_row_costs_the_same(sizes, n_rows):
-    assert multiply_adds(sizes, n_rows) == n_rows * multiply_adds(sizes, 1)
-    one_more = bytes_moved(sizes, n_rows + 1) - bytes_moved(sizes, n_rows)
-    assert one_more == bytes_moved(sizes, 2) - bytes_moved(sizes, 1)
-
-
 def test_the_floors_of_the_case_that_is_judged_are_those_of_the_data_sheet():
     """600,832 multiply-adds a row of one network in FP32: 1024 rows take 18.4 microseconds at 67 TFLOP/s."""
     case = Case(members=75, hidden=256, batch_size=1024, rows=1024)
@@ -49,13 +42,6 @@ def test_the_floors_of_the_case_that_is_judged_are_those_of_the_data_sheet():
     assert found["memory"] == pytest.approx(75 * 3.12e-6, rel=1e-2)
 
 
-def test_the_precision_of_products_is_put_back():
-    before = torch.get_float32_matmul_precision()
-    with scale_floors.precision("TF32"):
-        assert torch.get_float32_matmul_precision() == "high"
-    assert torch.get_float32_matmul_precision() == before
-
-
 def test_a_quick_measurement_has_a_step_beside_floors_by_measured_rates():
     found = scale_floors.measure(CPU, quick=True)
     (case,) = found["cases"]
@@ -64,9 +50,3 @@ def test_a_quick_measurement_has_a_step_beside_floors_by_measured_rates():
     assert set(case["measured floors"]) == {"arithmetic", "memory"}
     assert scale_floors.ratio(case, "measured floors") > 0
     assert "no data sheet" in scale_floors.lines(found, "cpu")
-
-
-@pytest.mark.parametrize(("seconds", "verdict"), [(7.9e-3, "reached"), (8.1e-3, "MISSED")])
-def test_the_target_is_four_times_the_larger_floor(seconds, verdict):
-    case = {"floors": {"arithmetic": 2e-3, "memory": 1e-3}, "seconds": seconds, "precision": "FP32", "members": 75}
-    assert verdict in scale_floors.verdict({"cases": [case]})

@@ -2,7 +2,7 @@ import pytest
 import scale_training
 import torch
 from numpy.testing import assert_allclose
-from scale_training import Case, Loop, LoopAsGraph, squared_error, stack_of
+from scale_training import Case, Loop, LoopAsGraph, stack_of
 
 CPU = torch.device("cpu")
 CASE = Case(members=3, hidden=6, batch_size=10, rows=40, features=4, layers=3)
@@ -12,7 +12,7 @@ def give_the_start_of(stack, loop):
     """Let the networks of a loop begin where the members of a stack do."""
     for member, model in enumerate(loop.models):
         linears = [layer for layer in model if isinstance(layer, torch.nn.Linear)]
-        for linear, stacked in zip(linears, stack.team.layers, strict=True):
+        for linear, stacked in zip(linears, stack.learner.team.layers, strict=True):
             linear.weight.data.copy_(stacked.weight[member].T)
             linear.bias.data.copy_(stacked.bias[member, 0])
 
@@ -47,51 +47,20 @@ def test_loop_and_stack_train_the_same_networks_alike_on_the_same_batches(loop_o
     torch.manual_seed(1)
     batches = list(stack.batches.epoch())
     torch.manual_seed(1)
-    stack.descend(1, squared_error(stack.problem))
+    stack.descend(stack.squared_error, epochs=1)
     torch.manual_seed(1)
     train(loop, batches)
     assert len(batches) == 4
     assert loop.error() < start
     assert_allclose(loop.error(), scale_training.error_of_stack(stack), rtol=1e-5)
     for member, model in enumerate(loop.models):
-        assert_allclose(model[0].weight.detach().T, stack.team.layers[0].weight[member].detach(), atol=1e-5)
-
-
-def test_an_epoch_of_the_loop_passes_once_over_the_rows_of_every_member():
-    loop, seen = Loop(CASE, CPU), []
-    step = loop.step
-    loop.step = lambda member, rows: (seen.append((member, rows.tolist())), step(member, rows))
-    loop.train(2)
-    for member in range(CASE.members):
-        rows = [row for own, batch in seen if own == member for row in batch]
-        assert sorted(rows[:40]) == sorted(rows[40:]) == list(range(40))
+        assert_allclose(model[0].weight.detach().T, stack.learner.team.layers[0].weight[member].detach(), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [scale_training.LOSS_OF_F, scale_training.LOSS_OF_I])
 def test_the_losses_of_a_round_are_those_that_a_fit_has_and_can_be_trained_on(name):
-    learner = stack_of(CASE, CPU, outputs=2)
-    losses = scale_training.losses_of_a_round(learner.problem)
+    stack = stack_of(CASE, CPU, outputs=2)
+    losses = scale_training.losses_of_a_round(stack.rows)
     assert len(losses) == 2
-    first = learner.descend(1, losses[name])
-    assert (learner.descend(400, losses[name]) < first).all()
-
-
-def test_a_quick_measurement_has_every_way_of_a_cpu_and_each_has_learned():
-    (case,) = scale_training.measure(CPU, quick=True)
-    assert {scale_training.STACK, scale_training.LOOP} < set(case["ways"])
-    for name, way in case["ways"].items():
-        assert way["seconds"] == min(way["all"]) > 0
-        assert way["member-epochs per second"] == pytest.approx(case["members"] / way["seconds"])
-        if name in (scale_training.STACK, scale_training.LOOP):
-            assert way["error after"] != way["error before"]
-
-
-@pytest.mark.parametrize(("loop_seconds", "word"), [(2.0, "20.0 with a batch of 64: reached"), (1.9, "19.0 with a")])
-def test_the_target_is_judged_on_the_gpu_by_the_loop_of_the_same_case(loop_seconds, word):
-    ways = {"stack": {"seconds": 0.1, "member-epochs per second": 750.0}}
-    ways["loop"] = {"seconds": loop_seconds, "member-epochs per second": 75 / loop_seconds}
-    case = {"members": 75, "hidden": 128, "batch_size": 64, "rows": 2000, "features": 20, "layers": 5, "ways": ways}
-    text = scale_training.lines([case], "cuda")
-    assert word in text
-    assert ("MISSED" in text) == (loop_seconds < 2)
-    assert "Target" not in scale_training.lines([case], "cpu")
+    first = stack.descend(losses[name], epochs=1)
+    assert (stack.descend(losses[name], epochs=400) < first).all()

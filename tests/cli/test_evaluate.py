@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom
 
 import coverwell
-from coverwell import MLP, MatchedRegressor, metrics
+from coverwell import MLP, MatchedRegressor, Schedule, metrics
 
 
 @pytest.fixture
@@ -87,7 +87,9 @@ def test_the_text_has_a_table_the_groups_and_the_worst_parts(run, folder, model)
 
 def test_without_ranks_the_band_is_the_binomials(run, tmp_path):
     x = np.random.default_rng(5).normal(size=(40, 2))
-    small = MatchedRegressor(0.8, network=MLP(hidden=4, bins=0), calibration=None, folds=2, repeats=1, max_rounds=1)
+    small = MatchedRegressor(
+        0.8, network=MLP(hidden=4, bins=0), calibration=None, folds=2, repeats=1, schedule=Schedule(max_rounds=1)
+    )
     coverwell.save(small.fit(pl.DataFrame(x, schema=["a", "b"]), pl.Series("y", x[:, 0])), tmp_path / "m")
     pl.DataFrame(np.c_[x, x[:, 0]], schema=["a", "b", "y"]).write_csv(tmp_path / "t.csv")
     (entry,) = results(run, tmp_path / "m", tmp_path / "t.csv")["results"]

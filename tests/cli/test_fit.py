@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 import coverwell
-from coverwell import MatchedRegressor, TableFiles
+from coverwell import MatchedRegressor, Schedule, TableFiles
 
 QUICKLY = ("--folds", 2, "--max-rounds", 1, "--device", "cpu")
-BRIEF = {"folds": 2, "max_rounds": 1, "device": "cpu"}  # the same for the Python API
+BRIEF = {"folds": 2, "schedule": Schedule(max_rounds=1), "device": "cpu"}  # the same for the Python API
 
 
 @pytest.fixture

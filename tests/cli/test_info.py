@@ -29,7 +29,7 @@ def test_the_text_says_what_is_predicted_from_what_and_how_it_was_made(run, mode
 def test_json_has_all_of_it(run, model):
     found = json.loads(run("info", model, "--json").stdout)
     fitted = coverwell.load(model)
-    teams = [team for ensemble in fitted.ensembles_ for team in (ensemble.mean_team, ensemble.interval_team)]
+    teams = [team for both in fitted.predictor_.teams for team in (both.mean_team, both.interval_team)]
     assert found["class"] == "MatchedRegressor"
     assert found["members"] == sum(team.n_members for team in teams)
     assert found["weights"] == sum(weights.numel() for team in teams for weights in team.parameters())

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from coverwell.ensemble import ROWS_AT_A_TIME
 
 import coverwell
-from coverwell import MLP, MatchedForecaster, MatchedRegressor
+from coverwell import MLP, MatchedForecaster, MatchedRegressor, Schedule
 from coverwell.cli import rows as cli_rows
+from coverwell.predictor import ROWS_AT_A_TIME
 
 SOURCES = Path(__file__).parents[2] / "src"
 BOUNDS = ("", "_lower_0.5", "_upper_0.5", "_lower_0.8", "_upper_0.8")
@@ -35,7 +35,9 @@ def plain(tmp_path_factory):
     """A small model of numbers alone, in a folder of its own."""
     rng = np.random.default_rng(2)
     rows = pl.DataFrame(rng.normal(size=(60, 3)), schema=["a", "b", "c"])
-    small = MatchedRegressor(0.8, network=MLP(hidden=8, bins=4), folds=3, repeats=1, max_rounds=1, random_state=0)
+    small = MatchedRegressor(
+        0.8, network=MLP(hidden=8, bins=4), folds=3, repeats=1, schedule=Schedule(max_rounds=1), random_state=0
+    )
     path = tmp_path_factory.mktemp("plain") / "plain.safetensors"
     coverwell.save(small.fit(rows, pl.Series("y", rng.normal(size=60))), path)
     return path
@@ -44,8 +46,8 @@ def plain(tmp_path_factory):
 def expected(model, rows):
     """What the Python API says, in the columns of the file."""
     fitted = coverwell.load(model)
-    interval = fitted.predict_interval(rows, coverage=fitted._fitted_levels)
-    n_targets, n_levels = len(fitted.target_names_), len(fitted._fitted_levels)
+    interval = fitted.predict_interval(rows, coverage=fitted.predictor_.levels)
+    n_targets, n_levels = len(fitted.target_names_), len(fitted.predictor_.levels)
     lower, upper = (bound.reshape(len(rows), n_targets, n_levels) for bound in interval)
     prediction = fitted.predict(rows).reshape(len(rows), n_targets)
     columns = []
@@ -119,7 +121,9 @@ def test_columns_are_found_by_name_and_others_are_ignored(run, folder, model, ho
 def nameless(tmp_path):
     """A small model that was fitted on an array of two columns, and the array."""
     x = np.random.default_rng(4).normal(size=(40, 2)).round(3)
-    model = MatchedRegressor(0.8, network=MLP(hidden=4, bins=0), folds=2, repeats=1, max_rounds=1).fit(x, x[:, 0])
+    model = MatchedRegressor(
+        0.8, network=MLP(hidden=4, bins=0), folds=2, repeats=1, schedule=Schedule(max_rounds=1)
+    ).fit(x, x[:, 0])
     coverwell.save(model, tmp_path / "m")
     return model, x
 
@@ -289,7 +293,9 @@ def test_a_file_that_holds_no_model_is_told(refused, folder, out, tmp_path):
 
 
 def test_a_model_for_other_things_than_tables_is_told(refused, folder, out, tmp_path):
-    series = MatchedForecaster(0.8, past=3, network=coverwell.LSTM(hidden=2), max_rounds=1, mean_epochs=1)
+    series = MatchedForecaster(
+        0.8, past=3, network=coverwell.LSTM(hidden=2), schedule=Schedule(max_rounds=1, mean_epochs=1)
+    )
     coverwell.save(series.fit(np.sin(np.arange(80.0))), tmp_path / "series.safetensors")
     message = refused("predict", tmp_path / "series.safetensors", folder / "test.csv", "--out", out)
     assert "holds a MatchedForecaster, not one for tables; use it in Python" in message

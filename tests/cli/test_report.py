@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from coverwell import LSTM, MatchedForecaster, MatchedRegressor, ResNet18, save
+from coverwell import LSTM, MatchedForecaster, MatchedRegressor, ResNet18, Schedule, save
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_pictures_are_found_beside_the_table(run, tmp_path, refused):
     rng = np.random.default_rng(0)
     images, ages = rng.integers(0, 255, (22, 3, 32, 32), dtype=np.uint8), rng.normal(size=22)
     network = ResNet18(weights=None, size=32)
-    brief = {"max_rounds": 1, "mean_epochs": 1, "interval_epochs": 1, "folds": 2, "repeats": 1, "device": "cpu"}
+    brief = {"schedule": Schedule(1, 1, max_rounds=1), "folds": 2, "repeats": 1, "device": "cpu"}
     fitted = MatchedRegressor(0.7, network=network, random_state=0, **brief)
     save(fitted.fit(images[:12], ages[:12]), tmp_path / "model.safetensors")
     for place, image in enumerate(images[12:]):
@@ -150,7 +150,9 @@ def load_series():
 
 @pytest.fixture(scope="module")
 def forecaster_file(load_series, tmp_path_factory):
-    made = MatchedForecaster(coverage=0.8, past=8, network=LSTM(hidden=4), max_rounds=1, folds=2, random_state=0)
+    made = MatchedForecaster(
+        coverage=0.8, past=8, network=LSTM(hidden=4), schedule=Schedule(max_rounds=1), folds=2, random_state=0
+    )
     seen = load_series[:200]
     made.fit(seen["load"], past_covariates=seen[["price"]])
     path = tmp_path_factory.mktemp("series") / "load.safetensors"

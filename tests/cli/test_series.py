@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from coverwell import LSTM, MatchedForecaster
+from coverwell import LSTM, MatchedForecaster, Schedule
 from coverwell.cli.series import later_values
 from coverwell.tables import TableFile
 
@@ -13,7 +13,9 @@ N, SEEN = 120, 90
 
 
 def fitted(series, past=None, ahead=None, missing="error"):
-    made = MatchedForecaster(coverage=0.8, past=8, network=LSTM(hidden=4), max_rounds=1, folds=2, missing=missing)
+    made = MatchedForecaster(
+        coverage=0.8, past=8, network=LSTM(hidden=4), schedule=Schedule(max_rounds=1), folds=2, missing=missing
+    )
     return made.set_params(random_state=0).fit(series[:SEEN], ahead, None if past is None else past[:SEEN])
 
 

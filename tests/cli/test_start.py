@@ -12,7 +12,7 @@ from coverwell.cli import COMMANDS
 
 SOURCES = Path(__file__).parents[2] / "src"
 HEAVY = {"jaxtyping", "matplotlib", "narwhals", "numpy", "pandas", "polars", "safetensors", "scipy", "sklearn", "torch"}
-GROUPS = {"data": ("list", "get"), "plot": ("intervals", "calibration", "widths", "slices", "rounds")}
+GROUPS = {"plot": ("intervals", "calibration", "widths", "slices", "rounds")}
 
 
 def test_the_version_is_the_packages(run):
@@ -73,6 +73,19 @@ def test_help_and_wrong_arguments_load_nothing_heavy(arguments, code):
     heavy, printed = heavy_after(COMMAND, *arguments)
     assert heavy == set()
     assert printed.endswith(f"exit code {code}\n")
+
+
+def test_a_prediction_loads_no_scikit_learn(folder, tmp_path):
+    heavy, printed = heavy_after(
+        COMMAND,
+        "predict",
+        str(folder / "model.safetensors"),
+        str(folder / "test.csv"),
+        "--out",
+        str(tmp_path / "p.csv"),
+    )
+    assert not heavy & {"matplotlib", "pandas", "scipy", "sklearn"}
+    assert printed.endswith("exit code 0\n")
 
 
 def test_the_package_loads_its_names_when_they_are_used():

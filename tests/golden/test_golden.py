@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from tests.golden.configurations import CONFIGURATIONS, FORECASTER_FILE, GOLDEN_FILE, MODEL_FILE, made_with, run
 
 from coverwell import load
 from coverwell.errors import ModelFileError
+from tests.golden.configurations import CONFIGURATIONS, FORECASTER_FILE, GOLDEN_FILE, MODEL_FILE, made_with, run
 
 GOLDEN = json.loads(GOLDEN_FILE.read_text())
 MADE_WITH = GOLDEN.pop("made_with")
@@ -43,7 +43,7 @@ def difference(key, numbers, golden, spread):
 
 @pytest.mark.parametrize("path", [MODEL_FILE, FORECASTER_FILE], ids=["model", "forecaster"])
 def test_a_model_file_of_version_0_1_0_is_refused_with_a_way_out(path):
-    message = r"has format \d, but coverwell .* reads \d; load it with the version that wrote it .*, or fit and save the model"
+    message = r"has format \d, but coverwell .* reads \d; load it with the version that wrote it .*, or fit and save"
     with pytest.raises(ModelFileError, match=message) as caught:
         load(path)
     assert "\n" not in str(caught.value)

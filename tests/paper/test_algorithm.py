@@ -1,7 +1,7 @@
 import copy
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
@@ -16,9 +16,10 @@ from torch import nn
 from torch.nn.functional import softplus
 
 from coverwell.errors import NonFiniteLossError
+from coverwell.inputs.scaling import Scaling
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import FactoryNetwork, LoopTeam
-from coverwell.paper.algorithm import Recipe, alternate, half_widths
+from coverwell.paper.algorithm import History, Measures, Recipe, alternate, half_widths
 from coverwell.paper.losses import Levels, PaperLoss, QuantileLoss, z_score
 from coverwell.paper.matching import IQRFit, SigmaFit, Unmatched
 from coverwell.training.device import Settings
@@ -106,7 +107,7 @@ def test_outputs_are_ordered_by_target_side_and_level():
     levels=st.lists(st.integers(1, 99), min_size=1, max_size=4, unique=True),
     spread=st.floats(0.1, 5),
 )
-def test_reaches_are_positive_and_nested_whatever_the_network_says(seed, levels, spread):
+def test_half_widths_are_positive_and_nested_for_any_outputs(seed, levels, spread):
     draw = torch.Generator().manual_seed(seed)
     coverage = torch.tensor([sorted(level / 100 for level in levels)], dtype=torch.float64)
     outputs = spread * torch.randn(1, 5, 4 * len(levels), generator=draw, dtype=torch.float64)
@@ -124,11 +125,11 @@ def test_members_have_levels_and_scales_of_their_own():
         assert_array_equal(together[m : m + 1], alone)
 
 
-# Scripted networks: what F and I say in every round is written down beforehand ---------------------------------------
+# Scripted networks: the outputs of F and I in every round are written down beforehand --------------------------------
 
 
 class Scripted(nn.Module):
-    """Says the same about every row, and moves on to the next line of its script with every step of training."""
+    """Gives the same output for every row, and moves on to the next line of its script with every step of training."""
 
     def __init__(self, script):
         super().__init__()
@@ -170,22 +171,22 @@ def ages(learner):
 
 
 def zero_rows(n_jobs=1, n_rows=6, literal=False):
-    """Targets of zero: F's error is what it says."""
+    """Targets of zero: F's error is its output."""
     zeros = torch.zeros(n_rows, 1)
     jobs = [rows_of(zeros, zeros.clone(), n_members=2, literal=literal) for _ in range(n_jobs)]
     return jobs[0] if n_jobs == 1 else Rows.stack(jobs)
 
 
-def half_width(scale, said):
-    return scale * np.logaddexp(0, said + math.log(math.expm1(Z80)))
+def half_width(scale, outputs):
+    return scale * np.logaddexp(0, outputs + math.log(math.expm1(Z80)))
 
 
 one_step = {"mean_epochs": 1, "interval_epochs": 1}
 
 
 def test_every_round_is_measured_as_worked_out_by_hand():
-    # F is off by 2: the scale is 1.2533 x 2 = 2.5066. An output of 0 reaches z = 1.28155 of it, 3.21234: covered.
-    # Score 0.1 x 6.42467. An output of -2 reaches ln(1 + 2.60222 e^-2) = 0.301713 of it, 0.756273: missed by 1.243727,
+    # F is off by 2: the scale is 1.2533 x 2 = 2.5066. An output of 0 is z = 1.28155 of it, 3.21234: covered.
+    # Score 0.1 x 6.42467. An output of -2 is ln(1 + 2.60222 e^-2) = 0.301713 of it, 0.756273: missed by 1.243727,
     # so that the score is 0.1 x 1.512546 + 1.243727.
     rows = zero_rows()
     mean, interval = scripted_pair(rows, [[0.0, 2.0, -2.0]], [[0.0, 0.0, -2.0]])
@@ -213,7 +214,7 @@ def test_f_and_i_are_each_left_at_their_own_best_round():
 
 def test_closing_rounds_train_the_best_i_around_the_best_f():
     # As above; I goes on from round 2, now around F's 1.9 with the scale 1.2533 x 1.9. As it is: 0.5385. In round 3 of
-    # its script, saying 0: 0.6103; in round 4, saying -0.3 again: 0.2 x 1.2533 x 1.9 x 1.0742 = 0.5116, the best.
+    # its script, with output 0: 0.6103; in round 4, with -0.3 again: 0.2 x 1.2533 x 1.9 x 1.0742 = 0.5116, the best.
     rows = zero_rows()
     mean, interval = scripted_pair(rows, [[9.0, 3.0, 2.0, 1.9, 2.5]], [[0.0, 0.0, -0.3, 0.0, -0.3, 0.0]])
     recipe = recipe_of(Unmatched(), max_rounds=3, closing_rounds=3, **one_step)
@@ -224,12 +225,12 @@ def test_closing_rounds_train_the_best_i_around_the_best_f():
     assert len(record.rounds) == 3  # closing rounds are no rounds of Algorithm 1
 
 
-def test_in_closing_i_is_judged_around_the_best_f_and_not_by_the_round_it_comes_from():
-    # In round 2, F says 2 and I reaches far below and hardly above: the lowest score. F is best in round 3, where it
-    # says -1.9: the target lies above, and that I misses it by about 1.9. The next, with z on both sides, has 0.6103.
+def test_in_closing_i_is_measured_around_the_best_f_and_not_by_the_round_it_comes_from():
+    # In round 2, F gives 2 and I is wide below and narrow above: the lowest score. F is best in round 3, where it
+    # gives -1.9: the target lies above, and that I misses it by about 1.9. The next, with z on both sides, has 0.6103.
     rows = zero_rows()
-    said = [(0.0, 0.0), (0.0, 0.0), (-0.3, -6.0), (0.0, 0.0)]
-    mean, interval = scripted_pair(rows, [[9.0, 3.0, 2.0, -1.9]], [said])
+    outputs = [(0.0, 0.0), (0.0, 0.0), (-0.3, -6.0), (0.0, 0.0)]
+    mean, interval = scripted_pair(rows, [[9.0, 3.0, 2.0, -1.9]], [outputs])
     record = run((mean, interval), rows, recipe_of(Unmatched(), max_rounds=3, closing_rounds=1, **one_step))
     scores = [measures.score.item() for measures in record.rounds]
     assert first_lowest(scores) == 1
@@ -264,17 +265,17 @@ numbers = st.floats(0.5, 3)
 @settings(max_examples=12)
 @given(
     errors=st.lists(numbers, min_size=2, max_size=10),
-    said=st.lists(st.floats(-3, 2), min_size=2, max_size=10),
+    outputs=st.lists(st.floats(-3, 2), min_size=2, max_size=10),
     patience=st.integers(1, 4),
 )
-def test_the_alternation_stops_after_as_many_rounds_without_improvement_as_its_patience(errors, said, patience):
+def test_the_alternation_stops_after_as_many_rounds_without_improvement_as_its_patience(errors, outputs, patience):
     max_rounds = 8
-    mean, interval = scripted_pair(rows := zero_rows(), [[9.0, *errors]], [[0.0, *said]])
+    mean, interval = scripted_pair(rows := zero_rows(), [[9.0, *errors]], [[0.0, *outputs]])
     record = run((mean, interval), rows, recipe_of(Unmatched(), max_rounds=max_rounds, patience=patience, **one_step))
     # What was measured, from the script
     n = len(record.rounds)
     error = np.array([errors[min(t, len(errors) - 1)] for t in range(n)])
-    half = half_width(SD_PER_MEAN_DEVIATION * error, np.array([said[min(t, len(said) - 1)] for t in range(n)]))
+    half = half_width(SD_PER_MEAN_DEVIATION * error, np.array([outputs[min(t, len(outputs) - 1)] for t in range(n)]))
     assert_allclose([m.rmse.item() for m in record.rounds], error, rtol=1e-5)
     assert_allclose([m.width.item() for m in record.rounds], 2 * half, rtol=1e-4)
     score = 0.2 * half + np.maximum(error - half, 0)
@@ -415,7 +416,7 @@ def test_what_the_frozen_network_says_is_computed_once_per_round(literal, closin
     assert calls["I", "training"] == members * (rounds + closing) * 3 * steps
 
 
-class Listening:
+class Recording:
     """A strategy that trains the mean on the squared error and keeps what it is matched to."""
 
     def __init__(self):
@@ -433,7 +434,7 @@ class Listening:
 
 
 def test_the_first_round_is_matched_to_what_i_says_untrained_at_the_asked_coverage():
-    matching = Listening()
+    matching = Recording()
     rows = zero_rows()
     mean, interval = scripted_pair(rows, [[0.0, 2.0]], [[0.0]])
     run((mean, interval), rows, recipe_of(matching, max_rounds=1, **one_step))
@@ -447,7 +448,7 @@ def test_the_first_round_is_matched_to_what_i_says_untrained_at_the_asked_covera
 
 def test_later_rounds_are_matched_to_the_widths_and_the_coverage_that_i_has_empirical():
     # Off by 2 with an output of -2 in round 1: no row covered, width 1.512546 (as worked out above), scale 2.5066.
-    matching = Listening()
+    matching = Recording()
     rows = zero_rows()
     mean, interval = scripted_pair(rows, [[0.0, 2.0, 1.0]], [[0.0, -2.0, 0.0]])
     run((mean, interval), rows, recipe_of(matching, max_rounds=2, **one_step))
@@ -458,12 +459,12 @@ def test_later_rounds_are_matched_to_the_widths_and_the_coverage_that_i_has_empi
 
 
 def test_each_network_learns_from_members_of_the_other_that_did_not_train_on_the_row():
-    # Three members say 10, 20, 30, and each left out the rows m, m + 3, ...: row i is told about by member i mod 3.
+    # Three members give 10, 20, 30, and each left out the rows m, m + 3, ...: row i is left out by member i mod 3.
     numbers = torch.arange(9.0)
     rows = rows_of(torch.zeros(9, 1), numbers[:, None])
-    matching, centres = Listening(), []
+    matching, centres = Recording(), []
 
-    def listening_loss(y, y_mean, interval, coverage, *, scale):
+    def recording_loss(y, y_mean, interval, coverage, *, scale):
         centres.append((y, y_mean))
         return interval.width.mean(dim=(1, 2, 3))
 
@@ -472,13 +473,13 @@ def test_each_network_learns_from_members_of_the_other_that_did_not_train_on_the
         return learner_of(Given(modules), rows, n_outputs, batch_size=1000, ema_decay=0.5)
 
     mean, interval = learner([10.0, 20.0, 30.0], 1), learner([0.0, 1.0, 2.0], 2)
-    recipe = recipe_of(matching, max_rounds=1, interval_loss=listening_loss, **one_step)
+    recipe = recipe_of(matching, max_rounds=1, interval_loss=recording_loss, **one_step)
     record = run((mean, interval), rows, recipe)
 
     (y, target), (y_told, y_mean) = matching.seen[0], centres[0]
-    teller = (y[..., 0] % 3).numpy()  # y is the row's number
-    assert not (teller == np.arange(3)[:, None]).any()  # nobody trains on the rows it tells about
-    assert_allclose(target.width[..., 0, 0], 2 * half_width(1.0, teller), rtol=1e-5)
+    leaver = (y[..., 0] % 3).numpy()  # y is the row's number
+    assert not (leaver == np.arange(3)[:, None]).any()  # nobody trains on the rows it leaves out
+    assert_allclose(target.width[..., 0, 0], 2 * half_width(1.0, leaver), rtol=1e-5)
     assert_array_equal(y_mean, 10 * (1 + y_told % 3))
     residual = numbers.numpy() - 10 * (1 + numbers.numpy() % 3)
     assert_allclose(record.rounds[0].rmse.item(), np.sqrt((residual**2).mean()), rtol=1e-6)
@@ -488,16 +489,16 @@ def test_each_network_learns_from_members_of_the_other_that_did_not_train_on_the
 def test_i_learns_around_f_in_units_of_the_residual_scale():
     seen = []
 
-    def listening_loss(y, y_mean, interval, coverage, *, scale):
+    def recording_loss(y, y_mean, interval, coverage, *, scale):
         seen.append((interval, coverage, scale))
         return interval.width.mean(dim=(1, 2, 3))
 
     mean, interval = scripted_pair(rows := zero_rows(), [[0.0, 2.0]], [[0.0, -2.0]])
-    recipe = recipe_of(Unmatched(), max_rounds=1, interval_loss=listening_loss, **one_step)
+    recipe = recipe_of(Unmatched(), max_rounds=1, interval_loss=recording_loss, **one_step)
     run((mean, interval), rows, recipe)
-    (told, coverage, scale), *_ = seen
-    assert_allclose(told.lower.detach(), np.full((2, 3, 1, 1), 2 - 0.756273), rtol=1e-5)
-    assert_allclose(told.upper.detach(), np.full((2, 3, 1, 1), 2 + 0.756273), rtol=1e-5)
+    (interval, coverage, scale), *_ = seen
+    assert_allclose(interval.lower.detach(), np.full((2, 3, 1, 1), 2 - 0.756273), rtol=1e-5)
+    assert_allclose(interval.upper.detach(), np.full((2, 3, 1, 1), 2 + 0.756273), rtol=1e-5)
     assert_allclose(coverage, np.full((2, 1), 0.8))
     assert_allclose(scale, np.full((2, 1), 2.5066), rtol=1e-5)
 
@@ -516,7 +517,8 @@ def test_a_perfect_f_leaves_a_scale_above_zero():
 class LaplaceFit:
     """A third strategy, as a user would write it: F emits a mean and the scale b of a Laplace law.
 
-    The law's central interval at coverage p reaches b ln(1 / (1 - p)), so b is held near w / (2 ln(1 / (1 - alpha_v))).
+    The law's central interval at coverage p has the half-width b ln(1 / (1 - p)), so b is held near
+    w / (2 ln(1 / (1 - alpha_v))).
     """
 
     match_weight: float = 0.5
@@ -648,14 +650,14 @@ def out_of_fold_interval(rows, mean, interval, unit):
 
 
 @pytest.mark.parametrize("literal", [True, False])
-def test_measures_are_those_of_scikit_learn_on_what_the_left_out_members_say(literal):
+def test_measures_are_those_of_scikit_learn_on_out_of_fold_outputs(literal):
     rows = noisy_line(60, literal=literal)
     mean, interval = learners_of(rows, SigmaFit())
     record = run((mean, interval), rows, recipe_of(SigmaFit(), max_rounds=1, literal=literal))
     y, lower, upper = out_of_fold_interval(rows, mean, interval, record.best[1].unit)
     leaves_out = rows.leaves_out[0].numpy()
-    said = mean.outputs(rows)[..., 0].numpy()
-    y_mean = [said[leaves_out[:, row], row].mean() for row in range(60)]
+    outputs = mean.outputs(rows)[..., 0].numpy()
+    y_mean = [outputs[leaves_out[:, row], row].mean() for row in range(60)]
     (measures,) = record.rounds
     assert_allclose(measures.rmse.item(), root_mean_squared_error(y, y_mean), rtol=1e-5)
     assert_allclose(measures.coverage.item(), ((lower <= y) & (y <= upper)).mean(), rtol=1e-5)
@@ -720,7 +722,7 @@ def test_the_same_seed_gives_the_same_rounds_to_the_bit():
     assert (torch.stack(first) != torch.stack(other)).all()
 
 
-def test_the_record_tells_the_seconds_of_every_round():
+def test_the_history_has_the_seconds_of_every_round():
     rows = noisy_line(30)
     mean, interval = learners_of(rows, Unmatched())
     record = run((mean, interval), rows, recipe_of(Unmatched()))
@@ -736,11 +738,11 @@ def test_a_loss_that_is_not_finite_comes_through():
         run((mean, interval), rows, recipe_of(SigmaFit()))
 
 
-# Going on from an earlier training -----------------------------------------------------------------------------------
+# Continuing an earlier training --------------------------------------------------------------------------------------
 
 
-def test_teams_that_go_on_are_themselves_a_round_that_can_be_the_best():
-    # F says 1 at the start and 3, then 2 in training. I reaches 0.5 z = 0.6408 at the start: its score is
+def test_continued_teams_are_themselves_a_round_that_can_be_the_best():
+    # F gives 1 at the start and 3, then 2 in training. I has 0.5 z = 0.6408 at the start: its score is
     # 0.1 x 1.2816 + 0.3592 = 0.4874. In round 2, with the scale 2.5066: 0.2 x 2.5066 z = 0.6425, and round 1 is worse.
     rows = zero_rows()
     mean, interval = scripted_pair(rows, [[1.0, 3.0, 2.0]], [[0.0]])
@@ -752,7 +754,7 @@ def test_teams_that_go_on_are_themselves_a_round_that_can_be_the_best():
     assert_allclose(record.best[1].unit, [[0.5]])
 
 
-def test_teams_that_go_on_and_improve_are_left_at_their_better_round():
+def test_continued_teams_that_improve_are_left_at_their_better_round():
     rows = zero_rows(n_jobs=2)
     mean, interval = scripted_pair(rows, [[4.0, 3.0, 2.0], [1.0, 3.0, 2.0]], [[0.0], [0.0]])
     recipe = recipe_of(Unmatched(), max_rounds=2, **one_step)
@@ -761,15 +763,15 @@ def test_teams_that_go_on_and_improve_are_left_at_their_better_round():
     assert_allclose(record.best[1].unit, [[SD_PER_MEAN_DEVIATION * 2.0], [0.5]], rtol=1e-6)
 
 
-def test_patience_counts_from_the_start_of_teams_that_go_on():
+def test_patience_counts_from_the_start_of_continued_teams():
     mean, interval = scripted_pair(rows := zero_rows(), [[1.0, 3.0, 3.0]], [[0.0]])
     recipe = recipe_of(Unmatched(), max_rounds=9, patience=2, **one_step)
     assert run((mean, interval), rows, recipe, start=torch.tensor([[0.5]])).n_rounds.tolist() == [2]
 
 
-def test_the_first_round_of_teams_that_go_on_is_matched_to_the_coverage_they_have_empirical():
+def test_the_first_round_of_continued_teams_is_matched_to_their_empirical_coverage():
     # Off by 1 with a half_width of 0.6408: no row covered.
-    matching = Listening()
+    matching = Recording()
     mean, interval = scripted_pair(rows := zero_rows(), [[1.0, 2.0]], [[0.0]])
     run((mean, interval), rows, recipe_of(matching, max_rounds=1, **one_step), start=torch.tensor([[0.5]]))
     _, target = matching.seen[0]
@@ -778,9 +780,71 @@ def test_the_first_round_of_teams_that_go_on_is_matched_to_the_coverage_they_hav
     assert_allclose(target.width, np.full((2, 3, 1, 1), Z80), rtol=1e-5)
 
 
-def test_literal_teams_that_go_on_keep_their_last_round_and_their_unit():
+def test_continued_literal_teams_keep_their_last_round_and_their_unit():
     mean, interval = scripted_pair(rows := zero_rows(literal=True), [[1.0, 3.0, 2.0]], [[0.0]])
     recipe = recipe_of(Unmatched(), max_rounds=2, literal=True, **one_step)
     record = run((mean, interval), rows, recipe, start=torch.tensor([[0.5]]))
     assert ages(mean) == [2, 2]
     assert_allclose(record.best[1].unit, [[0.5]])
+
+
+# Rounds as users read them -------------------------------------------------------------------------------------------
+
+
+def scaling_of(*spread):
+    """A scaling of targets with this spread for each of them."""
+    return Scaling((len(spread),), np.zeros(len(spread)), np.array(spread, dtype=float))
+
+
+def measures_of(value, *, n_jobs=1, n_targets=1, n_levels=1):
+    """The same number everywhere, times the job's number from 1."""
+    job = torch.arange(1.0, n_jobs + 1)
+    per_target = value * job[:, None].expand(-1, n_targets)
+    per_level = per_target[..., None].expand(-1, -1, n_levels)
+    return Measures(rmse=per_target, coverage=per_level / 10, width=2 * per_level, score=3 * per_level, scores=())
+
+
+def described(rounds, n_rounds, scalings, levels=(0.8,), *, jobs=slice(None), one_target=True, one_level=True):
+    """The rounds of jobs with the given measures, of which each took part in so many."""
+    n_jobs = len(n_rounds)
+    stack = [noisy_line(6, n_targets=len(scalings[0].spread), coverage=levels) for _ in range(n_jobs)]
+    history = History(stack[0] if n_jobs == 1 else Rows.stack(stack), (), patience=9)
+    for number, measures in enumerate(rounds):
+        history.going = torch.tensor(n_rounds) > number
+        losses = torch.full((3 * n_jobs,), 10.0 + number), torch.full((3 * n_jobs,), 20.0 + number)  # three members
+        history.add(measures, losses)
+    own = replace(stack[0], targets=scalings, levels=[levels] * len(scalings))
+    return history.described(jobs, own, one_target=one_target, one_level=one_level)
+
+
+def test_a_round_is_in_the_units_of_the_target():
+    # Spread 4. Pinball score 3 at 80 %: the interval score is 3 x 2 / (1 - .8) = 30, times 4.
+    (single,) = described([measures_of(1.0)], [1], [scaling_of(4.0)])
+    assert_allclose(
+        [single.rmse, single.coverage, single.width, single.interval_score], [4.0, 0.1, 8.0, 120.0], rtol=1e-6
+    )
+    assert (single.mean_loss, single.interval_loss) == (10.0, 20.0)
+    assert single.seconds > 0
+
+
+def test_jobs_are_averaged_over_those_that_had_not_settled():
+    # Jobs 2 and 3 of three, of spread 1 and 10; the second job settled after one round.
+    rounds = [measures_of(value, n_jobs=3) for value in (1.0, 2.0, 9.0)]
+    first, second = described(rounds, [3, 1, 2], [scaling_of(1.0), scaling_of(10.0)], jobs=slice(1, 3))
+    assert_allclose(first.rmse, (2 * 1 + 3 * 10) / 2)
+    assert_allclose(second.rmse, 2 * 3 * 10)  # and the third round belongs to the first job alone
+
+
+@pytest.mark.parametrize(
+    ("one_target", "one_level", "rmse_shape", "level_shape"),
+    [(True, True, (), ()), (True, False, (), (2,)), (False, True, (3,), (3,)), (False, False, (3,), (3, 2))],
+)
+def test_numbers_are_floats_or_arrays_over_several_targets_and_levels(one_target, one_level, rmse_shape, level_shape):
+    n_targets, levels = 1 if one_target else 3, (0.8,) if one_level else (0.5, 0.8)
+    rounds = [measures_of(1.0, n_targets=n_targets, n_levels=len(levels))]
+    scalings = [scaling_of(*range(1, n_targets + 1))]
+    (single,) = described(rounds, [1], scalings, levels, one_target=one_target, one_level=one_level)
+    for name in ("rmse", "coverage", "width", "interval_score"):
+        expected = rmse_shape if name == "rmse" else level_shape
+        assert np.shape(getattr(single, name)) == expected
+        assert expected or type(getattr(single, name)) is float

@@ -78,8 +78,8 @@ def test_equation_2_counts_rows_when_the_sigmoid_is_steep():
 def test_equation_2_is_averaged_over_targets_and_levels():
     # Reached: the first target 1 and 1, the second 0 and 1 of its single row; asked 0.5 and 0.9.
     y = double([[[0.0, 5.0]]])
-    reach = double([[[[1.0, 2.0], [1.0, 9.0]]]])  # (member, batch, target, level)
-    loss = coverage_loss(y, Interval(-reach, reach), double([[0.5, 0.9]]), steepness=1e6)
+    half_width = double([[[[1.0, 2.0], [1.0, 9.0]]]])  # (member, batch, target, level)
+    loss = coverage_loss(y, Interval(-half_width, half_width), double([[0.5, 0.9]]), steepness=1e6)
     assert_allclose(loss, [(0.5 + 0.1 + 0.5 + 0.1) / 4])
 
 
@@ -466,8 +466,8 @@ def test_a_gradient_reaches_both_bounds_of_every_member_target_and_level(name, s
 
 def test_equation_2_pulls_the_bounds_out_where_too_few_rows_are_inside_and_in_where_too_many_are():
     y = torch.linspace(-2, 2, 41, dtype=torch.float64).reshape(1, -1, 1)
-    for reach, sign in ((0.5, -1), (1.9, 1)):  # about 25 % and 95 % of the rows, 80 % asked
-        half = double(reach).requires_grad_()
+    for half_width, sign in ((0.5, -1), (1.9, 1)):  # about 25 % and 95 % of the rows, 80 % asked
+        half = double(half_width).requires_grad_()
         bound = half.expand(1, 41, 1, 1)
         coverage_loss(y, Interval(-bound, bound), double([[0.8]]), steepness=5.0).backward()
         assert math.copysign(1, half.grad) == sign

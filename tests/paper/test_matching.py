@@ -69,11 +69,11 @@ def test_sigma_is_positive_for_any_output():
 
 
 def test_the_half_width_of_sigma_fit_by_hand():
-    # A sigma of 2 reaches 2 x 0.67449 at 50 % and 2 x 1.64485 at 90 %, on both sides.
+    # A sigma of 2 gives 2 x 0.67449 at 50 % and 2 x 1.64485 at 90 %, on both sides.
     outputs = double([[[7.0, inverse_softplus(2 - 1e-4)]]])
-    reach = SigmaFit().half_width(outputs, 1, levels_of(double([[0.5, 0.9]])))
-    assert reach.shape == (1, 1, 1, 2, 2)
-    assert_allclose(reach[0, 0, 0], [[1.3489795, 3.2897073]] * 2, rtol=1e-6)
+    half_width = SigmaFit().half_width(outputs, 1, levels_of(double([[0.5, 0.9]])))
+    assert half_width.shape == (1, 1, 1, 2, 2)
+    assert_allclose(half_width[0, 0, 0], [[1.3489795, 3.2897073]] * 2, rtol=1e-6)
 
 
 @given(seed=seeds, own_levels=st.booleans())
@@ -117,12 +117,12 @@ def test_sigma_fit_takes_gamma_from_the_empirical_and_not_the_asked_coverage():
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize(("reached", "kept"), [(0.0, 0.05), (0.01, 0.05), (1.0, 0.999), (0.9999, 0.999)])
-def test_gamma_stays_finite_where_no_row_or_every_row_is_inside(reached, kept):
+@pytest.mark.parametrize(("empirical", "kept"), [(0.0, 0.05), (0.01, 0.05), (1.0, 0.999), (0.9999, 0.999)])
+def test_gamma_stays_finite_where_no_row_or_every_row_is_inside(empirical, kept):
     outputs, y = double([[[0.0, 1.0]]]), double([[[0.5]]])
     clipped, plain = (
         SigmaFit().loss(outputs, y, target(width=[[[[3]]]], empirical_coverage=[[[r]]], coverage=[[0.9]], scale=[[1]]))
-        for r in (reached, kept)
+        for r in (empirical, kept)
     )
     assert torch.isfinite(clipped).all()
     assert_allclose(clipped, plain)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from coverwell.rounds import Round
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
-from coverwell import MLP, MatchedRegressor, metrics
+from coverwell import MLP, MatchedRegressor, Schedule, metrics
 from coverwell.description import describe
 from coverwell.evaluation import Outcome
+from coverwell.paper.algorithm import Round
 from coverwell.plots.figures import (
     calibration_figure,
     intervals_figure,
@@ -19,6 +19,8 @@ from coverwell.plots.figures import (
     slices_figure,
     widths_figure,
 )
+
+BRIEF = Schedule(max_rounds=1)
 
 LEVELS = (0.5, 0.9)
 
@@ -37,7 +39,7 @@ def outcome(n_rows=300, names=("price",), **more):
 def described():
     """A model whose record of training is replaced below."""
     X = np.random.default_rng(0).normal(size=(40, 1))
-    return describe(MatchedRegressor(network=MLP(hidden=4), folds=2, repeats=1, max_rounds=1).fit(X, X[:, 0]))
+    return describe(MatchedRegressor(network=MLP(hidden=4), folds=2, repeats=1, schedule=BRIEF).fit(X, X[:, 0]))
 
 
 def trained(described, levels, names, shape=()):

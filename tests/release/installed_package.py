@@ -12,6 +12,8 @@ import numpy as np
 
 import coverwell
 
+BRIEF = coverwell.Schedule(max_rounds=1)
+
 PREDICTED = ["y", "y_lower_0.9", "y_upper_0.9"]
 
 
@@ -20,7 +22,7 @@ def check_python(folder: Path) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
     y = X[:, 0] + 0.1 * rng.normal(size=60)
-    model = coverwell.MatchedRegressor(0.9, folds=2, max_rounds=1, repeats=1, random_state=0).fit(X, y)
+    model = coverwell.MatchedRegressor(0.9, folds=2, schedule=BRIEF, repeats=1, random_state=0).fit(X, y)
     coverwell.save(model, folder / "model.safetensors")
     again = coverwell.load(folder / "model.safetensors")
     assert np.array_equal(again.predict_interval(X).lower, model.predict_interval(X).lower)

@@ -10,10 +10,13 @@ import polars as pl
 import pytest
 from torch import nn
 
-from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor
+from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, Schedule
 from coverwell.description import describe
 from coverwell.evaluation import Outcome, outcome_of
 from coverwell.networks.team import LoopTeam
+
+BRIEF = Schedule(max_rounds=1)
+SHORT = Schedule(max_rounds=2)
 
 N_TRAIN, SIDE = 120, 32
 
@@ -56,7 +59,7 @@ def flats():
 def model():
     """Fitted at two levels to 120 rows of flats; to be left as it is."""
     rows = flats_frame(N_TRAIN)
-    regressor = MatchedRegressor([0.5, 0.9], network=MLP(hidden=8), max_rounds=2, folds=3, repeats=1, random_state=0)
+    regressor = MatchedRegressor([0.5, 0.9], network=MLP(hidden=8), schedule=SHORT, folds=3, repeats=1, random_state=0)
     return regressor.fit(rows.drop("rent"), rows["rent"].to_numpy())
 
 
@@ -83,7 +86,7 @@ def series():
 def forecaster(series):
     """To be left as it is."""
     network = LSTM(hidden=4)
-    made = MatchedForecaster(coverage=[0.8, 0.9], past=12, horizon=2, network=network, max_rounds=1, folds=2)
+    made = MatchedForecaster(coverage=[0.8, 0.9], past=12, horizon=2, network=network, schedule=BRIEF, folds=2)
     return made.set_params(random_state=0).fit(series[:200])
 
 
@@ -102,7 +105,7 @@ def shown(n):
 class Small:
     """A network for images that is far faster than a ResNet-18."""
 
-    usual: ClassVar[dict[str, float]] = {"mean_epochs": 2, "interval_epochs": 2, "max_rounds": 1, "repeats": 1}
+    defaults: ClassVar[dict[str, float]] = {"mean_epochs": 2, "interval_epochs": 2, "max_rounds": 1, "repeats": 1}
 
     size: int = SIDE
     mirror: str | None = None

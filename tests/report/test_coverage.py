@@ -5,11 +5,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coverwell import MLP, MatchedRegressor
+from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.description import describe
 from coverwell.evaluation import outcome_of
 from coverwell.report.coverage import calibration, reached, slices, verdict, width_bins, widths, worst
+
+BRIEF = Schedule(max_rounds=1)
 
 
 def twenty(by_hand, n_inside):
@@ -65,7 +67,7 @@ def test_a_level_that_holds_does_not_hide_another_that_does_not():
 
 def test_several_targets_are_also_counted_all_at_once_and_bands_missed_by_chance_are_counted():
     X = np.random.default_rng(0).normal(size=(60, 2))
-    made = MatchedRegressor([0.5, 0.8], network=MLP(hidden=4), folds=2, repeats=1, max_rounds=1, random_state=0)
+    made = MatchedRegressor([0.5, 0.8], network=MLP(hidden=4), folds=2, repeats=1, schedule=BRIEF, random_state=0)
     outcome = outcome_of(made.fit(X[:40], X[:40]), X[40:], X[40:])
     section = reached(outcome, describe(made))
     first, second = (outcome.view(target, 1).inside for target in (0, 1))

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import torch
 
-from coverwell import MLP, MatchedRegressor, save
+from coverwell import MLP, MatchedRegressor, Schedule, save
 from coverwell._version import __version__
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.description import describe
@@ -82,7 +82,7 @@ def test_a_single_network_has_rounds_of_ten_epochs_and_does_not_know_its_rows():
 def plain():
     """A model of two plain columns: the first has mean 0.5 and deviation 0.5, the second counts."""
     X = np.column_stack([np.tile([0.0, 1.0], 30), np.arange(60.0)])
-    made = MatchedRegressor(network=MLP(hidden=4), max_rounds=1, repeats=1, folds=2, random_state=0)
+    made = MatchedRegressor(network=MLP(hidden=4), schedule=Schedule(max_rounds=1), repeats=1, folds=2, random_state=0)
     return describe(made.fit(X, X[:, 1]))
 
 

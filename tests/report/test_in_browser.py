@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from coverwell import MLP, MatchedRegressor
+from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.report import Source, write_report, write_series_report
 
 pytestmark = pytest.mark.browser
@@ -166,7 +166,7 @@ def write_table(path):
     rent = frame["area"].fillna(60) / 10 + scatter * rng.normal(size=n)
     y = pd.DataFrame({"rent": rent, "price": 30 * rent + rng.normal(size=n)})
     regressor = MatchedRegressor(
-        [0.5, 0.8, 0.9], network=MLP(hidden=8), max_rounds=3, folds=3, repeats=1, random_state=0
+        [0.5, 0.8, 0.9], network=MLP(hidden=8), schedule=Schedule(max_rounds=3), folds=3, repeats=1, random_state=0
     )
     model = regressor.fit(frame[:n_train], y[:n_train])
     write_report(

@@ -8,8 +8,10 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor
+from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, Schedule
 from coverwell.report import write_report, write_series_report
+
+BRIEF = Schedule(max_rounds=1)
 
 OF_ROWS = ["reached", "calibration", "widths", "worst", "slices", "misses", "residuals", "rounds", "data", "drift"]
 OF_SERIES = ["reached", "bands", "rolling", "calibration", "widths", "misses", "residuals", "rounds", "series"]
@@ -28,7 +30,7 @@ def tables(path):
 
 
 def small(coverage=0.8):
-    return MatchedRegressor(coverage, network=MLP(hidden=4), max_rounds=1, repeats=1, folds=2, random_state=0)
+    return MatchedRegressor(coverage, network=MLP(hidden=4), schedule=BRIEF, repeats=1, folds=2, random_state=0)
 
 
 def test_a_report_has_all_sections_and_names_the_badly_covered_city(model, flats, tmp_path):
@@ -103,7 +105,9 @@ def test_a_series_has_its_own_sections_and_both_rolling_coverages(forecaster, se
 
 def test_a_series_of_counts_is_reported_on_by_step_and_a_learned_period_is_called_so(series, tmp_path):
     values, path = series.to_numpy(), tmp_path / "report.html"
-    made = MatchedForecaster(coverage=0.8, past=8, horizon=1, network=LSTM(hidden=4), max_rounds=1, folds=2, live=False)
+    made = MatchedForecaster(
+        coverage=0.8, past=8, horizon=1, network=LSTM(hidden=4), schedule=BRIEF, folds=2, live=False
+    )
     write_series_report(made.set_params(random_state=0).fit(values[:150]), values[:220], path, start=140)
     html = written(path)
     assert "step 140 to step 219" in html
@@ -113,7 +117,7 @@ def test_a_series_of_counts_is_reported_on_by_step_and_a_learned_period_is_calle
 
 def test_times_of_less_than_a_second_stay_apart(series, tmp_path):
     quick = series.set_axis(pd.date_range("2024-01-01", periods=len(series), freq="100ms", name="when"))
-    made = MatchedForecaster(coverage=0.8, past=8, network=LSTM(hidden=4), max_rounds=1, folds=2, random_state=0)
+    made = MatchedForecaster(coverage=0.8, past=8, network=LSTM(hidden=4), schedule=BRIEF, folds=2, random_state=0)
     write_series_report(made.fit(quick[:150]), quick[:220], tmp_path / "report.html")
     (table, *_) = [table for table in tables(tmp_path / "report.html") if "static_lower" in table]
     assert len(set(table["time"])) == len(table["time"]) == 70
@@ -121,7 +125,7 @@ def test_times_of_less_than_a_second_stay_apart(series, tmp_path):
 
 @pytest.mark.parametrize(("horizon", "shown"), [(3, [1, 2, 3]), (24, [1, 9, 16, 24])])
 def test_the_first_the_last_and_some_steps_between_can_be_chosen(series, tmp_path, horizon, shown):
-    made = MatchedForecaster(coverage=0.8, past=8, horizon=horizon, network=LSTM(hidden=4), max_rounds=1, folds=2)
+    made = MatchedForecaster(coverage=0.8, past=8, horizon=horizon, network=LSTM(hidden=4), schedule=BRIEF, folds=2)
     write_series_report(made.set_params(random_state=0).fit(series[:250]), series, tmp_path / "report.html")
     options = re.findall(r">load, (\d+) steps? ahead</option>", written(tmp_path / "report.html"))
     assert [int(step) for step in options] == shown

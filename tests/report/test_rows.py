@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from coverwell.pictures import pictures_of
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -14,6 +13,7 @@ from PIL import Image
 
 from coverwell.description import describe
 from coverwell.evaluation import outcome_of
+from coverwell.inputs.images import images_of
 from coverwell.report import write_report
 from coverwell.report.rows import images, jpeg, misses, misses_of, numbers_of_a_miss, residual_bins, residuals
 
@@ -110,7 +110,7 @@ def test_the_worst_images_come_first_with_their_boxes_in_fractions_or_their_numb
 
 def test_an_image_in_the_page_is_a_small_jpeg_of_what_was_given(of_images):
     given = of_images[1][:1]
-    kind, content = jpeg(pictures_of(given), 0).split(",")
+    kind, content = jpeg(images_of(given), 0).split(",")
     image = Image.open(io.BytesIO(base64.b64decode(content)))
     assert (kind, image.format, image.size) == ("data:image/jpeg;base64", "JPEG", (240, 240))
     assert np.asarray(image, dtype=float).mean() == pytest.approx(given.mean(), abs=6)

@@ -190,7 +190,7 @@ def test_a_change_of_one_member_leaves_the_others_to_the_bit_through_training(ch
         assert same == (m not in (0, 3))
 
 
-def test_descent_tells_the_mean_loss_of_its_last_epoch():
+def test_descent_returns_the_mean_loss_of_its_last_epoch():
     rows = rows_of()
     learner = learner_of(rows)  # 6 own rows in batches of 4: two steps an epoch
     scripted = iter(torch.arange(1.0, 7.0))
@@ -198,8 +198,8 @@ def test_descent_tells_the_mean_loss_of_its_last_epoch():
     def loss(outputs, batch):
         return 0 * outputs.sum(dim=(1, 2)) + next(scripted) * torch.tensor([1.0, 2.0, 3.0, 4.0])
 
-    told = learner.descend(rows, 3, loss)
-    assert_allclose(told, [5.5, 11.0, 16.5, 22.0])  # (5 + 6) / 2 times 1, 2, 3, 4
+    mean_loss = learner.descend(rows, 3, loss)
+    assert_allclose(mean_loss, [5.5, 11.0, 16.5, 22.0])  # (5 + 6) / 2 times 1, 2, 3, 4
 
 
 def test_the_loss_is_asked_about_the_rows_that_were_shown():
@@ -234,7 +234,7 @@ def test_a_network_that_says_nan_stops_the_training():
         learner_of(rows).descend(rows, 1, squared_error(rows))
 
 
-# The average that leaves_out ---------------------------------------------------------------------------------------------
+# The average that predicts -------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=20)
@@ -305,30 +305,30 @@ def test_running_statistics_are_averaged_as_the_weights_are_and_counts_come_alon
     assert counted == [6] * 4  # 3 epochs of 2 steps
 
 
-def test_the_average_leaves_out_without_dropout_and_without_gradient():
+def test_the_average_predicts_without_dropout_and_without_gradient():
     rows = rows_of()
     learner = learner_of(rows, MLP(hidden=16, dropout=0.5))
     learner.descend(rows, 2, squared_error(rows))
-    said = learner.outputs(rows)
-    assert said.shape == (4, 12, 1)
-    assert not said.requires_grad
-    assert_array_equal(learner.outputs(rows), said)
+    outputs = learner.outputs(rows)
+    assert outputs.shape == (4, 12, 1)
+    assert not outputs.requires_grad
+    assert_array_equal(learner.outputs(rows), outputs)
     learner.descend(rows, 1, squared_error(rows))
-    assert (learner.outputs(rows) != said).any()
+    assert (learner.outputs(rows) != outputs).any()
 
 
-def test_a_team_leaves_out_about_the_rows_of_its_job():
+def test_the_outputs_of_a_team_are_for_the_rows_of_its_job():
     rows = rows_of(n_jobs=2, n_members=2)
     learner = learner_of(rows, LinearNetwork())
-    said = learner.outputs(rows)
+    outputs = learner.outputs(rows)
     linear = learner.average.linear
     for member in range(4):
         expected = rows.x[member // 2] @ linear.weight[member] + linear.bias[member]
-        assert_allclose(said[member], expected, atol=1e-6)
+        assert_allclose(outputs[member], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("literal", [False, True])
-def test_a_team_leaves_out_about_left_out_rows_as_it_does_among_all_rows(literal):
+def test_outputs_for_left_out_rows_are_those_among_all_rows(literal):
     rows = rows_of(n_jobs=2, n_members=2)
     if literal:
         rows = replace(rows, leaves_out=torch.ones_like(rows.leaves_out))
@@ -343,9 +343,9 @@ def test_many_rows_are_taken_in_parts_that_fit_together():
     team = LinearTeam(2, n_features, 1)
     x = torch.randn(1, 300, n_features)
     direct = torch.baddbmm(team.linear.bias, x.expand(2, -1, -1), team.linear.weight)
-    said = outputs_of(team, x, torch.float32)
-    assert said.shape == (2, 300, 1)
-    assert_allclose(said, direct.detach(), atol=1e-4)
+    outputs = outputs_of(team, x, torch.float32)
+    assert outputs.shape == (2, 300, 1)
+    assert_allclose(outputs, direct.detach(), atol=1e-4)
 
 
 @pytest.mark.parametrize("network", [MLP(hidden=5, layers=2, bins=4), LSTM(hidden=3, steps=3)], ids=["MLP", "LSTM"])
@@ -411,11 +411,11 @@ def test_rows_in_half_the_precision_are_learned_as_the_same_rows_in_full():
     rows = rows_of()
     short = replace(rows, x=rows.x.half())
     full = replace(rows, x=rows.x.half().float())
-    said = []
+    outputs = []
     for rows in (short, full):
         learner = learner_of(rows)
         torch.manual_seed(1)
         learner.descend(rows, 2, squared_error(rows))
-        said.append(learner.outputs(rows))
-    assert said[0].dtype == torch.float32
-    assert_array_equal(*said)
+        outputs.append(learner.outputs(rows))
+    assert outputs[0].dtype == torch.float32
+    assert_array_equal(*outputs)

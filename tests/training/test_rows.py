@@ -165,7 +165,7 @@ def test_inputs_may_have_more_than_one_axis():
 
 
 def test_out_of_fold_by_hand():
-    # Row 0 is spoken about by members 0 and 2: (1 + 7) / 2; row 1 by member 1 alone; row 2 by nobody.
+    # Row 0 is left out by members 0 and 2: (1 + 7) / 2; row 1 by member 1 alone; row 2 by nobody.
     rows = rows_with([[[True, False, False], [False, True, False], [True, False, False]]])
     outputs = torch.tensor([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]])
     assert_array_equal(out_of_fold(rows, outputs), [[4.0, 5.0, 0.0]])
@@ -189,7 +189,7 @@ def test_out_of_fold_is_numpys_mean_over_the_members_that_speak(seed):
 
 
 @given(seed=seeds)
-def test_what_members_say_about_rows_they_train_on_is_not_heard(seed):
+def test_outputs_for_rows_that_a_member_trains_on_do_not_count(seed):
     rows, outputs = random_rows(seed)
     noisy = torch.where(rows.leaves_out[..., None, None], outputs, outputs + 1000.0)
     assert_array_equal(out_of_fold(rows, noisy), out_of_fold(rows, outputs))

@@ -26,15 +26,6 @@ from coverwell.prediction import PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
 from coverwell.training.device import Settings, auto_batch_size, device_from
 
-__all__ = [
-    "BaselineRegressor",
-    "DeepEnsembleRegressor",
-    "HeteroscedasticRegressor",
-    "MixtureRegressor",
-    "NeuralQuantileRegressor",
-    "SampledRegressor",
-]
-
 EMA_DECAY = 0.8  # of the running average of the weights, as in MatchedRegressor
 
 

@@ -18,8 +18,6 @@ from coverwell.networks.team import State, Team
 from coverwell.options import check_number, stored
 from coverwell.paper.losses import PerMember
 
-__all__ = ["BayesByBackpropRegressor", "BayesNetwork", "BayesTeam", "normal_kl"]
-
 # The standard deviation at the start, over the prior's: small, or nothing is learned through the noise.
 START = 0.05
 # A variance of zero has no finite slope under the root.

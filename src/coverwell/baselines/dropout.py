@@ -29,8 +29,6 @@ from coverwell.networks.team import State, Team
 from coverwell.options import check_number, stored
 from coverwell.paper.losses import PerMember
 
-__all__ = ["ConcreteDropoutRegressor", "ConcreteTeam", "DropoutResNet18Team", "DropoutTeam", "MCDropoutRegressor"]
-
 # Of the concrete relaxation; the published value. Near zero it is a coin toss, whose gradient is lost.
 TEMPERATURE = 0.1
 # A uniform number of exactly 0 or 1 has no logit.

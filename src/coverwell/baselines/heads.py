@@ -14,8 +14,6 @@ from coverwell.options import stored
 from coverwell.paper.algorithm import half_widths
 from coverwell.paper.losses import Levels, Values, gaussian_half_width, gaussian_nll, pinball, quantile_levels
 
-__all__ = ["NormalHead", "OutputHead", "QuantileHead"]
-
 Outputs = Float[Tensor, "member batch output"]
 OfNetworks = Float[Tensor, "team network row output"]
 PerRow = Float[Tensor, "member batch"]

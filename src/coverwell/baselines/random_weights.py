@@ -16,8 +16,6 @@ from coverwell.networks.resnet import ResNet18
 from coverwell.networks.team import State, Team
 from coverwell.paper.losses import PerMember
 
-__all__ = ["Draws", "RandomNetwork", "RandomTeam", "RandomWeights", "inputs_of", "repeated", "squares"]
-
 
 @runtime_checkable
 class RandomTeam(Protocol):

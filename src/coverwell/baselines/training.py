@@ -25,8 +25,6 @@ from coverwell.training.device import Settings
 from coverwell.training.learner import Learner, Objective, outputs_of
 from coverwell.training.rows import Rows
 
-__all__ = ["EPOCHS_PER_ROUND", "BaselineTeam", "BaselineTraining"]
-
 EPOCHS_PER_ROUND = 10
 # How many networks of a random team are evaluated after a round: always the same draws, so that rounds differ by their
 # weights alone.

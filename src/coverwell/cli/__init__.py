@@ -13,8 +13,6 @@ import click
 from coverwell._version import __version__
 from coverwell.cli.messages import OneLineGroup
 
-__all__ = ["main"]
-
 COMMANDS = ("evaluate", "export", "fit", "info", "plot", "predict", "report")
 
 
@@ -31,7 +29,7 @@ class _Commands(OneLineGroup):
         return command
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="coverwell")
 def main() -> None:
     """Regression with a prediction interval for every row, from tables in files.

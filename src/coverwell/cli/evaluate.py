@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from coverwell.evaluation import View
     from coverwell.slices import Slice, Slices
 
-__all__ = ["evaluate"]
-
 HEADS = ("target", "asked", "RMSE", "coverage", "expected", "CE", "expected", "width", "interval score")
 SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
 
@@ -27,7 +25,7 @@ SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
 @options.DATA
 @options.GROUPS
 @options.QUANTILES
-@click.option("--worst", type=click.IntRange(min=0), default=5, show_default=True, help="How many slices are named.")
+@click.option("--worst", type=click.IntRange(min=0), default=5, help="How many slices are named.")
 @click.option("--all-slices", is_flag=True, help="Print every slice, not the worst alone; --json always has all.")
 @options.KNOWN_ROWS
 @options.JSON

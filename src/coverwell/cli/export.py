@@ -11,8 +11,6 @@ import coverwell
 from coverwell.cli import options
 from coverwell.cli.messages import check_output, print_json
 
-__all__ = ["export"]
-
 
 @click.command(short_help="A model as an ONNX file, which runs without torch.")
 @options.MODEL
@@ -21,7 +19,6 @@ __all__ = ["export"]
     "--precision",
     type=click.Choice(["float32", "float64"]),
     default="float32",
-    show_default=True,
     help="In which fully connected networks are computed. float32 is twice as fast and half the size; its "
     "predictions and bounds differ from those of MODEL by some 1e-6 of the target's standard deviation.",
 )

@@ -17,8 +17,6 @@ from coverwell.tables import TableFile, needed_polars
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["fit"]
-
 NO_CALIBRATION = "none"
 
 
@@ -36,48 +34,29 @@ def _levels(context: click.Context, option: click.Parameter, values: tuple[str, 
     default=("0.9",),
     metavar="SHARE",
     callback=_levels,
-    help="The share of new rows that an interval is to contain; several, as 0.5,0.9 or given again, give nested "
-    "intervals.  [default: 0.9]",
+    help="The share of new rows inside their intervals; several, as 0.5,0.9 or given again, give nested intervals.",
 )
 @options.out("The model file, by custom .safetensors.")
 @click.option(
-    "--group",
-    metavar="COLUMN",
-    help="Rows with the same value here (a patient, a house) stay in one fold, so that intervals are for new ones. It "
-    "is not a feature.",
+    "--group", metavar="COLUMN", help="Rows with one value here, such as a patient, stay in one fold. It is no feature."
 )
 @click.option("--ignore", multiple=True, metavar="COLUMN", help="A column that is not to be used; may be given again.")
 @click.option(
     "--calibration",
     type=click.Choice(["cross", "cv+", "split", NO_CALIBRATION]),
     default="cross",
-    show_default=True,
     help="How widths are set: by ranks of out-of-fold residuals (cross; cv+ is slower, with a weak guarantee), of rows "
     "kept apart (split, with a guarantee), or as the networks learned them.",
 )
 @click.option(
-    "--matching",
-    type=click.Choice(["sigma", "iqr"]),
-    default="sigma",
-    show_default=True,
-    help="How the two networks are matched.",
+    "--matching", type=click.Choice(["sigma", "iqr"]), default="sigma", help="How the two networks are matched."
 )
+@click.option("--seed", type=click.IntRange(min=0, max=2**32 - 1), default=0, help="Same seed, same model.")
 @click.option(
-    "--seed", type=click.IntRange(min=0, max=2**32 - 1), default=0, show_default=True, help="Same seed, same model."
-)
-@click.option(
-    "--folds",
-    type=click.IntRange(min=2),
-    default=5,
-    show_default=True,
-    help="Into how many parts the rows are cut; each part is predicted by networks that did not train on it.",
+    "--folds", type=click.IntRange(min=2), default=5, help="Parts, each predicted by networks that did not train on it."
 )
 @click.option("--max-rounds", type=click.IntRange(min=1), help="Stop training after so many rounds.  [default: 100]")
-@click.option(
-    "--streamed",
-    is_flag=True,
-    help="Read DATA part by part: Parquet files, one or more, that may together be larger than the memory.",
-)
+@click.option("--streamed", is_flag=True, help="Read DATA part by part: Parquet files that may exceed the memory.")
 @options.KNOWN_ROWS
 @options.JSON
 @options.FORCE
@@ -89,15 +68,13 @@ def fit(
     group: str | None,
     ignore: tuple[str, ...],
     calibration: str,
-    matching: str,
     seed: int,
-    folds: int,
     max_rounds: int | None,
     streamed: bool,
-    device: str,
     skip_missing: bool,
     as_json: bool,
     force: bool,
+    **asked: Any,
 ) -> None:
     """Fit a model that gives every prediction an interval, to a table in DATA (.csv, .tsv or .parquet).
 
@@ -120,13 +97,11 @@ def fit(
         raise ValueError("--skip-missing is for a table that is read whole; leave such rows out of what is --streamed")
     model = coverwell.MatchedRegressor(
         coverage=coverage if len(coverage) > 1 else coverage[0],
-        matching=matching,
         calibration=None if calibration == NO_CALIBRATION else calibration,
-        folds=folds,
         schedule=None if max_rounds is None else coverwell.Schedule(max_rounds=max_rounds),
-        device=device,
         random_state=seed,
         verbose=int(at_a_terminal()),
+        **asked,
     )
     start = time.perf_counter()
     names = _features_in(tables[0], target, coverage, group, ignore)

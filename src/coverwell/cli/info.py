@@ -10,8 +10,6 @@ import click
 from coverwell.cli import options
 from coverwell.cli.messages import print_json
 
-__all__ = ["info"]
-
 
 @click.command(short_help="What a model file holds.")
 @options.MODEL

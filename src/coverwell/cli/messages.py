@@ -20,8 +20,6 @@ import click
 from coverwell.errors import NonFiniteLossError
 from coverwell.files import pointed_to
 
-__all__ = ["TYPED", "BadInput", "OneLineGroup", "at_a_terminal", "check_output", "print_json"]
-
 MOST_OF_A_KIND = 4  # warnings that are shown
 TYPED = "coverwell.typed"  # the key of the whole command in the meta of its context
 STOPPED_BY = 128  # plus the number of the signal, as shells count

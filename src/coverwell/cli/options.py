@@ -20,7 +20,6 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
 
 
 def out(endings: str) -> Callable[[Command], Command]:
-    """The option --out for a file to write."""
     return click.option("--out", type=click.Path(path_type=Path), required=True, help=endings)
 
 
@@ -63,23 +62,13 @@ TEXT = together(
         help="Between the columns of DATA, such as ';' or tab.  [default: a comma; a tab in .tsv files]",
     ),
     click.option(
-        "--decimal",
-        type=click.Choice(DECIMALS),
-        default=DECIMALS[0],
-        show_default=True,
-        help="The decimal mark of the numbers in DATA.",
+        "--decimal", type=click.Choice(DECIMALS), default=DECIMALS[0], help="The decimal mark of the numbers in DATA."
     ),
-    click.option(
-        "--encoding", default=UTF8, show_default=True, help="Of the text of DATA, such as cp1252, latin1 or utf-16."
-    ),
+    click.option("--encoding", default=UTF8, help="Of the text of DATA, such as cp1252, latin1 or utf-16."),
     _with_table,
 )
 DEVICE = click.option(
-    "--device",
-    default="auto",
-    show_default=True,
-    callback=_device,
-    help="auto, cpu or cuda; auto is cuda where there is one.",
+    "--device", default="auto", callback=_device, help="auto, cpu or cuda; auto is cuda where there is one."
 )
 SKIP = click.option(
     "--skip-missing", is_flag=True, help="Leave out rows in which a target is missing; otherwise they are an error."
@@ -97,6 +86,5 @@ QUANTILES = click.option(
     "--quantiles",
     type=click.IntRange(min=2, max=100),
     default=4,
-    show_default=True,
     help="Into how many slices features of numbers are cut.",
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +20,34 @@ if TYPE_CHECKING:
 
     from coverwell.evaluation import Outcome
 
-__all__ = ["plot"]
-
-OUT_OPTION = options.out("The figure to write: .png, .svg or .pdf.")
-TARGET_OPTION = click.option(
-    "--target", multiple=True, metavar="COLUMN", help="Only this target; may be given again.  [default: all]"
+OUT = options.out("The figure to write: .png, .svg or .pdf.")
+TARGET = click.option(
+    "--target", multiple=True, metavar="COLUMN", help="Only this; may be given again.  [default: all]"
 )
-UNIT_OPTION = click.option("--unit", metavar="TEXT", help="The unit of the targets, for the axes.")
+UNIT = click.option("--unit", metavar="TEXT", help="The unit of the targets, for the axes.")
 
 
-# A figure of rows has these around its own options.
-_with_data = options.together(options.MODEL, options.DATA, OUT_OPTION, TARGET_OPTION)
-_reading = options.together(options.KNOWN_ROWS, options.FORCE)
+def _of_rows(*own: Callable[[Any], Any]) -> Callable[[Callable[..., Figure]], Any]:
+    """A function from an outcome and the place of a level to a figure, as a command with these options of its own."""
+    return options.together(
+        options.MODEL, options.DATA, OUT, TARGET, *own, options.KNOWN_ROWS, options.FORCE, _read_and_drawn
+    )
+
+
+def _read_and_drawn(draw: Callable[..., Figure]) -> Callable[..., None]:
+    @functools.wraps(draw)
+    def command(*, model: Path, table: TableFile, out: Path, force: bool, **asked: Any) -> None:
+        _check_figure(out, force=force, inputs=(model, table.path))
+        from coverwell.cli.rows import read_outcome
+        from coverwell.evaluation import place_of_level
+
+        names = ("device", "skip_missing", "group", "quantiles")
+        outcome = read_outcome(model, table, **{name: asked.pop(name) for name in names if name in asked})
+        places = _places(outcome.target_names, asked.pop("target"))
+        level = place_of_level(outcome.levels, asked.pop("coverage", None))
+        _write(draw(outcome.of_targets(places), level, **asked), out)
+
+    return command
 
 
 @click.group()
@@ -43,44 +61,29 @@ def plot() -> None:
 
 
 @plot.command(short_help="Rows with their intervals and observed values.")
-@_with_data
-@options.LEVEL
-@UNIT_OPTION
-@click.option(
-    "--along",
-    metavar="COLUMN",
-    help="Place rows by this feature.  [default: from the lowest prediction to the highest]",
+@_of_rows(
+    options.LEVEL,
+    UNIT,
+    click.option("--along", metavar="COLUMN", help="Place rows by this feature.  [default: by their predictions]"),
+    click.option("--rows", type=click.IntRange(min=1), default=200, help="At most so many; the title counts all."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the choice of rows."),
 )
-@click.option(
-    "--rows",
-    type=click.IntRange(min=1),
-    default=200,
-    show_default=True,
-    help="Draw at most so many rows, chosen at random; the title counts all.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of that choice.")
-@_reading
-def intervals(
-    out: Path, coverage: float | None, unit: str | None, along: str | None, rows: int, seed: int, **asked: Any
-) -> None:
+def intervals(outcome: Outcome, level: int, unit: str | None, along: str | None, rows: int, seed: int) -> Figure:
     """Draw rows of DATA with their predictions, intervals and observed values, those outside marked.
 
     \b
     Example:
       coverwell plot intervals model.safetensors test.csv --along age --unit EUR --out intervals.png
     """
-    outcome, level = _read(out, coverage=coverage, **asked)
     from coverwell.plots.figures import intervals_figure
 
     values = None if along is None else _along(outcome, along)
-    figure = intervals_figure(outcome, level, along=values, along_name=along or "", unit=unit, most=rows, seed=seed)
-    _write(figure, out)
+    return intervals_figure(outcome, level, along=values, along_name=along or "", unit=unit, most=rows, seed=seed)
 
 
 @plot.command(short_help="Coverage reached against coverage asked.")
-@_with_data
-@_reading
-def calibration(out: Path, **asked: Any) -> None:
+@_of_rows()
+def calibration(outcome: Outcome, level: int) -> Figure:
     """Draw the share of rows inside their intervals at every fitted level, beside the share to expect.
 
     A model that was fitted with several levels (coverwell fit --coverage 0.5,0.9 ...) has a curve, others have a single
@@ -90,37 +93,33 @@ def calibration(out: Path, **asked: Any) -> None:
     Example:
       coverwell plot calibration model.safetensors test.csv --out calibration.png
     """
-    outcome, _ = _read(out, **asked)
     from coverwell.plots.figures import calibration_figure
 
-    _write(calibration_figure(outcome), out)
+    return calibration_figure(outcome)
 
 
 @plot.command(short_help="Average width by asked coverage.")
-@_with_data
-@UNIT_OPTION
-@_reading
-def widths(out: Path, unit: str | None, **asked: Any) -> None:
+@_of_rows(UNIT)
+def widths(outcome: Outcome, level: int, unit: str | None) -> Figure:
     """Draw the average width at every fitted level, beside the width that one size for all rows would need.
 
     \b
     Example:
       coverwell plot widths model.safetensors test.csv --unit EUR --out widths.png
     """
-    outcome, _ = _read(out, **asked)
     from coverwell.plots.figures import widths_figure
 
-    _write(widths_figure(outcome, unit=unit), out)
+    return widths_figure(outcome, unit=unit)
 
 
 @plot.command(short_help="Coverage in slices of the rows, the worst on top.")
-@_with_data
-@options.LEVEL
-@options.GROUPS
-@options.QUANTILES
-@click.option("--worst", type=click.IntRange(min=1), default=20, show_default=True, help="How many slices are drawn.")
-@_reading
-def slices(out: Path, coverage: float | None, worst: int, **asked: Any) -> None:
+@_of_rows(
+    options.LEVEL,
+    options.GROUPS,
+    options.QUANTILES,
+    click.option("--worst", type=click.IntRange(min=1), default=20, help="How many slices are drawn."),
+)
+def slices(outcome: Outcome, level: int, worst: int) -> Figure:
     """Draw the coverage of the rows of each category and between the quantiles of each feature, with its uncertainty.
 
     The worst are those with the lowest upper end of their confidence interval. Looking at many slices finds some that
@@ -130,18 +129,17 @@ def slices(out: Path, coverage: float | None, worst: int, **asked: Any) -> None:
     Example:
       coverwell plot slices model.safetensors test.csv --group city --out slices.png
     """
-    outcome, level = _read(out, coverage=coverage, **asked)
     from coverwell.plots.figures import slices_figure
 
-    _write(slices_figure(outcome, level, most=worst), out)
+    return slices_figure(outcome, level, most=worst)
 
 
 @plot.command(short_help="Error, coverage and width by round of training.")
 @options.MODEL
-@OUT_OPTION
-@TARGET_OPTION
+@OUT
+@TARGET
 @options.LEVEL
-@UNIT_OPTION
+@UNIT
 @options.FORCE
 def rounds(
     model: Path, out: Path, target: tuple[str, ...], coverage: float | None, unit: str | None, force: bool
@@ -170,26 +168,6 @@ def _check_figure(out: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
 
     check_figure_name(out)
     check_output(out, force=force, inputs=inputs)
-
-
-def _read(
-    out: Path,
-    *,
-    model: Path,
-    table: TableFile,
-    target: tuple[str, ...],
-    force: bool,
-    coverage: float | None = None,
-    **reading: Any,
-) -> tuple[Outcome, int]:
-    """The outcome of the chosen targets, and the place of the chosen level."""
-    _check_figure(out, force=force, inputs=(model, table.path))
-    from coverwell.cli.rows import read_outcome
-    from coverwell.evaluation import place_of_level
-
-    outcome = read_outcome(model, table, **reading)
-    places, level = _places(outcome.target_names, target), place_of_level(outcome.levels, coverage)
-    return outcome.of_targets(places), level
 
 
 def _places(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from coverwell.cli.rows import Reader
-
-__all__ = ["predict"]
+    from coverwell.predictor import Predictor
 
 
 @click.command(short_help="Predictions and intervals for the rows of files.")
@@ -60,16 +59,18 @@ def predict(
     output_suffix(out)
     check_output(out, force=force, inputs=[model, *(table.path for table in tables)])
 
-    from coverwell.cli.rows import Reader, load_table_model
-    from coverwell.description import describe
+    from coverwell.cli.rows import Reader
+    from coverwell.model_file import load_predictor
     from coverwell.prediction import prediction_columns
+    from coverwell.training.device import device_from
 
-    fitted = load_table_model(model, device=device, float32=float32)
-    names = prediction_columns(fitted.target_names_, describe(fitted).levels, keep)
+    source, predictor, targets = load_predictor(model)
+    names = prediction_columns(targets, predictor.levels, keep)
+    predictor = _in_float32(predictor) if float32 else predictor
     for table in tables:
         _check_can_keep(keep, table, tables[0], out)
-    parts: list[int] = []
-    write_table(out, _predicted([Reader(fitted, model, table) for table in tables], keep, names, parts))
+    readers, parts = [Reader(source, targets, model, table) for table in tables], list[int]()
+    write_table(out, _predicted(predictor.to(device_from(device)), readers, keep, names, parts))
     n_rows, seconds = sum(parts), time.perf_counter() - start
     if as_json:
         print_json({"out": str(out), "rows": n_rows, "columns": names, "seconds": round(seconds, 3)})
@@ -94,8 +95,20 @@ def _check_can_keep(keep: tuple[str, ...], table: TableFile, first: TableFile, o
             )
 
 
+def _in_float32(predictor: Predictor) -> Predictor:
+    """The predictor with networks that compute in single precision."""
+    import torch
+
+    from coverwell.networks.team import Team
+
+    for team in (module for module in predictor.modules() if isinstance(module, Team)):
+        team.to(torch.float32)
+        team.precision = torch.float32
+    return predictor
+
+
 def _predicted(
-    readers: list[Reader], keep: tuple[str, ...], names: list[str], sizes: list[int]
+    predictor: Predictor, readers: list[Reader], keep: tuple[str, ...], names: list[str], sizes: list[int]
 ) -> Iterator[pl.DataFrame]:
     """The rows of all files, predicted part by part; `sizes` gets the number of rows of each."""
     from tqdm import tqdm
@@ -103,15 +116,18 @@ def _predicted(
     from coverwell.cli.rows import ROWS_IN_A_PART
 
     needed = [list(dict.fromkeys([*reader.names, *keep])) for reader in readers]  # whatever is missing is found first
+    inputs = predictor.inputs
     with tqdm(disable=not at_a_terminal(), desc="rows", unit=" rows", unit_scale=True) as bar:
         for reader, columns in zip(readers, needed, strict=True):
             first = 0
             for part in reader.table.parts(columns, ROWS_IN_A_PART):
                 features, last = reader.features(part, first), first + len(part)
                 try:
-                    predicted = reader.model.predict_all(features).columns
+                    rows = reader.source.rows(features, None)
                 except ValueError as error:  # the model counts the rows that it is given
                     raise ValueError(f"rows {first + 1} to {last} of {reader.table.path}: {error}") from None
+                inputs.warn_if_far_outside(rows, reader.source.names)
+                predicted = predictor.prediction(predictor.estimates(rows)).columns
                 found = zip(names, [*part.select(keep), *predicted], strict=True)
                 yield needed_polars().DataFrame(dict(found))
                 first = last

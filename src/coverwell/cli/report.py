@@ -12,8 +12,6 @@ from coverwell.cli import options
 from coverwell.cli.messages import TYPED, BadInput, check_output
 from coverwell.tables import TableFile
 
-__all__ = ["report"]
-
 
 @click.command(short_help="One HTML file that says how far a model can be trusted.")
 @options.MODEL
@@ -47,7 +45,8 @@ def report(context: click.Context, /, model: Path, table: TableFile, out: Path, 
     """
     from coverwell.description import describe
     from coverwell.evaluation import place_of_level
-    from coverwell.report import Source, check_library
+    from coverwell.report import Source
+    from coverwell.report.page import check_library
 
     check_library()
     if out.suffix.lower() not in (".html", ".htm"):
@@ -97,5 +96,7 @@ def _write_rows(
     if images is not None and not takes_images:
         raise BadInput(f"--pictures is for models of images, and {path} holds one of tables; leave it out")
     model.set_params(device=device)
-    X, y, about = Reader(model, path, table, images).known_rows(group, skip_missing=skip_missing)
+    X, y, about = Reader(model.source_, model.target_names_, path, table, images).known_rows(
+        group, skip_missing=skip_missing
+    )
     return write_report(model, X, y, boxes=boxes or None, **about, **asked)

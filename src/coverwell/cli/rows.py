@@ -9,22 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from coverwell.description import describe
-from coverwell.estimator import IntervalRegressor
-from coverwell.evaluation import Outcome, outcome_of
 from coverwell.inputs.scaling import LARGEST_NUMBER
-from coverwell.model_file import load
-from coverwell.networks.team import Team
+from coverwell.inputs.source import InputSource
+from coverwell.model_file import check_takes_tables, load
 from coverwell.predictor import ROWS_AT_A_TIME
 from coverwell.tables import TableFile, needed_polars
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["ROWS_IN_A_PART", "Reader", "check_targets", "groups_of", "load_table_model", "read_outcome", "targets_of"]
+    from coverwell.estimator import IntervalRegressor
+    from coverwell.evaluation import Outcome
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -33,16 +30,10 @@ Mask = NDArray[np.bool_]
 ROWS_IN_A_PART = 4 * ROWS_AT_A_TIME
 
 
-def load_table_model(path: Path, *, device: str, float32: bool = False) -> IntervalRegressor:
-    """The fitted regressor of a file; with `float32` its networks compute in single precision."""
-    model = load(path)
-    if not isinstance(model, IntervalRegressor) or describe(model).takes != "table":
-        what = "a model for images" if isinstance(model, IntervalRegressor) else f"a {type(model).__name__}"
-        raise ValueError(f"{path} holds {what}, not one for tables; use it in Python: coverwell.load({str(path)!r})")
-    if float32:
-        for team in (module for module in model.predictor_.modules() if isinstance(module, Team)):
-            team.to(torch.float32)
-            team.precision = torch.float32
+def load_table_model(path: Path, *, device: str) -> IntervalRegressor:
+    """The fitted regressor of a file."""
+    model: IntervalRegressor = load(path)
+    check_takes_tables(path, type(model).__name__, getattr(model, "source_", None))
     model.set_params(device=device)
     return model
 
@@ -51,16 +42,20 @@ def read_outcome(
     path: Path, table: TableFile, *, device: str, skip_missing: bool, group: Sequence[str] = (), quantiles: int = 4
 ) -> Outcome:
     """The rows of a file with all targets, beside the predictions and intervals of the model in `path`."""
-    reader = Reader(load_table_model(path, device=device), path, table)
+    from coverwell.evaluation import outcome_of
+
+    model = load_table_model(path, device=device)
+    reader = Reader(model.source_, model.target_names_, path, table)
     X, y, about = reader.known_rows(group, skip_missing=skip_missing)
-    return outcome_of(reader.model, X, y, quantiles=quantiles, feature_names=reader.names, **about)
+    return outcome_of(model, X, y, quantiles=quantiles, feature_names=reader.names, **about)
 
 
 @dataclass(frozen=True)
 class Reader:
     """How the rows of a file become what a model takes."""
 
-    model: IntervalRegressor
+    source: InputSource
+    targets: tuple[str, ...]
     path: Path  # of the model
     table: TableFile
     images: str | None = None  # the column that names image files
@@ -71,11 +66,11 @@ class Reader:
         if self.images is not None:
             self.table.check_has([self.images], "column for --pictures:")
             return [self.images]
-        if (names := self.model.table_columns_) is not None:
+        if (names := self.source.table_columns) is not None:
             self.table.check_has(names, f"column that {self.path.name} was fitted on:")
             return names
-        n_features: int = self.model.n_features_in_
-        others = [name for name in self.table.columns if name not in self.model.target_names_]
+        (n_features,) = self.source.row_shape
+        others = [name for name in self.table.columns if name not in self.targets]
         if len(others) != n_features:
             raise ValueError(
                 f"{self.path} was fitted without column names on {n_features} columns, but {self.table.path} has "
@@ -87,7 +82,7 @@ class Reader:
         """The features of rows as they come from the file: a frame, or an array for a model without names."""
         polars, rows = needed_polars(), range(first_row, first_row + len(part))
         frame = self.table.typed(part.select(self.names), self._kinds, rows)
-        if self.images is not None or self.model.table_columns_ is not None:
+        if self.images is not None or self.source.table_columns is not None:
             return frame
         return frame.select(polars.all().cast(polars.Float64)).to_numpy()
 
@@ -95,8 +90,8 @@ class Reader:
     def _kinds(self) -> dict[str, str]:
         if self.images is not None:
             return {self.images: "text"}
-        if self.model.columns_ is not None:
-            return dict(self.model.columns_.kinds)
+        if self.source.columns is not None:
+            return dict(self.source.columns.kinds)
         # Numbers alone, or booleans that count as 0 and 1: the first value decides.
         rows = next(self.table.parts(self.names, ROWS_IN_A_PART))
         texts = self.table.typed(rows, dict.fromkeys(self.names, "text"))
@@ -105,7 +100,7 @@ class Reader:
 
     def known_rows(self, groups: Sequence[str], *, skip_missing: bool) -> tuple[Any, Array, dict[str, Any]]:
         """Features and targets of the rows that have all targets; and their groups and numbers, for an `Outcome`."""
-        names, targets = self.names, self.model.target_names_
+        names, targets = self.names, self.targets
         check_targets(self.table, targets)
         self.table.check_has(groups, "column for --group:")
         rows = self.table.read(list(dict.fromkeys([*names, *targets, *groups])))

@@ -15,8 +15,6 @@ from coverwell.tables import TableFile, needed_polars
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["later_values"]
-
 Array = NDArray[np.float64]
 
 

@@ -1,8 +1,7 @@
 """Forecasts of a time series with intervals that stay calibrated as it goes on."""
 
-from coverwell.errors import FactorBoundWarning
 from coverwell.forecasting.backtest import Backtest
 from coverwell.forecasting.forecaster import Forecaster, MatchedForecaster
 from coverwell.forecasting.live import LiveCalibrator
 
-__all__ = ["Backtest", "FactorBoundWarning", "Forecaster", "LiveCalibrator", "MatchedForecaster"]
+__all__ = ["Backtest", "Forecaster", "LiveCalibrator", "MatchedForecaster"]

@@ -13,8 +13,6 @@ from coverwell import metrics
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Backtest"]
-
 Array = NDArray[np.float64]
 
 

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["CALENDAR", "calendar_columns", "calendar_features", "check_calendar", "check_names", "library_of"]
-
 Array = NDArray[np.float64]
 Times = NDArray[Any]  # datetime64: local wall-clock times
 

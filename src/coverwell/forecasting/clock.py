@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from coverwell.options import stored
 
-__all__ = ["Clock", "Steps", "check_order", "check_stamps"]
-
 Array = NDArray[np.float64]
 Steps = NDArray[np.int64]
 Stamps = NDArray[Any]  # int64, or datetime64 of any unit

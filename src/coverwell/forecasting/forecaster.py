@@ -29,8 +29,6 @@ from coverwell.paper.matching import Matching
 from coverwell.prediction import PredictionInterval
 from coverwell.regressor import MatchedRegressor, NetworkChoice
 
-__all__ = ["Forecaster", "MatchedForecaster", "SeriesForecaster"]
-
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
 Coverage = float | Sequence[float] | Array
@@ -420,8 +418,7 @@ class MatchedForecaster(SeriesForecaster):
         The share of coming values that the interval is to contain; several levels give nested intervals from one fit.
     matching : "sigma", "iqr", None or an object with `Matching`'s methods, default="sigma"
     past, horizon, calendar, missing, differences, live, rate, refit_every
-        As in `coverwell.forecasting.forecaster.SeriesForecaster`: how a moment of the series becomes a row, and how the
-        forecaster follows the present.
+        As in `coverwell.forecasting.forecaster.SeriesForecaster`, and so are the attributes.
     network, interval_network : recipe such as `LSTM(...)`, or a function (n_features, n_outputs) -> nn.Module
         The two networks; None is an `LSTM`. Rows are flat: the window step by step, then what is known ahead.
     folds : int or None, default=5
@@ -432,13 +429,6 @@ class MatchedForecaster(SeriesForecaster):
     schedule : Schedule, optional
         As in `MatchedRegressor`, but "auto" is 3 epochs of each network in at most 15 rounds, a patience of 3, a
         learning rate of 4e-3, and batches of a fifth of the rows, from 16 to 512.
-
-    Attributes
-    ----------
-    regressor_ : MatchedRegressor
-    rounds_ : list of Round
-    calibrator_, history_, windows_, rate_
-        As in `coverwell.forecasting.forecaster.SeriesForecaster`.
 
     Examples
     --------

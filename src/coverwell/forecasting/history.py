@@ -14,8 +14,6 @@ from coverwell.forecasting.calendar import calendar_features
 from coverwell.forecasting.clock import Clock, Steps, check_order, check_stamps
 from coverwell.options import stored
 
-__all__ = ["History", "causal_fill", "read_covariates", "read_history", "read_rows", "read_series"]
-
 Array = NDArray[np.float64]
 
 

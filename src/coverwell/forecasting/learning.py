@@ -20,19 +20,6 @@ from coverwell.options import Schedule, check_count
 from coverwell.regressor import MatchedRegressor, NetworkChoice
 from coverwell.training.device import device_from
 
-__all__ = [
-    "NETWORK",
-    "REFIT",
-    "SCHEDULE",
-    "USUAL_RATE",
-    "folds_of",
-    "forecast",
-    "learn",
-    "network_for",
-    "rate_of",
-    "refitted",
-]
-
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
 

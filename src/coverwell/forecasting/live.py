@@ -22,6 +22,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from numbers import Real
 from typing import Any
 
@@ -33,8 +34,6 @@ from coverwell.errors import FactorBoundWarning
 from coverwell.metrics import ROLLING_WINDOW, interval_score, rolling_coverage
 from coverwell.options import check_count, check_number, coverage_rank, levels_from, stored
 from coverwell.prediction import PredictionInterval
-
-__all__ = ["RATES", "LiveCalibrator", "check_rate", "choose_rate", "one_truth", "truths_ahead"]
 
 Array = NDArray[np.float64]
 # numpy counts a float as array-like by way of complex, which checks at run time do not follow.
@@ -285,23 +284,22 @@ class LiveCalibrator:
             if (ends := state["pending"][ahead][step]) is not None:
                 self._due[ahead, :, step] = _array("pending", ends, [(2, shape[1])])
 
-    def _follow(
-        self, y: Array, mean: Array | None = None, half_width: Array | None = None
-    ) -> tuple[Array, Array, Array]:
+    def _follow(self, y: Array, *forecasts: Array) -> tuple[Array, Array, Array]:
         """Give the intervals of each time, if there are forecasts, and let the factors follow its truth.
 
-        Returns ends (time, side, step, level), factors (time, step, level) and drifts (1 + time, step, level).
+        `forecasts` are means (time, step) and half-widths (time, step, side, level), or nothing. Returns ends (time,
+        side, step, level), factors (time, step, level) and drifts (1 + time, step, level).
         """
         n_times, shape = len(y), self._drift.shape
         due = np.concatenate([self._due, _nothing_due(n_times, *shape)])
         ends = _by_origin(due)  # a view: what is given at a time is read when it is due
         factors, drifts = np.empty((n_times, *shape)), np.empty((n_times + 1, *shape))
         drifts[0] = drift = self._drift
-        signed = None if half_width is None else _signed(half_width)
-        for t, truth in enumerate(y.tolist()):
-            if mean is not None and signed is not None:
+        made = zip(forecasts[0][..., None], _signed(forecasts[1]), strict=True) if forecasts else repeat(None, n_times)
+        for t, (truth, forecast) in enumerate(zip(y.tolist(), made, strict=True)):
+            if forecast is not None:
                 factors[t] = factor = self._start * np.exp(drift)
-                ends[t] = self._ends(factor, mean[t, :, None], signed[t])
+                ends[t] = self._ends(factor, *forecast)
             if not math.isnan(truth):
                 lower, upper = due[t]  # (step, level), NaN where no interval was given
                 feedback = _outside(truth, lower, upper) - self._allowed  # miss - (1 - p)

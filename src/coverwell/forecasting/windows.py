@@ -16,8 +16,6 @@ from coverwell.forecasting.calendar import calendar_columns, library_of
 from coverwell.forecasting.history import History
 from coverwell.options import stored
 
-__all__ = ["TimeFolds", "WindowEncoding", "Windows"]
-
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
 

@@ -24,8 +24,6 @@ from coverwell.errors import ColumnWarning, ConstantDataWarning
 from coverwell.inputs.frames import ISO_TIME, Values, as_times, columns_of, is_frame, is_named, listed, read
 from coverwell.options import stored
 
-__all__ = ["Booleans", "Categories", "Column", "Columns", "Dropped", "Numbers", "Times", "columns_for"]
-
 Array = NDArray[np.float64]
 Features = dict[str, Any]  # arrays, or tensors
 

@@ -27,14 +27,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from coverwell.errors import DamagedFeaturesWarning
 from coverwell.files import new_file
 from coverwell.inputs.images import images_of
 from coverwell.training.device import device_from
-
-__all__ = ["bytes_kept", "features_of", "forget"]
 
 FORMAT = 2  # grows when features computed by older versions must not be used: another layout, another way to read
 PATTERN = "features-*.npy"
@@ -90,6 +87,8 @@ def features_of(
 
     def write(file: IO[bytes], key: str) -> None:
         batch_size = CPU_BATCH if torch_device.type == "cpu" else GPU_BATCH
+        from tqdm import tqdm
+
         bar = tqdm(total=len(found), disable=not verbose, desc="features", unit="image")
         # The threads that read end with us, however we end.
         with bar, closing(found.batches(size=size, batch_size=batch_size)) as batches:

@@ -15,8 +15,6 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ISO_TIME", "Values", "as_times", "check_numbers", "columns_of", "is_frame", "is_named", "listed", "read"]
-
 Mask = NDArray[np.bool_]
 
 LONGEST_SHOWN = 60  # letters of a text in a message

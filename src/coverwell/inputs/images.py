@@ -36,8 +36,6 @@ from coverwell.inputs.frames import columns_of, is_frame
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Images", "images_of", "pillow"]
-
 CHANNELS = (1, 3, 4)  # grey, RGB, RGB and alpha
 MOST_THREADS = 4
 # A file is first shrunk cheaply, to no less than so many times the size asked for; less than 2 would show.

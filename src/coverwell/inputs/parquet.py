@@ -21,8 +21,6 @@ from coverwell.tables import PARQUET, TableFile, needed_polars
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Part", "TableFiles"]
-
 # A part is cut from a row group at any place; smaller ones would decode large row groups too often. Parts of wide
 # tables have fewer rows, with about so many numbers.
 PART_ROWS, PART_NUMBERS = 2**15, 2**22

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_array, check_X_y, column_or_1d, validate_data
 from torch import nn
 
 from coverwell.inputs.columns import Columns, columns_for
@@ -98,9 +97,20 @@ class InputSource(ABC):
             y, finite.
         """
 
+    @property
+    def table_columns(self) -> list[str] | None:
+        """The columns that a table must have, in order; None for images, and for arrays without names."""
+        if self.columns is not None:
+            return list(self.columns.kinds)
+        return None if self.names is None else list(self.names)
+
     @abstractmethod
-    def rows(self, X: Any, estimator: Estimator) -> NDArray[Any]:
-        """The numbers that networks are given: (row, feature), or (image, [view,] channel, height, width) on disk."""
+    def rows(self, X: Any, estimator: Estimator | None) -> NDArray[Any]:
+        """The numbers that networks are given: (row, feature), or (image, [view,] channel, height, width) on disk.
+
+        Without an estimator, X must be a table with the fitted columns in their order, and scikit-learn, which takes
+        long to import, is not needed.
+        """
 
 
 @stored
@@ -116,6 +126,8 @@ class TableSource(InputSource):
     mirroring: ClassVar[None] = None  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
+        from sklearn.utils.validation import check_X_y, validate_data
+
         rows: Array | None = None
         if not isinstance(X, np.ndarray) and not self.row_shape and (learned := columns_for(X)) is not None:
             self.columns, rows = learned
@@ -133,8 +145,15 @@ class TableSource(InputSource):
         self.names, self.row_shape = None if names is None else tuple(map(str, names)), checked.shape[1:]
         return checked, targets
 
-    def rows(self, X: Any, estimator: Estimator) -> Array:
+    def rows(self, X: Any, estimator: Estimator | None) -> Array:
         columns = self._columns_for(X)
+        if estimator is None:
+            table = np.asarray(X, dtype=np.float64) if columns is None else columns.transform(X)
+            if table.shape[1:] != self.row_shape:
+                raise ValueError(f"X must have {self.row_shape[0]} columns, as in the fit, got the shape {table.shape}")
+            return _finite(table, X if columns is None else table)
+        from sklearn.utils.validation import check_array, validate_data
+
         if columns is None:
             _check_holds_numbers(X)
             return _finite(validate_data(estimator, X, reset=False, ensure_all_finite=False), X)
@@ -163,6 +182,8 @@ class ImageSource(InputSource):
     columns: ClassVar[None] = None  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
+        from sklearn.utils.validation import validate_data
+
         images = images_of(X)
         targets = validate_data(estimator, y=y, multi_output=True, y_numeric=True)
         if len(images) != len(targets):
@@ -182,9 +203,10 @@ class ImageSource(InputSource):
 
         return read, targets
 
-    def rows(self, X: Any, estimator: Estimator) -> NDArray[Any]:
+    def rows(self, X: Any, estimator: Estimator | None) -> NDArray[Any]:
         _check_no_table(X)
         assert self.trunk is not None  # it is fitted
+        assert estimator is not None  # which says on what device the trunk runs
         return features_of(
             X,
             self.trunk,
@@ -260,6 +282,8 @@ def _finite(table: NDArray[Any], X: Any) -> Array:
 
 def checked_groups(groups: ArrayLike, n_rows: int) -> NDArray[Any]:
     """The group of each row: all texts, all numbers or all times, and none missing."""
+    from sklearn.utils.validation import check_array, column_or_1d
+
     one_each: NDArray[Any] = column_or_1d(np.asarray(groups, dtype=object))
     if len(one_each) != n_rows:
         raise ValueError(f"groups must have one entry per row, got {len(one_each)} for {n_rows} rows")

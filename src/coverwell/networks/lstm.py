@@ -17,8 +17,6 @@ from coverwell.networks.mlp import StackedLinear
 from coverwell.networks.team import Team
 from coverwell.options import stored
 
-__all__ = ["LSTM", "LSTMTeam", "PackedLSTM", "StackedLSTM"]
-
 Sequences = Float[Tensor, "member step batch channel"]
 States = Float[Tensor, "member step batch hidden"]
 

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from coverwell.networks.team import Team
 from coverwell.options import stored
 
-__all__ = ["MLP", "MLPTeam", "PiecewiseLinear", "StackedLinear"]
-
 
 class StackedLinear(nn.Module):
     """One linear layer per member, started as `torch.nn.Linear` starts.

@@ -18,8 +18,6 @@ from coverwell.networks.team import LoopTeam, Network, State, Team
 from coverwell.networks.weights import imagenet_weights, parts_of, state_in
 from coverwell.options import stored
 
-__all__ = ["IMAGENET", "BasicBlock", "ResNet18", "ResNet18Tail", "ResNet18Team", "ResNet18Trunk", "read_weights"]
-
 FilePath = str | PathLike[str]
 
 IMAGENET = "imagenet"  # the name of torchvision's public weights

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 
 State = dict[str, Tensor]
 
-__all__ = ["FactoryNetwork", "ImageNetwork", "LoopTeam", "Network", "Team", "network_from"]
-
 
 class Team(nn.Module):
     """A stack of members; every parameter and buffer has the member axis first.

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from coverwell.files import new_file
 
-__all__ = ["imagenet_weights", "parts_of", "state_in"]
-
 State = dict[str, Tensor]
 
 NAME = "resnet18-f37072fd.pth"

@@ -14,8 +14,6 @@ from coverwell.plots.grammar import COLOURS, Axis, Chart, Mark
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Drawing", "axes_or_new", "draw", "drawn", "legend_below"]
-
 DOTS = (2.6, 6.0)  # points: the smallest and the largest mark of a step
 BELOW_LABELS = 3.6  # font sizes from the axes down to a legend: tick labels and the axis label stand between
 LETTER, AROUND_LABEL = 0.55, 5.0  # font sizes: an average letter, and the handle and space beside a label

@@ -13,8 +13,6 @@ from coverwell.plots.grammar import COLOURS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["BOX_STYLES", "draw_box", "inner_and_outer"]
-
 Array = NDArray[np.float64]
 
 AROUND_IMAGE = 0.02  # of its longer side, so that no line lies on the frame

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell import metrics
-from coverwell.description import ModelDescription
-from coverwell.evaluation import Outcome, View
 from coverwell.files import new_file
 from coverwell.plots.charts import draw_calibration_curve, draw_intervals, draw_rounds, draw_slices, draw_width_curve
 from coverwell.plots.grammar import COLOURS, CurveStyle, percent, with_unit
@@ -23,15 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "calibration_figure",
-    "check_figure_name",
-    "intervals_figure",
-    "rounds_figure",
-    "save_figure",
-    "slices_figure",
-    "widths_figure",
-]
+    from coverwell.description import ModelDescription
+    from coverwell.evaluation import Outcome, View
 
 WIDTH, SQUARE, MOST_BESIDE = 9.0, 4.5, 3  # inches of a figure and of a panel of curves; how many stand side by side
 ROWS_HEIGHT, ROUNDS_HEIGHT, SLICE_HEIGHT, AROUND_SLICES = 4.6, 2.8, 0.26, 1.5  # inches

@@ -12,20 +12,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "COLOURS",
-    "SLICE",
-    "Axis",
-    "Chart",
-    "CurveStyle",
-    "Mark",
-    "Table",
-    "Tip",
-    "percent",
-    "shortened",
-    "with_unit",
-]
-
 Table = dict[str, Any]  # columns of one length
 
 # Colours that colour-blind readers can tell apart (Okabe and Ito); markers and dashes differ as well.

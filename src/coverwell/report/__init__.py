@@ -20,7 +20,7 @@ from coverwell.report.rows import images, misses, residuals
 from coverwell.report.series import bands, rolling, time_of
 from coverwell.report.words import counted
 
-__all__ = ["Source", "check_library", "write_report", "write_series_report"]
+__all__ = ["Source", "write_report", "write_series_report"]
 
 FEWEST_ROWS = 10
 MOST_STEPS = 4  # ahead, that can be chosen
@@ -53,7 +53,6 @@ def write_report(
     X : array-like or data frame (n, feature), or images, as in `fit`
         At least ten rows that were not trained on. The worst images and some others are shown.
     y : array-like (n,) or (n, target)
-        The observed values.
     path : str or path
         An existing file is replaced once the new one is complete.
     groups : mapping from name to array-like (n,), optional
@@ -66,10 +65,10 @@ def write_report(
     row_numbers : array-like of int (n,), optional
         The names of rows in the list of misses; by default they are counted from 0.
     n_skipped : int
-        How many rows were left out before because a target is missing, for the report to mention.
+        Rows that were left out before because a target is missing.
     boxes : bool, optional
-        Whether the four targets of images are boxes to be drawn: left, top, width and height in fractions of the
-        sides. By default they are if the model was fitted with a network that mirrors boxes.
+        Whether the four targets of images are boxes: left, top, width and height in fractions of the sides. By default
+        they are if the model was fitted with a network that mirrors boxes.
     source : Source, optional
         Files and command to be named.
 
@@ -77,10 +76,11 @@ def write_report(
     --------
     >>> import tempfile
     >>> from sklearn.datasets import make_regression
-    >>> from coverwell import MLP, MatchedRegressor
+    >>> from coverwell import MLP, MatchedRegressor, Schedule
     >>> from coverwell.report import write_report
     >>> X, y = make_regression(n_samples=60, n_features=2, noise=5, random_state=0)
-    >>> model = MatchedRegressor(network=MLP(hidden=4), max_rounds=1, repeats=1, random_state=0).fit(X[:40], y[:40])
+    >>> brief = Schedule(max_rounds=1)
+    >>> model = MatchedRegressor(network=MLP(hidden=4), schedule=brief, repeats=1, random_state=0).fit(X[:40], y[:40])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     n_bytes = write_report(model, X[40:], y[40:], f"{folder}/report.html")
     >>> n_bytes < 5_000_000
@@ -130,10 +130,11 @@ def write_series_report(
     --------
     >>> import tempfile
     >>> import numpy as np
-    >>> from coverwell import LSTM, MatchedForecaster
+    >>> from coverwell import LSTM, MatchedForecaster, Schedule
     >>> from coverwell.report import write_series_report
     >>> series = np.sin(np.arange(160) / 5) + 0.1 * np.random.default_rng(0).normal(size=160)
-    >>> forecaster = MatchedForecaster(past=8, network=LSTM(hidden=4), max_rounds=1, folds=2, random_state=0)
+    >>> brief = Schedule(max_rounds=1)
+    >>> forecaster = MatchedForecaster(past=8, network=LSTM(hidden=4), schedule=brief, folds=2, random_state=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     n_bytes = write_series_report(forecaster.fit(series[:120]), series, f"{folder}/report.html")
     >>> n_bytes < 5_000_000

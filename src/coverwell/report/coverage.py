@@ -18,8 +18,6 @@ from coverwell.report.vega import legend
 from coverwell.report.words import chance_of, noun, number, room_for, share, span, when
 from coverwell.slices import BY_CHANCE, Slice, Slices
 
-__all__ = ["calibration", "reached", "slices", "verdict", "width_bins", "widths", "worst"]
-
 MOST_WARNINGS = 10
 MOST_BINS, ROWS_PER_BIN = 10, 20  # of widths
 NINE_OF_TEN = 1.6449  # standard errors to either side of a mean

@@ -26,8 +26,6 @@ from coverwell.plots.grammar import SLICE, Axis, Chart, Mark, Tip, shortened
 from coverwell.report.page import Block, Graph, Section, Table, Text, library_versions, prose
 from coverwell.report.words import as_text, chance_of, number, share
 
-__all__ = ["Shift", "Source", "column_row", "data", "drift", "provenance", "rounds", "shifts_between"]
-
 Array = NDArray[np.float64]
 
 MOST_COLUMNS, MOST_SHIFTS = 100, 12

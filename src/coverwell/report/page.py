@@ -22,24 +22,6 @@ from coverwell.plots.grammar import Chart, percent
 from coverwell.report import words
 from coverwell.report.vega import Spec, legend, specification
 
-__all__ = [
-    "Block",
-    "Choice",
-    "Figures",
-    "Graph",
-    "Image",
-    "Legend",
-    "Page",
-    "Section",
-    "Table",
-    "Text",
-    "check_library",
-    "library_versions",
-    "prose",
-    "rendered",
-    "write_page",
-]
-
 MOST_BYTES = 5_000_000
 DIGITS, MOST_DIGITS = 6, 15  # of numbers in charts; a double has 15
 LICENCE = (

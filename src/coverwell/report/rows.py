@@ -20,8 +20,6 @@ from coverwell.report.page import Block, Graph, Image, Legend, Section, Table, T
 from coverwell.report.series import time_of
 from coverwell.report.words import as_text, noun, room_for, when
 
-__all__ = ["images", "jpeg", "misses", "misses_of", "numbers_of_a_miss", "residual_bins", "residuals"]
-
 Array = NDArray[np.float64]
 
 MOST_MISSES, MOST_FEATURES = 10, 12

@@ -17,8 +17,6 @@ from coverwell.prediction import PredictionInterval
 from coverwell.report.page import Block, Choice, Graph, Section, prose
 from coverwell.report.words import as_text, when
 
-__all__ = ["bands", "lowest_by_chance", "rolling", "stretch_verdict", "time_of", "window_of", "worst_stretch"]
-
 STRETCH, MOST_WINDOW, MOST_WINDOWS_DRAWN = 150, 500, 400  # values
 STRETCHES = ("the worst stretch", "the beginning", "the end")
 PERIODS, ONE_IN_TWENTY = 200, 0.05  # that are simulated, and what the worst of them is taken to be

@@ -10,8 +10,6 @@ from typing import Any
 
 from coverwell.plots.grammar import COLOURS, Axis, Chart, Mark, Tip
 
-__all__ = ["Spec", "legend", "specification"]
-
 Spec = dict[str, Any]
 
 EDGE = {"stroke": "var(--edge)", "strokeWidth": 0.75}  # of what is too pale to be seen by all

@@ -9,8 +9,6 @@ import numpy as np
 
 from coverwell.evaluation import Outcome, View
 
-__all__ = ["as_text", "chance_of", "counted", "noun", "number", "room_for", "share", "span", "when"]
-
 LEAST_CHANCE = 0.0001
 FEWEST_IN_A_TABLE, ROWS_OF_ALL_TABLES = 3, 500
 

@@ -24,8 +24,6 @@ from coverwell.training.rows import LAST, MOST_ROWS_PER_EPOCH, Batches, Rows, Wo
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["BUFFER_ROWS", "Buffer", "LaneBatches", "RowStream", "StreamedTable", "TableRows", "lanes_of"]
-
 Array = NDArray[np.float64]
 
 # About so many rows are sampled, and so many are learned from in a round; of wide tables fewer, with so many numbers.

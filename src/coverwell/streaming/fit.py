@@ -35,8 +35,6 @@ from coverwell.streaming.row_hash import RowHash, seed_of
 from coverwell.training.device import few_threads, seeded
 from coverwell.training.rows import FEWEST_REPEATS, MOST_REPEATS, REPEATED_ROWS, Rows, Workers
 
-__all__ = ["check_fit", "estimate_files", "estimates_of_parts", "fit_streamed"]
-
 OnRound = Callable[[Measures], None]
 
 FEWEST_ROWS = 500  # with fewer a lane of a batch may be empty; such a table fits into memory

@@ -21,8 +21,6 @@ from coverwell.predictor import FittedTeam
 from coverwell.streaming.buffers import RowStream, TableRows
 from coverwell.training.rows import Rows, Workers
 
-__all__ = ["RELATIVE_ERROR", "ScoreSketch", "StreamedCross", "StreamedSplit"]
-
 Array = NDArray[np.float64]
 
 # A rank from the sketch lies between the exact one and this much more of it: intervals err on the wide side.

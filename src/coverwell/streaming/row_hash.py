@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["N_LANES", "Keys", "RowHash", "group_keys", "row_keys", "seed_of"]
-
 Keys = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 

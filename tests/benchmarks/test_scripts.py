@@ -1,0 +1,102 @@
+"""What all benchmarks have in common: they can be run, and stored texts are made from stored numbers."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import command_line
+import gaps
+import localization
+import onnx_speed
+import pytest
+import scale
+import selection
+import speed
+from flat_settings import as_arguments
+
+import forecasting
+from coverwell import MatchedRegressor, Schedule
+from coverwell.training.rows import MOST_ROWS_PER_EPOCH
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+RESULTS = BENCHMARKS / "results"
+PEERS = ("mapie_runner", "peers_runner", "uq360_runner")  # they run in environments of their own
+SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in PEERS)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name, monkeypatch, capsys):
+    script = importlib.import_module(name)
+    if hasattr(script, "main"):
+        monkeypatch.setattr(sys, "argv", [name, "--help"])
+        with pytest.raises(SystemExit, match=r"^0$"):
+            script.main()
+        assert "--help" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("stored", "report"),
+    [
+        ("command-line", command_line.report),
+        ("forecasting", forecasting.report),
+        ("localization", localization.report),
+        ("onnx", onnx_speed.report),
+        ("scale", scale.report),
+        ("speed", speed.report),
+    ],
+)
+def test_the_committed_text_comes_from_the_committed_numbers(stored, report):
+    numbers = json.loads((RESULTS / f"{stored}.json").read_text())
+    assert (RESULTS / f"{stored}.md").read_text() == report(numbers)
+
+
+@pytest.mark.parametrize(("stored", "report"), [("gaps", gaps.table), ("selection", selection.report)])
+def test_the_committed_text_comes_from_the_committed_lines(stored, report):
+    lines = [json.loads(line) for line in (RESULTS / f"{stored}.jsonl").read_text().splitlines()]
+    assert (RESULTS / f"{stored}.md").read_text() == report(lines)
+
+
+def test_the_guide_has_a_place_for_every_part_and_its_numbers_are_the_stored_ones():
+    text, results = scale.PAGE.read_text(), scale.kept(scale.STORED)
+    places = {match.groups()[1:3] for match in scale.PLACE.finditer(text)}
+    assert places - {("cpu", scale.BILLION)} == {(d, name) for name, part in scale.PARTS.items() for d in part.devices}
+    assert scale.page(text, results) == text
+    assert f"at most {MOST_ROWS_PER_EPOCH:,} random rows" in text
+
+
+def test_the_page_about_exports_quotes_what_is_stored():
+    page = " ".join((BENCHMARKS.parent / "docs" / "export.md").read_text().split())
+    table, series, pictures = json.loads((RESULTS / "onnx.json").read_text())["found"]
+    faster = {
+        (name, rows): ways["onnxruntime"] / ways["torch"]
+        for name, case in (("table", table), ("series", series))
+        for rows, ways in case["batches"].items()
+    }
+    assert (
+        f"one at a time {faster['table', '1']:.0f} times the rows per second of torch, 10,000 at a time "
+        f"{faster['table', '10000']:.1f} times" in page
+    )
+    assert f"{faster['series', '1']:.0f} and {faster['series', '10000']:.1f} times" in page
+    assert f"by {pictures['largest difference']:.1e} standard deviations" in page
+
+
+def test_flat_settings_become_a_schedule_that_keeps_what_was_in_one():
+    found = as_arguments({"shape": "interval", "schedule": Schedule(max_rounds=9, patience=2), "max_rounds": 3})
+    assert found == {"shape": "interval", "schedule": Schedule(max_rounds=3, patience=2)}
+    assert MatchedRegressor(**as_arguments({"learning_rate": 0.5})).schedule == Schedule(learning_rate=0.5)
+
+
+def test_gaps_are_in_the_first_column_alone_and_as_many_as_asked():
+    n_rows, share = 40_000, 0.05
+    X, y = gaps.draw(n_rows, share, seed=3)
+    n_gaps = int(X["a"].isna().sum())
+    assert abs(n_gaps - share * n_rows) < 5 * (n_rows * share * (1 - share)) ** 0.5  # five standard deviations
+    assert not X.drop(columns="a").isna().any().any()
+    whole, y = gaps.draw(n_rows, 0.0, seed=3)
+    assert (y - 2 * whole["a"]).var() / y.var() == pytest.approx(0.30, abs=0.02)  # 1 + 1/2 + 1/4 of 5 3/4, about
+
+
+def test_a_command_that_fails_is_an_error():
+    with pytest.raises(RuntimeError, match=r"coverwell --no-such-option ended with exit code 2"):
+        command_line.command_of("--no-such-option")

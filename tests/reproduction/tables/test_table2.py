@@ -1,0 +1,162 @@
+"""Table 2: which line stands for which, units, the paper's rows, and targets of which a miss is a miss."""
+
+import csv
+import io
+
+import pytest
+
+from reproduction.data.series import SERIES
+from reproduction.methods import SERIES_METHODS
+from reproduction.tables import table2
+from reproduction.tables.table2 import TARGETS, Results, compared, measure, papers, target_sections
+
+CALIBRATION, ROLLING, SCORE, ERROR, BEST = TARGETS
+
+
+@pytest.fixture(scope="module")
+def written(series_lines, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("table2")
+    return {path.name: path.read_text(encoding="utf-8") for path in table2.write(series_lines, folder)}
+
+
+def table(text, reading, head):
+    """The rows of one table as lists of cells."""
+    part = text.split(f"## {table2.TEXTS[reading]}")[1].split("\n## ")[0]
+    lines = part.split(f"### {head}\n\n")[1].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+# Lines.
+
+
+def test_a_series_without_gaps_stands_in_both_readings(series_line):
+    found = Results([series_line("hnn", "nsw2013"), series_line("hnn", "air quality")])
+    assert len(found.of("hnn", "nsw2013", "interpolated")) == 1
+    assert found.of("hnn", "air quality", "interpolated") == []
+
+
+def test_where_nothing_was_measured_beside_the_series_the_calendars_run_stands(series_line):
+    found = Results([series_line("sigma-fit-calendar", "traffic"), series_line("sigma-fit-calendar", "tas2016")])
+    assert found.of("sigma-fit-covariates", "traffic", "observed") == found.of(
+        "sigma-fit-calendar", "traffic", "observed"
+    )
+    assert found.of("sigma-fit-covariates", "tas2016", "observed") == []
+
+
+def test_traffic_is_in_units_of_1e8_bits_but_its_coverage_is_not(series_line):
+    found = Results([series_line("hnn", "traffic")])
+    assert found.estimate("hnn", "traffic", "observed", "rmse", "static").mean == pytest.approx(1.3)
+    assert found.estimate("hnn", "traffic", "observed", "calibration_error", "static").mean == pytest.approx(0.05)
+    assert found.estimate("hnn", "traffic", "observed", "rmse", "fixed_rate") is None
+
+
+def test_a_measure_is_of_the_intervals_that_are_asked_for(series_line):
+    line = series_line("ar48", "tas2016", live=0.94, static=0.9)
+    assert measure(line, "calibration_error", "live") == pytest.approx(0.01)
+    assert measure(line, "calibration_error", "static") == pytest.approx(0.05)
+    assert measure(line, "interval_score", "fixed_rate") == pytest.approx(5 * 1.2 * 20)
+
+
+def test_variants_have_the_papers_number_of_their_method():
+    assert papers("sigma-fit-covariates-refit", "nsw2013", "rmse") == 90.31
+    assert papers("iqr-fit-published", "air quality", "width") == 3.11
+    assert papers("ar48", "nsw2013", "rmse") is None
+    assert papers("hnn", "nsw2013", "interval_score") is None
+
+
+# Tables.
+
+
+@pytest.mark.parametrize("reading", ["observed", "interpolated"])
+def test_every_method_has_a_row_without_a_hole(written, reading):
+    for head, kinds in (("RMSE", 1), ("Interval score at 0.95", 2)):
+        rows = table(written["table2.md"], reading, head)
+        for method in SERIES_METHODS:
+            own = [row for row in rows if row[0] == method.title and row[1] != "paper"]
+            assert len(own) == kinds + (kinds > 1 and method.kind == "linear")
+            assert not any("-" in row[2:] for row in own)
+
+
+def test_the_papers_row_stands_above_ours_and_has_no_interval_scores(written):
+    rows = table(written["table2.md"], "observed", "RMSE")
+    place = next(k for k, row in enumerate(rows) if row[0] == "HNN")
+    assert rows[place] == ["HNN", "paper", "124.59", "64.38", "22.81", "1.36", "22.83", "0.72"]
+    assert rows[place + 1][:3] == ["HNN", "ours", "112.56 (0.56)"]  # two seeds: 1.12 x 100, and 1 % more
+    assert not any(row[1] == "paper" for row in table(written["table2.md"], "observed", "Interval score at 0.95"))
+
+
+def test_the_baselines_that_are_worse_than_the_papers_are_counted_and_named(written):
+    (sentence,) = [line for line in written["table2.md"].splitlines() if line.startswith("Are the baselines fair?")]
+    # errors of ours: size x (100, 60, 20, 1.3, 20, .6), size 1.24, 1.21, 1.18, 1.15, 1.12
+    assert "in 16 of 30 comparisons" in sentence
+    assert "MC Dropout on bike sharing (74.40 to 62.68)" in sentence
+
+
+def test_csv_holds_all_values_with_the_papers_beside_them(written):
+    rows = list(csv.DictReader(io.StringIO(written["table2.csv"])))
+    asked = {"method": "hnn", "data": "traffic", "reading": "interpolated", "metric": "width", "intervals": "live"}
+    (row,) = [row for row in rows if asked.items() <= row.items()]
+    assert (float(row["mean"]), row["paper"]) == (pytest.approx(4 * 1.1 * 1.12 * 1.3), "5.62")
+    assert {row["reached"] for row in rows} == {"", "yes", "no"}
+
+
+def test_a_part_of_the_study_gives_a_part_of_the_table_and_none_is_refused(series_line, tmp_path):
+    table2.write([series_line("sigma-fit", "tas2016"), series_line("ar48", "tas2016")], tmp_path / "part")
+    rows = table((tmp_path / "part" / "table2.md").read_text(encoding="utf-8"), "interpolated", "RMSE")
+    assert [row for row in rows if row[0] == "AR(48)"] == [["AR(48)", "ours", "-", "-", "20.00", "-", "-", "-"]]
+    with pytest.raises(ValueError, match=r"results on at least one of nsw2013, .* run the study first"):
+        table2.write([], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+# Targets.
+
+
+def chosen(series_line, *, missed=(), **changes):
+    """Lines of ours and of AR(48) on all series, in the observed reading; ours is changed on some of them."""
+    lines = []
+    for data in SERIES:
+        worse = changes if data in missed else {}
+        lines += [series_line("ar48", data), series_line("sigma-fit", data, **{"size": 0.95} | worse)]
+    return Results(lines)
+
+
+def verdict(found, target):
+    text = "\n".join(target_sections(found, "observed"))
+    part = text[text.index(target.name[1:]) :].split("**")[1]
+    row = next(line for line in part.splitlines() if line.startswith("| Sigma Fit "))
+    return [cell.strip() for cell in row.strip("|").split("|")][-2:]
+
+
+def test_calibration_is_asked_of_all_six(series_line):
+    assert verdict(chosen(series_line), CALIBRATION) == ["6 of 6", "reached"]
+    one_off = chosen(series_line, missed=["traffic"], live=0.9441)
+    assert verdict(one_off, CALIBRATION) == ["5 of 6", "missed"]
+    assert not compared(one_off, CALIBRATION, "sigma-fit", "observed")["traffic"]["reached"]
+
+
+def test_the_worst_stretch_must_not_fall_below_its_bound(series_line):
+    assert verdict(chosen(series_line, missed=["tas2016"], worst=0.9), ROLLING) == ["6 of 6", "reached"]
+    assert verdict(chosen(series_line, missed=["tas2016"], worst=0.898), ROLLING) == ["5 of 6", "missed"]
+
+
+def test_the_score_is_compared_with_the_better_rate_of_the_autoregression_and_one_series_may_fail(series_line):
+    # ours: 5 x 1.1 x size; AR(48): 5 x 1.1 at its own rate, which is better than 5 x 1.2 at the fixed one
+    assert verdict(chosen(series_line, missed=["traffic"], size=1.01), SCORE) == ["5 of 6", "reached"]
+    assert verdict(chosen(series_line, missed=["traffic", "tas2016"], size=1.01), SCORE) == ["4 of 6", "missed"]
+    found = compared(chosen(series_line, missed=SERIES, size=1.0), SCORE, "sigma-fit", "observed")
+    assert not any(one["reached"] for one in found.values())  # as good is not below
+
+
+def test_the_error_is_compared_with_the_papers_best_baseline_of_each_series(series_line):
+    found = compared(chosen(series_line), ERROR, "sigma-fit", "observed")
+    assert [one["bound"] for one in found.values()] == [124.59, 62.68, 22.12, 1.36, 22.42, 0.65]
+    assert ERROR.methods == ("sigma-fit", "iqr-fit")  # those that see the series alone
+    assert set(BEST.methods) == {"sigma-fit-calendar", "sigma-fit-covariates", "sigma-fit-covariates-refit"}
+
+
+def test_what_was_not_run_is_open_until_too_many_are_missed(series_line):
+    found = Results([series_line("sigma-fit", data) for data in SERIES[:2]])
+    assert verdict(found, CALIBRATION) == ["2 of 2", "open"]
+    assert compared(found, SCORE, "sigma-fit", "observed") == {}  # nothing to compare with
+    assert verdict(Results([series_line("sigma-fit", SERIES[0], live=0.9)]), CALIBRATION) == ["0 of 1", "missed"]

@@ -1,0 +1,86 @@
+"""Tables as text: digits, alignment, and CSV that a machine reads back."""
+
+import csv
+import io
+
+import pytest
+
+from reproduction.tables import typeset
+from reproduction.tables.typeset import Estimate, Target, markdown, mean_of_seeds, number, stamp, with_error
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0123456, "0.01235"), (2.0, "2.000"), (999.96, "1000"), (1234.5, "1234"), (0.0, "0.000"), (-1.5, "-1.500")],
+)
+def test_a_number_has_four_digits_and_no_exponent(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "text"),
+    [
+        (0.13696, 0.0041, "0.1370 (0.0041)"),
+        (3.1004, 0.38, "3.10 (0.38)"),
+        (123.4, 12.3, "123 (12)"),
+        (1234.5, 456.7, "1234 (457)"),
+        (2.0, 0.0, "2.000"),
+    ],
+)
+def test_a_mean_is_printed_to_the_second_digit_of_its_error(mean, error, text):
+    assert with_error(Estimate(mean, error, 5)) == text
+
+
+def test_the_number_of_trials_is_told_only_where_some_are_missing():
+    found = Estimate(1.0, 0.1, 3)
+    assert (with_error(found, of=3), with_error(found, of=5)) == ("1.00 (0.10)", "1.00 (0.10) [3]")
+
+
+def test_the_columns_of_a_table_are_aligned_in_its_source():
+    assert markdown(["a", "long head"], [["cell", "b"]]) == "\n".join(
+        ["| a    | long head |", "| ---- | --------- |", "| cell | b         |"]
+    )
+
+
+def test_a_row_with_too_few_cells_is_refused():
+    with pytest.raises((ValueError, IndexError)):
+        markdown(["a", "b"], [["only one"]])
+
+
+def test_csv_reads_back_with_empty_fields_for_what_a_record_lacks():
+    text = typeset.csv("name mean fine", [{"name": "a, b", "mean": 1 / 3, "fine": True}, {"name": "c", "mean": None}])
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert rows[0] == {"name": "a, b", "mean": "0.3333333", "fine": "yes"}
+    assert rows[1] == {"name": "c", "mean": "", "fine": ""}
+
+
+def test_a_record_with_an_unknown_column_is_refused():
+    with pytest.raises(ValueError, match="other"):
+        typeset.csv("name", [{"other": 1}])
+
+
+def test_an_estimate_is_the_mean_over_seeds_with_its_standard_error():
+    found = mean_of_seeds([100.0, 101.0, 102.0])
+    assert (found.mean, found.error, found.trials) == (101.0, pytest.approx(1 / 3**0.5), 3)
+    assert mean_of_seeds([2.0]) == Estimate(2.0, None, 1)
+    assert mean_of_seeds([]) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "at_least", "strictly", "held"),
+    [
+        (0.954 - 0.95, False, False, True),  # a rounding error above 0.004 is 0.004
+        (0.0041, False, False, False),
+        (0.004, False, True, False),
+        (0.0039, True, False, False),
+        (0.95 - 0.946, True, False, True),
+    ],
+)
+def test_a_bound_that_is_met_exactly_is_held_unless_it_is_strict(value, at_least, strictly, held):
+    assert Target("", "", 0.004, at_least, strictly).holds(value, 0.004) is held
+
+
+def test_every_place_where_lines_ran_is_named_once():
+    versions = {"coverwell": "0.1.0", "torch": "2.13.0"}
+    lines = [{"device": device, "versions": versions} for device in ("B", "A", "B")]
+    assert stamp(lines) == "A (coverwell 0.1.0, torch 2.13.0); B (coverwell 0.1.0, torch 2.13.0)"
