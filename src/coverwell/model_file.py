@@ -23,7 +23,7 @@ from importlib.metadata import version
 from inspect import signature
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -152,10 +152,9 @@ def load_predictor(path: Path) -> tuple[InputSource, Predictor, tuple[str, ...]]
     reader = _Reader(str(path), arrays, dict.fromkeys(OWN))
     with _no_model(path, header):
         learned = header["model"]["learned"]
-        if "source_" not in learned:
-            check_takes_tables(path, header["model"]["class"], None)
-        source, predictor, names = (reader.value(learned[n]) for n in ("source_", "predictor_", "target_names_"))
+        source = reader.value(learned.get("source_"))
         check_takes_tables(path, header["model"]["class"], source)
+        predictor, names = (reader.value(learned[name]) for name in ("predictor_", "target_names_"))
         _check_predictor(source, predictor, names)
     return source, predictor, names
 
@@ -239,8 +238,7 @@ class _Writer:
     def team(self, team: Team, place: str) -> dict[str, Any]:
         self.tensors(team.state_dict(), place)
         own = self.interval_own if place.endswith("interval_team") else "network"
-        shape, n_outputs = team.sizes
-        sizes = {"n_members": team.n_members, "input_shape": list(shape), "n_outputs": n_outputs}
+        sizes = {"n_members": team.n_members, "sizes": self.value(team.sizes, place)}
         return {"team": place, "network": self.part(team.recipe, place, own=own), **sizes}
 
     def part(self, value: Any, place: str, *, own: str) -> dict[str, Any]:
@@ -295,8 +293,8 @@ class _Reader:
                 return self.arrays[name].copy()
             case {"own": name}:
                 return self.own(name)
-            case {"team": place, "network": network, "input_shape": shape, **sizes}:
-                return self.team(place, network, tuple(shape), **cast(dict[str, int], sizes))
+            case {"team": place, "network": network, "n_members": n_members, "sizes": sizes}:
+                return self.team(place, network, n_members, self.value(sizes))
             case {"trunk": place, "ours": ours}:
                 return self.trunk(place, ours=ours)
             case dict():
@@ -312,18 +310,18 @@ class _Reader:
         self.taken.add(name)
         return self.given[name]
 
-    def team(self, place: str, stored: Any, shape: tuple[int, ...], n_members: int, n_outputs: int) -> Team:
+    def team(self, place: str, stored: Any, n_members: int, sizes: tuple[tuple[int, ...], int]) -> Team:
         network, own = network_from(self.value(stored)), "own" in stored
         # The shapes of our networks are enough, without memory. A user's may draw: the caller's random state is kept.
         with torch.random.fork_rng(devices=[]), nullcontext() if own else torch.device("meta"):
-            team = network.build(n_members, shape, n_outputs)
+            team = network.build(n_members, *sizes)
             team.to(team.precision)
         state = {name: t.to(team.precision) if t.dtype == torch.float32 else t for name, t in self.state(place).items()}
         types = {name: tensor.dtype for name, tensor in team.state_dict().items()}
         if odd := sorted(n for n in types.keys() | state.keys() if n not in state or types.get(n) != state[n].dtype):
             raise ValueError(f"{len(odd)} tensors are missing, unknown or of another type (the first: {odd[0]})")
         team.load_state_dict(state, assign=not own)  # checks the shapes
-        team.sizes = shape, n_outputs
+        team.sizes = sizes
         return team.eval().requires_grad_(False)
 
     def trunk(self, place: str, *, ours: bool) -> nn.Module:
