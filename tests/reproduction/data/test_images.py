@@ -5,8 +5,6 @@ import re
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,22 +13,20 @@ from PIL import Image
 from coverwell.boxes import clip_boxes
 from coverwell.errors import BoxOutsideImageWarning, ImageError
 from reproduction.data import images
-from reproduction.data.images import BoxedImages, load_images
+from reproduction.data.images import load_images
 from reproduction.data.store import ChecksumError
-
-MadeImages = tuple[Any, ...]
 
 PAST_THE_EDGE = 4  # position of the image whose box is too wide
 
 
-def same(one: BoxedImages, two: BoxedImages) -> bool:
+def same(one, two):
     return all(
         np.array_equal(getattr(one, name), getattr(two, name)) and getattr(one, name).dtype == getattr(two, name).dtype
         for name in ("boxes", "sizes", "image_ids", "train")
     )
 
 
-def shape(path: str) -> tuple[int, int]:
+def shape(path):
     with Image.open(path) as image:
         return image.size
 
@@ -38,7 +34,7 @@ def shape(path: str) -> tuple[int, int]:
 # Loading
 
 
-def test_the_annotations_are_those_that_were_written(reduced: Path, made_images: MadeImages) -> None:
+def test_the_annotations_are_those_that_were_written(reduced, made_images):
     loaded = load_images("CUB", clip=None)
     assert loaded.name == "cub"
     assert len(loaded) == len(loaded.images) == 6
@@ -49,7 +45,7 @@ def test_the_annotations_are_those_that_were_written(reduced: Path, made_images:
     assert "reduced copies" in loaded.notes
 
 
-def test_both_sources_give_the_same_annotations(reduced: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_sources_give_the_same_annotations(reduced, made, monkeypatch):
     from_shards = load_images("cub", clip=None)
     monkeypatch.setenv("COVERWELL_DATA", str(made))
     from_original = load_images("cub", clip=None)
@@ -59,7 +55,7 @@ def test_both_sources_give_the_same_annotations(reduced: Path, made: Path, monke
 
 
 @pytest.mark.parametrize("source", ["reduced", "original"])
-def test_each_image_shows_its_own_box(source: str, request: pytest.FixtureRequest, made_images: MadeImages) -> None:
+def test_each_image_shows_its_own_box(source, request, made_images):
     request.getfixturevalue(source)
     for made, path in zip(made_images, load_images("cub", clip=None).images, strict=True):
         shrink = 2 if source == "reduced" else 1
@@ -71,7 +67,7 @@ def test_each_image_shows_its_own_box(source: str, request: pytest.FixtureReques
 
 
 @pytest.mark.parametrize("inner", ["", "cub_200_2011", "localization/cub_200_2011"])
-def test_either_source_may_lie_in_the_data_folder_or_below(data: Path, made: Path, inner: str) -> None:
+def test_either_source_may_lie_in_the_data_folder_or_below(data, made, inner):
     shutil.copytree(made / "CUB_200_2011", data / inner.replace("cub", "CUB"), dirs_exist_ok=True)
     first = data / inner.replace("cub", "CUB") / "images" / "001.Robin" / "Robin_0007.jpg"
     assert load_images("cub", clip=None).images[0] == str(first)
@@ -79,12 +75,12 @@ def test_either_source_may_lie_in_the_data_folder_or_below(data: Path, made: Pat
     assert "reduced" in load_images("cub", clip=None).notes
 
 
-def test_annotations_of_something_else_do_not_hide_the_original(original: Path) -> None:
+def test_annotations_of_something_else_do_not_hide_the_original(original):
     (original.parent / "annotations.csv").write_text("cat,dog\n")
     assert len(load_images("cub", clip=None)) == 6
 
 
-def test_shards_make_a_smaller_data_set(reduced: Path) -> None:
+def test_shards_make_a_smaller_data_set(reduced):
     (reduced / "train-1.zip").unlink()  # not asked for, not needed
     small = load_images("cub", shards=("train-0", "test-0"), clip=None)
     assert small.image_ids.tolist() == [1, 2, 4, 5]
@@ -92,10 +88,10 @@ def test_shards_make_a_smaller_data_set(reduced: Path) -> None:
     assert load_images("cub", shards="train-0").image_ids.tolist() == [2, 4]
 
 
-def test_shards_are_unpacked_once_and_several_may_do_so_at_the_same_time(reduced: Path, tmp_path: Path) -> None:
+def test_shards_are_unpacked_once_and_several_may_do_so_at_the_same_time(reduced, tmp_path):
     start = threading.Barrier(4)
 
-    def load(_: int) -> BoxedImages:
+    def load(_):
         start.wait()
         return load_images("cub", clip=None)
 
@@ -109,7 +105,7 @@ def test_shards_are_unpacked_once_and_several_may_do_so_at_the_same_time(reduced
     assert [path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))] == before
 
 
-def test_taken_rows_stay_together_and_fractions_are_of_the_originals_sides(reduced: Path) -> None:
+def test_taken_rows_stay_together_and_fractions_are_of_the_originals_sides(reduced):
     whole = load_images("cub", clip=None)
     train = whole.take(whole.train)
     assert train.image_ids.tolist() == [2, 3, 4, 6]
@@ -125,7 +121,7 @@ def test_taken_rows_stay_together_and_fractions_are_of_the_originals_sides(reduc
 # Bad input
 
 
-def test_unknown_names_and_shards_are_refused_with_the_known_ones(reduced: Path) -> None:
+def test_unknown_names_and_shards_are_refused_with_the_known_ones(reduced):
     with pytest.raises(ValueError, match="one of cub; got 'nabirds'"):
         load_images("nabirds")
     for shards in (("train-0", "train-9"), (), "valid-0", ("train-0.zip",)):
@@ -133,12 +129,12 @@ def test_unknown_names_and_shards_are_refused_with_the_known_ones(reduced: Path)
             load_images("cub", shards=shards)
 
 
-def test_the_original_has_no_shards(original: Path) -> None:
+def test_the_original_has_no_shards(original):
     with pytest.raises(ValueError, match=r"shards must be None for the original archive in .*CUB_200_2011"):
         load_images("cub", shards=("train-0",))
 
 
-def test_files_that_are_nowhere_are_named_with_the_way_to_get_them(data: Path, tmp_path: Path) -> None:
+def test_files_that_are_nowhere_are_named_with_the_way_to_get_them(data, tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         load_images("cub")
     files = [
@@ -153,7 +149,7 @@ def test_files_that_are_nowhere_are_named_with_the_way_to_get_them(data: Path, t
         assert text in str(caught.value)
 
 
-def test_missing_shards_are_named(reduced: Path) -> None:
+def test_missing_shards_are_named(reduced):
     (reduced / "train-1.zip").unlink()
     with pytest.raises(FileNotFoundError, match=r"the shards \S*train-1.zip were not found.*`shards`"):
         load_images("cub")
@@ -162,14 +158,14 @@ def test_missing_shards_are_named(reduced: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "name"), [("reduced", "annotations.csv"), ("original", "bounding_boxes.txt"), ("original", "images.txt")]
 )
-def test_changed_annotations_are_refused(source: str, name: str, request: pytest.FixtureRequest) -> None:
-    folder: Path = request.getfixturevalue(source)
+def test_changed_annotations_are_refused(source, name, request):
+    folder = request.getfixturevalue(source)
     (folder / name).write_bytes((folder / name).read_bytes().replace(b"1", b"2"))
     with pytest.raises(ChecksumError, match=rf"{name} is not the published file: its sha256 is .*replace it"):
         load_images("cub")
 
 
-def test_a_changed_shard_is_refused_and_nothing_of_it_is_unpacked(reduced: Path, tmp_path: Path) -> None:
+def test_a_changed_shard_is_refused_and_nothing_of_it_is_unpacked(reduced, tmp_path):
     with (reduced / "train-1.zip").open("ab") as shard:
         shard.write(b"more")
     with pytest.raises(ChecksumError, match=r"train-1.zip is not the published file"):
@@ -177,13 +173,13 @@ def test_a_changed_shard_is_refused_and_nothing_of_it_is_unpacked(reduced: Path,
     assert not list((tmp_path / "cache").rglob("train-1*"))
 
 
-def test_a_missing_image_of_the_original_is_named_on_loading(original: Path, made_images: MadeImages) -> None:
+def test_a_missing_image_of_the_original_is_named_on_loading(original, made_images):
     (original / "images" / made_images[3].path).unlink()
     with pytest.raises(ImageError, match=r"002.Wren/Wren_0002.jpg cannot be read: FileNotFound"):
         load_images("cub")
 
 
-def test_a_box_past_the_edge_is_cut_with_a_warning_or_refused(reduced: Path) -> None:
+def test_a_box_past_the_edge_is_cut_with_a_warning_or_refused(reduced):
     with pytest.warns(BoxOutsideImageWarning, match=r"cut there for 1 of 6, first image 5: left 40, .* in 80 x 50 pix"):
         loaded = load_images("cub")
     kept = load_images("cub", clip=None)
@@ -197,7 +193,7 @@ def test_a_box_past_the_edge_is_cut_with_a_warning_or_refused(reduced: Path) -> 
 # CUB-200-2011 itself
 
 
-def test_cub_has_the_official_split_and_lists(cub: BoxedImages, shared_data: Path) -> None:
+def test_cub_has_the_official_split_and_lists(cub, shared_data):
     assert (cub.train.sum(), (~cub.train).sum()) == (5994, 5794)
     assert cub.image_ids.tolist() == list(range(1, 11789))
     folder = shared_data / "localization" / "cub_200_2011"
@@ -205,14 +201,14 @@ def test_cub_has_the_official_split_and_lists(cub: BoxedImages, shared_data: Pat
     assert np.array_equal(np.loadtxt(folder / "train_test_split.txt")[:, 1], cub.train)
 
 
-def test_the_published_checksums_are_ours(cub: BoxedImages, shared_data: Path) -> None:
+def test_the_published_checksums_are_ours(cub, shared_data):
     lines = (shared_data / "localization" / "cub_200_2011" / "SHA256SUMS").read_text().splitlines()
     published = {name: digest for digest, name in (line.split() for line in lines)}
     ours = images.CUB["sha256"]
     assert ours == {name: published[name] for name in ours}
 
 
-def test_the_boxes_of_cub_are_as_described(cub: BoxedImages) -> None:
+def test_the_boxes_of_cub_are_as_described(cub):
     share = cub.boxes[:, 2:].prod(axis=1) / cub.sizes.prod(axis=1)
     assert np.quantile(share, [0.25, 0.5, 0.75]) == pytest.approx([0.21, 0.32, 0.45], abs=0.005)
     with pytest.warns(BoxOutsideImageWarning, match="for 30 of 11788"):
@@ -223,7 +219,7 @@ def test_the_boxes_of_cub_are_as_described(cub: BoxedImages) -> None:
     assert cub.image_ids[moved][by > 5].tolist() == [1218, 5007]
 
 
-def test_the_mean_box_of_cub_reaches_the_published_iou(cub: BoxedImages) -> None:
+def test_the_mean_box_of_cub_reaches_the_published_iou(cub):
     sides = np.tile(cub.sizes, 2)
     middle_and_size = np.hstack([cub.boxes[:, :2] + cub.boxes[:, 2:] / 2, cub.boxes[:, 2:]]) / sides
     x, y, width, height = middle_and_size[cub.train].mean(axis=0)
@@ -235,7 +231,7 @@ def test_the_mean_box_of_cub_reaches_the_published_iou(cub: BoxedImages) -> None
     assert iou[~cub.train].mean() == pytest.approx(0.52, abs=0.005)
 
 
-def test_an_image_of_each_shard_has_the_size_in_the_annotations(cub: BoxedImages, shared_data: Path) -> None:
+def test_an_image_of_each_shard_has_the_size_in_the_annotations(cub, shared_data):
     with (shared_data / "localization" / "cub_200_2011" / "annotations.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     first_of = {row["shard"]: at for at, row in reversed(list(enumerate(rows)))}
