@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from coverwell import LSTM, Schedule
 from coverwell.forecasting import LiveCalibrator, MatchedForecaster
-from coverwell.forecasting.learning import NETWORK, REFIT
+from coverwell.forecasting.forecaster import NETWORK, REFIT
 from coverwell.networks.lstm import StackedLSTM
 from coverwell.training.learner import outputs_of
 

@@ -18,7 +18,7 @@ from flat_settings import as_arguments
 from result_lines import append, environment, read_lines
 
 from coverwell import LSTM, MatchedForecaster
-from coverwell.forecasting import learning
+from coverwell.forecasting import forecaster as forecasters
 from coverwell.forecasting.calendar import calendar_features
 from reproduction.data.series import SERIES
 from reproduction.domains.series import INTERPOLATED, OBSERVED, Problem, problem, readings_of
@@ -28,7 +28,7 @@ LEARNED_SHARE = 2 / 3
 COVERAGE = 0.95
 RATE = 0.05
 REFIT_EVERY = 336
-USUAL_REFIT = learning.REFIT
+USUAL_REFIT = forecasters.REFIT
 FIRST = {"learning_rate": 1e-3, "batch_size": 256, "max_rounds": 12, "network": LSTM(dropout=0.0)}
 LARGE = {"learning_rate": 4e-3, "batch_size": 512, "max_rounds": 15}
 DEFAULT = {**LARGE, "network": LSTM(dropout=0.1)}
@@ -90,10 +90,10 @@ def run(candidate: str, name: str, device: str, **more: Any) -> dict[str, Any]:
     reading = settings.pop("reading", INTERPOLATED if INTERPOLATED in readings_of(name) else OBSERVED)
     part, end = training_part(name, reading)
     calendar, covariates = settings.pop("calendar", ()), settings.pop("covariates", False)
-    learning.REFIT = settings.pop("refit", USUAL_REFIT)
+    forecasters.REFIT = settings.pop("refit", USUAL_REFIT)
     seen = {}
     if calendar:
-        seen["covariates"] = calendar_features(part.time, calendar)[0]  # known ahead; needs no data frame
+        seen["covariates"] = calendar_features(part.time, calendar)  # known ahead; needs no data frame
     if covariates and part.past_covariates is not None:
         seen["past_covariates"] = part.past_covariates
     forecaster = MatchedForecaster(COVERAGE, missing="fill", random_state=0, device=device, **as_arguments(settings))

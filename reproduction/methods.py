@@ -14,7 +14,7 @@ from coverwell import baselines
 from coverwell.calibration import Split
 from coverwell.estimator import IntervalRegressor
 from coverwell.forecasting import Forecaster, MatchedForecaster
-from coverwell.forecasting.learning import NETWORK, REFIT, SCHEDULE, USUAL_RATE
+from coverwell.forecasting.forecaster import DEFAULT_RATE, NETWORK, REFIT, SCHEDULE
 from coverwell.forecasting.live import RATES
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
@@ -193,7 +193,7 @@ def _series_settings(method: Method, coverage: float) -> dict[str, Any]:
         found |= {"regressor": type(regressor).__name__, "regressor_parameters": _parameters(regressor)}
     if "refit_every" in method.settings:
         found["refit"] = {name: repr(value) for name, value in {"warm_start": True, **REFIT}.items()}
-    return found | {"usual_rate": USUAL_RATE, "rates": list(RATES)}
+    return found | {"usual_rate": DEFAULT_RATE, "rates": list(RATES)}
 
 
 def box_settings(coverage: float) -> dict[str, Any]:

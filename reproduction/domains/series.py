@@ -49,7 +49,7 @@ class Problem:
         """What a method sees beside the series, up to a step."""
         seen = {}
         if CALENDAR[0] in method.covariates:
-            seen["covariates"] = calendar_features(self.time, CALENDAR)[0][:end]
+            seen["covariates"] = calendar_features(self.time, CALENDAR)[:end]
         if "past_covariates" in method.covariates and self.past_covariates is not None:
             seen["past_covariates"] = self.past_covariates[:end]
         return seen

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coverwell import LSTM, Backtest, MatchedForecaster, Schedule
-from coverwell.forecasting.history import read_series
+from coverwell.forecasting.history import read_history
 from coverwell.forecasting.live import truths_ahead
 
 LEVELS = (0.5, 0.9)
@@ -17,7 +17,7 @@ VALUES = np.array([0.0, 1.0, 2.0, np.nan, 4.0, 5.0, 6.0, 7.0])
 
 def backtest_of(series=VALUES, *, first=2):
     """Forecasts of all but the first values, always 3, with half-widths of 1 and 2, the live ones twice as wide."""
-    history = read_series(series, missing="fill")
+    history = read_history(series, missing="fill")
     y = truths_ahead(history.values[first:], 2)
     half_width = np.broadcast_to([1.0, 2.0], (*y.shape, 2))
     stamps = history.clock.index(first, len(y) + 1)

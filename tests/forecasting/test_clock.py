@@ -13,7 +13,7 @@ from dateutil.tz import tzoffset
 
 from coverwell.forecasting.calendar import calendar_features
 from coverwell.forecasting.clock import Clock
-from coverwell.forecasting.history import read_series
+from coverwell.forecasting.history import read_history
 
 BERLIN = "Europe/Berlin"
 CLOCKS_GO_BACK = pd.date_range("2024-10-26 20:00", periods=12, freq="h", tz=BERLIN, name="when")
@@ -45,7 +45,7 @@ def pandas_series(case: str) -> pd.Series:
 
 
 def clock_of(series, missing="error") -> Clock:
-    return read_series(series, missing=missing).clock
+    return read_history(series, missing=missing).clock
 
 
 def polars_frame(zone: str | None = None, *, days: bool = False) -> pl.DataFrame:
@@ -236,7 +236,7 @@ def test_the_time_of_a_period_is_its_beginning():
 def test_the_times_of_every_clock_suit_the_calendar(series, index):
     times = clock_of(series).times(2, 5)
     assert times.dtype == "datetime64[s]"
-    features, _ = calendar_features(times, ["hour", "weekday", "month"])
+    features = calendar_features(times, ["hour", "weekday", "month"])
     assert features.shape == (5, 15)
 
 

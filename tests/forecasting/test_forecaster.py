@@ -18,7 +18,7 @@ from coverwell import LSTM, MLP, IQRFit, MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.errors import ExtrapolationWarning
 from coverwell.forecasting import Forecaster, MatchedForecaster
-from coverwell.forecasting.learning import USUAL_RATE, rate_of
+from coverwell.forecasting.forecaster import DEFAULT_RATE, rate_of
 from coverwell.forecasting.windows import Windows
 
 N_FIT, N = 240, 300
@@ -663,7 +663,7 @@ def test_a_baseline_holds_out_blocks_of_time_and_is_calibrated_live():
     assert_array_equal(np.diff(groups) >= 0, True)
     assert np.bincount(groups).min() >= 11  # twenty blocks of a dozen windows
     assert len(np.unique(groups)) == 20
-    assert forecaster.rate_ == USUAL_RATE
+    assert forecaster.rate_ == DEFAULT_RATE
     assert not hasattr(baseline, "predictor_")  # the user's own stays unfitted
     said, _ = loop(forecaster, Y[N_FIT:])
     assert_the_same(forecaster.backtest(Y), said)

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 from coverwell.forecasting.calendar import calendar_features
 from coverwell.forecasting.clock import Clock
-from coverwell.forecasting.history import causal_fill, read_covariates, read_history, read_rows, read_series
+from coverwell.forecasting.history import _covariates, causal_fill, read_history, read_rows
 
 BERLIN = "Europe/Berlin"
 
@@ -57,7 +57,7 @@ def test_leaving_stamps_out_is_the_same_as_nan(observed, case):
         sparse = whole.filter(pl.Series(keep))
     else:
         sparse = whole[keep]
-    left_out, as_nan = read_series(sparse, missing="fill"), read_series(whole, missing="fill")
+    left_out, as_nan = read_history(sparse, missing="fill"), read_history(whole, missing="fill")
     assert_array_equal(left_out.values, as_nan.values)
     assert list(left_out.clock.index(0, n)) == list(as_nan.clock.index(0, n))
 
@@ -70,24 +70,24 @@ def test_gaps_are_refused_with_their_number_the_first_and_the_way_out(left_out):
         r'each of its 12 steps \(every 1 hour\), but 3 are missing, the first at 2024-01-01 03:00:00.*missing="fill"'
     )
     with pytest.raises(ValueError, match=match):
-        read_series(series.dropna() if left_out else series, missing="error")
+        read_history(series.dropna() if left_out else series, missing="error")
 
 
 def test_a_series_that_starts_with_a_gap_is_not_cut_silently():
     series = pandas_series("hours")
     series.iloc[:3] = np.nan
     with pytest.raises(ValueError, match=r"first one is at 2024-01-01 03:00:00; let the series begin there"):
-        read_series(series, missing="fill")
+        read_history(series, missing="fill")
 
 
 def test_missing_is_error_or_fill():
     with pytest.raises(ValueError, match='must be "error" or "fill", got \'drop\''):
-        read_series([1.0, 2.0], missing="drop")
+        read_history([1.0, 2.0], missing="drop")
 
 
 def test_business_days_are_days_with_gaps():
     index = pd.date_range("2024-01-01", periods=10, freq="B")
-    timeline = read_series(pd.Series(values_for(10), index=index), missing="fill")
+    timeline = read_history(pd.Series(values_for(10), index=index), missing="fill")
     assert np.flatnonzero(np.isnan(timeline.values)).tolist() == [5, 6]
     assert timeline.clock.kind == "pandas"
     assert timeline.clock.freq is None
@@ -119,13 +119,13 @@ def test_nothing_is_taken_from_the_future_to_fill_a_gap_at_the_beginning():
 
 
 def read_beside(table, series, *, missing="error", what="covariates"):
-    return read_covariates(table, series, what, missing=missing)
+    return _covariates(table, series.clock, len(series), what, missing)
 
 
 @pytest.fixture
 def hours():
     """A series of the first eight of twelve hours."""
-    return read_series(pandas_series("hours").iloc[:8], missing="error")
+    return read_history(pandas_series("hours").iloc[:8], missing="error")
 
 
 def weather(index) -> pd.DataFrame:
@@ -158,7 +158,7 @@ def test_rows_from_before_the_series_do_not_fill_gaps_at_its_end(hours):
 
 
 def test_stamps_in_another_unit_zone_or_library_are_the_same_times():
-    timeline = read_series(pandas_series("clocks go back"), missing="error")
+    timeline = read_history(pandas_series("clocks go back"), missing="error")
     expected = np.arange(12.0)
     local = INDEXES["clocks go back"]
     table = weather(local)[["heat"]]
@@ -173,7 +173,7 @@ def test_stamps_in_another_unit_zone_or_library_are_the_same_times():
 
 def test_periods_and_numbers_are_aligned_as_well():
     for index in (INDEXES["months"], pd.RangeIndex(5, 17)):
-        timeline = read_series(pd.Series(values_for(8), index=index[2:10]), missing="error")
+        timeline = read_history(pd.Series(values_for(8), index=index[2:10]), missing="error")
         values, _ = read_beside(weather(index)["heat"], timeline)
         assert_array_equal(values[:, 0], np.arange(2, 12))
 
@@ -192,8 +192,8 @@ def test_gaps_of_covariates_are_filled_causally_or_refused(hours):
 @given(values=arrays(np.float64, (9, 2), elements=st.sampled_from([np.nan, 1.0, 2.0])), cut=st.integers(1, 9))
 def test_covariates_never_show_later_values(values, cut):
     values = np.vstack([[0.0, 0.0], values])
-    all_rows, _ = read_beside(values, read_series(np.zeros(10), missing="error"), missing="fill")
-    early_rows, _ = read_beside(values[:cut], read_series(np.zeros(cut), missing="error"), missing="fill")
+    all_rows, _ = read_beside(values, read_history(np.zeros(10), missing="error"), missing="fill")
+    early_rows, _ = read_beside(values[:cut], read_history(np.zeros(cut), missing="error"), missing="fill")
     assert_array_equal(all_rows[:cut], early_rows)
 
 
@@ -237,7 +237,7 @@ def test_covariates_that_do_not_fit_are_refused_with_the_reason(hours, table, er
 )
 def test_stamps_of_another_kind_than_the_series_are_refused(series, index, match):
     with pytest.raises(ValueError, match=match):
-        read_beside(weather(index), read_series(series, missing="error"))
+        read_beside(weather(index), read_history(series, missing="error"))
 
 
 @pytest.mark.parametrize("table", [np.zeros(9), weather(HOURS).iloc[:9]])
@@ -266,9 +266,9 @@ LOAD_IN_POLARS = pl.DataFrame({"when": HOURS[:6].to_numpy(), "load": np.arange(6
 
 def test_names_are_kept_and_the_nameless_is_y():
     for series in (LOAD, LOAD.to_frame(), LOAD_IN_POLARS, pl.Series("load", [1.0, 2.0])):
-        assert read_series(series, missing="error").name == "load"
+        assert read_history(series, missing="error").name == "load"
     for series in (LOAD.rename(None), [1.0, 2.0], pl.Series([1.0, 2.0])):
-        assert read_series(series, missing="error").name == "y"
+        assert read_history(series, missing="error").name == "y"
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_names_are_kept_and_the_nameless_is_y():
     ],
 )
 def test_every_number_type_becomes_float64_with_nan_for_missing(values):
-    read = read_series(values, missing="fill").values
+    read = read_history(values, missing="fill").values
     assert read.dtype == np.float64
     assert_array_equal(read, [1, 2, np.nan])
 
@@ -324,7 +324,7 @@ def test_every_number_type_becomes_float64_with_nan_for_missing(values):
 @pytest.mark.parametrize("missing", ["error", "fill"])
 def test_what_is_no_table_of_numbers_is_refused_with_the_reason(series, error, match, missing):
     with pytest.raises(error, match=match):
-        read_series(series, missing=missing)
+        read_history(series, missing=missing)
 
 
 # --- A history that grows ---------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_gaps_stay_nan_in_the_values_and_hold_the_value_before_in_the_filled_one
 def test_the_calendar_goes_on_by_itself():
     history = history_of(pd.Series(VALUES, MORNING), calendar=("hour",))
     times = pd.date_range(MORNING[2], periods=4 + 3, freq="h").to_numpy()
-    features, _ = calendar_features(times, ["hour"])
+    features = calendar_features(times, ["hour"])
     assert_array_equal(history.known(np.arange(2, 9)), features)
     assert_array_equal(history.known(np.array([[4, 5], [5, 6]])), features[[[2, 3], [3, 4]]])
     history.check_known(1000)
@@ -403,10 +403,8 @@ def test_rows_ahead_replace_what_was_known_and_go_on_from_there():
     assert_array_equal(history.ahead[5:], [[5, 50], [-1, -2], [-3, -4]])
     again = history.with_ahead([[-1, -2], [-3, -4]], 6, missing="error")
     assert_array_equal(again.ahead, history.ahead)  # the same rows twice are the same rows
-    assert history.same_ahead(again, 2)
     revised = history.with_ahead([[7.0, 7.0]], 6, missing="error")
     assert_array_equal(revised.ahead[6:], [[7, 7], [-3, -4]])  # what is known further ahead stays
-    assert not history.same_ahead(revised, 2)
 
 
 def test_rows_with_time_stamps_are_about_their_times():

@@ -7,10 +7,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from coverwell import MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.errors import ExtrapolationWarning
-from coverwell.forecasting.history import read_series
-from coverwell.forecasting.learning import (
+from coverwell.forecasting.history import read_history
+from coverwell.forecasting.forecaster import (
     REFIT,
-    USUAL_RATE,
+    DEFAULT_RATE,
     _truths_in_a_row,
     folds_of,
     forecast,
@@ -29,7 +29,7 @@ SMALL = LSTM(hidden=3, layers=1)
 
 
 def history_of(values=VALUES, *, gap=None):
-    return read_series(np.where(np.arange(len(values)) == gap, np.nan, values), missing="fill")
+    return read_history(np.where(np.arange(len(values)) == gap, np.nan, values), missing="fill")
 
 
 def windows_on(history, past=4):
@@ -116,7 +116,7 @@ def test_a_regressor_that_cannot_go_on_is_fitted_anew():
 
 def test_without_a_word_about_left_out_rows_the_rate_is_the_usual_one():
     history = history_of()
-    assert rate_of(HeteroscedasticRegressor(), windows_on(history), history) == USUAL_RATE
+    assert rate_of(HeteroscedasticRegressor(), windows_on(history), history) == DEFAULT_RATE
 
 
 def test_the_rate_is_what_choose_rate_makes_of_out_of_fold_forecasts():
@@ -133,7 +133,7 @@ def test_the_rate_is_what_choose_rate_makes_of_out_of_fold_forecasts():
     reach = np.stack([said.prediction - said.lower[..., 0], said.upper[..., 0] - said.prediction], axis=-1)[..., None]
     by_hand = choose_rate(mean, reach, history.values[origins + 1], (0.8,), start=1.0)
     assert rate_of(regressor, windows, history) == by_hand
-    assert by_hand > USUAL_RATE
+    assert by_hand > DEFAULT_RATE
 
 
 def test_values_far_outside_what_was_learned_bring_a_warning(learned):

@@ -17,7 +17,7 @@ def history_of(values, *, missing=(), past=None, known=None):
     past = np.zeros((len(values), 0)) if past is None else np.asarray(past, dtype=float)
     known = np.zeros((len(values), 0)) if known is None else np.asarray(known, dtype=float)
     names = [tuple(f"x{i}" for i in range(table.shape[1])) for table in (past, known)]
-    return History(Clock(), "y", observed, values, past, known, *names)
+    return History(Clock(), "y", observed, past, known, *names)
 
 
 def windows_of(n_past=3, horizon=1, *, differences=False, flags=False, n_past_covariates=0, n_known=0):

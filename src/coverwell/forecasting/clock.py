@@ -15,68 +15,57 @@ Array = NDArray[np.float64]
 Steps = NDArray[np.int64]
 Stamps = NDArray[Any]  # int64, or datetime64 of any unit
 
-KINDS = ("numbers", "pandas", "polars", "periods")
 UNITS = ("day", "hour", "minute", "second", "millisecond", "microsecond", "nanosecond")
 
 
 @stored
 @dataclass(frozen=True)
 class Clock:
-    """Equal steps from a first stamp.
+    """Equal steps from a first stamp."""
 
-    Attributes
-    ----------
-    kind : "numbers", "pandas", "polars" or "periods"
-        What the user's index holds: whole numbers, points in time of either library, or pandas periods.
-    start : int or str
-        The first stamp: a number, the number of a period, or a point in time, in UTC where there is a time zone.
-    step : int
-        From one stamp to the next; between points in time in `unit`.
-    unit, tz, name, freq : str or None
-        Unit and zone of points in time, the name of the index, and its frequency as pandas writes it.
-    """
-
-    kind: str = "numbers"
-    start: int | str = 0
-    step: int = 1
+    kind: str = "numbers"  # or "pandas" or "polars", whose points in time the index holds, or pandas "periods"
+    start: int | str = 0  # a number, the ordinal of a period, or a point in time, in UTC where there is a time zone
+    step: int = 1  # between points in time in `unit`
     unit: str | None = None
     tz: str | None = None
     name: str | None = None
-    freq: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"kind of a clock must be one of {', '.join(KINDS)}, got {self.kind!r}")
+    freq: str | None = None  # as pandas writes it
 
     @classmethod
     def of(cls, index: Any) -> Clock:
         """The clock of a user's regular index, which may have gaps."""
-        kind, stamps, name = _kind_of(index), _stamps_of(index), None if index.name is None else str(index.name)
-        check_order(stamps, index, "series")
-        if kind == "periods":
-            return cls(kind, int(stamps[0]), int(index.freq.n), name=name, freq=index.freqstr)
-        if kind == "numbers":
-            return cls(kind, int(stamps[0]), 1 if len(stamps) == 1 else int(_regular_step(stamps, index)))
-        times, offsets = _in_pandas(index), _pandas().tseries.offsets
-        zone = None if times.tz is None else _zone_name(times.tz)
+        times, name = _in_pandas(index), None if index.name is None else str(index.name)
+        _check_order(times, "series")
+        pd = _pandas()
+        if isinstance(times, pd.PeriodIndex):
+            return cls("periods", times[0].ordinal, times.freq.n, name=name, freq=times.freqstr)
+        if not isinstance(times, pd.DatetimeIndex):
+            return cls("numbers", int(times[0]), 1 if len(times) == 1 else int(_regular_step(times)))
+        offsets = pd.tseries.offsets
         equal = isinstance(times.freq, offsets.Tick | offsets.Day | offsets.Week)  # business days leave days out
         whole = times.append(times + times.freq) if len(times) == 1 and equal else times
-        if len(whole) > 1:
-            _check_equal_lengths(whole)
-        step = _regular_step(_stamps_of(whole).astype(stamps.dtype), index)
-        unit, _ = np.datetime_data(stamps.dtype)
-        return cls(str(kind), str(stamps[0]), int(step.astype(int)), unit, zone, name, times.freqstr if equal else None)
+        step, zone = _regular_step(whole), None if times.tz is None else str(times.tz)
+        try:
+            pd.Timestamp(0, tz=zone)
+        except (ValueError, KeyError, OSError):  # what pandas raises for text that names no zone
+            raise ValueError(
+                f"the time zone of the series must have a name, such as Europe/Berlin, got {times.tz!r}; "
+                f'use .tz_convert("UTC") or the name of the zone'
+            ) from None
+        unit = times.unit if index is times else np.datetime_data(index.to_numpy().dtype)[0]  # polars has dates
+        start = (times if zone is None else times.tz_convert(None)).to_numpy().astype(f"datetime64[{unit}]")[0]
+        kind, n_units = "pandas" if index is times else "polars", step // pd.Timedelta(1, unit)
+        return cls(kind, str(start), n_units, unit, zone, name, times.freqstr if equal else None)
 
     def index(self, first: int, n: int) -> Any:
         """The user's kind of index for the steps `first` to `first + n - 1`."""
         if self.kind == "numbers":
-            return self._origin + self._distance * np.arange(first, first + n)
-        index = self._in_pandas(first, n)
+            return self._stamps(first, n)
         if self.kind != "polars":
-            return index
+            return self._in_pandas(first, n)
         import polars as pl
 
-        times = pl.Series(self.name, _stamps_of(index).astype(f"datetime64[{self.unit}]"))
+        times = pl.Series(self.name, self._stamps(first, n))
         return times if self.tz is None else times.dt.replace_time_zone("UTC").dt.convert_time_zone(self.tz)
 
     def times(self, first: int, n: int) -> Stamps:
@@ -104,58 +93,66 @@ class Clock:
         return str(self.index(step, 1)[0])
 
     def step_in_words(self) -> str:
-        return f"period of frequency {self.freq}" if self.kind == "periods" else _span_in_words(self._distance)
+        if self.unit is None:
+            return f"period of frequency {self.freq}" if self.kind == "periods" else str(self.step)
+        return _in_words(_pandas().Timedelta(self.step, self.unit))
 
     def position(self, at: Any) -> int:
         """The step of a time stamp, negative before the first; an error where it lies between two steps."""
         if self.kind == "numbers" and (isinstance(at, bool) or not isinstance(at, int | np.integer)):
             raise TypeError(f"the steps of a series without time stamps are whole numbers, got {at!r}")
         if self.kind == "numbers":
-            stamp = at
-        else:
-            stamp = self._period(at) if self.kind == "periods" else _instant(at, self.tz)
-        return int(self._positions(np.array([stamp]), [at])[0])
+            return int(self._positions(np.array([at]), [at])[0])
+        pd = _pandas()
+        if self.kind != "periods":
+            return int(self._positions(pd.DatetimeIndex([_instant(at, self.tz)]), [at])[0])
+        if not isinstance(at, pd.Period):
+            at = pd.Period(at if isinstance(at, str) else _instant(at, None), freq=self.freq)  # text may be 2024Q1
+        if at.freqstr != self.freq:
+            raise ValueError(f"the periods of the series have frequency {self.freq}, got {at!r}")
+        return int(self._positions(pd.PeriodIndex([at]), [at])[0])
 
     def positions(self, index: Any, what: str) -> Steps:
-        """The steps that the stamps of another index are; an error where they are of another kind."""
-        kind = _kind_of(index)
-        if self.kind == "numbers":
-            mine, alike = "no time stamps", kind == "numbers"
+        """The steps that the stamps of an index are; an error unless they rise and are of the clock's kind."""
+        times, name = _in_pandas(index), type(index).__name__
+        if self.unit is not None:
+            mine = f"points in time {'without a time zone' if self.tz is None else f'in {self.tz}'}"
+            alike = times.dtype.kind == "M" and (times.tz is None) == (self.tz is None)
         elif self.kind == "periods":
-            mine, alike = f"periods of frequency {self.freq}", kind == "periods" and index.freqstr == self.freq
-        elif kind not in ("pandas", "polars"):
-            mine, alike = "points in time as stamps", False
+            mine, alike = f"periods of frequency {self.freq}", getattr(times, "freqstr", None) == self.freq
         else:
-            mine = "no time zone" if self.tz is None else f"the time zone {self.tz}"
-            alike = (_in_pandas(index).tz is None) == (self.tz is None)
+            mine, alike = "no time stamps", times.dtype.kind in "iu"
         if not alike:
             raise ValueError(
                 f"{what} must have the kind of time stamps that the series has: the series has {mine}, but {what} has "
-                f"{type(index).__name__} of {index.dtype}; give both the same, or give {what} as an array, row by row"
+                f"{name} of {index.dtype}; give both the same, or give {what} as an array, row by row"
             )
-        return self._positions(_stamps_of(index), index)
+        _check_order(times, what)
+        return self._positions(times, index)
 
-    @property
-    def _origin(self) -> Any:
-        return self.start if self.unit is None else np.array(self.start, f"datetime64[{self.unit}]")[()]
-
-    @property
-    def _distance(self) -> Any:
-        return self.step if self.unit is None else np.array(self.step, f"timedelta64[{self.unit}]")[()]
+    def _stamps(self, first: int, n: int) -> Stamps:
+        origin: Any = self.start if self.unit is None else np.array(self.start, f"datetime64[{self.unit}]")
+        return np.asarray(origin + self.step * np.arange(first, first + n))
 
     def _in_pandas(self, first: int, n: int) -> Any:
         pd = _pandas()
         if self.kind == "periods":
-            start = pd.Period(ordinal=self._origin + first * self.step, freq=self.freq)
+            start = pd.Period(ordinal=self._stamps(first, 1)[0], freq=self.freq)
             return pd.period_range(start, periods=n, freq=self.freq, name=self.name)
-        index = pd.DatetimeIndex(self._origin + self._distance * np.arange(first, first + n), name=self.name)
+        index = pd.DatetimeIndex(self._stamps(first, n), name=self.name)
         index = index if self.tz is None else index.tz_localize("UTC").tz_convert(self.tz)
         index.freq = self.freq
         return index
 
-    def _positions(self, stamps: Stamps, labels: Any) -> Steps:
-        steps, beside = np.divmod(stamps - self._origin, self._distance)
-        between = np.flatnonzero(beside.astype(np.int64))
+    def _positions(self, stamps: Any, labels: Any) -> Steps:
+        """The steps of stamps, an array of numbers or a pandas index."""
+        if self.unit is None:
+            origin, step = self.start, self.step
+            stamps = stamps.asi8 if self.kind == "periods" else stamps
+        else:
+            origin, step = self._in_pandas(0, 1)[0], _pandas().Timedelta(self.step, self.unit)
+        steps, beside = divmod(stamps - origin, step)
+        between = np.flatnonzero(np.asarray(beside, dtype=np.int64))
         if len(between) > 0:
             raise ValueError(
                 f"a time stamp must be one of the steps of the series, every {self.step_in_words()} from "
@@ -163,40 +160,22 @@ class Clock:
             )
         return np.asarray(steps, dtype=np.int64)
 
-    def _period(self, at: Any) -> int:
-        pd = _pandas()
-        if not isinstance(at, pd.Period):
-            at = pd.Period(at if isinstance(at, str) else _instant(at, None), freq=self.freq)  # text may be 2024Q1
-        if at.freqstr != self.freq:
-            raise ValueError(f"the periods of the series have frequency {self.freq}, got {at!r}")
-        return int(at.ordinal)
-
 
 def check_stamps(index: Any, what: str) -> None:
     """Raise unless an index has a stamp for every row, of a kind that a clock can count."""
-    if _kind_of(index) is None:
+    times, pd = _in_pandas(index), _pandas()
+    if not (isinstance(times, pd.DatetimeIndex | pd.PeriodIndex) or pd.api.types.is_integer_dtype(times.dtype)):
         raise TypeError(
             f"the index of {what} must be a DatetimeIndex, a PeriodIndex or whole numbers, got {type(index).__name__} "
             f"of {index.dtype}; use pd.to_datetime on it, or .reset_index(drop=True) to count rows"
         )
-    n_missing = index.null_count() if _kind_of(index) == "polars" else int(index.isna().sum())
-    if n_missing:
+    if n_missing := int(times.isna().sum()):
         raise ValueError(f"every row of {what} needs a time stamp, but {n_missing} have none; drop them")
 
 
-def _kind_of(index: Any) -> str | None:
-    """The kind of clock that counts these stamps; None where there is none."""
-    if type(index).__module__.startswith("polars"):
-        return "polars"
-    pd = _pandas()
-    known = {pd.DatetimeIndex: "pandas", pd.PeriodIndex: "periods"}
-    return "numbers" if pd.api.types.is_integer_dtype(index.dtype) else known.get(type(index))
-
-
-def check_order(stamps: Stamps, index: Any, what: str) -> None:
-    """Raise unless each stamp comes after the one before; `index` has the user's names of them."""
-    distances = np.diff(stamps).astype(np.int64)
-    back, twice = np.flatnonzero(distances < 0), np.flatnonzero(distances == 0)
+def _check_order(index: Any, what: str) -> None:
+    """Raise unless each stamp of a pandas index comes after the one before."""
+    back, twice = (np.flatnonzero(found) for found in (index[1:] < index[:-1], index[1:] == index[:-1]))
     if len(back) > 0:
         at = int(back[0])
         raise ValueError(
@@ -210,6 +189,14 @@ def check_order(stamps: Stamps, index: Any, what: str) -> None:
         )
 
 
+def _in_pandas(index: Any) -> Any:
+    """A user's index, pandas' or a polars column of times, as a pandas index."""
+    if not type(index).__module__.startswith("polars"):
+        return index
+    times, zone = _pandas().DatetimeIndex(index.to_numpy()), getattr(index.dtype, "time_zone", None)  # dates have none
+    return times if zone is None else times.tz_localize("UTC").tz_convert(zone)
+
+
 def _pandas() -> Any:
     """The pandas module, imported when a series has time stamps."""
     try:
@@ -219,26 +206,8 @@ def _pandas() -> Any:
     return pd
 
 
-def _in_pandas(index: Any) -> Any:
-    """A user's points in time as a pandas index."""
-    if _kind_of(index) != "polars":
-        return index
-    times, zone = _pandas().DatetimeIndex(index.to_numpy()), getattr(index.dtype, "time_zone", None)  # dates have none
-    return times if zone is None else times.tz_localize("UTC").tz_convert(zone)
-
-
-def _stamps_of(index: Any) -> Stamps:
-    """Stamps whose distances are steps: in UTC where there is a time zone, so that steps stay equal."""
-    match _kind_of(index):
-        case "periods":
-            return np.asarray(index.asi8)
-        case "pandas":
-            return np.asarray((index if index.tz is None else index.tz_convert(None)).to_numpy())
-    return np.asarray(index.to_numpy())
-
-
-def _instant(at: Any, zone: str | None) -> np.datetime64:
-    """A user's time: in UTC for a series with a time zone, as it stands for one without."""
+def _instant(at: Any, zone: str | None) -> Any:
+    """A user's time as a pandas Timestamp: in the zone of the series, if it has one, or without."""
     if at != at:
         raise ValueError("a time stamp must be given, got NaT")
     if isinstance(at, str):
@@ -259,20 +228,31 @@ def _instant(at: Any, zone: str | None) -> np.datetime64:
                 f"clocks in {zone} show {pd.Timestamp(at)} twice or never, because they change then; give the offset "
                 "from UTC as well, as in 2024-10-27 02:30+01:00"
             )
-    utc: np.datetime64 = (moment if moment.tz is None else moment.tz_convert(None)).to_datetime64()
-    return utc
+    return moment
 
 
-def _zone_name(zone: Any) -> str:
-    """The name from which the zone can be made again, as a saved clock needs it."""
-    try:
-        _pandas().Timestamp(0, tz=str(zone))
-    except (ValueError, KeyError, OSError):  # what pandas raises for text that names no zone
+def _regular_step(index: Any) -> Any:
+    """The smallest distance of neighbouring stamps, of which all others must be multiples."""
+    if len(index) < 2:
         raise ValueError(
-            f"the time zone of the series must have a name, such as Europe/Berlin, got {zone!r}; "
-            f'use .tz_convert("UTC") or the name of the zone'
-        ) from None
-    return str(zone)
+            f"the step of a series is read from at least two time stamps, got one ({index[0]}); give a longer series"
+        )
+    if index.dtype.kind == "M":
+        _check_equal_lengths(index)
+    distances = index[1:] - index[:-1]
+    step, most_frequent = distances.min(), distances.to_series().mode()[0]
+    odd = np.flatnonzero(np.asarray(distances % step, dtype=np.int64))
+    # A few close stamps alone may make the grid so fine that it would be almost empty.
+    stray = most_frequent != step and (index[-1] - index[0]) // step + 1 > 10 * len(index)
+    if len(odd) > 0 or stray:
+        at, only = (int(odd[0]), "") if len(odd) > 0 else (int(distances.argmin()), "only ")
+        raise ValueError(
+            "the time stamps of series must have equal steps (leaving some out is a gap); the smallest distance is "
+            f"{_in_words(step)}, the most frequent {_in_words(most_frequent)}, and {index[at + 1]} comes {only}"
+            f"{_in_words(distances[at])} after the one before; bring them to one step first "
+            f'(.resample("1h").mean() or .asfreq("1h") in pandas, .group_by_dynamic(...) in polars)'
+        )
+    return step
 
 
 def _check_equal_lengths(times: Any) -> None:
@@ -294,33 +274,11 @@ def _check_equal_lengths(times: Any) -> None:
         )
 
 
-def _regular_step(stamps: Stamps, index: Any) -> Any:
-    """The smallest distance of neighbouring stamps, of which all others must be multiples."""
-    if len(stamps) < 2:
-        raise ValueError(
-            f"the step of a series is read from at least two time stamps, got one ({index[0]}); give a longer series"
-        )
-    distances = np.diff(stamps)
-    step, (values, counts) = distances.min(), np.unique(distances, return_counts=True)
-    usual, odd = values[counts.argmax()], np.flatnonzero((distances % step).astype(np.int64))
-    # A few close stamps alone may make the grid so fine that it would be almost empty.
-    stray = usual != step and distances.sum() // step + 1 > 10 * len(stamps)
-    if len(odd) > 0 or stray:
-        at, only = (int(odd[0]), "") if len(odd) > 0 else (int(distances.argmin()), "only ")
-        raise ValueError(
-            "the time stamps of series must have equal steps (leaving some out is a gap); the smallest distance is "
-            f"{_span_in_words(step)}, the most frequent {_span_in_words(usual)}, and {index[at + 1]} comes {only}"
-            f"{_span_in_words(distances[at])} after the one before; bring them to one step first "
-            f'(.resample("1h").mean() or .asfreq("1h") in pandas, .group_by_dynamic(...) in polars)'
-        )
-    return step
-
-
-def _span_in_words(step: Any) -> str:
-    """A distance between stamps in words: in the largest unit that gives a whole number."""
-    if not isinstance(step, np.timedelta64):
-        return str(step)
-    span, one = _pandas().Timedelta(step), _pandas().Timedelta
-    word = next(word for word in UNITS if not span % one(1, word))
-    count = span // one(1, word)
+def _in_words(distance: Any) -> str:
+    """A distance between stamps: a number, or a Timedelta in the largest unit that gives a whole number."""
+    if isinstance(distance, int | np.integer):
+        return str(distance)
+    one = {word: _pandas().Timedelta(1, word) for word in UNITS}
+    word = next(word for word in UNITS if not distance % one[word])
+    count = distance // one[word]
     return f"{count} {word}" + ("" if count == 1 else "s")

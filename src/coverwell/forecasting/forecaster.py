@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -14,24 +15,38 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
+from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
 from coverwell.estimator import IntervalRegressor
-from coverwell.forecasting import learning
 from coverwell.forecasting.backtest import Backtest
-from coverwell.forecasting.calendar import check_calendar, check_names
+from coverwell.forecasting.calendar import CALENDAR, calendar_features
 from coverwell.forecasting.history import History, read_history
-from coverwell.forecasting.live import LiveCalibrator, check_rate, one_truth, truths_ahead
+from coverwell.forecasting.live import LiveCalibrator, check_rate, choose_rate, one_truth, truths_ahead
 from coverwell.forecasting.windows import TimeFolds, Windows
 from coverwell.inputs.scaling import varies
+from coverwell.networks.lstm import LSTM
 from coverwell.options import Schedule, check_count, levels_from, stored
 from coverwell.paper.algorithm import Round
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.prediction import PredictionInterval
 from coverwell.regressor import MatchedRegressor, NetworkChoice
+from coverwell.training.device import device_from
 
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
 Coverage = float | Sequence[float] | Array
+
+# Chosen on the first two thirds of each training part (benchmarks/results/forecasting-selection.md), as SCHEDULE was:
+# what "auto" stands for in a forecaster's schedule.
+NETWORK = LSTM(hidden=128, layers=2, dropout=0.1)
+SCHEDULE = {"mean_epochs": 3, "interval_epochs": 3, "max_rounds": 15, "patience": 3, "learning_rate": 4e-3}
+# How training goes on when a series has grown: briefly, from where it was. Longer refits were better in the same
+# comparison; this lies between its candidates and is taken for what it costs.
+REFIT: dict[str, Any] = {"max_rounds": 2, "mean_epochs": 2, "interval_epochs": 2, "learning_rate": 2e-3}
+# The rate of live calibration for regressors that keep no out-of-fold predictions on which to choose it.
+DEFAULT_RATE = 0.05
+# Blocks of time that are held out whole where a regressor holds out rows to stop its training.
+N_BLOCKS = 20
 
 
 # Parameters are the fields of dataclasses: a kind of forecaster adds its own to those that all have.
@@ -104,17 +119,22 @@ class SeriesForecaster(BaseEstimator):
         """
         self._check_parameters()
         history = read_history(series, covariates, past_covariates, calendar=self.calendar, missing=self.missing)
-        if self.calendar:  # a period to be forecast may well lie within one day
-            check_calendar(history.clock.times(0, len(history)), self.calendar)
+        for name in self.calendar:  # not in a backtest: a period to be forecast may well lie within one day
+            features = calendar_features(history.clock.times(0, len(history)), [name])
+            if len(history) > 1 and (features == features[0]).all():
+                raise ValueError(
+                    f"a calendar must vary over the series, but {name!r} is the same at all {len(history)} steps; "
+                    f"leave it out of calendar={tuple(self.calendar)!r}"
+                )
         if not varies(history.values[~np.isnan(history.values)][:, None])[0]:
             raise ValueError(f"the series must vary, but all its {len(history)} values are {history.filled[0]:g}")
         windows = Windows.of(history, past=self.past, horizon=self.horizon, differences=bool(self.differences))
         regressor = self._unfitted(windows, len(windows.origins(history)))
         if isinstance(regressor.random_state, np.random.RandomState):  # refits must not draw from what others share
             regressor.set_params(random_state=regressor.random_state.randint(2**31 - 1))
-        folds = learning.folds_of(regressor, windows, history)
-        learning.learn(regressor, windows, folds, history)
-        self.rate_ = float(learning.rate_of(regressor, windows, history) if self.rate == "auto" else self.rate)
+        folds = folds_of(regressor, windows, history)
+        learn(regressor, windows, folds, history)
+        self.rate_ = float(rate_of(regressor, windows, history) if self.rate == "auto" else self.rate)
         self.calibrator_ = LiveCalibrator(regressor.predictor_.levels, rate=self.rate_, horizon=self.horizon)
         self.history_, self.windows_, self.time_folds_, self.regressor_ = history, windows, folds, regressor
         self.n_since_fit_, self._standing = 0, None
@@ -129,7 +149,7 @@ class SeriesForecaster(BaseEstimator):
             Rows for the next steps, which replace what was known about them. Rows with time stamps are about those
             times; others begin with the first step that has not been seen.
         """
-        mean, _, _ = self._forecast(covariates)
+        mean, _, _ = self._present(covariates)
         return self.history_.clock.labelled(mean.copy(), len(self.history_), self.history_.name)
 
     def predict_interval(self, coverage: Coverage | None = None, *, covariates: Any = None) -> PredictionInterval:
@@ -144,7 +164,7 @@ class SeriesForecaster(BaseEstimator):
         """
         check_is_fitted(self)
         asked = self.regressor_.fitted_coverage(coverage)
-        _, lower, upper = self._forecast(covariates)
+        _, lower, upper = self._present(covariates)
         one, levels = isinstance(asked, Real), levels_from(asked)
         places: Any = [self.regressor_.predictor_.levels.index(level) for level in levels]
         places = places[0] if one else places
@@ -177,20 +197,28 @@ class SeriesForecaster(BaseEstimator):
         value, n_skipped = one_truth(y), self._n_skipped(at)
         if np.isnan(value) and self.missing == "error":
             raise ValueError("y must be a number, got NaN; make the forecaster with missing='fill' to allow gaps")
-        after, step = copy.copy(self), len(self.history_) + n_skipped  # changed step by step, and kept if all succeed
+        step, windows, regressor = len(self.history_) + n_skipped, self.windows_, self.regressor_
         past = self.history_.past_row(past_covariates, step, missing=self.missing)
-        after.history_ = self.history_.with_ahead(covariates, step, missing=self.missing)
-        after.calibrator_ = copy.deepcopy(self.calibrator_)
-        for _ in range(n_skipped):
-            after._step(np.nan, after.history_.past[-1:])
-        after._step(value, past)
-        self.__dict__.update(after.__dict__)
+        history = self.history_.with_ahead(covariates, step, missing=self.missing)
+        calibrator, n_since_fit, standing = copy.deepcopy(self.calibrator_), self.n_since_fit_, self._standing
+        for gap in [True] * n_skipped + [False]:
+            history.check_known(1)
+            if self.live and standing is None:
+                forecast_now(regressor, windows, history, calibrator)
+            if self.live:
+                calibrator.update(np.nan if gap else value)
+            history, standing = history.grown(*((np.nan, history.past[-1:]) if gap else (value, past))), None
+            n_since_fit += 1
+            if self.refit_every is not None and n_since_fit >= self.refit_every:
+                regressor, n_since_fit = refitted(regressor, windows, self.time_folds_, history), 0
+        self.history_, self.calibrator_, self.regressor_ = history, calibrator, regressor
+        self.n_since_fit_, self._standing = n_since_fit, None
         return self
 
     def refit(self) -> Any:
         """Train the networks further with all that has been seen; the live factor stays."""
         check_is_fitted(self)
-        self.regressor_ = learning.refitted(self.regressor_, self.windows_, self.time_folds_, self.history_)
+        self.regressor_ = refitted(self.regressor_, self.windows_, self.time_folds_, self.history_)
         self.n_since_fit_, self._standing = 0, None
         return self
 
@@ -210,15 +238,20 @@ class SeriesForecaster(BaseEstimator):
         history = read_history(series, covariates, past_covariates, calendar=self.calendar, missing=self.missing)
         self._check_alike(history)
         origins, horizon, regressor = self._test_origins(history, start), self.windows_.horizon, self.regressor_
-        latest = self.history_.clock.label(len(self.history_) - 1)
-        goes_on = history.clock.label(int(origins[0])) == latest  # the period begins at the present
-        calibrator, stretches = self._calibrator_of_backtest(goes_on), self._between_refits(origins, goes_on)
+        calibrator, stretches = copy.deepcopy(self.calibrator_), [origins]
         parts: list[tuple[Array, ...]] = []
+        goes_on = history.clock.label(int(origins[0])) == self.history_.clock.label(len(self.history_) - 1)
+        if not goes_on:  # forecasts that wait for the next truths do not wait for those of another time
+            nothing = [[None] * horizon for _ in range(horizon)]
+            calibrator.load_state_dict(calibrator.state_dict() | {"pending": nothing})
+        if self.refit_every is not None:
+            first = max(1, self.refit_every - (self.n_since_fit_ if goes_on else 0))
+            stretches = np.split(origins, np.arange(first, len(origins), self.refit_every))
         for now in tqdm(stretches, disable=not regressor.verbose, desc="backtest", unit="refit"):
             if parts:
                 seen = history.until(int(now[0]) + 1)
-                regressor = learning.refitted(regressor, self.windows_, self.time_folds_, seen)
-            mean, half_width = learning.forecast(regressor, self.windows_, history, now)
+                regressor = refitted(regressor, self.windows_, self.time_folds_, seen)
+            mean, half_width = forecast(regressor, self.windows_, history, now)
             static = _bounds(mean, half_width)
             live = calibrator.run(mean, half_width, history.values[now + 1]) if self.live else None
             parts.append((mean, *(live or (*static, np.ones_like(static[0]))), *static))
@@ -242,8 +275,8 @@ class SeriesForecaster(BaseEstimator):
         windows, history, n = self.windows_, self.history_, len(self.history_)
         if self.regressor_.n_features_in_ != windows.n_columns or len(self.regressor_.target_names_) != windows.horizon:
             raise ValueError(f"the regressor must have learned rows of {windows.n_columns} columns")
-        if not len(history.filled) == len(history.past) == n >= windows.n_past or np.isnan(history.filled).any():
-            raise ValueError(f"the history must have a value, filled in where it was missing, at each of its {n} steps")
+        if not len(history.past) == n >= windows.n_past or np.isnan(history.filled).any():
+            raise ValueError(f"the history must begin with a value and have a row of covariates at its {n} steps")
         levels = self.regressor_.predictor_.levels
         if (self.calibrator_.horizon, self.calibrator_.coverage) != (windows.horizon, levels):
             raise ValueError(f"the calibrator must have the levels {levels} and the forecaster's horizon")
@@ -257,7 +290,13 @@ class SeriesForecaster(BaseEstimator):
     def _check_parameters(self) -> None:
         for name in ("past", "horizon"):
             check_count(name, getattr(self, name))
-        check_names(self.calendar)
+        names = self.calendar
+        if isinstance(names, str) or not isinstance(names, Sequence):
+            raise TypeError(f"calendar must be a sequence of names, such as ('hour', 'weekday') or (), got {names!r}")
+        if unknown := [name for name in names if name not in CALENDAR]:
+            raise ValueError(f"calendar must be made of {', '.join(map(repr, CALENDAR))}, got {unknown[0]!r}")
+        if len(set(names)) < len(names):
+            raise ValueError(f"each calendar name counts once, got {tuple(names)!r}")
         if self.refit_every is not None:
             check_count("refit_every", self.refit_every)
         if self.rate != "auto":
@@ -313,55 +352,123 @@ class SeriesForecaster(BaseEstimator):
             )
         return np.arange(first - 1, end)
 
-    def _calibrator_of_backtest(self, goes_on: bool) -> LiveCalibrator:
-        """A copy of the calibrator; forecasts that wait for the next truths do not wait for those of another time."""
-        calibrator = copy.deepcopy(self.calibrator_)
-        if not goes_on:
-            nothing = [[None] * calibrator.horizon for _ in range(calibrator.horizon)]
-            calibrator.load_state_dict(calibrator.state_dict() | {"pending": nothing})
-        return calibrator
-
-    def _between_refits(self, origins: Steps, goes_on: bool) -> list[Steps]:
-        """The origins in stretches, with a refit before each but the first."""
-        if self.refit_every is None:
-            return [origins]
-        first = self.refit_every - (self.n_since_fit_ if goes_on else 0)
-        return np.split(origins, np.arange(max(1, first), len(origins), self.refit_every))
-
-    # The present.
-
-    def _forecast(self, covariates: Any = None) -> tuple[Array, Array, Array]:
+    def _present(self, covariates: Any) -> tuple[Array, Array, Array]:
         """The standing forecast and its interval, computed once for each moment; better covariates replace it."""
         check_is_fitted(self)
-        before, standing = self.history_, self._standing
-        history = before.with_ahead(covariates, len(before), missing=self.missing)
-        if standing is None or not history.same_ahead(before, self.windows_.horizon):
-            standing = self._made(history)
-        self.history_, self._standing = history, standing
-        return standing
+        before, n, horizon = self.history_, len(self.history_), self.windows_.horizon
+        history = before.with_ahead(covariates, n, missing=self.missing)
+        if self._standing is None or not np.array_equal(history.ahead[n : n + horizon], before.ahead[n : n + horizon]):
+            calibrator = self.calibrator_ if self.live else None
+            self._standing = forecast_now(self.regressor_, self.windows_, history, calibrator)
+        self.history_ = history
+        return self._standing
 
-    def _made(self, history: History) -> tuple[Array, Array, Array]:
-        """A forecast made after the last step of a history, which then waits for its truths."""
-        horizon = self.windows_.horizon
-        history.check_known(horizon)
-        mean, half_width = learning.forecast(self.regressor_, self.windows_, history, np.array([len(history) - 1]))
-        if self.live:
-            lower, upper = self.calibrator_.interval(mean[0], half_width[0])
-        else:
-            lower, upper = _bounds(mean[0], half_width[0])
-        return mean[0], lower.reshape(horizon, -1), upper.reshape(horizon, -1)
 
-    def _step(self, y: float, past: Array) -> None:
-        """One step of time: compare the standing forecast with its value, take that in, and refit if it is due."""
-        self.history_.check_known(1)
-        if self.live:
-            if self._standing is None:
-                self._made(self.history_)
-            self.calibrator_.update(y)
-        self.history_, self._standing = self.history_.grown(y, past), None
-        self.n_since_fit_ += 1
-        if self.refit_every is not None and self.n_since_fit_ >= self.refit_every:
-            self.refit()
+def network_for(network: NetworkChoice, windows: Windows) -> NetworkChoice:
+    """The network for these windows: an `LSTM` gets their steps and channels, any other sees flat rows."""
+    chosen = NETWORK if network is None else network
+    return replace(chosen, steps=windows.n_past, channels=windows.channels) if isinstance(chosen, LSTM) else chosen
+
+
+def folds_of(regressor: IntervalRegressor, windows: Windows, history: History) -> TimeFolds:
+    """The blocks of time that stand for a regressor's folds; one where it has none."""
+    if not isinstance(regressor, MatchedRegressor):
+        return TimeFolds.of(1, windows, history)
+    folds = regressor.folds
+    if (calibration := regressor.chosen_calibration.name) not in ("cross", None):
+        raise ValueError(
+            f"calibration must be 'cross' or None for a series, got {regressor.calibration!r}: rows kept at random for "
+            "ranks would overlap with the windows of others"
+        )
+    if folds is None and calibration == "cross":
+        raise ValueError("calibration='cross' needs folds, got folds=None; give folds=5, or calibration=None")
+    if folds is not None:
+        check_count("folds", folds)
+    if folds == 1:
+        raise ValueError("folds must be at least 2 blocks of time, or None, got 1")
+    return TimeFolds.of(1 if folds is None else int(folds), windows, history)
+
+
+def learn(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, history: History) -> None:
+    """Fit a regressor on all rows of a series, with blocks of time left out whole."""
+    origins = windows.origins(history)
+    X, y = windows.rows(history, origins), windows.targets(history, origins)
+    # Levels are all that a network without changes sees: bounded, it would not know where a series has gone.
+    regressor.bounded_ = windows.differences
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantDataWarning)  # a window's first change is always 0
+        if not isinstance(regressor, MatchedRegressor):
+            regressor.fit(X, y, groups=np.arange(len(origins)) * N_BLOCKS // len(origins))
+        elif regressor.folds is None:
+            regressor.fit(X, y)
+        else:  # the blocks serve this fit alone: the number that was asked for is kept
+            n_folds = regressor.folds
+            regressor.set_params(folds=folds.split(origins)).fit(X, y).set_params(folds=n_folds)
+
+
+def refitted(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, history: History) -> IntervalRegressor:
+    """A copy of the regressor, trained further with these steps; from the start if it cannot go on."""
+    fresh = copy.copy(regressor)
+    if isinstance(fresh, MatchedRegressor):
+        n_members = fresh.predictor_.fitted_teams[0].n_members  # "auto" repeats would change with the rows
+        schedule = replace(fresh.schedule or Schedule(), **REFIT)
+        fresh.set_params(warm_start=True, schedule=schedule, repeats=n_members // folds.n_folds)
+    learn(fresh, windows, folds, history)
+    return fresh
+
+
+def forecast(regressor: IntervalRegressor, windows: Windows, history: History, origins: Steps) -> tuple[Array, Array]:
+    """The forecasts made at these origins, in the units of the series.
+
+    Mean (origin, step), and calibrated half-width (origin, step, side, level), levels from the innermost outwards.
+    """
+    rows = windows.rows(history, origins)
+    levels = slice(0, windows.n_past * windows.channels, windows.channels)  # the first channel of every step
+    far = regressor.predictor_.inputs.far_outside(rows)[:, levels].any(axis=1)
+    if far.any():
+        warnings.warn(
+            f"{int(far.sum())} of {len(rows)} forecasts see values far outside what was learned; these are treated as "
+            "lying on its border. A refit takes them in",
+            ExtrapolationWarning,
+            stacklevel=4,
+        )
+    (estimate,) = regressor.predictor_.moved(device_from(regressor.device)).estimates(rows)
+    factor = np.asarray(regressor.factor_)  # a single team has factors
+    return estimate.mean + windows.anchors(history, origins), estimate.half_width * factor[:, None, :]
+
+
+def rate_of(regressor: IntervalRegressor, windows: Windows, history: History) -> float:
+    """The rate of live calibration, chosen on out-of-fold forecasts in time order."""
+    out_of_fold = regressor.out_of_fold_ if isinstance(regressor, MatchedRegressor) else None
+    if out_of_fold is None:
+        return DEFAULT_RATE
+    left_out = ~np.isnan(out_of_fold.prediction).any(axis=1)
+    origins, mean = windows.origins(history)[left_out], out_of_fold.prediction[left_out]
+    below, above = mean[..., None] - out_of_fold.lower[left_out], out_of_fold.upper[left_out] - mean[..., None]
+    truths = _truths_in_a_row(history.filled, origins, windows.horizon)
+    anchored = mean + windows.anchors(history, origins)
+    return choose_rate(anchored, np.stack([below, above], axis=-2), truths, regressor.predictor_.levels, start=1.0)
+
+
+def _truths_in_a_row(values: Array, origins: Steps, horizon: int) -> Array:
+    """The value after each origin; NaN after a gap in the origins, where it is not what the rows before were about."""
+    truths = values[origins + 1].copy()
+    for place in np.flatnonzero(np.diff(origins) > 1):
+        truths[place + 1 : place + horizon] = np.nan
+    return truths
+
+
+def forecast_now(
+    regressor: IntervalRegressor, windows: Windows, history: History, calibrator: LiveCalibrator | None
+) -> tuple[Array, Array, Array]:
+    """The forecast made after the last step of a history, (step,), and its bounds, (step, level).
+
+    A live calibrator gives the bounds, and they wait there for their truths.
+    """
+    history.check_known(windows.horizon)
+    (mean,), (half_width,) = forecast(regressor, windows, history, np.array([len(history) - 1]))
+    lower, upper = _bounds(mean, half_width) if calibrator is None else calibrator.interval(mean, half_width)
+    return mean, lower.reshape(windows.horizon, -1), upper.reshape(windows.horizon, -1)
 
 
 def _bounds(mean: Array, half_width: Array) -> tuple[Array, Array]:
@@ -401,7 +508,7 @@ class Forecaster(SeriesForecaster):
         if not isinstance(self.regressor, IntervalRegressor):
             raise TypeError(f"regressor must be one of our estimators, unfitted, got {self.regressor!r}")
         regressor: IntervalRegressor = clone(self.regressor)
-        regressor.set_params(network=learning.network_for(regressor.network, windows))
+        regressor.set_params(network=network_for(regressor.network, windows))
         return regressor
 
 
@@ -465,8 +572,8 @@ class MatchedForecaster(SeriesForecaster):
         batch_size = {"batch_size": int(np.clip(n_rows // 5, 16, 512))}
         shared = set(MatchedRegressor().get_params()) & set(self.get_params(deep=False))
         settings = {name: getattr(self, name) for name in shared} | {
-            "network": learning.network_for(self.network, windows),
-            "interval_network": self.interval_network and learning.network_for(self.interval_network, windows),
-            "schedule": schedule.resolved(learning.SCHEDULE, batch_size),
+            "network": network_for(self.network, windows),
+            "interval_network": self.interval_network and network_for(self.interval_network, windows),
+            "schedule": schedule.resolved(SCHEDULE, batch_size),
         }
         return MatchedRegressor(**settings, repeats=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import narwhals as nw
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.forecasting.calendar import calendar_features
-from coverwell.forecasting.clock import Clock, Steps, check_order, check_stamps
+from coverwell.forecasting.clock import Clock, Steps, check_stamps
 from coverwell.options import stored
 
 Array = NDArray[np.float64]
@@ -20,30 +21,24 @@ Array = NDArray[np.float64]
 @stored
 @dataclass(frozen=True)
 class History:
-    """A series on its clock and its covariates, as far as they have been seen.
-
-    Attributes
-    ----------
-    values, filled : arrays (step,)
-        The series, NaN where it was not observed, and with its gaps filled causally.
-    past : array (step, covariate)
-        Covariates that are known up to the present.
-    ahead : array (step or more, covariate)
-        Covariates that the user knows ahead, as far as they were given.
-    """
+    """A series on its clock and its covariates, as far as they have been seen."""
 
     clock: Clock
     name: str
-    values: Array
-    filled: Array
-    past: Array
-    ahead: Array
+    values: Array  # (step,), NaN where nothing was observed
+    past: Array  # (step, covariate): known up to the present
+    ahead: Array  # (step or more, covariate): known ahead, as far as they were given
     past_names: tuple[str, ...] = ()
     ahead_names: tuple[str, ...] = ()
     calendar: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @cached_property
+    def filled(self) -> Array:
+        """The series with its gaps filled causally."""
+        return causal_fill(self.values)
 
     @property
     def n_known(self) -> int | None:
@@ -52,25 +47,20 @@ class History:
 
     def known(self, steps: NDArray[np.intp]) -> Array:
         """What is known ahead about these steps, (..., covariate): the calendar, then the user's covariates."""
-        first, end = (int(steps.min()), int(steps.max()) + 1) if steps.size else (0, 0)
         ahead = self.ahead[steps] if self.ahead_names else np.zeros((*steps.shape, 0))
         if not self.calendar:
             return ahead
-        calendar, _ = calendar_features(self.clock.times(first, end - first), self.calendar)
+        first, end = (int(steps.min()), int(steps.max()) + 1) if steps.size else (0, 0)
+        calendar = calendar_features(self.clock.times(first, end - first), self.calendar)
         return np.concatenate([calendar[steps - first], ahead], axis=-1)
 
     def until(self, end: int) -> History:
         """The first steps alone; what is known ahead stays."""
-        return replace(self, values=self.values[:end], filled=self.filled[:end], past=self.past[:end])
+        return replace(self, values=self.values[:end], past=self.past[:end])
 
     def grown(self, y: float, past: Array) -> History:
         """With one more step and the row of its past covariates; NaN is a gap."""
-        return replace(
-            self,
-            values=np.append(self.values, y),
-            filled=np.append(self.filled, self.filled[-1] if np.isnan(y) else y),
-            past=np.concatenate([self.past, past]),
-        )
+        return replace(self, values=np.append(self.values, y), past=np.concatenate([self.past, past]))
 
     def past_row(self, rows: Any, step: int, *, missing: str) -> Array:
         """The past covariates that came with a step, (1, covariate); gaps hold the values before, if they may."""
@@ -84,7 +74,7 @@ class History:
             raise ValueError(
                 f"past_covariates must be one row, of the step {self.clock.label(step)}, got {len(table)} rows{when}"
             )
-        return _filled(table, self.past[-1:], "past_covariates", missing)
+        return _filled_after(self.past[-1:], table, "past_covariates", missing)
 
     def with_ahead(self, rows: Any, first: int, *, missing: str) -> History:
         """With rows known ahead, which replace what was known about their steps.
@@ -95,26 +85,19 @@ class History:
         if rows is None:
             return self
         table, steps = read_rows(rows, self.ahead_names, "covariates", self.clock)
-        first = first if steps is None else int(steps[0])
-        if first + len(table) <= len(self):
-            raise ValueError(
-                f"covariates must be about steps from {self.clock.label(len(self))} on, got {len(table)} rows before it"
-            )
-        table, first = table[max(0, len(self) - first) :], max(first, len(self))
+        first, n, label = first if steps is None else int(steps[0]), len(self), self.clock.label
+        if first + len(table) <= n:
+            raise ValueError(f"covariates must be about steps from {label(n)} on, got {len(table)} rows before it")
+        table, first = table[max(0, n - first) :], max(first, n)
         begin = min(first, len(self.ahead))
         if begin < first and missing == "error":
             raise ValueError(
-                f"covariates must come without a gap: {first - begin} rows are missing before "
-                f"{self.clock.label(first)}, from {self.clock.label(begin)} on"
+                f"covariates must come without a gap: {first - begin} rows are missing before {label(first)}, from "
+                f"{label(begin)} on"
             )
-        between = np.full((first - begin, len(self.ahead_names)), np.nan)
-        table = _filled(np.concatenate([between, table]), self.ahead[begin - 1 : begin], "covariates", missing)
+        table = np.concatenate([np.full((first - begin, len(self.ahead_names)), np.nan), table])
+        table = _filled_after(self.ahead[begin - 1 : begin], table, "covariates", missing)
         return replace(self, ahead=np.concatenate([self.ahead[:begin], table, self.ahead[begin + len(table) :]]))
-
-    def same_ahead(self, other: History, horizon: int) -> bool:
-        """Whether the same is known ahead about the next steps."""
-        ahead = slice(len(self), len(self) + horizon)
-        return np.array_equal(self.ahead[ahead], other.ahead[ahead])
 
     def check_known(self, horizon: int) -> None:
         """Raise unless everything is known about the next steps."""
@@ -127,21 +110,13 @@ class History:
 
 
 def read_history(
-    series: Any, covariates: Any, past_covariates: Any, *, calendar: Sequence[str], missing: str
+    series: Any, covariates: Any = None, past_covariates: Any = None, *, calendar: Sequence[str] = (), missing: str
 ) -> History:
-    """A user's series and covariates, checked and on one clock."""
-    alone = replace(read_series(series, missing=missing), calendar=tuple(calendar))
-    ahead, ahead_names = read_covariates(covariates, alone, "covariates", missing=missing)
-    past, past_names = read_covariates(past_covariates, alone, "past_covariates", missing=missing)
-    return replace(alone, ahead=ahead, ahead_names=ahead_names, past=past, past_names=past_names)
-
-
-def read_series(series: Any, *, missing: str) -> History:
-    """A series at every step of its clock, without covariates.
+    """A user's series and covariates, checked and on one clock.
 
     Steps without a stamp are gaps, as are NaN: an error with `missing="error"`, NaN with `missing="fill"`.
 
-    >>> history = read_series([3.0, 1.0, 2.0], missing="error")
+    >>> history = read_history([3.0, 1.0, 2.0], missing="error")
     >>> history.name, history.values, history.clock.index(3, 2)
     ('y', array([3., 1., 2.]), array([3, 4]))
     """
@@ -154,26 +129,26 @@ def read_series(series: Any, *, missing: str) -> History:
     if len(given) == 0:
         raise ValueError("series must have at least one value, got none")
     clock = Clock() if index is None else Clock.of(index)
-    values = _on_grid(given, _steps(given, index, clock, "series"), clock, ["series"], missing)
-    none = np.zeros((len(values), 0))
-    return History(clock, names[0] or "y", values[:, 0], causal_fill(values)[:, 0], past=none, ahead=none)
+    steps = np.arange(len(given)) if index is None else clock.positions(index, "series")
+    values = _on_grid(given, steps, clock, ["series"], missing)[:, 0]
+    ahead, ahead_names = _covariates(covariates, clock, len(values), "covariates", missing)
+    past, past_names = _covariates(past_covariates, clock, len(values), "past_covariates", missing)
+    return History(clock, names[0] or "y", values, past, ahead, past_names, ahead_names, tuple(calendar))
 
 
-def read_covariates(table: Any, series: History, what: str, *, missing: str) -> tuple[Array, tuple[str, ...]]:
-    """The covariates at the steps of a series, `(step, column)`, and their names; none without a table.
+def _covariates(table: Any, clock: Clock, n: int, what: str, missing: str) -> tuple[Array, tuple[str, ...]]:
+    """The covariates at the n steps of a series, `(step, column)`, and their names; none without a table.
 
     Arrays are aligned by position, tables by their stamps. Rows from before the series are left out; later rows follow,
     except for past covariates. Gaps are an error with `missing="error"`; with "fill" they hold the last value before.
     """
-    clock, n = series.clock, len(series)
     if table is None:
         return np.zeros((n, 0)), ()
     given, found, index = _table(table, what)
     names = tuple(f"x{i}" if name is None else name for i, name in enumerate(found))
     if len(set(names)) < len(names):
         raise ValueError(f"the columns of {what} must have different names, got {', '.join(names)}")
-    steps = _steps(given, index, clock, what)
-    check_order(steps, index, what)
+    steps = np.arange(len(given)) if index is None else clock.positions(index, what)
     end = int(steps[-1]) + 1 if len(steps) else 0
     if end < n:
         last = f", the last at {index[-1]}, before {clock.label(n - 1)}" if index is not None and end else ""
@@ -205,7 +180,7 @@ def read_rows(rows: Any, names: tuple[str, ...], what: str, clock: Clock) -> tup
         raise ValueError(f"{what} must be rows of {len(names)} finite numbers, got {rows!r}")
     if index is None or list(index) == list(range(len(given))):  # counting the rows has nothing to do with time
         return given, None
-    steps = _steps(given, index, clock, what)
+    steps = clock.positions(index, what)
     if (np.diff(steps) != 1).any():
         raise ValueError(f"{what} must have a row for every step, every {clock.step_in_words()}, got {rows!r}")
     return given, steps
@@ -222,37 +197,31 @@ def causal_fill(values: Array) -> Array:
     return np.take_along_axis(values, last_observed, axis=0)
 
 
-def _filled(rows: Array, before: Array, what: str, missing: str) -> Array:
+def _filled_after(before: Array, rows: Array, what: str, missing: str) -> Array:
     """Rows whose gaps hold the values of the row before them, if they may."""
     if np.isnan(rows).any() and missing == "error":
         raise ValueError(f"{what} must be finite, got {rows.tolist()}; missing='fill' repeats the last values")
     return causal_fill(np.concatenate([before, rows]))[len(before) :]
 
 
-def _steps(values: Array, index: Any, clock: Clock, what: str) -> Steps:
-    """The step that each row is about."""
-    return np.arange(len(values)) if index is None else clock.positions(index, what)
-
-
 def _on_grid(given: Array, steps: Steps, clock: Clock, columns: Sequence[str], missing: str) -> Array:
     """One row for each step from 0 to the last, NaN where there was none; checked."""
     values = np.full((int(steps[-1]) + 1, given.shape[1]), np.nan)
     values[steps[steps >= 0]] = given[steps >= 0]
-    infinite = np.argwhere(np.isinf(values))
-    if len(infinite) > 0:
-        step, column = infinite[0]
-        raise ValueError(
-            f"{columns[column]} must be finite, but {len(infinite)} values are not, the first at "
-            f"{clock.label(int(step))}; replace them, with nan if they are unknown"
-        )
-    for gaps, name in zip(np.isnan(values).T, columns, strict=True):
+    for column, name in zip(values.T, columns, strict=True):
+        infinite, gaps = np.isinf(column), np.isnan(column)
+        if infinite.any():
+            raise ValueError(
+                f"{name} must be finite, but {infinite.sum()} values are not, the first at "
+                f"{clock.label(int(infinite.argmax()))}; replace them, with nan if they are unknown"
+            )
         if gaps.all():
             raise ValueError(f"{name} must have observed values, but all {len(gaps)} are missing")
         if gaps.any() and missing == "error":
             raise ValueError(
                 f"{name} must have a value at each of its {len(gaps)} steps (every {clock.step_in_words()}), but "
-                f"{int(gaps.sum())} are missing, the first at {clock.label(int(gaps.argmax()))}; fill them yourself, "
-                f'or use missing="fill", which repeats the last observed value'
+                f"{gaps.sum()} are missing, the first at {clock.label(int(gaps.argmax()))}; fill them yourself, or use "
+                'missing="fill", which repeats the last observed value'
             )
         if gaps[0]:
             raise ValueError(
@@ -272,7 +241,7 @@ def _table(table: Any, what: str) -> tuple[Array, tuple[str | None, ...], Any]:
     if isinstance(given, nw.LazyFrame):
         raise TypeError(f"{what} must be a DataFrame or Series, got {type(table).__name__}; use .collect()")
     if not isinstance(given, nw.DataFrame | nw.Series):
-        values = _numbers_of_array(table, what)
+        values = _numbers(table, what)
         return values, (None,) * values.shape[1], None
     columns = [given] if isinstance(given, nw.Series) else list(given.iter_columns())
     index = nw.maybe_get_index(given)
@@ -283,13 +252,6 @@ def _table(table: Any, what: str) -> tuple[Array, tuple[str | None, ...], Any]:
             raise ValueError(f"{what} must have one time column, got {len(times)} ({names}); drop the others")
         columns = [column for column in columns if column.dtype not in (nw.Datetime, nw.Date)]
         index = times[0].to_native() if times else None
-    values = _numbers_of_columns(columns, what)
-    if index is not None:
-        check_stamps(index, what)
-    return values, tuple(str(c.name) if c.name not in (None, "") else None for c in columns), index
-
-
-def _numbers_of_columns(columns: Sequence[Any], what: str) -> Array:
     if not columns:
         raise ValueError(f"{what} must have a column of numbers, got none")
     for column in columns:
@@ -298,10 +260,14 @@ def _numbers_of_columns(columns: Sequence[Any], what: str) -> Array:
                 f"{what} must hold numbers, but column {column.name!r} is of {column.to_native().dtype}; convert it or "
                 f'leave it out; time stamps belong in the index of a pandas table (.set_index("{column.name}"))'
             )
-    return np.column_stack([column.cast(nw.Float64).to_numpy() for column in columns])
+    if index is not None:
+        check_stamps(index, what)
+    values = np.column_stack([column.cast(nw.Float64).to_numpy() for column in columns])
+    return values, tuple(str(c.name) if c.name not in (None, "") else None for c in columns), index
 
 
-def _numbers_of_array(table: Any, what: str) -> Array:
+def _numbers(table: Any, what: str) -> Array:
+    """The numbers (row, column) of an array, a list or a number."""
     try:
         array = np.asarray(table)
     except ValueError:

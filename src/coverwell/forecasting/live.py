@@ -106,9 +106,9 @@ class LiveCalibrator:
         self.coverage = float(coverage) if isinstance(coverage, Real) else levels
         self.rate, self.horizon, self.farthest = float(rate), int(horizon), float(farthest)
         shape = (self.horizon, len(levels))
-        self._start = np.broadcast_to(_array("start", start, [(), shape[1:], shape]), shape).copy()
-        if not (self._start > 0).all():
-            raise ValueError(f"start must be positive, got {self._start.min():g}")
+        self.start = np.broadcast_to(_array("start", start, [(), shape[1:], shape]), shape).copy()
+        if not (self.start > 0).all():
+            raise ValueError(f"start must be positive, got {self.start.min():g}")
         self._allowed: Array = 1 - np.array(levels)  # (level,)
         self._outwards = slice(None) if list(levels) == sorted(levels) else np.argsort(levels)
         self._limit = np.array(math.log(self.farthest))  # an array: numpy is slow to take in a float at every step
@@ -168,22 +168,20 @@ class LiveCalibrator:
         return cls(coverage, rate=rate, horizon=errors.shape[1], start=start, farthest=farthest)
 
     @property
-    def start(self) -> Array:
-        return self._start
-
-    @property
     def state(self) -> str:
         return json.dumps(self.state_dict())
 
     @property
     def factor(self) -> float | Array:
         """The factor that the next interval will have, (step, level); a float where there is one of each."""
-        return _one_or_all(self._start * np.exp(self._drift))
+        factor = self.start * np.exp(self._drift)
+        return float(factor[0, 0]) if factor.size == 1 else factor
 
     @property
     def missed(self) -> float | Array:
         """The share of forecasts that missed their truth, shaped as `factor`; NaN before the first."""
-        return _one_or_all(self._n_missed / np.where(self.n_scored > 0, self.n_scored, np.nan)[:, None])
+        missed = self._n_missed / np.where(self.n_scored > 0, self.n_scored, np.nan)[:, None]
+        return float(missed[0, 0]) if missed.size == 1 else missed
 
     def interval(self, prediction: Numbers, scale: Numbers = 1.0) -> PredictionInterval:
         """The intervals around the forecasts made now: bounds (step,), or (step, level) for a sequence of levels.
@@ -201,7 +199,7 @@ class LiveCalibrator:
         if mean.shape != (self.horizon,) and not (mean.shape == () and self.horizon == 1):
             raise ValueError(f"prediction must have one number for each of {self.horizon} steps, got {mean.shape}")
         signed = _signed(_half_width(scale, self.horizon, len(self._allowed)))
-        ends = self._ends(self._start * np.exp(self._drift), mean.reshape(-1, 1), signed)
+        ends = self._ends(self.start * np.exp(self._drift), mean.reshape(-1, 1), signed)
         _by_origin(self._due)[0] = ends
         lower, upper = ends[..., 0] if isinstance(self.coverage, float) else ends
         return PredictionInterval(lower, upper, coverage=self.coverage)
@@ -214,7 +212,7 @@ class LiveCalibrator:
         truth = one_truth(y)
         if np.isnan(self._due[0]).all():
             raise ValueError("no interval is due for this truth; call interval(...) with a forecast before each update")
-        self._warn_of_bounds(self._follow(np.array([truth]))[2])
+        self._follow(np.array([truth]))
 
     def run(self, mean: Numbers, half_width: Numbers, y: Numbers) -> tuple[Array, Array, Array]:
         """What a loop of `interval` and `update` over a whole period gives, bit for bit, and faster.
@@ -233,8 +231,12 @@ class LiveCalibrator:
         lower, upper, factor : arrays (time, step, level)
             The intervals as they were given at each time, and the factor then in use.
         """
-        ends, factors, drifts = self._follow(*_period(mean, half_width, y, self.horizon, len(self._allowed)))
-        self._warn_of_bounds(drifts)
+        truths = _array("y", y, missing=True)
+        if truths.ndim != 1:
+            raise ValueError(f"y must have the shape (time,), got {truths.shape}")
+        shape = (len(truths), self.horizon)
+        widths = _array("half_width", half_width, [(*shape, 2, len(self._allowed))], least=0.0)
+        ends, factors = self._follow(truths, _array("mean", mean, [shape]), widths)
         return ends[:, 0].copy(), ends[:, 1].copy(), factors
 
     def state_dict(self) -> dict[str, Any]:
@@ -247,7 +249,7 @@ class LiveCalibrator:
             "coverage": self.coverage if isinstance(self.coverage, float) else list(self.coverage),
             "rate": self.rate,
             "horizon": self.horizon,
-            "start": self._start.tolist(),
+            "start": self.start.tolist(),
             "farthest": self.farthest,
             "log_factor_over_start": self._drift.tolist(),
             "n_updates": self.n_updates,
@@ -260,35 +262,35 @@ class LiveCalibrator:
         """Go on from the state of one of the same coverage and horizon; its rate, start and bounds come along."""
         try:
             settings = {name: state[name] for name in ("rate", "horizon", "start", "farthest")}
-            restored = LiveCalibrator(state["coverage"], **settings)
-            restored._restore(state)
+            fresh = LiveCalibrator(state["coverage"], **settings)
+            shape = fresh.start.shape
+            drift = _array("log_factor_over_start", state["log_factor_over_start"], [shape])
+            if (np.abs(drift) > math.log(fresh.farthest)).any():
+                raise ValueError(f"the factor must lie within {fresh.farthest:g} times its start")
+            n_missed = _array("n_missed", state["n_missed"], [shape]).astype(np.int64)
+            n_scored = state["n_scored"] if "n_scored" in state else state["n_judged"]  # the name in version 0.1
+            n_scored, n_updates = _array("n_scored", n_scored, [shape[:1]]).astype(np.int64), int(state["n_updates"])
+            due = _nothing_due(fresh.horizon, *shape)
+            for ahead, step in np.ndindex(fresh.horizon, fresh.horizon):
+                if (ends := state["pending"][ahead][step]) is not None:
+                    due[ahead, :, step] = _array("pending", ends, [(2, shape[1])])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ValueError(f"this is not the state_dict of a LiveCalibrator: {error!r}") from error
-        for name, mine, theirs in ((n, getattr(self, n), getattr(restored, n)) for n in ("coverage", "horizon")):
+        for name, mine, theirs in ((n, getattr(self, n), getattr(fresh, n)) for n in ("coverage", "horizon")):
             if mine != theirs:
                 raise ValueError(
                     f"the state is of a calibrator with {name}={theirs!r}, this one has {mine!r}; make one with the "
                     f"{name} of the state"
                 )
-        vars(self).update(vars(restored))
+        vars(self).update(vars(fresh))
+        self._drift, self._due, self._n_missed = drift, due, n_missed
+        self.n_scored, self.n_updates = n_scored, n_updates
 
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        shape, scored = self._drift.shape, "n_scored" if "n_scored" in state else "n_judged"  # the name in version 0.1
-        self._drift = _array("log_factor_over_start", state["log_factor_over_start"], [shape])
-        if (np.abs(self._drift) > self._limit).any():
-            raise ValueError(f"the factor must lie within {self.farthest:g} times its start")
-        self._n_missed = _array("n_missed", state["n_missed"], [shape]).astype(np.int64)
-        self.n_scored = _array(scored, state[scored], [shape[:1]]).astype(np.int64)
-        self.n_updates = int(state["n_updates"])
-        for ahead, step in np.ndindex(self.horizon, self.horizon):
-            if (ends := state["pending"][ahead][step]) is not None:
-                self._due[ahead, :, step] = _array("pending", ends, [(2, shape[1])])
-
-    def _follow(self, y: Array, *forecasts: Array) -> tuple[Array, Array, Array]:
+    def _follow(self, y: Array, *forecasts: Array) -> tuple[Array, Array]:
         """Give the intervals of each time, if there are forecasts, and let the factors follow its truth.
 
         `forecasts` are means (time, step) and half-widths (time, step, side, level), or nothing. Returns ends (time,
-        side, step, level), factors (time, step, level) and drifts (1 + time, step, level).
+        side, step, level) and factors (time, step, level).
         """
         n_times, shape = len(y), self._drift.shape
         due = np.concatenate([self._due, _nothing_due(n_times, *shape)])
@@ -298,36 +300,37 @@ class LiveCalibrator:
         made = zip(forecasts[0][..., None], _signed(forecasts[1]), strict=True) if forecasts else repeat(None, n_times)
         for t, (truth, forecast) in enumerate(zip(y.tolist(), made, strict=True)):
             if forecast is not None:
-                factors[t] = factor = self._start * np.exp(drift)
+                factors[t] = factor = self.start * np.exp(drift)
                 ends[t] = self._ends(factor, *forecast)
             if not math.isnan(truth):
                 lower, upper = due[t]  # (step, level), NaN where no interval was given
-                feedback = _outside(truth, lower, upper) - self._allowed  # miss - (1 - p)
-                moved = drift + self.rate * feedback * (lower == lower)  # NaN differs from itself: no feedback
+                missed = (truth < lower) | (truth > upper)
+                moved = drift + self.rate * (missed - self._allowed) * (lower == lower)  # NaN is not itself: unmoved
                 drift = np.minimum(np.maximum(moved, -self._limit), self._limit)
             drifts[t + 1] = drift
         self._drift, self._due = drift, due[n_times:].copy()
         lower, upper, values = due[:n_times, 0], due[:n_times, 1], y[:, None, None]
         self.n_updates += n_times
         self.n_scored = self.n_scored + (~np.isnan(lower[..., 0]) & ~np.isnan(values[..., 0])).sum(axis=0)
-        self._n_missed = self._n_missed + _outside(values, lower, upper).sum(axis=0)
-        return ends[:n_times], factors, drifts
+        self._n_missed = self._n_missed + ((values < lower) | (values > upper)).sum(axis=0)
+        self._warn_of_bounds(drifts)
+        return ends[:n_times], factors
 
     def _warn_of_bounds(self, drifts: Array) -> None:
         """Warn if a bound was reached along these drifts; being held there is not reaching it."""
         at_bound = np.abs(drifts) >= self._limit
         reached = np.argwhere(at_bound[1:] & ~at_bound[:-1])
-        if not len(reached):
-            return
-        t, step, level = reached[0]
-        factor = float((self._start * np.exp(drifts[t + 1]))[step, level])
-        times = "" if len(reached) == 1 else f" (the first of {len(reached)} times)"
-        warnings.warn(
-            f"the factor of step {step + 1} at coverage {1 - self._allowed[level]:g} has reached its bound {factor:g} "
-            f"and is held there{times}: mean coverage is no longer promised; check scale and start, or widen farthest",
-            FactorBoundWarning,
-            stacklevel=3,
-        )
+        if len(reached):
+            t, step, level = reached[0]
+            factor = (self.start * np.exp(drifts[t + 1]))[step, level]
+            times = "" if len(reached) == 1 else f" (the first of {len(reached)} times)"
+            warnings.warn(
+                f"the factor of step {step + 1} at coverage {1 - self._allowed[level]:g} has reached its bound "
+                f"{factor:g} and is held there{times}: mean coverage is no longer promised; check scale and start, or "
+                "widen farthest",
+                FactorBoundWarning,
+                stacklevel=4,
+            )
 
     def _ends(self, factor: Array, mean: Array, signed: Array) -> Array:
         """Nested ends (side, step, level) of a factor (step, level), mean (step, 1) and signed half-width."""
@@ -337,10 +340,6 @@ class LiveCalibrator:
             nested = np.minimum.accumulate(lower, axis=-1), np.maximum.accumulate(upper, axis=-1)
             ends[..., self._outwards] = np.stack(nested)
         return ends
-
-
-def _one_or_all(values: Array) -> float | Array:
-    return float(values[0, 0]) if values.size == 1 else values
 
 
 def _signed(half_width: Array) -> Array:
@@ -362,25 +361,16 @@ def _by_origin(due: Array) -> Array:
     return as_strided(due, (n_origins, *due.shape[1:]), (by_time, by_side, by_step + by_time, by_level))
 
 
-def _outside(y: Array | float, lower: Array, upper: Array) -> NDArray[np.bool_]:
-    """Whether a truth was missed; NaN, be it a truth or an interval, never is."""
-    missed: NDArray[np.bool_] = (y < lower) | (y > upper)
-    return missed
-
-
-# The past -------------------------------------------------------------------------------------------------------------
-
-
 def choose_rate(
-    mean: Numbers,
-    half_width: Numbers,
-    y: Numbers,
-    coverage: float | Sequence[float] | Array,
+    mean: Array,
+    half_width: Array,
+    y: Array,
+    levels: tuple[float, ...],
     *,
+    start: Numbers,
+    farthest: float = 20.0,
     candidates: Sequence[float] = RATES,
     window: int = ROLLING_WINDOW,
-    start: Numbers | None = None,
-    farthest: float = 20.0,
 ) -> float:
     """The rate with the lowest interval score over past forecasts, among those that hold their rolling coverage.
 
@@ -388,39 +378,24 @@ def choose_rate(
     it is the rate whose worst window covers most. Steps with fewer than `window` truths only count in the score, where
     levels weigh alike: the interval score times (1 - p) / 2.
 
-    `mean`, `half_width` and `y` are out-of-sample forecasts in time order and their truths, as in `LiveCalibrator.run`;
-    `start` is the factor at the start, by default the coverage rank of these forecasts.
+    `mean`, `half_width` and `y` are out-of-sample forecasts in time order and their truths, as in `LiveCalibrator.run`.
     """
-    levels = levels_from(coverage)
-    check_count("window", window)
-    if not len(candidates):
-        raise ValueError("candidates must hold at least one rate, got none")
-    horizon = np.shape(mean)[1] if np.ndim(mean) == 2 else 1
-    period = _period(mean, half_width, y, horizon, len(levels))
-    ahead = truths_ahead(period[0], horizon)
-    if start is None:
-        start = _rank_start(ahead - period[1], period[2], levels)
-    trials = []
+    ahead, trials = truths_ahead(y, mean.shape[1]), []
     for rate in candidates:
-        trial = LiveCalibrator(levels, rate=rate, horizon=horizon, start=start, farthest=farthest)
-        ends, _, _ = trial._follow(*period)
-        score, shortfall = _score_and_shortfall(ends, ahead, levels, window)
-        trials.append((max(shortfall, 0.0), score, float(rate)))
-    return min(trials)[2]
-
-
-def _score_and_shortfall(ends: Array, truths: Array, levels: tuple[float, ...], window: int) -> tuple[float, float]:
-    """The mean score, and by how much the worst window falls below p - (1 - p), over all steps and levels."""
-    scores, shortfalls = [], [-math.inf]
-    for step, y in enumerate(truths.T):
-        known = ~np.isnan(y)
-        for position, level in enumerate(levels):
-            lower, upper = ends[known, :, step, position].T
-            scores.append((1 - level) / 2 * float(interval_score(y[known], lower, upper, level)))
-            if known.sum() >= window:
-                worst = rolling_coverage((lower <= y[known]) & (y[known] <= upper), window).min()
+        trial = LiveCalibrator(levels, rate=rate, horizon=mean.shape[1], start=start, farthest=farthest)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FactorBoundWarning)
+            lower, upper, _ = trial.run(mean, half_width, y)
+        scores, shortfalls = [], [0.0]  # below p - (1 - p)
+        for step, place in np.ndindex(lower.shape[1:]):
+            known, level = ~np.isnan(ahead[:, step]), levels[place]
+            truths, low, high = ahead[known, step], lower[known, step, place], upper[known, step, place]
+            scores.append((1 - level) / 2 * float(interval_score(truths, low, high, level)))
+            if len(truths) >= window:
+                worst = rolling_coverage((low <= truths) & (truths <= high), window).min()
                 shortfalls.append(round(2 * level - 1 - float(worst), 9))  # 2 x .9 - 1 is a little above .8
-    return float(np.mean(scores)), float(max(shortfalls))
+        trials.append((max(shortfalls), float(np.mean(scores)), float(rate)))
+    return min(trials)[2]
 
 
 def _rank_start(errors: Array, half_width: Array, levels: tuple[float, ...]) -> Array:
@@ -439,19 +414,13 @@ def _rank_start(errors: Array, half_width: Array, levels: tuple[float, ...]) -> 
     return start
 
 
-def truths_ahead(y: Numbers, horizon: int) -> Array:
+def truths_ahead(y: Array, horizon: int) -> Array:
     """The truth of every step of every row, (time, step), NaN beyond the end; y[t] is what step 1 of row t was about.
 
-    >>> truths_ahead([1.0, 2.0, 3.0], horizon=2).tolist()
+    >>> truths_ahead(np.array([1.0, 2.0, 3.0]), horizon=2).tolist()
     [[1.0, 2.0], [2.0, 3.0], [3.0, nan]]
     """
-    values = _array("y", y, missing=True)
-    if values.ndim != 1:
-        raise ValueError(f"y must have the shape (time,), got {values.shape}")
-    return sliding_window_view(np.append(values, np.full(horizon - 1, np.nan)), horizon).copy()
-
-
-# Checks ---------------------------------------------------------------------------------------------------------------
+    return sliding_window_view(np.append(y, np.full(horizon - 1, np.nan)), horizon).copy()
 
 
 def check_rate(name: str, value: Any, *, above: float = 0.0) -> None:
@@ -467,16 +436,6 @@ def one_truth(y: Numbers) -> float:
     if value.shape != ():
         raise ValueError(f"y must be one finite number, or NaN if it is missing, got {y!r}")
     return float(value)
-
-
-def _period(mean: Numbers, half_width: Numbers, y: Numbers, horizon: int, n_levels: int) -> tuple[Array, Array, Array]:
-    """Truths, which may be NaN, and forecasts of a whole period as arrays that fit together."""
-    truths = _array("y", y, missing=True)
-    if truths.ndim != 1:
-        raise ValueError(f"y must have the shape (time,), got {truths.shape}")
-    shape = (len(truths), horizon)
-    widths = _array("half_width", half_width, [(*shape, 2, n_levels)], least=0.0)  # (time, step, side, level)
-    return truths, _array("mean", mean, [shape]), widths
 
 
 def _half_width(scale: Numbers, *leading_and_levels: int) -> Array:

@@ -127,21 +127,18 @@ class WindowEncoding(nn.Module):
         times: Float[Tensor, "moment horizon"] | None = None,
         covariates: Float[Tensor, "moment horizon _"] | None = None,
     ) -> tuple[Float[Tensor, "moment column"], Float[Tensor, "moment 1"]]:
-        filled = values if before is None else self._filled(values, before)
+        filled, missing = values, torch.isnan(values).to(values.dtype)
+        if before is not None:
+            filled, distance = torch.cat([before, values], 1), 1
+            while distance <= self.windows.n_past:  # by the value 1 step before, then 2, 4, ... in what has been filled
+                earlier = torch.cat([filled[:, :distance], filled[:, :-distance]], 1)
+                filled = torch.where(torch.isnan(filled), earlier, filled)
+                distance *= 2
+            filled = filled[:, 1:]
         calendar = None if times is None else calendar_columns(torch.floor(times), self.calendar)
         known = [part for part in (calendar, covariates) if part is not None]
-        missing = torch.isnan(values).to(values.dtype)
         rows: Tensor = self.windows.encoded(filled, missing, past_covariates, torch.cat(known, -1) if known else None)
         return rows, filled[:, -1:] * float(self.windows.differences)
-
-    def _filled(self, values: Tensor, before: Tensor) -> Tensor:
-        """Gaps filled by the value before them: by that of 1 step before, then of 2, 4, ... in what has been filled."""
-        filled, distance = torch.cat([before, values], 1), 1
-        while distance <= self.windows.n_past:
-            earlier = torch.cat([filled[:, :distance], filled[:, :-distance]], 1)
-            filled = torch.where(torch.isnan(filled), earlier, filled)
-            distance *= 2
-        return filled[:, 1:]
 
 
 @stored
@@ -183,20 +180,12 @@ class TimeFolds:
         An origin within the embargo of a left-out one does neither: their windows or targets overlap or touch. That
         goes for the next origins too, which are still to come: a member whose training goes on will leave some out.
         """
-        to_come = np.arange(self.embargo) + origins[-1] + 1
-        fold, next_fold = self.fold_of(origins), self.fold_of(to_come)
+        steps = np.arange(origins[-1] + self.embargo + 1)
+        fold, has_row = self.fold_of(steps), np.isin(steps, origins) | (steps > origins[-1])
         parts = []
         for left_out in range(self.n_folds):
-            out = fold == left_out
-            all_out = np.concatenate([origins[out], to_come[next_fold == left_out]])
-            parts.append((np.flatnonzero(~out & ~self._near(origins, all_out)), np.flatnonzero(out)))
+            out = has_row & (fold == left_out)
+            n_before = np.append(0, np.cumsum(out))  # left-out steps before each step
+            near = n_before[origins + self.embargo + 1] > n_before[np.maximum(origins - self.embargo, 0)]
+            parts.append((np.flatnonzero(~near), np.flatnonzero(out[origins])))
         return parts
-
-    def _near(self, origins: Steps, others: Steps) -> NDArray[np.bool_]:
-        """Which origins have one of the others, in rising order, within the embargo."""
-        if not len(others):
-            return np.zeros(len(origins), dtype=bool)
-        place = np.searchsorted(others, origins)
-        after = others[np.minimum(place, len(others) - 1)]
-        before = others[np.maximum(place - 1, 0)]
-        return np.asarray(np.minimum(np.abs(after - origins), np.abs(origins - before)) <= self.embargo)
