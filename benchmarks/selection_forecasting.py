@@ -19,7 +19,7 @@ from result_lines import append, environment, read_lines
 
 from coverwell import LSTM, MatchedForecaster
 from coverwell.forecasting import forecaster as forecasters
-from coverwell.forecasting.calendar import calendar_features
+from coverwell.forecasting.windows import calendar_features
 from reproduction.data.series import SERIES
 from reproduction.domains.series import INTERPOLATED, OBSERVED, Problem, problem, readings_of
 from reproduction.tables.typeset import markdown

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from coverwell import metrics
 from coverwell.forecasting.backtest import Backtest
-from coverwell.forecasting.calendar import calendar_features
 from coverwell.forecasting.history import causal_fill
 from coverwell.forecasting.live import LiveCalibrator
+from coverwell.forecasting.windows import calendar_features
 from reproduction.data.series import SERIES, load_series
 from reproduction.lines import Line
 from reproduction.methods import CALENDAR, FIXED_RATE, SERIES_METHODS, Method, series_settings

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coverwell.forecasting.calendar import CALENDAR, calendar_features
+from coverwell.forecasting.windows import CALENDAR, calendar_features
 
 
 def at(*times: str) -> np.ndarray:

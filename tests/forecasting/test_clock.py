@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from dateutil.tz import tzoffset
 
-from coverwell.forecasting.calendar import calendar_features
 from coverwell.forecasting.clock import Clock
 from coverwell.forecasting.history import read_history
+from coverwell.forecasting.windows import calendar_features
 
 BERLIN = "Europe/Berlin"
 CLOCKS_GO_BACK = pd.date_range("2024-10-26 20:00", periods=12, freq="h", tz=BERLIN, name="when")

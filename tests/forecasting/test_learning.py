@@ -7,10 +7,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from coverwell import MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.errors import ExtrapolationWarning
-from coverwell.forecasting.history import read_history
 from coverwell.forecasting.forecaster import (
-    REFIT,
     DEFAULT_RATE,
+    REFIT,
     _truths_in_a_row,
     folds_of,
     forecast,
@@ -19,6 +18,7 @@ from coverwell.forecasting.forecaster import (
     rate_of,
     refitted,
 )
+from coverwell.forecasting.history import read_history
 from coverwell.forecasting.live import choose_rate
 from coverwell.forecasting.windows import Windows
 from coverwell.networks import LSTM, MLP

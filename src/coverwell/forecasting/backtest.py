@@ -23,19 +23,16 @@ class Backtest:
     Attributes
     ----------
     stamps : the user's time stamps of all forecast steps
-    name : str
-        The series.
+    name : str, of the series
     y : array (time, step)
         The values that came; NaN where none was observed, or the series ended.
     prediction : array (time, step)
-    lower, upper : arrays (time, step, level)
-        The intervals as they were given.
+    lower, upper : arrays (time, step, level), the intervals as they were given
     static_lower, static_upper : arrays (time, step, level)
         The intervals as they would have been if their width had not followed the misses.
     factor : array (time, step, level)
         By how much live calibration stretched them; 1 without.
-    levels : tuple of float
-        From the innermost level to the outermost.
+    levels : tuple of float, from the innermost to the outermost
     """
 
     stamps: Any
@@ -70,7 +67,7 @@ class Backtest:
         level : float, optional
             One of the levels; the outermost if None.
         static : bool
-            The intervals whose width did not follow the misses.
+            Whether to score the static intervals.
         """
         k, place = self._place(step, level)
         lower, upper = (self.static_lower, self.static_upper) if static else (self.lower, self.upper)

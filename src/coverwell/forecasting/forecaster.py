@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -18,13 +19,12 @@ from tqdm import tqdm
 from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
 from coverwell.estimator import IntervalRegressor
 from coverwell.forecasting.backtest import Backtest
-from coverwell.forecasting.calendar import CALENDAR, calendar_features
 from coverwell.forecasting.history import History, read_history
-from coverwell.forecasting.live import LiveCalibrator, check_rate, choose_rate, one_truth, truths_ahead
-from coverwell.forecasting.windows import TimeFolds, Windows
+from coverwell.forecasting.live import RATES, Coverage, LiveCalibrator, best_rate, one_truth, truths_ahead
+from coverwell.forecasting.windows import CALENDAR, TimeFolds, Windows, calendar_features
 from coverwell.inputs.scaling import varies
 from coverwell.networks.lstm import LSTM
-from coverwell.options import Schedule, check_count, levels_from, stored
+from coverwell.options import Schedule, check_count, check_number, levels_from, stored
 from coverwell.paper.algorithm import Round
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
@@ -34,19 +34,14 @@ from coverwell.training.device import device_from
 
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
-Coverage = float | Sequence[float] | Array
 
-# Chosen on the first two thirds of each training part (benchmarks/results/forecasting-selection.md), as SCHEDULE was:
-# what "auto" stands for in a forecaster's schedule.
+# Chosen on the first two thirds of each training part (benchmarks/results/forecasting-selection.md).
 NETWORK = LSTM(hidden=128, layers=2, dropout=0.1)
 SCHEDULE = {"mean_epochs": 3, "interval_epochs": 3, "max_rounds": 15, "patience": 3, "learning_rate": 4e-3}
-# How training goes on when a series has grown: briefly, from where it was. Longer refits were better in the same
-# comparison; this lies between its candidates and is taken for what it costs.
+# Training that goes on is brief. Longer refits were better in the same comparison; this is taken for what it costs.
 REFIT: dict[str, Any] = {"max_rounds": 2, "mean_epochs": 2, "interval_epochs": 2, "learning_rate": 2e-3}
-# The rate of live calibration for regressors that keep no out-of-fold predictions on which to choose it.
-DEFAULT_RATE = 0.05
-# Blocks of time that are held out whole where a regressor holds out rows to stop its training.
-N_BLOCKS = 20
+DEFAULT_RATE = 0.05  # of live calibration, for regressors without out-of-fold predictions on which to choose it
+N_BLOCKS = 20  # of time, held out whole where a regressor holds out rows to stop its training
 
 
 # Parameters are the fields of dataclasses: a kind of forecaster adds its own to those that all have.
@@ -63,25 +58,23 @@ class SeriesForecaster(BaseEstimator):
     calendar : sequence of "hour", "weekday", "month", default=()
         What the network sees of the time stamp of a forecast step.
     missing : "error" or "fill", default="error"
-        What gaps in the series or its covariates are: an error, or filled by the last value before them. Filled values
-        are never targets; where the series that is fitted has gaps, the network sees which values were filled.
+        Gaps in the series or its covariates are an error, or filled by the last value before them. Filled values are
+        never targets; where the fitted series has gaps, the network sees which values were filled.
     differences : bool, default=True
         Whether the network forecasts the change from the last value, and sees changes beside levels.
     live : bool, default=True
-        Whether the width of the intervals follows the misses; see `coverwell.forecasting.live` for what that promises.
+        Whether the width of the intervals follows the misses; `coverwell.forecasting.live` states what that promises.
     rate : float or "auto", default="auto"
         How fast it follows; "auto" is chosen on the training part.
     refit_every : int or None, default=None
-        After so many updates the networks are trained further with all that has been seen; None is never.
+        After how many updates the networks are trained further with all that has been seen.
 
     Attributes
     ----------
-    regressor_ : the fitted regressor.
+    regressor_ : the fitted regressor
     calibrator_ : LiveCalibrator
-    history_ : History
-        The series and covariates as far as they have been seen.
-    windows_ : Windows
-        How a moment becomes a row.
+    history_ : the series and covariates as far as they have been seen
+    windows_ : how a moment becomes a row
     rate_ : float
     """
 
@@ -109,25 +102,21 @@ class SeriesForecaster(BaseEstimator):
 
         Parameters
         ----------
-        series : array-like, pandas Series or polars DataFrame
-            The values, in time order at regular steps; pandas with a `DatetimeIndex` or `PeriodIndex`, polars with a
-            column of times beside the values.
+        series : array-like, pandas Series with a `DatetimeIndex` or `PeriodIndex`, polars DataFrame with a time column
+            The values, in time order at regular steps.
         covariates : array or data frame, optional
-            Known ahead, such as holidays or prices that are set: a row for every step, and for those to be forecast.
+            Known ahead, such as holidays: a row for every step, and for those to be forecast.
         past_covariates : array or data frame, optional
             Measured with the series, such as weather: a row for every step.
         """
         self._check_parameters()
         history = read_history(series, covariates, past_covariates, calendar=self.calendar, missing=self.missing)
+        n = len(history)
         for name in self.calendar:  # not in a backtest: a period to be forecast may well lie within one day
-            features = calendar_features(history.clock.times(0, len(history)), [name])
-            if len(history) > 1 and (features == features[0]).all():
-                raise ValueError(
-                    f"a calendar must vary over the series, but {name!r} is the same at all {len(history)} steps; "
-                    f"leave it out of calendar={tuple(self.calendar)!r}"
-                )
+            if not varies(calendar_features(history.clock.times(0, n), [name])).any():
+                raise ValueError(f"a calendar must vary, but {name!r} is the same at all {n} steps; leave it out")
         if not varies(history.values[~np.isnan(history.values)][:, None])[0]:
-            raise ValueError(f"the series must vary, but all its {len(history)} values are {history.filled[0]:g}")
+            raise ValueError(f"the series must vary, but all its {n} values are {history.filled[0]:g}")
         windows = Windows.of(history, past=self.past, horizon=self.horizon, differences=bool(self.differences))
         regressor = self._unfitted(windows, len(windows.origins(history)))
         if isinstance(regressor.random_state, np.random.RandomState):  # refits must not draw from what others share
@@ -146,8 +135,7 @@ class SeriesForecaster(BaseEstimator):
         Parameters
         ----------
         covariates : optional
-            Rows for the next steps, which replace what was known about them. Rows with time stamps are about those
-            times; others begin with the first step that has not been seen.
+            Rows for the next steps, which replace what was known; without time stamps they begin with the next step.
         """
         mean, _, _ = self._present(covariates)
         return self.history_.clock.labelled(mean.copy(), len(self.history_), self.history_.name)
@@ -159,42 +147,38 @@ class SeriesForecaster(BaseEstimator):
         ----------
         coverage : float or sequence of float, optional
             Some of the fitted levels; all that were asked for if None.
-        covariates : optional
-            As in `predict`.
+        covariates : as in `predict`
         """
         check_is_fitted(self)
         asked = self.regressor_.fitted_coverage(coverage)
-        _, lower, upper = self._present(covariates)
+        _, *bounds = self._present(covariates)
         one, levels = isinstance(asked, Real), levels_from(asked)
-        places: Any = [self.regressor_.predictor_.levels.index(level) for level in levels]
-        places = places[0] if one else places
+        places = [self.regressor_.predictor_.levels.index(level) for level in levels]
         return PredictionInterval(
-            lower[:, places],
-            upper[:, places],
+            *(bound[:, places[0] if one else places] for bound in bounds),
             coverage=levels[0] if one else levels,
             target_names=(self.history_.name,),
             index=self.history_.clock.index(len(self.history_), self.windows_.horizon),
         )
 
     def update(self, y: Any, at: Any = None, *, covariates: Any = None, past_covariates: Any = None) -> Any:
-        """Take in the value of the next step, and let the intervals follow their misses.
+        """Take in the value of the next step, and let the intervals follow their misses; a refit that is due follows.
 
-        A refit that is due follows. A bad update raises and changes nothing.
+        A bad update raises and changes nothing.
 
         Parameters
         ----------
         y : float
             NaN where it was not observed, if `missing="fill"`.
         at : time stamp, optional
-            Which step this is. It must be the next one; with `missing="fill"` a later one leaves a gap before it.
+            The step, which must be the next one; with `missing="fill"` a later one leaves a gap before it.
         covariates : optional
-            The row of this step and of later ones, as far as they were not known or are known better now. The forecast
-            that stands is compared with y as it was made.
+            Rows of this step and later ones, if they were not known or are known better. The forecast stands as made.
         past_covariates : optional
             The row of this step, if the fit had them.
         """
         check_is_fitted(self)
-        value, n_skipped = one_truth(y), self._n_skipped(at)
+        value, n_skipped = one_truth(y), 0 if at is None else self._n_skipped(at)
         if np.isnan(value) and self.missing == "error":
             raise ValueError("y must be a number, got NaN; make the forecaster with missing='fill' to allow gaps")
         step, windows, regressor = len(self.history_) + n_skipped, self.windows_, self.regressor_
@@ -236,14 +220,13 @@ class SeriesForecaster(BaseEstimator):
         """
         check_is_fitted(self)
         history = read_history(series, covariates, past_covariates, calendar=self.calendar, missing=self.missing)
-        self._check_alike(history)
         origins, horizon, regressor = self._test_origins(history, start), self.windows_.horizon, self.regressor_
-        calibrator, stretches = copy.deepcopy(self.calibrator_), [origins]
+        levels, calibrator, stretches = regressor.predictor_.levels, copy.deepcopy(self.calibrator_), [origins]
+        static = LiveCalibrator(levels, horizon=horizon)  # which sees no truths
         parts: list[tuple[Array, ...]] = []
         goes_on = history.clock.label(int(origins[0])) == self.history_.clock.label(len(self.history_) - 1)
         if not goes_on:  # forecasts that wait for the next truths do not wait for those of another time
-            nothing = [[None] * horizon for _ in range(horizon)]
-            calibrator.load_state_dict(calibrator.state_dict() | {"pending": nothing})
+            calibrator.load_state_dict(calibrator.state_dict() | {"pending": static.state_dict()["pending"]})
         if self.refit_every is not None:
             first = max(1, self.refit_every - (self.n_since_fit_ if goes_on else 0))
             stretches = np.split(origins, np.arange(first, len(origins), self.refit_every))
@@ -252,13 +235,12 @@ class SeriesForecaster(BaseEstimator):
                 seen = history.until(int(now[0]) + 1)
                 regressor = refitted(regressor, self.windows_, self.time_folds_, seen)
             mean, half_width = forecast(regressor, self.windows_, history, now)
-            static = _bounds(mean, half_width)
-            live = calibrator.run(mean, half_width, history.values[now + 1]) if self.live else None
-            parts.append((mean, *(live or (*static, np.ones_like(static[0]))), *static))
-        mean, lower, upper, factor, low, high = (np.concatenate(part) for part in zip(*parts, strict=True))
+            nothing = np.full(len(now), np.nan)
+            live = calibrator.run(mean, half_width, history.values[now + 1] if self.live else nothing)
+            parts.append((mean, *live, *static.run(mean, half_width, nothing)))
+        mean, lower, upper, factor, low, high, _ = (np.concatenate(part) for part in zip(*parts, strict=True))
         y = truths_ahead(history.values[origins[0] + 1 :], horizon)[: len(origins)]
         stamps = history.clock.index(int(origins[0]) + 1, len(y) + horizon - 1)
-        levels = regressor.predictor_.levels
         return Backtest(stamps, history.name, y, mean, lower, upper, low, high, factor, levels)
 
     @property
@@ -267,77 +249,56 @@ class SeriesForecaster(BaseEstimator):
         check_is_fitted(self)
         return self.regressor_.rounds_
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return "regressor_" in vars(self)
-
     def check_learned(self) -> None:
         """Raise unless what was learned fits together, as after a file was read."""
-        windows, history, n = self.windows_, self.history_, len(self.history_)
-        if self.regressor_.n_features_in_ != windows.n_columns or len(self.regressor_.target_names_) != windows.horizon:
-            raise ValueError(f"the regressor must have learned rows of {windows.n_columns} columns")
-        if not len(history.past) == n >= windows.n_past or np.isnan(history.filled).any():
-            raise ValueError(f"the history must begin with a value and have a row of covariates at its {n} steps")
-        levels = self.regressor_.predictor_.levels
-        if (self.calibrator_.horizon, self.calibrator_.coverage) != (windows.horizon, levels):
-            raise ValueError(f"the calibrator must have the levels {levels} and the forecaster's horizon")
+        windows, history, regressor, calibrator = self.windows_, self.history_, self.regressor_, self.calibrator_
+        sizes = regressor.n_features_in_, len(regressor.target_names_), calibrator.horizon, calibrator.coverage
+        fits = sizes == (windows.n_columns, windows.horizon, windows.horizon, regressor.predictor_.levels)
+        if not (fits and len(history.past) == len(history) >= windows.n_past and not np.isnan(history.filled).any()):
+            raise ValueError(f"regressor, history and calibrator must fit {windows}")
 
     def _unfitted(self, windows: Windows, n_rows: int) -> IntervalRegressor:
         """The regressor that will learn the windows."""
         raise NotImplementedError
 
-    # Checks.
-
     def _check_parameters(self) -> None:
-        for name in ("past", "horizon"):
+        for name in ("past", "horizon") if self.refit_every is None else ("past", "horizon", "refit_every"):
             check_count(name, getattr(self, name))
+        if self.rate != "auto":
+            check_number("rate", self.rate, above=0.0, below=math.inf)
         names = self.calendar
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise TypeError(f"calendar must be a sequence of names, such as ('hour', 'weekday') or (), got {names!r}")
-        if unknown := [name for name in names if name not in CALENDAR]:
-            raise ValueError(f"calendar must be made of {', '.join(map(repr, CALENDAR))}, got {unknown[0]!r}")
-        if len(set(names)) < len(names):
-            raise ValueError(f"each calendar name counts once, got {tuple(names)!r}")
-        if self.refit_every is not None:
-            check_count("refit_every", self.refit_every)
-        if self.rate != "auto":
-            check_rate("rate", self.rate)
+        if len(set(names) & set(CALENDAR)) < len(names):
+            raise ValueError(f"calendar must be made of {', '.join(map(repr, CALENDAR))}, each once, got {names!r}")
 
     def _n_skipped(self, at: Any) -> int:
         """How many steps lie between the latest one and the one of this time stamp."""
-        if at is None:
-            return 0
         clock, due = self.history_.clock, len(self.history_)
         n_skipped = clock.position(at) - due
         if n_skipped < 0:
-            seen = f"updates must come in order: {at} has been seen already"
-            raise ValueError(f"{seen}; the next one is {clock.label(due)}")
-        if n_skipped and self.missing == "error":
-            raise ValueError(
-                f"the next update must be {clock.label(due)}, got {at}; give the {n_skipped} before it first, or make "
-                "the forecaster with missing='fill' to leave a gap"
-            )
-        if n_skipped > due:
+            problem = f"updates must come in order: {at} has been seen already; the next one is {clock.label(due)}"
+        elif n_skipped and self.missing == "error":
+            way_out = f"give the {n_skipped} before it first, or make the forecaster with missing='fill' to leave a gap"
+            problem = f"the next update must be {clock.label(due)}, got {at}; {way_out}"
+        elif n_skipped > due:
             gap = f"a gap must not be longer than the {due} steps that have been seen, got {n_skipped} before {at}"
-            raise ValueError(f"{gap}; look at the time stamp, or fit again")
-        return n_skipped
+            problem = f"{gap}; look at the time stamp, or fit again"
+        else:
+            return n_skipped
+        raise ValueError(problem)
 
-    def _check_alike(self, history: History) -> None:
-        """Raise unless a series is of the kind that was fitted."""
-        mine = self.history_
+    def _test_origins(self, history: History, start: Any) -> Steps:
+        """The origins of a period: from the step before its start to the last whose next step is in the series."""
+        mine, clock, n_past, horizon = self.history_, history.clock, self.windows_.n_past, self.windows_.horizon
         if (history.past_names, history.ahead_names) != (mine.past_names, mine.ahead_names):
             raise ValueError(
                 f"a backtest needs the covariates of the fit: covariates {mine.ahead_names} and past_covariates "
                 f"{mine.past_names}, got {history.ahead_names} and {history.past_names}"
             )
-        fitted, given = mine.clock.step_in_words(), history.clock.step_in_words()
-        if given != fitted:
+        if (given := clock.step_in_words()) != (fitted := mine.clock.step_in_words()):
             raise ValueError(f"the series must have the steps of the fit, {fitted}, got {given}")
-
-    def _test_origins(self, history: History, start: Any) -> Steps:
-        """The origins of a period: from the step before its start to the last whose next step is in the series."""
-        n_past, horizon, clock, n = self.windows_.n_past, self.windows_.horizon, history.clock, len(history)
-        due = self.history_.clock.index(len(self.history_), 1)[0]
-        first = clock.position(due if start is None else start)
+        n, first = len(history), clock.position(mine.clock.index(len(mine), 1)[0] if start is None else start)
         if not n_past <= first < n:
             seen = " after those that have been seen" if start is None else ""
             raise ValueError(
@@ -358,8 +319,7 @@ class SeriesForecaster(BaseEstimator):
         before, n, horizon = self.history_, len(self.history_), self.windows_.horizon
         history = before.with_ahead(covariates, n, missing=self.missing)
         if self._standing is None or not np.array_equal(history.ahead[n : n + horizon], before.ahead[n : n + horizon]):
-            calibrator = self.calibrator_ if self.live else None
-            self._standing = forecast_now(self.regressor_, self.windows_, history, calibrator)
+            self._standing = forecast_now(self.regressor_, self.windows_, history, self.calibrator_)
         self.history_ = history
         return self._standing
 
@@ -374,19 +334,15 @@ def folds_of(regressor: IntervalRegressor, windows: Windows, history: History) -
     """The blocks of time that stand for a regressor's folds; one where it has none."""
     if not isinstance(regressor, MatchedRegressor):
         return TimeFolds.of(1, windows, history)
-    folds = regressor.folds
-    if (calibration := regressor.chosen_calibration.name) not in ("cross", None):
+    if regressor.chosen_calibration.name not in ("cross", None):
         raise ValueError(
             f"calibration must be 'cross' or None for a series, got {regressor.calibration!r}: rows kept at random for "
             "ranks would overlap with the windows of others"
         )
-    if folds is None and calibration == "cross":
-        raise ValueError("calibration='cross' needs folds, got folds=None; give folds=5, or calibration=None")
-    if folds is not None:
-        check_count("folds", folds)
-    if folds == 1:
-        raise ValueError("folds must be at least 2 blocks of time, or None, got 1")
-    return TimeFolds.of(1 if folds is None else int(folds), windows, history)
+    if regressor.folds is None:
+        return TimeFolds.of(1, windows, history)
+    check_number("folds", regressor.folds, least=2, whole=True)
+    return TimeFolds.of(int(regressor.folds), windows, history)
 
 
 def learn(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, history: History) -> None:
@@ -418,10 +374,7 @@ def refitted(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, h
 
 
 def forecast(regressor: IntervalRegressor, windows: Windows, history: History, origins: Steps) -> tuple[Array, Array]:
-    """The forecasts made at these origins, in the units of the series.
-
-    Mean (origin, step), and calibrated half-width (origin, step, side, level), levels from the innermost outwards.
-    """
+    """Mean (origin, step) and calibrated half-width (origin, step, side, level) of the forecasts at these origins."""
     rows = windows.rows(history, origins)
     levels = slice(0, windows.n_past * windows.channels, windows.channels)  # the first channel of every step
     far = regressor.predictor_.inputs.far_outside(rows)[:, levels].any(axis=1)
@@ -445,36 +398,21 @@ def rate_of(regressor: IntervalRegressor, windows: Windows, history: History) ->
     left_out = ~np.isnan(out_of_fold.prediction).any(axis=1)
     origins, mean = windows.origins(history)[left_out], out_of_fold.prediction[left_out]
     below, above = mean[..., None] - out_of_fold.lower[left_out], out_of_fold.upper[left_out] - mean[..., None]
-    truths = _truths_in_a_row(history.filled, origins, windows.horizon)
-    anchored = mean + windows.anchors(history, origins)
-    return choose_rate(anchored, np.stack([below, above], axis=-2), truths, regressor.predictor_.levels, start=1.0)
-
-
-def _truths_in_a_row(values: Array, origins: Steps, horizon: int) -> Array:
-    """The value after each origin; NaN after a gap in the origins, where it is not what the rows before were about."""
-    truths = values[origins + 1].copy()
-    for place in np.flatnonzero(np.diff(origins) > 1):
-        truths[place + 1 : place + horizon] = np.nan
-    return truths
+    truths = history.filled[origins + 1]
+    for place in np.flatnonzero(np.diff(origins) > 1):  # after a gap, they are not what the rows before were about
+        truths[place + 1 : place + windows.horizon] = np.nan
+    levels, horizon = regressor.predictor_.levels, windows.horizon
+    trials = [LiveCalibrator(levels, rate=rate, horizon=horizon) for rate in RATES]
+    return best_rate(trials, mean + windows.anchors(history, origins), np.stack([below, above], axis=-2), truths)
 
 
 def forecast_now(
-    regressor: IntervalRegressor, windows: Windows, history: History, calibrator: LiveCalibrator | None
+    regressor: IntervalRegressor, windows: Windows, history: History, calibrator: LiveCalibrator
 ) -> tuple[Array, Array, Array]:
-    """The forecast made after the last step of a history, (step,), and its bounds, (step, level).
-
-    A live calibrator gives the bounds, and they wait there for their truths.
-    """
+    """The forecast made after the last step, (step,), and its bounds (step, level), which wait for their truths."""
     history.check_known(windows.horizon)
     (mean,), (half_width,) = forecast(regressor, windows, history, np.array([len(history) - 1]))
-    lower, upper = _bounds(mean, half_width) if calibrator is None else calibrator.interval(mean, half_width)
-    return mean, lower.reshape(windows.horizon, -1), upper.reshape(windows.horizon, -1)
-
-
-def _bounds(mean: Array, half_width: Array) -> tuple[Array, Array]:
-    """Nested bounds (..., level) of means (...) and half-widths (..., side, level)."""
-    lower, upper = mean[..., None] - half_width[..., 0, :], mean[..., None] + half_width[..., 1, :]
-    return np.minimum.accumulate(lower, axis=-1), np.maximum.accumulate(upper, axis=-1)
+    return mean, *calibrator.interval(mean, half_width)
 
 
 @stored
@@ -484,21 +422,18 @@ class Forecaster(SeriesForecaster):
 
     Parameters
     ----------
-    regressor : unfitted estimator of ours
-        `MatchedRegressor` or one of `coverwell.baselines`; its coverage is the forecaster's. Its folds become blocks of
-        time, and its network, unless it is given, an `LSTM`.
+    regressor : unfitted `MatchedRegressor` or one of `coverwell.baselines`
+        Its coverage is the forecaster's, its folds become blocks of time, its network is an `LSTM` unless given.
     past, horizon, calendar, missing, differences, live, rate, refit_every
-        As in `coverwell.forecasting.forecaster.SeriesForecaster`.
+        As in `coverwell.forecasting.forecaster.SeriesForecaster`, and so are the attributes.
 
     Examples
     --------
     >>> import numpy as np
     >>> from coverwell import LSTM
     >>> from coverwell.baselines import HeteroscedasticRegressor
-    >>> series = np.sin(np.arange(200) / 5) + 0.1 * np.random.default_rng(0).normal(size=200)
     >>> regressor = HeteroscedasticRegressor(0.8, network=LSTM(hidden=4), max_epochs=10, random_state=0)
-    >>> forecaster = Forecaster(regressor, past=8, horizon=2).fit(series)
-    >>> forecaster.predict().shape
+    >>> Forecaster(regressor, past=8, horizon=2).fit(np.sin(np.arange(200) / 5)).predict().shape
     (2,)
     """
 
@@ -517,8 +452,6 @@ class Forecaster(SeriesForecaster):
 class MatchedForecaster(SeriesForecaster):
     """The next steps of a series with intervals, from two teams of LSTMs trained in turns.
 
-    Folds are blocks of time: each member leaves one block out, and past + horizon steps on both sides of it.
-
     Parameters
     ----------
     coverage : float or sequence of float, default=0.9
@@ -529,10 +462,9 @@ class MatchedForecaster(SeriesForecaster):
     network, interval_network : recipe such as `LSTM(...)`, or a function (n_features, n_outputs) -> nn.Module
         The two networks; None is an `LSTM`. Rows are flat: the window step by step, then what is known ahead.
     folds : int or None, default=5
-        Into how many blocks of time the series is cut; None is the paper's literal training.
+        Blocks of time: each member leaves one out, and past + horizon steps on both sides. None is literal training.
     interval_loss, shape, calibration, device, random_state, verbose
-        As in `MatchedRegressor`. `calibration` is "cross" or None: rows kept at random for ranks would overlap with the
-        windows of others.
+        As in `MatchedRegressor`; `calibration` is "cross" or None.
     schedule : Schedule, optional
         As in `MatchedRegressor`, but "auto" is 3 epochs of each network in at most 15 rounds, a patience of 3, a
         learning rate of 4e-3, and batches of a fifth of the rows, from 16 to 512.
@@ -542,10 +474,8 @@ class MatchedForecaster(SeriesForecaster):
     >>> import numpy as np
     >>> from coverwell import LSTM, Schedule
     >>> series = np.sin(np.arange(400) / 5) + 0.1 * np.random.default_rng(0).normal(size=400)
-    >>> brief = Schedule(max_rounds=2)
-    >>> forecaster = MatchedForecaster(0.8, past=8, network=LSTM(hidden=8), schedule=brief, random_state=0).fit(series)
-    >>> lower, upper = forecaster.predict_interval()
-    >>> forecaster = forecaster.update(0.5)
+    >>> forecaster = MatchedForecaster(0.8, past=8, network=LSTM(hidden=8), schedule=Schedule(max_rounds=2)).fit(series)
+    >>> lower, upper = forecaster.update(0.5).predict_interval()
     >>> bool(lower[0] < upper[0])
     True
     """

@@ -11,7 +11,6 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from coverwell.forecasting.calendar import calendar_features
 from coverwell.forecasting.clock import Clock, Steps, check_stamps
 from coverwell.options import stored
 
@@ -44,15 +43,6 @@ class History:
     def n_known(self) -> int | None:
         """For how many steps everything known ahead has been given; None if the calendar is all there is."""
         return len(self.ahead) if self.ahead_names else None
-
-    def known(self, steps: NDArray[np.intp]) -> Array:
-        """What is known ahead about these steps, (..., covariate): the calendar, then the user's covariates."""
-        ahead = self.ahead[steps] if self.ahead_names else np.zeros((*steps.shape, 0))
-        if not self.calendar:
-            return ahead
-        first, end = (int(steps.min()), int(steps.max()) + 1) if steps.size else (0, 0)
-        calendar = calendar_features(self.clock.times(first, end - first), self.calendar)
-        return np.concatenate([calendar[steps - first], ahead], axis=-1)
 
     def until(self, end: int) -> History:
         """The first steps alone; what is known ahead stays."""

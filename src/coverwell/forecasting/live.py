@@ -4,16 +4,15 @@ Adaptive conformal inference (Gibbs and Candes 2021) on the logarithm of the fac
 
     log factor <- log factor + rate (miss - (1 - p)),    miss = 1 if the truth was outside, 0 if inside.
 
-All moves together lead from the first log factor to the last. So, for any series and any forecasts, once T of them met
-their truths while the factor stayed inside its bounds,
+For any series and any forecasts, once T of them met their truths while the factor stayed inside its bounds,
 
     |mean miss - (1 - p)| <= (range of the log factor + rate) / (rate T),
 
-where the range is that of the factors in use so far. This is proven for every T, each step ahead and each level, and
-for the intervals as they were given (several levels are made nested first). It does not cover a stretch of time, the
-coverage given x, or widths, and ends where the factor is held at a bound, with a `FactorBoundWarning`. The coverage
-over a rolling window, and which rate is good, are only measured (`reproduction/table2.md`): large rates follow fast,
-and their widths jump.
+because all moves together lead from the first log factor to the last. The range is that of the factors in use so far.
+This is proven for every T, step ahead and level, for the intervals as they were given (several levels are made nested
+first). It does not cover a stretch of time, the coverage given x, or widths, and ends where the factor is held at a
+bound. Coverage over a rolling window, and which rate is good, are only measured (`reproduction/table2.md`): large rates
+follow fast, and their widths jump.
 """
 
 from __future__ import annotations
@@ -30,27 +29,26 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
+from coverwell.calibration import Estimate, rank_factor, scores_of
 from coverwell.errors import FactorBoundWarning
 from coverwell.metrics import ROLLING_WINDOW, interval_score, rolling_coverage
-from coverwell.options import check_count, check_number, coverage_rank, levels_from, stored
+from coverwell.options import check_count, check_number, levels_from, stored
 from coverwell.prediction import PredictionInterval
 
 Array = NDArray[np.float64]
-# numpy counts a float as array-like by way of complex, which checks at run time do not follow.
-Numbers = ArrayLike | float | int
+Coverage = float | Sequence[float] | Array
+Numbers = ArrayLike | float | int  # numpy counts a float as array-like by way of complex, which type checks do not
 
-# What `choose_rate` tries. Lower rates let the coverage of a few hundred steps sink when the series drifts.
+# The rates to choose from. Lower rates let the coverage of a few hundred steps sink when the series drifts.
 RATES = (0.05, 0.1, 0.2, 0.4)
-SMALLEST_HALF_WIDTH = 1e-12  # zero would need an infinite factor
 
 
 @stored
 class LiveCalibrator:
     """Intervals around any point forecaster, whose width follows the misses.
 
-    At each time call `interval` with the forecasts of the next steps, and then `update` with the next truth. A forecast
-    for step h meets its truth h updates later, so its feedback is h steps late. Each step and level has its own factor.
-    Levels come in the order in which `coverage` gives them.
+    At each time call `interval` with the forecasts of the next steps, and then `update` with the next truth. Feedback
+    for step h comes h updates later. Each step and level has its own factor; levels keep the order of `coverage`.
 
     Parameters
     ----------
@@ -62,9 +60,9 @@ class LiveCalibrator:
     start : float or array (level,) or (step, level)
         The factor at the start.
     farthest : float
-        The factor is held between start / farthest and start * farthest; reaching either gives a `FactorBoundWarning`.
+        The factor is held between start / farthest and start * farthest, with a `FactorBoundWarning`.
     state : str, optional
-        The `state_dict` of another one to go on from, as JSON.
+        A `state_dict` to go on from, as JSON.
 
     Attributes
     ----------
@@ -83,15 +81,13 @@ class LiveCalibrator:
     >>> for yesterday, today in zip(walk[:-1], walk[1:]):
     ...     lower, upper = live.interval(yesterday)
     ...     live.update(today)
-    >>> round(1 - live.missed, 2)
-    0.9
-    >>> 1.2 < live.factor < 2.2  # the right one is 1.64
-    True
+    >>> round(1 - live.missed, 2), 1.2 < live.factor < 2.2  # the right factor is 1.64
+    (0.9, True)
     """
 
     def __init__(
         self,
-        coverage: float | Sequence[float] | Array = 0.9,
+        coverage: Coverage = 0.9,
         *,
         rate: float = 0.05,
         horizon: int = 1,
@@ -101,8 +97,8 @@ class LiveCalibrator:
     ) -> None:
         levels = levels_from(coverage)
         check_count("horizon", horizon)
-        check_rate("rate", rate)
-        check_rate("farthest", farthest, above=1.0)
+        check_number("rate", rate, above=0.0, below=math.inf)
+        check_number("farthest", farthest, above=1.0, below=math.inf)
         self.coverage = float(coverage) if isinstance(coverage, Real) else levels
         self.rate, self.horizon, self.farthest = float(rate), int(horizon), float(farthest)
         shape = (self.horizon, len(levels))
@@ -124,7 +120,7 @@ class LiveCalibrator:
     def from_residuals(
         cls,
         residuals: Numbers,
-        coverage: float | Sequence[float] | Array = 0.9,
+        coverage: Coverage = 0.9,
         *,
         scale: Numbers = 1.0,
         rate: float | str = "auto",
@@ -132,13 +128,11 @@ class LiveCalibrator:
     ) -> LiveCalibrator:
         """A calibrator whose start is the coverage rank of past residuals, and whose rate was chosen on them.
 
-        Residuals of rows that the forecaster was trained on are too small; take others where you can.
-
         Parameters
         ----------
         residuals : array-like (time,) or (time, step)
-            Truth less forecast, in time order: row t holds the errors of what was forecast at time t for its next
-            steps. NaN where there is no truth.
+            Truth less forecast: row t holds the errors of what was forecast at time t, NaN where there is no truth.
+            Those of rows that the forecaster was trained on are too small; take others where you can.
         scale : float or array (time,), (time, step), (time, step, level) or (time, step, side, level)
             The half-width of an interval of factor 1 at that time, as will be given to `interval`.
         rate : float or "auto"
@@ -155,17 +149,25 @@ class LiveCalibrator:
         if errors.ndim not in (1, 2) or not errors.size:
             raise ValueError(f"residuals must have the shape (time,) or (time, step), got {errors.shape}")
         errors = errors.reshape(len(errors), -1)
-        levels = levels_from(coverage)
+        levels, horizon = levels_from(coverage), errors.shape[1]
         half_width = _half_width(scale, *errors.shape, len(levels))
-        start = _rank_start(errors, half_width, levels)
+        scores = scores_of(errors, Estimate(np.zeros_like(errors), half_width))  # (time, step, level)
+        by_step = [rank_factor(scores[~np.isnan(errors[:, h]), h : h + 1], levels) for h in range(horizon)]
+        start = np.concatenate(by_step)
+        if not (start > 0).all():
+            raise ValueError(
+                f"the residual at the rank of coverage {levels} is 0, and no factor can grow from there: give "
+                "residuals of rows that the forecaster was not trained on, or a start of your own"
+            )
         if isinstance(rate, str):
             if rate != "auto":
                 raise ValueError(f"rate must be a positive number or 'auto', got {rate!r}")
             y = np.zeros(len(errors))  # forecasts of minus the error; a time with any error missing has no truth
-            for h in range(errors.shape[1]):
+            for h in range(horizon):
                 y[h:][np.isnan(errors[: len(errors) - h, h])] = np.nan
-            rate = choose_rate(-np.nan_to_num(errors), half_width, y, levels, start=start, farthest=farthest)
-        return cls(coverage, rate=rate, horizon=errors.shape[1], start=start, farthest=farthest)
+            trials = [cls(levels, rate=trial, horizon=horizon, start=start, farthest=farthest) for trial in RATES]
+            rate = best_rate(trials, -np.nan_to_num(errors), half_width, y)
+        return cls(coverage, rate=rate, horizon=horizon, start=start, farthest=farthest)
 
     @property
     def state(self) -> str:
@@ -191,15 +193,15 @@ class LiveCalibrator:
         Parameters
         ----------
         prediction : float or array (step,)
-            The forecasts of the next `horizon` steps; a float where the horizon is 1.
+            The forecasts of the next steps; a float where the horizon is 1.
         scale : float or array (step,), (step, level) or (step, side, level)
             The half-width of an interval of factor 1; with a side axis, below and above the forecast.
         """
         mean = _array("prediction", prediction)
         if mean.shape != (self.horizon,) and not (mean.shape == () and self.horizon == 1):
             raise ValueError(f"prediction must have one number for each of {self.horizon} steps, got {mean.shape}")
-        signed = _signed(_half_width(scale, self.horizon, len(self._allowed)))
-        ends = self._ends(self.start * np.exp(self._drift), mean.reshape(-1, 1), signed)
+        half_width = _half_width(scale, self.horizon, len(self._allowed))
+        ends = self._ends(self.start * np.exp(self._drift), mean.reshape(-1, 1), half_width)
         _by_origin(self._due)[0] = ends
         lower, upper = ends[..., 0] if isinstance(self.coverage, float) else ends
         return PredictionInterval(lower, upper, coverage=self.coverage)
@@ -224,39 +226,26 @@ class LiveCalibrator:
         half_width : array-like (time, step, side, level)
             What `interval` takes as `scale`.
         y : array-like (time,)
-            The truths: y[t] is what step 1 of row t was about, step 2 of row t - 1, and so on. NaN where it is missing.
+            The truths, NaN where missing: y[t] is what step 1 of row t was about, and step 2 of row t - 1.
 
         Returns
         -------
         lower, upper, factor : arrays (time, step, level)
             The intervals as they were given at each time, and the factor then in use.
         """
-        truths = _array("y", y, missing=True)
-        if truths.ndim != 1:
-            raise ValueError(f"y must have the shape (time,), got {truths.shape}")
-        shape = (len(truths), self.horizon)
+        shape = (len(np.atleast_1d(mean)), self.horizon)
+        truths, means = _array("y", y, [shape[:1]], missing=True), _array("mean", mean, [shape])
         widths = _array("half_width", half_width, [(*shape, 2, len(self._allowed))], least=0.0)
-        ends, factors = self._follow(truths, _array("mean", mean, [shape]), widths)
+        ends, factors = self._follow(truths, means, widths)
         return ends[:, 0].copy(), ends[:, 1].copy(), factors
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is needed to go on, as lists and numbers that JSON can hold."""
-        pending = [
-            [None if np.isnan(row[0, h]).any() else row[:, h].tolist() for h in range(self.horizon)]
-            for row in self._due
-        ]
-        return {
-            "coverage": self.coverage if isinstance(self.coverage, float) else list(self.coverage),
-            "rate": self.rate,
-            "horizon": self.horizon,
-            "start": self.start.tolist(),
-            "farthest": self.farthest,
-            "log_factor_over_start": self._drift.tolist(),
-            "n_updates": self.n_updates,
-            "n_scored": self.n_scored.tolist(),
-            "n_missed": self._n_missed.tolist(),
-            "pending": pending,  # by truths until due, then by step: None, or the lower and the upper bounds
-        }
+        arrays = {"start": self.start, "log_factor_over_start": self._drift, "n_missed": self._n_missed}
+        arrays |= {"n_scored": self.n_scored, "pending": np.where(np.isnan(self._due), np.array(None), self._due)}
+        numbers = {name: getattr(self, name) for name in ("rate", "horizon", "farthest", "n_updates")}
+        coverage = self.coverage if isinstance(self.coverage, float) else list(self.coverage)
+        return {"coverage": coverage} | numbers | {name: array.tolist() for name, array in arrays.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from the state of one of the same coverage and horizon; its rate, start and bounds come along."""
@@ -268,20 +257,14 @@ class LiveCalibrator:
             if (np.abs(drift) > math.log(fresh.farthest)).any():
                 raise ValueError(f"the factor must lie within {fresh.farthest:g} times its start")
             n_missed = _array("n_missed", state["n_missed"], [shape]).astype(np.int64)
-            n_scored = state["n_scored"] if "n_scored" in state else state["n_judged"]  # the name in version 0.1
-            n_scored, n_updates = _array("n_scored", n_scored, [shape[:1]]).astype(np.int64), int(state["n_updates"])
-            due = _nothing_due(fresh.horizon, *shape)
-            for ahead, step in np.ndindex(fresh.horizon, fresh.horizon):
-                if (ends := state["pending"][ahead][step]) is not None:
-                    due[ahead, :, step] = _array("pending", ends, [(2, shape[1])])
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+            n_scored = _array("n_scored", state["n_scored"], [shape[:1]]).astype(np.int64)
+            due = np.array(state["pending"], dtype=np.float64)  # None becomes NaN
+            due, n_updates = _array("pending", due, [(fresh.horizon, 2, *shape)], missing=True), int(state["n_updates"])
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is not the state_dict of a LiveCalibrator: {error!r}") from error
-        for name, mine, theirs in ((n, getattr(self, n), getattr(fresh, n)) for n in ("coverage", "horizon")):
-            if mine != theirs:
-                raise ValueError(
-                    f"the state is of a calibrator with {name}={theirs!r}, this one has {mine!r}; make one with the "
-                    f"{name} of the state"
-                )
+        mine, theirs = (f"coverage={one.coverage!r} and horizon={one.horizon}" for one in (self, fresh))
+        if mine != theirs:
+            raise ValueError(f"the state is of a calibrator with {theirs}, this one has {mine}; make one like that")
         vars(self).update(vars(fresh))
         self._drift, self._due, self._n_missed = drift, due, n_missed
         self.n_scored, self.n_updates = n_scored, n_updates
@@ -297,7 +280,7 @@ class LiveCalibrator:
         ends = _by_origin(due)  # a view: what is given at a time is read when it is due
         factors, drifts = np.empty((n_times, *shape)), np.empty((n_times + 1, *shape))
         drifts[0] = drift = self._drift
-        made = zip(forecasts[0][..., None], _signed(forecasts[1]), strict=True) if forecasts else repeat(None, n_times)
+        made = zip(forecasts[0][..., None], forecasts[1], strict=True) if forecasts else repeat(None, n_times)
         for t, (truth, forecast) in enumerate(zip(y.tolist(), made, strict=True)):
             if forecast is not None:
                 factors[t] = factor = self.start * np.exp(drift)
@@ -332,19 +315,13 @@ class LiveCalibrator:
                 stacklevel=4,
             )
 
-    def _ends(self, factor: Array, mean: Array, signed: Array) -> Array:
-        """Nested ends (side, step, level) of a factor (step, level), mean (step, 1) and signed half-width."""
-        ends: Array = mean + factor * signed
-        if ends.shape[-1] > 1:
-            lower, upper = ends[..., self._outwards]
-            nested = np.minimum.accumulate(lower, axis=-1), np.maximum.accumulate(upper, axis=-1)
-            ends[..., self._outwards] = np.stack(nested)
-        return ends
-
-
-def _signed(half_width: Array) -> Array:
-    """Half-widths (..., step, side, level) as signed distances from the mean, (..., side, step, level)."""
-    return np.asarray(np.moveaxis(half_width, -2, -3) * np.array([-1.0, 1.0])[:, None, None])
+    def _ends(self, factor: Array, mean: Array, half_width: Array) -> Array:
+        """Nested ends (side, step, level) of a factor (step, level), mean (step, 1) and (step, side, level)."""
+        lower, upper = mean - factor * half_width[:, 0], mean + factor * half_width[:, 1]
+        if lower.shape[1] > 1:
+            lower[:, self._outwards] = np.minimum.accumulate(lower[:, self._outwards], axis=1)
+            upper[:, self._outwards] = np.maximum.accumulate(upper[:, self._outwards], axis=1)
+        return np.stack([lower, upper])
 
 
 # Ends wait for their truth in an array (time, side, step, level), by the time when they are due; NaN where none are.
@@ -361,28 +338,18 @@ def _by_origin(due: Array) -> Array:
     return as_strided(due, (n_origins, *due.shape[1:]), (by_time, by_side, by_step + by_time, by_level))
 
 
-def choose_rate(
-    mean: Array,
-    half_width: Array,
-    y: Array,
-    levels: tuple[float, ...],
-    *,
-    start: Numbers,
-    farthest: float = 20.0,
-    candidates: Sequence[float] = RATES,
-    window: int = ROLLING_WINDOW,
+def best_rate(
+    trials: Sequence[LiveCalibrator], mean: Array, half_width: Array, y: Array, *, window: int = ROLLING_WINDOW
 ) -> float:
-    """The rate with the lowest interval score over past forecasts, among those that hold their rolling coverage.
+    """The rate of the new calibrator that has the lowest interval score, among those that hold their rolling coverage.
 
     A rate holds it if no `window` forecasts in a row, of any step and level, cover less than p - (1 - p). If none does,
     it is the rate whose worst window covers most. Steps with fewer than `window` truths only count in the score, where
-    levels weigh alike: the interval score times (1 - p) / 2.
-
-    `mean`, `half_width` and `y` are out-of-sample forecasts in time order and their truths, as in `LiveCalibrator.run`.
+    levels weigh alike: the interval score times (1 - p) / 2. The rest are out-of-sample forecasts, as in `run`.
     """
-    ahead, trials = truths_ahead(y, mean.shape[1]), []
-    for rate in candidates:
-        trial = LiveCalibrator(levels, rate=rate, horizon=mean.shape[1], start=start, farthest=farthest)
+    ahead, ranked = truths_ahead(y, mean.shape[1]), []
+    for trial in trials:
+        levels = levels_from(trial.coverage)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FactorBoundWarning)
             lower, upper, _ = trial.run(mean, half_width, y)
@@ -394,24 +361,8 @@ def choose_rate(
             if len(truths) >= window:
                 worst = rolling_coverage((low <= truths) & (truths <= high), window).min()
                 shortfalls.append(round(2 * level - 1 - float(worst), 9))  # 2 x .9 - 1 is a little above .8
-        trials.append((max(shortfalls), float(np.mean(scores)), float(rate)))
-    return min(trials)[2]
-
-
-def _rank_start(errors: Array, half_width: Array, levels: tuple[float, ...]) -> Array:
-    """The coverage rank (step, level) of the factors that each interval needed; errors (time, step) may be NaN."""
-    below, above = np.moveaxis(np.maximum(half_width, SMALLEST_HALF_WIDTH), -2, 0)
-    needed = np.sort(np.maximum(-errors[..., None] / below, errors[..., None] / above), axis=0)  # NaN last
-    known = (~np.isnan(errors)).sum(axis=0)
-    start = np.array(
-        [[needed[coverage_rank(p, n) - 1, h, k] for k, p in enumerate(levels)] for h, n in enumerate(known.tolist())]
-    )
-    if not (start > 0).all():
-        raise ValueError(
-            f"the residual at the rank of coverage {levels} is 0, and no factor can grow from there: give residuals of "
-            "rows that the forecaster was not trained on, or a start of your own"
-        )
-    return start
+        ranked.append((max(shortfalls), float(np.mean(scores)), trial.rate))
+    return min(ranked)[2]
 
 
 def truths_ahead(y: Array, horizon: int) -> Array:
@@ -421,13 +372,6 @@ def truths_ahead(y: Array, horizon: int) -> Array:
     [[1.0, 2.0], [2.0, 3.0], [3.0, nan]]
     """
     return sliding_window_view(np.append(y, np.full(horizon - 1, np.nan)), horizon).copy()
-
-
-def check_rate(name: str, value: Any, *, above: float = 0.0) -> None:
-    """Raise unless the value is a finite number above a limit."""
-    check_number(name, value, above=above)
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value!r}")
 
 
 def one_truth(y: Numbers) -> float:
@@ -449,14 +393,7 @@ def _half_width(scale: Numbers, *leading_and_levels: int) -> Array:
     return np.broadcast_to(values.reshape(values.shape + (1,) * (len(full) - values.ndim)), full)
 
 
-def _array(
-    name: str,
-    values: Numbers,
-    shapes: Sequence[tuple[int, ...]] | None = None,
-    *,
-    least: float = -math.inf,
-    missing: bool = False,
-) -> Array:
+def _array(name: str, values: Numbers, shapes: Any = None, *, least: float = -math.inf, missing: bool = False) -> Array:
     """The values as float64 of one of these shapes; all finite, or NaN where they may be missing."""
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":  # text that spells a number is a mistake further up

@@ -12,12 +12,14 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.forecasting.calendar import calendar_columns, library_of
 from coverwell.forecasting.history import History
 from coverwell.options import stored
 
 Array = NDArray[np.float64]
 Steps = NDArray[np.intp]
+
+CALENDAR = ("hour", "weekday", "month")
+DAY = 86_400.0  # seconds
 
 
 @stored
@@ -42,8 +44,8 @@ class Windows:
 
     @classmethod
     def of(cls, history: History, *, past: int, horizon: int, differences: bool) -> Windows:
-        """How moments of this series become rows; an error where it has too few of them."""
-        flags, n_known = bool(np.isnan(history.values).any()), history.known(np.arange(0)).shape[1]
+        """The windows of this series; an error where it has too few of them."""
+        flags, n_known = bool(np.isnan(history.values).any()), known_ahead(history, np.arange(0)).shape[1]
         windows = cls(past, horizon, differences, flags, history.past.shape[1], n_known)
         n_rows = len(windows.origins(history))
         if n_rows < 2:
@@ -73,7 +75,7 @@ class Windows:
     def rows(self, history: History, origins: Steps) -> Array:
         """What a network sees at each origin, (origin, column)."""
         steps = origins[:, None] + np.arange(1 - self.n_past, 1)
-        missing, known = 1.0 * np.isnan(history.values[steps]), history.known(self.ahead(origins))
+        missing, known = 1.0 * np.isnan(history.values[steps]), known_ahead(history, self.ahead(origins))
         return np.asarray(self.encoded(history.filled[steps], missing, history.past[steps], known))
 
     def encoded(self, values: Any, missing: Any, past: Any, known: Any) -> Any:
@@ -139,6 +141,70 @@ class WindowEncoding(nn.Module):
         known = [part for part in (calendar, covariates) if part is not None]
         rows: Tensor = self.windows.encoded(filled, missing, past_covariates, torch.cat(known, -1) if known else None)
         return rows, filled[:, -1:] * float(self.windows.differences)
+
+
+# What is known ahead.
+
+
+def known_ahead(history: History, steps: Steps) -> Array:
+    """What is known about these steps, (..., covariate): the calendar, then the user's covariates."""
+    ahead = history.ahead[steps] if history.ahead_names else np.zeros((*steps.shape, 0))
+    if not history.calendar:
+        return ahead
+    first, end = (int(steps.min()), int(steps.max()) + 1) if steps.size else (0, 0)
+    calendar = calendar_features(history.clock.times(first, end - first), history.calendar)
+    return np.concatenate([calendar[steps - first], ahead], axis=-1)
+
+
+def calendar_features(times: NDArray[Any], names: Sequence[str]) -> Array:
+    """The calendar of these times, (step, column).
+
+    "hour" is the position in the day, minutes included, as three waves; "weekday" is one column of 0 and 1 for each
+    day from Monday on; "month" is the position in the year as one wave.
+
+    >>> calendar_features(np.array(["2024-01-01T06:00"], "datetime64[s]"), ["hour"])[0, :2].round(6).tolist()
+    [1.0, 0.0]
+    """
+    return np.asarray(calendar_columns(times.astype("datetime64[s]").astype(np.float64), names))
+
+
+def calendar_columns(seconds: Any, names: Sequence[str]) -> Any:
+    """The calendar of float64 seconds since 1970 by the local clock, (...) -> (..., column).
+
+    Arithmetic that numpy and torch share: arrays give the features of training rows, tensors those of exported models.
+    """
+    library, columns = library_of(seconds), []
+    day = library.floor(seconds / DAY)
+    for name in names:
+        if name == "weekday":
+            since_monday = day + 3 - 7 * library.floor((day + 3) / 7)  # 1 January 1970 was a Thursday
+            columns += [library.zeros_like(day) + (since_monday == number) for number in range(7)]
+            continue
+        phase = (seconds - DAY * day) / DAY if name == "hour" else _part_of_year(seconds, day)
+        # Three waves of the day are enough for a morning and an evening peak of different shapes.
+        for k in (1, 2, 3) if name == "hour" else (1,):
+            turn = library.asarray(2 * np.pi * k, dtype=phase.dtype) * phase  # as a number, ONNX has it in float32
+            columns += [library.sin(turn), library.cos(turn)]
+    return library.stack(columns, -1) if columns else seconds[..., None][..., :0]
+
+
+def _part_of_year(seconds: Any, day: Any) -> Any:
+    """From 0 at New Year to 1 at the next."""
+    floor = library_of(day).floor
+
+    def new_year(year: Any) -> Any:  # days from 1970: 365 a year, and a leap day in every 4 but 100 but 400 years
+        past = year - 1
+        return 365 * (year - 1970) + floor(past / 4) - floor(past / 100) + floor(past / 400) - 477
+
+    year = floor(day / 365.2425) + 1970  # or the one before or after
+    year = year - 1 + (day >= new_year(year)) + (day >= new_year(year + 1))
+    begin, end = DAY * new_year(year), DAY * new_year(year + 1)
+    return (seconds - begin) / (end - begin)
+
+
+def library_of(values: Any) -> Any:
+    """The module, numpy or torch, whose functions take these values."""
+    return torch if isinstance(values, torch.Tensor) else np
 
 
 @stored
