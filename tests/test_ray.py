@@ -16,7 +16,7 @@ import torch.distributed as dist
 from coverwell import MLP, MatchedRegressor, Schedule, TableFiles, save
 from coverwell.errors import ClusterError, TableFileError
 from coverwell.estimator import IntervalRegressor
-from coverwell.ray import TorchWorkers, _cause, _check_cluster, fit_on_ray, predict_dataset
+from coverwell.ray import TorchWorkers, cause_of, check_cluster, fit_on_ray, predict_dataset
 from coverwell.streaming import fit_streamed
 from coverwell.training.rows import Workers
 
@@ -152,10 +152,10 @@ def test_a_cluster_that_is_too_small_is_an_error(connected, files):
 def test_a_node_without_the_same_files_is_an_error_before_anything_is_fitted(connected, tmp_path):
     path = tmp_path / "1.parquet"
     with pytest.raises(ClusterError, match=r"there is no file .*1\.parquet.*put the same files at the same paths"):
-        _check_cluster({path: 1000}, 1, gpus=False)
+        check_cluster({path: 1000}, 1, gpus=False)
     draw(700, 0).write_parquet(path)
     with pytest.raises(ClusterError, match=r"1\.parquet has \d+ bytes there, but 1000 here"):
-        _check_cluster({path: 1000}, 1, gpus=False)
+        check_cluster({path: 1000}, 1, gpus=False)
 
 
 def test_a_missing_ray_names_the_extra_and_an_old_one_the_version(files, monkeypatch):
@@ -171,8 +171,8 @@ def test_errors_of_workers_become_one_sentence():
     from ray.train import WorkerGroupError
 
     lost, bad = RuntimeError("Connection closed\nby peer"), TableFileError("the target 'y' must be a finite number")
-    assert _cause(WorkerGroupError("", {0: lost, 1: bad})) is bad
-    (sentence,) = _cause(WorkerGroupError("", {1: lost})).args
+    assert cause_of(WorkerGroupError("", {0: lost, 1: bad})) is bad
+    (sentence,) = cause_of(WorkerGroupError("", {1: lost})).args
     assert sentence == (
         "the fit ended on worker 1 of the Ray cluster, and the model is not fitted: RuntimeError: Connection closed by "
         "peer"

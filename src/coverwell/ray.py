@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from coverwell.errors import ClusterError
 from coverwell.estimator import IntervalRegressor
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import TableSource
+from coverwell.model_file import load
 from coverwell.prediction import prediction_columns
 from coverwell.predictor import ROWS_AT_A_TIME
 from coverwell.streaming.buffers import BUFFER_ROWS, lanes_of
@@ -46,8 +48,7 @@ __all__ = ["TorchWorkers", "fit_on_ray", "predict_dataset"]
 SECONDS_TO_CONNECT = 15.0
 SECONDS_TO_KNOCK = 5.0  # a port without a listener answers sooner
 SECONDS_OF_A_CHECK = 150.0  # looking for data at a public address may take a minute
-# What passes between processes is small: a third of the machine's memory, as Ray takes by default, is not needed.
-BYTES_OF_OBJECTS = 100_000_000
+BYTES_OF_OBJECTS = 100_000_000  # what passes between processes is small; Ray takes a third of the memory by default
 # Ray itself tries for two minutes, and may end the whole process then: another process tries first.
 TRIAL = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR', log_to_driver=False)"
 # How long Ray waits for workers that wait for one that has failed, before it ends them; its own 30 s help nobody.
@@ -68,23 +69,15 @@ def needed_ray() -> Any:
 def connect(address: str | None = None, *, num_cpus: int | None = None) -> bool:
     """Connect this process to Ray; returns whether that was new, and is to be ended by `ray.shutdown()`.
 
-    `address` is `host:port` of a running cluster, `"auto"` for one that runs on this machine, or None for a cluster of
-    our own with so many CPUs, unless this process is connected already. Raises a `ClusterError` if nobody answers.
+    `address` is that of `fit_on_ray`; a cluster of our own has so many CPUs.
     """
     ray = needed_ray()
     if ray.is_initialized() and address is None:
         return False
-    quiet = {"logging_level": "ERROR", "log_to_driver": False}
     if address is None:
         own = {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": BYTES_OF_OBJECTS}
-        ray.init(address="local", **own, **quiet)
-    else:
-        _check_answers(address)
-        ray.init(address=address, **quiet)
-    return True
-
-
-def _check_answers(address: str) -> None:
+        ray.init(address="local", logging_level="ERROR", log_to_driver=False, **own)
+        return True
     unanswered = f"no Ray cluster answers at {address!r}; is it running (`ray start --head`), and is the address right?"
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
@@ -98,6 +91,8 @@ def _check_answers(address: str) -> None:
         raise ClusterError(f"{unanswered} ({error})") from None
     if done.returncode:
         raise ClusterError(f"{unanswered} ({(done.stderr.strip().splitlines() or ['without a message'])[-1]})")
+    ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    return True
 
 
 def problems_of_nodes(find_problem: Callable[..., str], *arguments: Any) -> list[str]:
@@ -130,10 +125,9 @@ def problems_of_nodes(find_problem: Callable[..., str], *arguments: Any) -> list
 
 @dataclass(frozen=True)
 class TorchWorkers:
-    """The processes of `torch.distributed` as workers that fit one model together.
+    """The processes of `torch.distributed`, whose default group has been made, as workers that fit one model together.
 
-    Their default group must have been made: with gloo for CPUs, with nccl for GPUs. `device` is where tensors must be
-    for the group; others go there and back.
+    `device` is where tensors must be for the group, gloo's or nccl's; others go there and back.
     """
 
     device: torch.device
@@ -191,7 +185,7 @@ def fit_on_ray(
     model : MatchedRegressor
         As for `fit_streamed`. Its `device` is ignored: workers use a GPU each, or the CPU.
     files : TableFiles, or what it is made of
-    target, groups : names of columns, as for `fit_streamed`
+    target, groups, buffer_rows : as for `fit_streamed`
     workers : int
         How many: 1, 2, 4 or 8, with one CPU and one thread each.
     address : str, optional
@@ -199,15 +193,19 @@ def fit_on_ray(
         this process is connected already.
     gpus : bool
         Whether each worker has a GPU.
-    buffer_rows : int
-        How many rows a round learns from, all workers together.
 
     Raises
     ------
     ClusterError
         If no cluster answers, if it is too small, if a node lacks the files, or if a worker dies.
     """
-    _ray_train()
+    ray = needed_ray()
+    import_module("ray.train.torch")
+    if not hasattr(ray.train.Result, "return_value"):
+        raise ImportError(
+            "a fit on Ray needs Ray 2.60 or later, and its Train in version 2; update Ray, and do not set "
+            "RAY_TRAIN_V2_ENABLED to 0"
+        )
     lanes_of(0, workers)
     files = files if isinstance(files, TableFiles) else TableFiles(files)
     check_fit(model, files, target, groups=groups, buffer_rows=buffer_rows)  # before anything is started
@@ -216,16 +214,23 @@ def fit_on_ray(
         seed = int(check_random_state(seed).randint(2**31 - 1))
     paths = {path.absolute(): n_bytes for path, n_bytes in files.bytes_of_files.items()}  # workers are elsewhere
     work = {"model": clone(model).set_params(random_state=seed), "paths": list(paths), "columns": files.columns}
-    work |= {"target": target, "groups": groups, "buffer_rows": buffer_rows, "gpus": gpus}
+    work |= {"target": target, "gpus": gpus, "options": {"groups": groups, "buffer_rows": buffer_rows}}
+    each = {"CPU": 1, "GPU": 1} if gpus else {"CPU": 1}
     model.forget()
     own_cluster = connect(address, num_cpus=workers)
     try:
-        _check_cluster(paths, workers, gpus=gpus)
-        fitted = needed_ray().cloudpickle.loads(_trained(work, workers, gpus=gpus))
+        check_cluster(paths, workers, gpus=gpus)
+        with tempfile.TemporaryDirectory() as folder, _own_signals():
+            scaling = ray.train.ScalingConfig(num_workers=workers, use_gpu=gpus, resources_per_worker=each)
+            settings = {"scaling_config": scaling, "run_config": ray.train.RunConfig(name="fit", storage_path=folder)}
+            content = ray.train.torch.TorchTrainer(_fit_here, train_loop_config=work, **settings).fit().return_value
+    except ray.train.TrainingFailedError as error:
+        raise cause_of(error) from None
     finally:
         if own_cluster:
-            needed_ray().shutdown()
-    model.__dict__.update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
+            ray.shutdown()
+    fitted = vars(ray.cloudpickle.loads(content))
+    model.__dict__.update({name: value for name, value in fitted.items() if name.endswith("_")})
     return model
 
 
@@ -236,34 +241,18 @@ def _fit_here(work: dict[str, Any]) -> bytes | None:
     torch.set_num_threads(1)  # the other cores are for the other workers
     device = get_device() if work["gpus"] else torch.device("cpu")
     files, workers = TableFiles(work["paths"], work["columns"]), TorchWorkers(device)
-    options = {name: work[name] for name in ("groups", "buffer_rows")}
     model = work["model"].set_params(device=str(device))
-    fitted = fit_streamed(model, files, work["target"], workers=workers, **options)
+    fitted = fit_streamed(model, files, work["target"], workers=workers, **work["options"])
     return needed_ray().cloudpickle.dumps(fitted) if workers.rank == 0 else None
 
 
-def _ray_train() -> Any:
-    """The module `ray.train`, of a version that returns what workers return."""
-    needed_ray()
-    import ray.train.torch
-
-    if not hasattr(ray.train.Result, "return_value"):
-        raise ImportError(
-            "a fit on Ray needs Ray 2.60 or later, and its Train in version 2; update Ray, and do not set "
-            "RAY_TRAIN_V2_ENABLED to 0"
-        )
-    return ray.train
-
-
-def _check_cluster(paths: dict[Path, int], workers: int, *, gpus: bool) -> None:
+def check_cluster(paths: dict[Path, int], workers: int, *, gpus: bool) -> None:
     """Raise unless there are enough CPUs and GPUs, and all nodes have the files with these sizes."""
     resources = needed_ray().cluster_resources()
     for kind in ("CPU", "GPU") if gpus else ("CPU",):
         if (there := resources.get(kind, 0.0)) < workers:
-            raise ClusterError(
-                f"{workers} workers need {workers} {kind}s, but the Ray cluster has {there:g}; add nodes, or ask for "
-                "fewer workers"
-            )
+            needed = f"{workers} workers need {workers} {kind}s, but the Ray cluster has {there:g}"
+            raise ClusterError(f"{needed}; add nodes, or ask for fewer workers")
     if problems := problems_of_nodes(_problem_here, paths, __version__):
         raise ClusterError(
             f"not every Ray node can do the work. {'. '.join(problems)}. Nothing was fitted; put the same files at the "
@@ -282,36 +271,20 @@ def _problem_here(paths: dict[Path, int], version: str) -> str:
     return ""
 
 
-def _trained(work: dict[str, Any], workers: int, *, gpus: bool) -> bytes:
-    """The pickle of the model that the workers have fitted."""
-    train, each = _ray_train(), {"CPU": 1, "GPU": 1} if gpus else {"CPU": 1}
-    scaling = train.ScalingConfig(num_workers=workers, use_gpu=gpus, resources_per_worker=each)
-    with tempfile.TemporaryDirectory() as folder, _as_usual():
-        run = train.RunConfig(name="fit", storage_path=folder)
-        trainer = train.torch.TorchTrainer(_fit_here, train_loop_config=work, scaling_config=scaling, run_config=run)
-        try:
-            content: bytes = trainer.fit().return_value
-        except train.TrainingFailedError as error:
-            raise _cause(error) from None
-    return content
-
-
-def _cause(error: Exception) -> Exception:
+def cause_of(error: Exception) -> Exception:
     """The error of a worker that explains most: one of our own checks as it is, another in one sentence."""
-    failures = dict(sorted(getattr(error, "worker_failures", {}).items()))
-    causes = {rank: getattr(failure, "_base_exc", failure) for rank, failure in failures.items()}
-    for cause in causes.values():
+    failures = sorted(getattr(error, "worker_failures", {}).items()) or [("?", error)]
+    causes = [(rank, getattr(failure, "_base_exc", failure)) for rank, failure in failures]
+    for _, cause in causes:
         if isinstance(cause, ValueError | TypeError | FloatingPointError | OSError):
             return cause
-    rank, cause = next(iter(causes.items()), ("?", error))
-    return ClusterError(
-        f"the fit ended on worker {rank} of the Ray cluster, and the model is not fitted: {type(cause).__name__}: "
-        f"{' '.join(str(cause).split())[:500]}"
-    )
+    rank, cause = causes[0]
+    what = f"{type(cause).__name__}: {' '.join(str(cause).split())[:500]}"
+    return ClusterError(f"the fit ended on worker {rank} of the Ray cluster, and the model is not fitted: {what}")
 
 
 @contextmanager
-def _as_usual() -> Iterator[None]:
+def _own_signals() -> Iterator[None]:
     """A failed worker ends the others soon, and Ctrl-C ends them and then raises here: Ray would end this process."""
     timeout, handler = os.environ.get(SHUTDOWN_TIMEOUT), signal.getsignal(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()  # Ray changes signals only there
@@ -319,9 +292,7 @@ def _as_usual() -> Iterator[None]:
     try:
         yield
     except SystemExit:
-        if in_main:
-            raise KeyboardInterrupt from None
-        raise
+        raise (KeyboardInterrupt if in_main else SystemExit) from None
     finally:
         if timeout is None:
             os.environ.pop(SHUTDOWN_TIMEOUT, None)
@@ -364,7 +335,12 @@ def predict_dataset(
         The share of a GPU that each worker takes.
     """
     ray = needed_ray()
-    fitted = _table_model(model).set_params(device=device)
+    if isinstance(model, str | os.PathLike):
+        model = load(model)
+    if not isinstance(model, IntervalRegressor) or not isinstance(getattr(model, "source_", None), TableSource):
+        found = type(model).__name__
+        raise TypeError(f"the model must be a fitted regressor on tables or the path of one, got {found}")
+    fitted = copy.copy(model).set_params(device=device)  # the caller's own keeps its device
     names = _features(fitted, rows.columns(), keep)
     columns = prediction_columns(fitted.target_names_, fitted.predictor_.levels, keep)
     most = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -380,34 +356,19 @@ def predict_dataset(
     )
 
 
-def _table_model(model: object) -> IntervalRegressor:
-    """A copy of the model, or that of a file, so that the caller's own keeps its device."""
-    if isinstance(model, str | os.PathLike):
-        from coverwell.model_file import load
-
-        model = load(model)
-    if not isinstance(model, IntervalRegressor) or not isinstance(getattr(model, "source_", None), TableSource):
-        raise TypeError(
-            f"the model must be a fitted regressor on tables or the path of one, got {type(model).__name__}"
-        )
-    return copy.copy(model)
-
-
 def _features(fitted: IntervalRegressor, there: Sequence[str], keep: Sequence[str]) -> list[str]:
     names = fitted.table_columns_
     for name in (*(names or ()), *keep):
         if name not in there:
             what = "to keep" if name in keep else "that the model was fitted on"
             raise ValueError(f"the dataset must have the column {name}, {what}; it has {', '.join(there)}")
-    if names is not None:
-        return names
     others = [name for name in there if name not in (*fitted.target_names_, *keep)]
-    if len(others) != fitted.n_features_in_:
+    if names is None and len(others) != fitted.n_features_in_:
         raise ValueError(
             f"the model was fitted without column names on {fitted.n_features_in_} columns, but the dataset has "
             f"{len(others)} beside targets and kept columns; select exactly these columns, in order"
         )
-    return others
+    return others if names is None else names
 
 
 @dataclass

@@ -1,12 +1,17 @@
-"""A table in files as rows: the first pass, which checks them and draws a sample, and the buffers of the rounds."""
+"""A table in files as rows: the first pass, which checks them and draws a sample, and the buffers of the rounds.
+
+Who trains on a row is decided by a hash of its *key*, its number in the table or a digest of its group's name: no pass
+over the table, and always the same. Keys are mixed with the seed by splitmix64 (Steele, Lea and Flood 2014).
+"""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,21 +22,87 @@ from torch import Tensor
 from coverwell.errors import ColumnWarning, TableFileError
 from coverwell.inputs.columns import Columns
 from coverwell.inputs.parquet import Part, TableFiles
-from coverwell.streaming.row_hash import N_LANES, Keys, RowHash, group_keys, row_keys, seed_of
 from coverwell.tables import needed_polars
 from coverwell.training.rows import LAST, MOST_ROWS_PER_EPOCH, Batches, Rows, Workers, as_tensor
 
-if TYPE_CHECKING:
-    import polars as pl
-
 Array = NDArray[np.float64]
+Keys = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
 
 # About so many rows are sampled, and so many are learned from in a round; of wide tables fewer, with so many numbers.
 SAMPLE_ROWS, SAMPLE_NUMBERS = 100_000, 2**24
 BUFFER_ROWS, BUFFER_NUMBERS = 2**18, 2**26
 PARTS_OF_A_BUFFER = 16  # at least, from all over the table: files may be sorted
+# A batch has an equal share of each lane, so that 1, 2, 4 or 8 workers can make the same batches together.
+N_LANES = 8
 # A buffer in which a member finds fewer rows than this in a lane, such as one of a single group, gets the sample too.
 FEWEST_IN_LANE = 16
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+FOLD, KEPT, SAMPLED, LANE = range(1, 5)  # what a hash is for; each use has numbers of its own
+
+
+def group_keys(groups: Sequence[str]) -> Keys:
+    """The keys of rows by the names of their groups: rows of one group have one key."""
+    keys = {name: hashlib.blake2b(name.encode(), digest_size=8).digest() for name in set(groups)}
+    return np.frombuffer(b"".join(keys[name] for name in groups), dtype="<u8").astype(np.uint64)
+
+
+def seed_of(*numbers: int) -> int:
+    """A seed of 63 bits, made of several numbers; their order counts."""
+    state = np.zeros(1, dtype=np.uint64)
+    for number in numbers:
+        state = _mixed(state ^ np.array([number], dtype=np.uint64))
+    return int(state[0] >> np.uint64(1))
+
+
+def _mixed(keys: Keys) -> Keys:
+    """The output of splitmix64 for these states; a bijection of the 64 bits."""
+    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is meant
+        bits = keys + GOLDEN
+        bits = (bits ^ (bits >> np.uint64(30))) * FIRST
+        bits = (bits ^ (bits >> np.uint64(27))) * SECOND
+        return bits ^ (bits >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class RowHash:
+    """Folds, kept rows, sample and lanes, as a function of keys."""
+
+    seed: int
+    folds: int
+    repeats: int  # member r * folds + k leaves out fold k of repeat r
+    kept_share: float = 0.0  # of the rows, or groups: they are kept for the ranks and train nobody
+
+    @property
+    def n_members(self) -> int:
+        return self.folds * self.repeats
+
+    def left_out_by(self, keys: Keys) -> Mask:
+        """Which members leave a row out, (member, row); all others train on it."""
+        folds = np.arange(self.folds)[:, None]
+        by_repeat = [self._bits(keys, FOLD, repeat) % np.uint64(self.folds) == folds for repeat in range(self.repeats)]
+        return np.concatenate(by_repeat)
+
+    def kept(self, keys: Keys) -> Mask:
+        """Which rows are kept for the ranks."""
+        return self._shares(keys, KEPT) < self.kept_share
+
+    def sampled(self, numbers: Keys, share: float) -> Mask:
+        """A uniform sample of rows, by their numbers; a larger share contains a smaller one."""
+        return self._shares(numbers, SAMPLED) < share
+
+    def lanes(self, numbers: Keys) -> NDArray[np.int64]:
+        """The lane of each row in a batch, by its number."""
+        return (self._bits(numbers, LANE) % np.uint64(N_LANES)).astype(np.int64)
+
+    def _bits(self, keys: Keys, *use: int) -> Keys:
+        return _mixed(keys ^ np.uint64(seed_of(self.seed, *use)))
+
+    def _shares(self, keys: Keys, *use: int) -> NDArray[np.float64]:
+        """Uniform on [0, 1), in steps of 2^-53."""
+        return (self._bits(keys, *use) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 class TableRows(NamedTuple):
@@ -83,11 +154,6 @@ class StreamedTable:
     def read(self, part: Part) -> TableRows:
         """The rows of a part; raises for a missing target or group."""
         frame = self.files.read(part)
-        numbers = row_keys(part.number, part.n_rows)
-        keys = numbers if self.group is None else self._keys_of(frame[self.group], part)
-        return TableRows(frame.select(self.features), self._targets_of(frame, part), keys, numbers)
-
-    def _targets_of(self, frame: pl.DataFrame, part: Part) -> Array:
         targets = frame.select(self.targets).cast(needed_polars().Float64).to_numpy()
         odd = ~np.isfinite(targets)
         if odd.any():
@@ -97,16 +163,17 @@ class StreamedTable:
                 f"the target {self.targets[column]!r} must be a finite number in every row, but is {what} in row "
                 f"{part.first + row + 1} of {part.path}; leave such rows out"
             )
-        return np.ascontiguousarray(targets)
-
-    def _keys_of(self, groups: pl.Series, part: Part) -> Keys:
-        missing = groups.is_null() | (groups.is_nan() if groups.dtype.is_float() else False)
-        if missing.any():
-            raise TableFileError(
-                f"the column of groups {self.group!r} must have a value in every row, but has none in row "
-                f"{part.first + int(missing.arg_true()[0]) + 1} of {part.path}; fill it in"
-            )
-        return group_keys(groups.cast(needed_polars().String).to_list())
+        keys = numbers = np.arange(part.number, part.number + part.n_rows, dtype=np.uint64)
+        if self.group is not None:
+            groups = frame[self.group]
+            missing = groups.is_null() | (groups.is_nan() if groups.dtype.is_float() else False)
+            if missing.any():
+                raise TableFileError(
+                    f"the column of groups {self.group!r} must have a value in every row, but has none in row "
+                    f"{part.first + int(missing.arg_true()[0]) + 1} of {part.path}; fill it in"
+                )
+            keys = group_keys(groups.cast(needed_polars().String).to_list())
+        return TableRows(frame.select(self.features), np.ascontiguousarray(targets), keys, numbers)
 
 
 def lanes_of(rank: int, n_workers: int) -> range:
@@ -157,7 +224,11 @@ class LaneBatches(Batches):
     def epoch(self) -> Iterator[Int[Tensor, "member batch"]]:
         """The next batches; all rows are shuffled anew when they have been given."""
         if self.place >= self.longest:
-            self.order, self.place = list(map(self._shuffled, range(len(self.rows)))), 0
+            self.order, self.place = [], 0
+            for rows, trains, generator in zip(self.rows, self.trains_by_lane, self.generators, strict=True):
+                keys = torch.randint(LAST, trains.shape, dtype=torch.int32, generator=generator).to(trains.device)
+                keys.masked_fill_(~trains, LAST)  # rows of others sort behind all of one's own
+                self.order.append(rows[keys.argsort(dim=1)])
         places = torch.arange(self.place, self.place + self.n_steps * self.share, device=self.rows[0].device)
         self.place += self.n_steps * self.share
         shares = [
@@ -165,12 +236,6 @@ class LaneBatches(Batches):
             for order, count in zip(self.order, self.counts_by_lane, strict=True)
         ]
         yield from torch.cat(shares, dim=2).transpose(0, 1).contiguous()  # (step, member, batch)
-
-    def _shuffled(self, lane: int) -> Int[Tensor, "member place"]:
-        trains = self.trains_by_lane[lane]
-        keys = torch.randint(LAST, trains.shape, dtype=torch.int32, generator=self.generators[lane]).to(trains.device)
-        keys.masked_fill_(~trains, LAST)  # rows of others sort behind all of one's own
-        return self.rows[lane][keys.argsort(dim=1)]
 
 
 @dataclass(frozen=True)
@@ -233,7 +298,7 @@ class RowStream:
 
     def _buffer(self, parts: Sequence[Part]) -> Buffer:
         sample, row_hash, device = self.sample, self.row_hash, self.sample.y.device
-        n_most = sum(part.n_rows for part in parts)
+        own_lanes, n_most = lanes_of(*_place(sample.workers)), sum(part.n_rows for part in parts)
         # Filled part by part, so that no row is held twice.
         x, y = (torch.empty(1, n_most, values.shape[-1]) for values in (sample.x, sample.y))
         left_out, lanes, end = [], [], 0
@@ -243,38 +308,22 @@ class RowStream:
             may_train = ~row_hash.kept(read.keys)
             lane, out = row_hash.lanes(read.numbers), row_hash.left_out_by(read.keys)
             counts += _counts(~out[:, may_train], lane[may_train])
-            own = may_train & np.isin(lane, lanes_of(*_place(sample.workers)))
+            own = may_train & np.isin(lane, own_lanes)
             first, end = end, end + int(own.sum())
             x[0, first:end], y[0, first:end] = self.scaled(read.X[own], read.y[own])
-            left_out.append(torch.from_numpy(out[:, own]))
-            lanes.append(torch.from_numpy(lane[own]))
-        leaves_out = torch.cat(left_out, dim=1)[None].to(device)
-        buffer = Buffer(
-            x[:, :end].to(device),
-            y[:, :end].to(device),
-            ~leaves_out,
-            leaves_out,
-            sample.coverage,
-            seeds=sample.seeds,
-            workers=sample.workers,
-            lanes=torch.cat(lanes).to(device),
-            longest=int(counts.max()),
-        )
-        return buffer if counts.min() >= FEWEST_IN_LANE else self._with_sample(buffer, counts)
-
-    def _with_sample(self, buffer: Buffer, counts: NDArray[np.int64]) -> Buffer:
-        """A buffer in which a member finds too few rows, with the sample behind it."""
-        sample, lane, device = self.sample, self.row_hash.lanes(self.numbers), self.sample.y.device
-        own = torch.from_numpy(np.isin(lane, lanes_of(*_place(sample.workers)))).to(device)
-        return replace(
-            buffer,
-            x=torch.cat([buffer.x, sample.x[:, own]], dim=1),
-            y=torch.cat([buffer.y, sample.y[:, own]], dim=1),
-            trains=torch.cat([buffer.trains, sample.trains[..., own]], dim=2),
-            leaves_out=torch.cat([buffer.leaves_out, sample.leaves_out[..., own]], dim=2),
-            lanes=torch.cat([buffer.lanes, torch.from_numpy(lane).to(device)[own]]),
-            longest=int((counts + _counts(sample.trains[0].cpu().numpy(), lane)).max()),
-        )
+            left_out.append(torch.from_numpy(out[:, own])[None].to(device))
+            lanes.append(torch.from_numpy(lane[own]).to(device))
+        x, y = x[:, :end].to(device), y[:, :end].to(device)
+        if counts.min() < FEWEST_IN_LANE:
+            lane = row_hash.lanes(self.numbers)
+            counts += _counts(sample.trains[0].cpu().numpy(), lane)
+            mine = torch.from_numpy(np.isin(lane, own_lanes)).to(device)
+            x, y = torch.cat([x, sample.x[:, mine]], dim=1), torch.cat([y, sample.y[:, mine]], dim=1)
+            left_out.append(sample.leaves_out[..., mine])
+            lanes.append(torch.from_numpy(lane).to(device)[mine])
+        leaves_out, longest = torch.cat(left_out, dim=2), int(counts.max())
+        rows, workers = (x, y, ~leaves_out, leaves_out, sample.coverage), sample.workers
+        return Buffer(*rows, seeds=sample.seeds, workers=workers, lanes=torch.cat(lanes), longest=longest)
 
 
 def _place(workers: Workers | None) -> tuple[int, int]:
