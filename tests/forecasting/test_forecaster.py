@@ -413,17 +413,6 @@ def test_a_value_that_is_none_is_refused_and_changes_nothing(plain, y, error, sa
     assert state_of(plain) == before
 
 
-@pytest.mark.filterwarnings("ignore::coverwell.errors.ExtrapolationWarning")
-def test_feedback_for_a_step_comes_as_late_as_the_step(three_steps):
-    forecaster = copy.deepcopy(three_steps)
-    start = forecaster.calibrator_.factor
-    for n_updates in range(1, 5):
-        forecaster.update(-((-10.0) ** (n_updates + 3)))  # far outside of all intervals
-        grown = forecaster.calibrator_.factor > start
-        assert_array_equal(grown.all(axis=1), n_updates >= np.arange(1, 4))
-        assert_array_equal(forecaster.calibrator_.n_scored, np.maximum(n_updates - np.arange(3), 0))
-
-
 def test_a_forecast_that_was_given_is_the_one_that_counts(plain):
     given, quiet = copy.deepcopy(plain), copy.deepcopy(plain)
     upper = float(given.predict_interval().upper[0])
@@ -505,29 +494,6 @@ def test_an_update_needs_the_covariates_of_its_own_step_even_without_live_calibr
     assert forecaster.n_since_fit_ == 0
 
 
-def test_covariates_that_were_not_fitted_are_refused(plain):
-    before = state_of(plain)
-    for call in (plain.predict, plain.predict_interval):
-        with pytest.raises(ValueError, match="covariates came, but the forecaster was fitted without; leave them out"):
-            call(covariates=[1.0])
-    with pytest.raises(ValueError, match="past_covariates came"):
-        plain.update(50.0, past_covariates=[1.0])
-    with pytest.raises(ValueError, match="needs the covariates of the fit"):
-        plain.backtest(Y, covariates=COVARIATES[:N])
-    assert state_of(plain) == before
-
-
-def test_a_past_row_must_come_with_every_update(with_past):
-    before = state_of(with_past)
-    with pytest.raises(ValueError, match=r"a row for this step \(x0, x1\), got none"):
-        with_past.update(50.0)
-    with pytest.raises(ValueError, match="must be one row, of the step 240, got 2 rows"):
-        with_past.update(50.0, past_covariates=[[1.0, 2.0], [3.0, 4.0]])
-    with pytest.raises(ValueError, match="past_covariates must have the 2 columns x0, x1, got 3"):
-        with_past.update(50.0, past_covariates=[[1.0, 2.0, 3.0]])
-    assert state_of(with_past) == before
-
-
 # What fails changes nothing ------------------------------------------------------------------------------------------
 
 
@@ -574,14 +540,6 @@ def test_a_failed_refit_leaves_the_forecaster_as_it_was(moody):
     assert state_of(moody) == before
     Moody.error = None
     assert moody.update(52.0).n_since_fit_ == 0
-
-
-def test_a_failed_fit_of_bad_input_leaves_the_forecaster_as_it_was(plain):
-    before = state_of(plain)
-    for series in (np.full(100, 3.0), Y[:4], [np.nan, *Y]):
-        with pytest.raises(ValueError, match="must"):
-            plain.fit(series)
-    assert state_of(plain) == before
 
 
 @pytest.mark.parametrize("kind", ["plain", "three_steps", "gapped", "refitting"])
@@ -710,26 +668,6 @@ def test_the_regressor_gets_every_parameter_that_both_have():
 def test_batches_grow_with_the_rows_within_limits():
     schedules = [MatchedForecaster()._unfitted(SIX_STEPS, n).schedule for n in (3, 80, 500, 2560, 10**6)]
     assert schedules == [Schedule(3, 3, 15, 3, batch_size, 4e-3) for batch_size in (16, 16, 100, 512, 512)]
-
-
-def test_a_clone_has_the_parameters_and_nothing_learned(plain):
-    copied = clone(plain)
-    assert copied.get_params() == plain.get_params()
-    assert not hasattr(copied, "regressor_")
-    assert_array_equal(copied.fit(Y[:N_FIT]).predict(), plain.predict())
-
-
-def test_it_says_what_was_changed():
-    text = repr(MatchedForecaster(0.8, past=6, calendar=("hour",)))
-    assert text == "MatchedForecaster(calendar=('hour',), coverage=0.8, past=6)"
-
-
-def test_parameters_are_taken_as_they_are_and_checked_at_fit():
-    levels = [0.9, 0.5]
-    forecaster = MatchedForecaster(levels, past=-3)
-    assert forecaster.coverage is levels
-    assert forecaster.past == -3
-    assert forecaster.set_params(past=4).past == 4
 
 
 def test_a_fitted_forecaster_goes_through_pickle_and_on(plain):

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
 from coverwell.errors import FactorBoundWarning
-from coverwell.forecasting.live import LiveCalibrator, choose_rate, truths_ahead
+from coverwell.forecasting.live import RATES, LiveCalibrator, best_rate, truths_ahead
 from coverwell.metrics import rolling_coverage
 
 
@@ -121,6 +121,9 @@ def test_the_statement_holds_for_the_given_intervals_of_every_step_and_level(per
     off = np.abs(n_missed - n_scored * (1 - np.array(live.coverage)))  # T |mean miss - (1 - p)|
     log_range = np.ptp(np.log(factors), axis=0)
     assert (off <= (log_range + live.rate) / live.rate + 1e-6).all()
+    outwards = np.argsort(live.coverage)  # and they are nested
+    assert (np.diff(lower[..., outwards]) <= 0).all()
+    assert (np.diff(upper[..., outwards]) >= 0).all()
 
 
 def test_on_independent_errors_the_factor_settles_at_the_true_quantile():
@@ -165,16 +168,6 @@ def test_levels_keep_the_order_in_which_they_were_asked():
     assert_array_equal(interval.upper, [[2.0, 1.0]])
     live.update(1.5)
     assert_array_equal(live.missed, [[0.0, 1.0]])
-
-
-@given(period=periods())
-def test_given_intervals_are_nested(period):
-    make, mean, half_width, y = period
-    live = make()
-    lower, upper, _ = live.run(mean, half_width, y)
-    outwards = np.argsort(live.coverage)
-    assert (np.diff(lower[..., outwards]) <= 0).all()
-    assert (np.diff(upper[..., outwards]) >= 0).all()
 
 
 # Several steps -------------------------------------------------------------------------------------------------------
@@ -250,14 +243,6 @@ def test_a_calibrator_restored_from_json_goes_on_bit_for_bit(period, cut):
     assert restored.state_dict() == whole.state_dict()
 
 
-def test_the_factor_returned_is_the_one_that_made_the_bounds():
-    rng = np.random.default_rng(3)
-    mean, half_width = rng.normal(size=(50, 2)), rng.lognormal(size=(50, 2, 2, 1))
-    lower, upper, factors = LiveCalibrator(0.9, horizon=2).run(mean, half_width, rng.normal(size=50))
-    assert_array_equal(lower, mean[..., None] - factors * half_width[..., 0, :])
-    assert_array_equal(upper, mean[..., None] + factors * half_width[..., 1, :])
-
-
 # Bounds of the factor ------------------------------------------------------------------------------------------------
 
 
@@ -326,10 +311,11 @@ def test_a_state_that_is_none_is_refused_and_changes_nothing(state):
 
 def test_the_state_of_another_kind_of_calibrator_is_refused():
     state = LiveCalibrator(0.9).state_dict()
-    with pytest.raises(ValueError, match=r"coverage=0\.9, this one has 0\.8"):
-        LiveCalibrator(0.8).load_state_dict(state)
-    with pytest.raises(ValueError, match="horizon=1, this one has 2"):
-        LiveCalibrator(0.9, horizon=2).load_state_dict(state)
+    for other in (LiveCalibrator(0.8), LiveCalibrator(0.9, horizon=2)):
+        with pytest.raises(
+            ValueError, match=r"coverage=0\.9 and horizon=1, this one has coverage=.*make one like that"
+        ):
+            other.load_state_dict(state)
 
 
 def test_a_truth_without_an_interval_is_refused():
@@ -371,7 +357,8 @@ def test_the_rate_of_several_steps_is_chosen_on_forecasts_with_those_residuals()
     y[300] = np.nan
     residuals = truths_ahead(y, 2) - mean
     live = LiveCalibrator.from_residuals(residuals, 0.9)
-    assert live.rate == choose_rate(*around_zero(700, horizon=2), y, 0.9)
+    trials = [LiveCalibrator(0.9, rate=rate, horizon=2, start=live.start) for rate in RATES]
+    assert live.rate == best_rate(trials, *around_zero(700, horizon=2), y)
 
 
 @pytest.mark.parametrize(
@@ -383,12 +370,9 @@ def test_the_rate_of_several_steps_is_chosen_on_forecasts_with_those_residuals()
         (np.array([]), "residuals must have the shape"),
     ],
 )
-def test_residuals_that_give_no_start_are_refused(residuals, complaint):
+def test_residuals_that_give_no_start_and_an_unknown_rate_are_refused(residuals, complaint):
     with pytest.raises(ValueError, match=complaint):
         LiveCalibrator.from_residuals(residuals, 0.9)
-
-
-def test_an_unknown_word_for_the_rate_is_refused():
     with pytest.raises(ValueError, match="a positive number or 'auto', got 'fast'"):
         LiveCalibrator.from_residuals(np.arange(1.0, 50.0), 0.9, rate="fast")
 
@@ -417,19 +401,19 @@ def test_on_half_hourly_demand_an_autoregression_keeps_its_coverage(shared_data)
 # The rate -------------------------------------------------------------------------------------------------------------
 
 
+def chosen(y, rates=RATES, **options):
+    """The best rate for forecasts of 0 and truths of deviation 1, or near it."""
+    return best_rate(
+        [LiveCalibrator(0.9, rate=rate, start=1.645) for rate in rates], *around_zero(len(y)), y, **options
+    )
+
+
 def test_steady_noise_takes_the_slowest_rate_and_waves_of_noise_a_faster_one():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=4000)
     waves = np.exp(1.5 * np.sin(np.arange(4000) / 30))
-    assert choose_rate(*around_zero(4000), noise, 0.9) == 0.05
-    assert choose_rate(*around_zero(4000), noise * waves, 0.9) > 0.05
-
-
-def calm_with_a_storm():
-    """Long calm noise and 200 louder steps, and two rates: the slow one scores better, and loses its coverage there."""
-    y = np.random.default_rng(0).normal(size=6000)
-    y[3000:3200] *= 1.6
-    return y, {"candidates": (0.001, 0.2), "start": 1.645}
+    assert chosen(noise) == 0.05
+    assert chosen(noise * waves) > 0.05
 
 
 def worst_coverage(y, rate, window):
@@ -438,26 +422,14 @@ def worst_coverage(y, rate, window):
 
 
 def test_a_rate_that_loses_its_coverage_is_passed_over_though_its_score_is_better():
-    y, choices = calm_with_a_storm()
+    # Long calm noise and 200 louder steps: the slow rate scores better, and loses its coverage there.
+    y = np.random.default_rng(0).normal(size=6000)
+    y[3000:3200] *= 1.6
     assert worst_coverage(y, 0.001, window=200) < 0.8 < worst_coverage(y, 0.2, window=200)
-    assert choose_rate(*around_zero(6000), y, 0.9, window=6000, **choices) == 0.001
-    assert choose_rate(*around_zero(6000), y, 0.9, window=200, **choices) == 0.2
-
-
-def test_if_no_rate_holds_its_coverage_the_one_that_covers_most_is_taken():
-    y, choices = calm_with_a_storm()
     assert worst_coverage(y, 0.001, window=50) < worst_coverage(y, 0.2, window=50) < 0.8
-    assert choose_rate(*around_zero(6000), y, 0.9, window=50, **choices) == 0.2
-
-
-def test_a_past_shorter_than_the_window_counts_by_its_score():
-    y, choices = calm_with_a_storm()
-    assert choose_rate(*around_zero(6000), y, 0.9, window=6001, **choices) == 0.001
-
-
-def test_no_candidates_are_refused():
-    with pytest.raises(ValueError, match="at least one rate"):
-        choose_rate(*around_zero(50), np.arange(1.0, 51.0), 0.9, candidates=())
+    # If no rate holds its coverage, the one that covers most is best; a past shorter than the window has only scores.
+    best = {window: chosen(y, (0.001, 0.2), window=window) for window in (50, 200, 6000, 6001)}
+    assert best == {50: 0.2, 200: 0.2, 6000: 0.001, 6001: 0.001}
 
 
 # What is given --------------------------------------------------------------------------------------------------------
@@ -469,10 +441,7 @@ def test_a_scale_may_be_a_number_or_have_axes_step_side_and_level(scale):
     lower, upper = live.interval([10.0, 20.0], scale)
     assert_array_equal(lower, [[8.0] * 3, [18.0] * 3])
     assert_array_equal(upper, [[12.0] * 3, [22.0] * 3])
-
-
-def test_a_side_axis_reaches_below_and_above():
-    lower, upper = LiveCalibrator(0.9).interval(10.0, scale=[[[1.0], [5.0]]])
+    lower, upper = LiveCalibrator(0.9).interval(10.0, scale=[[[1.0], [5.0]]])  # below and above
     assert (lower.tolist(), upper.tolist()) == ([9.0], [15.0])
 
 
@@ -514,12 +483,12 @@ def test_a_bad_forecast_is_refused_and_leaves_what_is_pending(prediction, scale,
     [
         ({"coverage": 1.0}, "coverage must lie"),
         ({"coverage": [0.9, 0.9]}, "twice"),
-        ({"rate": 0.0}, "rate must be a positive number"),
-        ({"rate": math.inf}, "rate must be finite"),
+        ({"rate": 0.0}, "rate must lie strictly between 0 and inf, got 0.0"),
+        ({"rate": math.inf}, "rate must lie strictly between 0 and inf, got inf"),
         ({"horizon": 0}, "horizon must be a whole number"),
         ({"start": 0.0}, "start must be positive"),
         ({"start": [1.0, 1.0]}, "start must have one of the shapes"),
-        ({"farthest": 1.0}, "farthest must be a number above 1"),
+        ({"farthest": 1.0}, "farthest must lie strictly between 1 and inf, got 1.0"),
     ],
 )
 def test_bad_settings_are_refused(options, complaint):
@@ -530,12 +499,11 @@ def test_bad_settings_are_refused(options, complaint):
 @pytest.mark.parametrize(
     ("forecasts", "y", "complaint"),
     [
-        (around_zero(3, horizon=2), np.zeros(3), r"half_width must have one of the shapes \[\(3, 1, 2, 1\)\], got"),
+        (around_zero(3, horizon=2), np.zeros(3), r"mean must have one of the shapes \[\(3, 1\)\], got"),
         (around_zero(3, n_levels=2), np.zeros(3), r"half_width must have one of the shapes \[\(3, 1, 2, 1\)\], got"),
-        (around_zero(3), np.zeros(4), r"half_width must have one of the shapes \[\(4, 1, 2, 1\)\], got"),
-        ((np.zeros((3, 2)), np.ones((3, 1, 2, 1))), np.zeros(3), r"mean must have one of the shapes \[\(3, 1\)\], got"),
+        (around_zero(3), np.zeros(4), r"y must have one of the shapes \[\(3,\)\], got"),
         (around_zero(3), np.array([0.0, math.inf, 0.0]), "1 infinite"),
-        (around_zero(3), np.zeros((3, 1)), "y must have the shape"),
+        (around_zero(3), np.zeros((3, 1)), r"y must have one of the shapes \[\(3,\)\], got"),
         ((np.full((3, 1), np.nan), np.ones((3, 1, 2, 1))), np.zeros(3), "mean must be finite"),
         ((np.zeros((3, 1)), -np.ones((3, 1, 2, 1))), np.zeros(3), "must not be negative"),
     ],

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 from coverwell.forecasting.clock import Clock
 from coverwell.forecasting.history import History, read_history
-from coverwell.forecasting.windows import TimeFolds, WindowEncoding, Windows
+from coverwell.forecasting.windows import CALENDAR, TimeFolds, WindowEncoding, Windows, calendar_features
 
 
 def history_of(values, *, missing=(), past=None, known=None):
@@ -61,12 +61,6 @@ def test_all_channels_come_step_by_step_and_then_what_is_known_about_the_next_st
     assert_array_equal(windows.targets(history, np.array([2])), [[4, 6]])
 
 
-def test_known_companions_come_step_by_step():
-    windows = windows_of(1, 2, n_known=2)
-    history = history_of([1, 2, 3, 4], known=np.arange(10).reshape(5, 2))
-    assert_array_equal(windows.rows(history, np.array([1])), [[2, 4, 5, 6, 7]])
-
-
 def test_the_row_of_the_latest_step_needs_nothing_after_it_but_what_is_known():
     windows = windows_of(2, 2, n_known=1)
     history = history_of([1, 2, 3], known=np.arange(5.0)[:, None])
@@ -77,14 +71,6 @@ def test_an_origin_needs_all_of_its_targets_observed():
     history = history_of(np.arange(10.0), missing=[5])
     assert_array_equal(windows_of(2, 1).origins(history), [1, 2, 3, 5, 6, 7, 8])
     assert_array_equal(windows_of(2, 2).origins(history), [1, 2, 5, 6, 7])
-
-
-def test_no_origins_give_no_rows_of_the_usual_size():
-    windows = windows_of(2, 2, differences=True, n_known=1)
-    history = history_of([1, 2, 3], known=np.zeros((5, 1)))
-    nowhere = np.zeros(0, dtype=np.intp)
-    assert windows.rows(history, nowhere).shape == (0, 6)
-    assert windows.targets(history, nowhere).shape == (0, 2)
 
 
 @pytest.mark.parametrize("n_steps", [1, 2, 4])
@@ -106,7 +92,7 @@ def test_a_row_is_unchanged_by_later_values_and_its_target_is_back_in_units_with
 ):
     rng = np.random.default_rng(seed)
     windows = windows_of(n_past, horizon, differences=differences, flags=flags, n_past_covariates=1)
-    values, missing = rng.normal(size=n_steps), rng.choice(n_steps, size=2)
+    values, missing = rng.normal(size=n_steps), 1 + rng.choice(n_steps - 1, size=2)
     past = rng.normal(size=(n_steps, 1))
     history = history_of(values, missing=missing, past=past)
     origins = windows.origins(history)
@@ -117,9 +103,8 @@ def test_a_row_is_unchanged_by_later_values_and_its_target_is_back_in_units_with
     )
     before = origins[origins <= cut]
     assert_array_equal(windows.rows(history, before), windows.rows(changed, before))
-    told = windows.targets(history, origins) + windows.anchors(history, origins)
-    ahead = values[origins[:, None] + np.arange(1, horizon + 1)]
-    np.testing.assert_allclose(told, ahead, atol=1e-12)
+    back = windows.targets(history, origins) + windows.anchors(history, origins)
+    np.testing.assert_allclose(back, values[windows.ahead(origins)], atol=1e-12)
     assert windows.rows(history, origins).shape == (len(origins), windows.n_columns)
 
 
@@ -160,6 +145,54 @@ def test_the_encoding_in_torch_gives_the_rows_of_the_windows_from_raw_inputs(
     assert_array_equal(rows[:, :n_window], windows.rows(history, origins)[:, :n_window])
     np.testing.assert_allclose(rows, windows.rows(history, origins), rtol=0, atol=1e-15)  # the two sines of a bit
     assert_array_equal(anchors, windows.anchors(history, origins))
+
+
+# The calendar ------------------------------------------------------------------------------------------------------
+
+
+def at(*times: str) -> np.ndarray:
+    return np.array(times, "datetime64[s]")
+
+
+EIGHTH = np.sin(np.pi / 8), np.cos(np.pi / 8)
+
+
+@pytest.mark.parametrize(
+    ("time", "name", "columns"),
+    [
+        ("2024-05-01T06:00", "hour", [1, 0, 0, -1, -1, 0]),  # three waves: at 90, 180 and 270 degrees
+        ("2024-05-01T01:30", "hour", [*EIGHTH, np.sqrt(0.5), np.sqrt(0.5), *EIGHTH[::-1]]),  # minutes count
+        ("1970-01-01", "weekday", [0, 0, 0, 1, 0, 0, 0]),  # from Monday on
+        ("2024-01-01", "weekday", [1, 0, 0, 0, 0, 0, 0]),
+        ("2024-03-31T23:59", "weekday", [0, 0, 0, 0, 0, 0, 1]),
+        ("1969-12-31", "weekday", [0, 0, 1, 0, 0, 0, 0]),
+        ("2024-01-01", "month", [0, 1]),
+        ("2024-07-02", "month", [0, -1]),  # 183 of the 366 days of a leap year are over
+    ],
+)
+def test_the_features_of_known_times(time, name, columns):
+    np.testing.assert_allclose(calendar_features(at(time), [name]), [columns], atol=1e-12)
+
+
+def test_columns_follow_the_order_of_the_names():
+    times = at("2024-01-01", "2024-01-02T07:00")
+    apart = [calendar_features(times, [name]) for name in ("weekday", "hour")]
+    np.testing.assert_array_equal(calendar_features(times, ["weekday", "hour"]), np.concatenate(apart, axis=1))
+    assert calendar_features(times, []).shape == (2, 0)
+
+
+@given(second=st.integers(-(10**9), 4 * 10**9), week=st.integers(-500, 500))
+def test_hour_and_weekday_come_back_every_week(second, week):
+    times = np.array([second, second + week * 7 * 86400], "datetime64[s]")
+    features = calendar_features(times, ["hour", "weekday"])
+    np.testing.assert_array_equal(features[0], features[1])
+
+
+@given(second=st.integers(-(10**9), 4 * 10**9))
+def test_features_do_not_depend_on_the_other_times_or_the_unit(second):
+    times = np.array([0, second, 10**9], "datetime64[s]")
+    together = calendar_features(times.astype("datetime64[ns]"), CALENDAR)
+    np.testing.assert_array_equal(together[1:2], calendar_features(times[1:2], CALENDAR))
 
 
 # Folds of time -------------------------------------------------------------------------------------------------------

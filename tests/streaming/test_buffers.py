@@ -1,4 +1,5 @@
 import gc
+import hashlib
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from hypothesis import given
+from hypothesis.strategies import integers, text
 
 from coverwell.errors import TableFileError
 from coverwell.inputs.columns import Columns
@@ -16,14 +19,27 @@ from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.scaling import Scaling
 from coverwell.networks.mlp import MLP
 from coverwell.streaming import buffers
-from coverwell.streaming.buffers import Buffer, LaneBatches, RowStream, StreamedTable, lanes_of
-from coverwell.streaming.row_hash import N_LANES, RowHash, group_keys, row_keys
+from coverwell.streaming.buffers import (
+    N_LANES,
+    Buffer,
+    LaneBatches,
+    RowHash,
+    RowStream,
+    StreamedTable,
+    group_keys,
+    lanes_of,
+    seed_of,
+)
 from coverwell.training.device import Settings
 from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows
 
-N_ROWS = 1200
+N_ROWS, N_KEYS = 1200, 200_000
 HASH = RowHash(seed=0, folds=3, repeats=1)
+
+
+def row_keys(first, n_rows):
+    return np.arange(first, first + n_rows, dtype=np.uint64)
 
 
 class Meeting:
@@ -84,7 +100,9 @@ def stream_of(files, *, group="house", row_hash=HASH, workers=None):
     columns = Columns.of(whole.select(table.features))
     X, y, numbers = columns.transform(whole), whole.select("y").to_numpy(), row_keys(0, N_ROWS)
     inputs, targets = Scaling.of(X, bounded=True), Scaling.of(y)
-    left_out = torch.from_numpy(row_hash.left_out_by(numbers if group is None else group_keys(whole[group])))[None]
+    left_out = torch.from_numpy(row_hash.left_out_by(numbers if group is None else group_keys(whole[group].to_list())))[
+        None
+    ]
     x, y = inputs(torch.from_numpy(X.copy()))[None].float(), targets(torch.from_numpy(y.copy()))[None].float()
     scaled = {"inputs": [inputs], "targets": [targets], "seeds": [7], "workers": workers}
     return RowStream(
@@ -100,6 +118,81 @@ def first_buffers(stream, n, *, rows):
 def numbers_in(stream, buffer):
     """The row numbers of a buffer, from its targets, which are twice the number."""
     return np.rint(stream.sample.targets[0].inverse(buffer.y[0].double()).numpy()[:, 0] / 2).astype(int)
+
+
+# The hash ------------------------------------------------------------------------------------------------------------
+
+KEYS = row_keys(0, N_KEYS)
+DEALT = RowHash(seed=3, folds=5, repeats=2, kept_share=0.2)
+
+
+def within(share, expected, n, sds=4.5):
+    """Whether a share of n draws is as near to the expected one as chance allows."""
+    return abs(share - expected) < sds * np.sqrt(expected * (1 - expected) / n)
+
+
+def test_bits_are_those_of_splitmix64():
+    # The first number of the reference implementation, started at 1234567; a seed drops the last bit.
+    assert seed_of(1234567) == 6457827717110365317 >> 1
+
+
+def test_folds_lanes_sample_and_kept_rows_have_the_sizes_of_a_fair_draw():
+    left_out = DEALT.left_out_by(KEYS)
+    assert (left_out.reshape(2, 5, N_KEYS).sum(axis=1) == 1).all()  # every row is left out once in every repeat
+    for fold in left_out:
+        assert within(fold.mean(), 0.2, N_KEYS)
+    for lane in range(N_LANES):
+        assert within((DEALT.lanes(KEYS) == lane).mean(), 1 / N_LANES, N_KEYS)
+    assert within(DEALT.kept(KEYS).mean(), 0.2, N_KEYS)
+    assert within(DEALT.sampled(KEYS, 0.37).mean(), 0.37, N_KEYS)
+
+
+def test_the_uses_of_a_row_do_not_depend_on_each_other():
+    fold, other = DEALT.left_out_by(KEYS)[0], DEALT.left_out_by(KEYS)[5]
+    lane, kept, sampled = DEALT.lanes(KEYS) == 0, DEALT.kept(KEYS), DEALT.sampled(KEYS, 0.5)
+    uses = [(fold, 0.2), (other, 0.2), (lane, 1 / N_LANES), (kept, 0.2), (sampled, 0.5)]
+    for place, (one, p) in enumerate(uses):
+        for another, q in uses[place + 1 :]:
+            assert within((one & another).mean(), p * q, N_KEYS)
+
+
+def test_neither_neighbours_nor_seeds_are_alike():
+    fold = DEALT.left_out_by(KEYS)[0]
+    assert within((fold[1:] & fold[:-1]).mean(), 0.04, N_KEYS)
+    same = (DEALT.left_out_by(KEYS)[:5] & RowHash(4, folds=5, repeats=2).left_out_by(KEYS)[:5]).any(axis=0)
+    assert within(same.mean(), 0.2, N_KEYS)
+
+
+@given(first=integers(0, 2**40), n=integers(1, 200), seed=integers(0, 2**31))
+def test_a_row_is_dealt_alike_wherever_a_part_begins(first, n, seed):
+    row_hash = RowHash(seed, folds=3, repeats=1, kept_share=0.5)
+    whole, tail = row_keys(first, n), row_keys(first + n // 2, n - n // 2)
+    assert (row_hash.left_out_by(whole)[:, n // 2 :] == row_hash.left_out_by(tail)).all()
+    assert (row_hash.lanes(whole)[n // 2 :] == row_hash.lanes(tail)).all()
+    assert (row_hash.kept(whole)[n // 2 :] == row_hash.kept(tail)).all()
+
+
+def test_a_larger_share_contains_a_smaller_one():
+    assert not (DEALT.sampled(KEYS, 0.1) & ~DEALT.sampled(KEYS, 0.2)).any()
+    assert [DEALT.sampled(KEYS, share).mean() for share in (0.0, 1.0)] == [0.0, 1.0]
+
+
+@given(name=text(max_size=4), other_name=text(max_size=4))
+def test_rows_of_one_group_have_one_key_and_others_another(name, other_name):
+    one, other, again = group_keys([name, other_name, name])
+    assert one == again
+    assert (one == other) == (name == other_name)
+
+
+def test_keys_of_groups_never_change():  # models and files outlive a version
+    expected = int.from_bytes(hashlib.blake2b(b"house 1", digest_size=8).digest(), "little")
+    assert group_keys(["house 1"]).tolist() == [expected]
+
+
+def test_seeds_differ_by_their_numbers_and_their_order():
+    seeds = [seed_of(*numbers) for numbers in ((0,), (1,), (1, 0), (1, 2), (2, 1))]
+    assert len(set(seeds)) == 5
+    assert 0 <= min(seeds) <= max(seeds) < 2**63
 
 
 # The first pass ------------------------------------------------------------------------------------------------------
