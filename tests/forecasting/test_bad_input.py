@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 
 from coverwell import LSTM, MatchedForecaster, Schedule
@@ -128,6 +127,11 @@ def test_covariates_of_a_backtest_are_those_of_the_fit():
         ({"shape": "round"}, "shape must be"),
         ({"coverage": 90.0}, "coverage must lie strictly between 0 and 1, got 90.0"),
         ({"coverage": []}, "coverage must hold at least one level"),
+        ({"folds": 1}, "folds must be a whole number of at least 2, got 1"),
+        ({"folds": "five"}, "folds must be a whole number of at least 2, got 'five'"),
+        ({"folds": None}, "calibration='cross' needs folds, got folds=None; give folds=5, or .* None"),
+        ({"folds": 60}, "60 blocks of time with 5 steps"),
+        ({"calibration": "split"}, "calibration must be 'cross' or None for a series, got 'split': .* overlap"),
     ],
     ids=str,
 )

@@ -125,7 +125,7 @@ def test_a_period_may_be_named_by_text_period_or_a_day_within():
     clock = clock_of(pandas_series("months"))
     for at in ("2024-03", pd.Period("2024-03", "M"), datetime(2024, 3, 1), np.datetime64("2024-03"), "2024-03-15"):
         assert clock.position(at) == 2
-    with pytest.raises(ValueError, match="have frequency M, got Period"):
+    with pytest.raises(ValueError, match="the series has periods of frequency M, but the time has PeriodIndex"):
         clock.position(pd.Period("2024Q1", "Q"))
 
 
@@ -135,7 +135,7 @@ def test_a_period_may_be_named_by_text_period_or_a_day_within():
         (
             pandas_series("hours"),
             "2024-01-01 05:30",
-            "every 1 hour from 2024-01-01 00:00:00; 2024-01-01 05:30 lies betw",
+            "every 1 hour from 2024-01-01 00:00:00; 2024-01-01 05:30:00 lies",
         ),
         (pandas_series("hours"), np.datetime64("2024-01-01T05:00:00.000000001"), "lies between"),
         (pandas_series("hours"), pd.Timestamp("2024-01-01 05:00:00.000000001"), "lies between"),
@@ -143,7 +143,7 @@ def test_a_period_may_be_named_by_text_period_or_a_day_within():
         (
             pandas_series("two-hour periods"),
             "2024-01-01 01:00",
-            "every period of frequency 2h from 2024-01-01 00:00; 2",
+            "every period of frequency 2h from 2024-01-01 00:00",
         ),
     ],
 )
@@ -246,7 +246,12 @@ def test_a_time_without_a_zone_is_local_and_one_with_a_zone_is_exact(at, step):
         ("hours", pd.NaT, ValueError, "got NaT"),
         ("hours", np.datetime64("NaT"), ValueError, "got NaT"),
         ("clocks go back", pd.NaT, ValueError, "got NaT"),
-        ("hours", "2024-01-01 05:00+01:00", ValueError, "have no time zone, but .* has one"),
+        (
+            "hours",
+            "2024-01-01 05:00+01:00",
+            ValueError,
+            "the series has points in time without a time zone, but the time has",
+        ),
         ("clocks go back", "2024-10-27 02:00", ValueError, "show 2024-10-27 02:00:00 twice or never.*give the offset"),
     ],
 )
@@ -312,9 +317,7 @@ def test_calendar_months_ask_for_periods(freq, letter, n):
         clock_of(pl.DataFrame({"t": index.to_numpy(), "y": values_for(n)}))
 
 
-@pytest.mark.parametrize(
-    ("freq", "words"), [("30D", "30 days"), ("80min", "80 minutes"), ("h", "1 hour"), ("7ms", "7 m")]
-)
+@pytest.mark.parametrize(("freq", "words"), [("30D", "30 days"), ("80min", "80 minutes"), ("7ms", "7 milli")])
 def test_a_step_has_words_and_thirty_days_are_not_months(freq, words):
     index = pd.date_range("2024-01-01", periods=6, freq=freq)
     assert clock_of(pd.Series(1.0, index=index)).step_in_words().startswith(words)

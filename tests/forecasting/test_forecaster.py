@@ -17,8 +17,9 @@ from torch import nn
 from coverwell import LSTM, MLP, IQRFit, MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.errors import ExtrapolationWarning
-from coverwell.forecasting import Forecaster, MatchedForecaster
-from coverwell.forecasting.forecaster import DEFAULT_RATE, rate_of
+from coverwell.forecasting import Forecaster, LiveCalibrator, MatchedForecaster
+from coverwell.forecasting.forecaster import DEFAULT_RATE, REFIT, forecast, network_for, rate_of, refitted
+from coverwell.forecasting.live import RATES, best_rate
 from coverwell.forecasting.windows import Windows
 
 N_FIT, N = 240, 300
@@ -327,10 +328,9 @@ def test_asking_twice_gives_the_same_and_changes_nothing(three_steps):
 
 def test_values_are_in_the_users_units():
     series = Y[:N_FIT]
-    usual = unfitted(rate=0.05).fit(series)
-    other = unfitted(rate=0.05).fit(1e6 * series - 3e7)
-    assert_allclose(other.predict(), 1e6 * usual.predict() - 3e7, rtol=1e-3)
-    assert_allclose(other.predict_interval().width, 1e6 * usual.predict_interval().width, rtol=1e-2)
+    one, other = unfitted(rate=0.05).fit(series), unfitted(rate=0.05).fit(1e6 * series - 3e7)
+    assert_allclose(other.predict(), 1e6 * one.predict() - 3e7, rtol=1e-3)
+    assert_allclose(other.predict_interval().width, 1e6 * one.predict_interval().width, rtol=1e-2)
 
 
 def test_without_differences_the_value_itself_is_forecast():
@@ -567,6 +567,7 @@ def test_a_refit_goes_on_from_the_networks_and_keeps_the_live_factor(plain):
     assert len(forecaster.regressor_.out_of_fold_.prediction) == N - 5
     scalings = [regressor.predictor_.fitted_teams[0].targets for regressor in (before, forecaster.regressor_)]
     assert_array_equal(scalings[0].spread, scalings[1].spread)
+    assert (before.schedule.max_rounds, forecaster.regressor_.schedule.max_rounds) == (1, REFIT["max_rounds"])
 
 
 def test_refits_follow_a_change_that_the_first_networks_never_saw():
@@ -591,6 +592,59 @@ def test_automatic_repeats_do_not_change_when_a_forecaster_is_trained_on():
     assert forecaster.regressor_.predictor_.fitted_teams[0].n_members == 10
     forecaster.history_ = copy.deepcopy(forecaster).fit(long).history_  # as after 500 updates
     assert forecaster.refit().regressor_.predictor_.fitted_teams[0].n_members == 10
+
+
+# A regressor on windows ----------------------------------------------------------------------------------------------
+
+
+def parts(forecaster):
+    return forecaster.regressor_, forecaster.windows_, forecaster.time_folds_, forecaster.history_
+
+
+def test_every_row_is_left_out_by_one_member_and_blocks_lie_far_from_each_other(plain):
+    regressor, windows, folds, history = parts(plain)
+    assert regressor.folds == 2  # as it was asked for
+    assert not np.isnan(regressor.out_of_fold_.prediction).any()
+    assert (folds.n_folds, folds.first, folds.end, folds.embargo) == (2, 4, N_FIT, 6)
+    (train, out), _ = folds.split(windows.origins(history))
+    assert_array_equal(np.diff(out), np.ones(len(out) - 1))
+    assert train.min() - out.max() == 7
+
+
+def test_forecasts_are_the_last_value_and_the_learned_change(plain):
+    regressor, windows, _, history = parts(plain)
+    origins = np.array([50, 51])
+    rows = windows.rows(history, origins)
+    mean, half_width = forecast(regressor, windows, history, origins)
+    assert_allclose(mean, regressor.predict(rows) + Y[origins][:, None], rtol=1e-12)
+    assert_allclose(half_width[:, :, 1, 0], regressor.predict_interval(rows).upper - regressor.predict(rows), rtol=1e-9)
+
+
+def test_the_rate_is_the_best_one_on_out_of_fold_forecasts():
+    # Noise that comes in waves: an interval that follows fast is worth more here than one that hardly moves.
+    series = 10 + np.where(np.arange(900) // 30 % 2 == 0, 0.05, 2.0) * np.random.default_rng(1).normal(size=900)
+    series[400] = np.nan
+    forecaster = unfitted(horizon=3, missing="fill").fit(series)
+    regressor, windows, _, history = parts(forecaster)
+    left_out, origins = regressor.out_of_fold_, windows.origins(history)
+    below, above = left_out.prediction - left_out.lower[..., 0], left_out.upper[..., 0] - left_out.prediction
+    truths = series[origins + 1]
+    (gap,) = np.flatnonzero(np.diff(origins) > 1)
+    truths[gap + 1 : gap + 3] = np.nan  # else they would be taken for steps 2 and 3 of the rows before the gap
+    trials = [LiveCalibrator((0.8,), rate=rate, horizon=3) for rate in RATES]
+    mean = left_out.prediction + history.filled[origins][:, None]
+    assert forecaster.rate_ == best_rate(trials, mean, np.stack([below, above], -1)[..., None], truths)
+    assert rate_of(HeteroscedasticRegressor(), windows, history) == DEFAULT_RATE
+
+
+def test_values_far_outside_what_was_learned_bring_a_warning_unless_levels_are_all_that_is_seen(plain):
+    far = np.append(Y[:N_FIT], np.full(10, 1000.0))
+    with pytest.warns(ExtrapolationWarning, match="10 of 11 forecasts see values far outside"):
+        plain.backtest(np.append(far, 0.0))
+    levels = unfitted(differences=False).fit(Y[:N_FIT])
+    mean = levels.backtest(far).prediction  # and no warning
+    assert levels.regressor_.predictor_.inputs.high.isinf().all()
+    assert mean[0, 0] != mean[5, 0]
 
 
 # Networks and regressors ---------------------------------------------------------------------------------------------
@@ -625,7 +679,9 @@ def test_a_baseline_holds_out_blocks_of_time_and_is_calibrated_live():
     assert not hasattr(baseline, "predictor_")  # the user's own stays unfitted
     said, _ = loop(forecaster, Y[N_FIT:])
     assert_the_same(forecaster.backtest(Y), said)
-    assert forecaster.predict_interval().coverage == (0.9, 0.5)
+    again = refitted(*parts(forecaster))  # it cannot go on: it is fitted anew
+    row = forecaster.windows_.rows(forecaster.history_, np.array([70]))
+    assert_array_equal(again.predict(row), forecaster.regressor_.predict(row))
 
 
 def test_a_regressor_of_another_kind_is_refused():
@@ -663,6 +719,7 @@ def test_the_regressor_gets_every_parameter_that_both_have():
         assert getattr(regressor, name) == value
     assert regressor.repeats == 1
     assert MatchedForecaster()._unfitted(SIX_STEPS, 100).interval_network is None  # as the other one
+    assert network_for(MLP(hidden=5), SIX_STEPS) == MLP(hidden=5)
 
 
 def test_batches_grow_with_the_rows_within_limits():
@@ -732,9 +789,7 @@ def test_live_coverage_keeps_its_proven_distance_and_returns_after_a_shift(ar):
     assert backtest.factor[-1].min() > 2
 
 
-def test_the_rate_is_chosen_on_the_training_part_or_given(ar):
-    assert ar.rate_ == rate_of(ar.regressor_, ar.windows_, ar.history_)
-    assert ar.calibrator_.rate == ar.rate_
+def test_a_rate_may_be_given():
     assert unfitted(rate=0.123).fit(Y[:N_FIT]).calibrator_.rate == 0.123
 
 

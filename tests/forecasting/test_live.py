@@ -312,9 +312,7 @@ def test_a_state_that_is_none_is_refused_and_changes_nothing(state):
 def test_the_state_of_another_kind_of_calibrator_is_refused():
     state = LiveCalibrator(0.9).state_dict()
     for other in (LiveCalibrator(0.8), LiveCalibrator(0.9, horizon=2)):
-        with pytest.raises(
-            ValueError, match=r"coverage=0\.9 and horizon=1, this one has coverage=.*make one like that"
-        ):
+        with pytest.raises(ValueError, match=r"coverage=0\.9 and horizon=1, this one has .*make one like that"):
             other.load_state_dict(state)
 
 
@@ -403,9 +401,8 @@ def test_on_half_hourly_demand_an_autoregression_keeps_its_coverage(shared_data)
 
 def chosen(y, rates=RATES, **options):
     """The best rate for forecasts of 0 and truths of deviation 1, or near it."""
-    return best_rate(
-        [LiveCalibrator(0.9, rate=rate, start=1.645) for rate in rates], *around_zero(len(y)), y, **options
-    )
+    trials = [LiveCalibrator(0.9, rate=rate, start=1.645) for rate in rates]
+    return best_rate(trials, *around_zero(len(y)), y, **options)
 
 
 def test_steady_noise_takes_the_slowest_rate_and_waves_of_noise_a_faster_one():

@@ -34,9 +34,8 @@ class Clock:
     @classmethod
     def of(cls, index: Any) -> Clock:
         """The clock of a user's regular index, which may have gaps."""
-        times, name = _in_pandas(index), None if index.name is None else str(index.name)
+        times, name, pd = _in_pandas(index), None if index.name is None else str(index.name), _pandas()
         _check_order(times, "series")
-        pd = _pandas()
         if isinstance(times, pd.PeriodIndex):
             return cls("periods", times[0].ordinal, times.freq.n, name=name, freq=times.freqstr)
         if not isinstance(times, pd.DatetimeIndex):
@@ -48,10 +47,8 @@ class Clock:
         try:
             pd.Timestamp(0, tz=zone)
         except (ValueError, KeyError, OSError):  # what pandas raises for text that names no zone
-            raise ValueError(
-                f"the time zone of the series must have a name, such as Europe/Berlin, got {times.tz!r}; "
-                f'use .tz_convert("UTC") or the name of the zone'
-            ) from None
+            way_out = f'such as Europe/Berlin, got {times.tz!r}; use .tz_convert("UTC") or the name of the zone'
+            raise ValueError(f"the time zone of the series must have a name, {way_out}") from None
         unit = times.unit if index is times else np.datetime_data(index.to_numpy().dtype)[0]  # polars has dates
         start = (times if zone is None else times.tz_convert(None)).to_numpy().astype(f"datetime64[{unit}]")[0]
         kind, n_units = "pandas" if index is times else "polars", step // pd.Timedelta(1, unit)
@@ -102,33 +99,41 @@ class Clock:
         if self.kind == "numbers" and (isinstance(at, bool) or not isinstance(at, int | np.integer)):
             raise TypeError(f"the steps of a series without time stamps are whole numbers, got {at!r}")
         if self.kind == "numbers":
-            return int(self._positions(np.array([at]), [at])[0])
-        pd = _pandas()
-        if self.kind != "periods":
-            return int(self._positions(pd.DatetimeIndex([_instant(at, self.tz)]), [at])[0])
-        if not isinstance(at, pd.Period):
-            at = pd.Period(at if isinstance(at, str) else _instant(at, None), freq=self.freq)  # text may be 2024Q1
-        if at.freqstr != self.freq:
-            raise ValueError(f"the periods of the series have frequency {self.freq}, got {at!r}")
-        return int(self._positions(pd.PeriodIndex([at]), [at])[0])
+            stamps: Any = np.array([at])
+        elif self.kind != "periods":
+            stamps = _pandas().DatetimeIndex([_instant(at, self.tz)])
+        else:
+            period = _pandas().Period
+            text = isinstance(at, str)  # such as 2024Q1
+            stamps = [at if isinstance(at, period) else period(at if text else _instant(at, None), freq=self.freq)]
+            stamps = _pandas().PeriodIndex(stamps)
+        return int(self.positions(stamps, "the time")[0])
 
     def positions(self, index: Any, what: str) -> Steps:
-        """The steps that the stamps of an index are; an error unless they rise and are of the clock's kind."""
-        times, name = _in_pandas(index), type(index).__name__
+        """The steps that the stamps of an index are; an error unless they rise, on steps and of the clock's kind."""
+        stamps, origin, step = _in_pandas(index), self.start, self.step
         if self.unit is not None:
             mine = f"points in time {'without a time zone' if self.tz is None else f'in {self.tz}'}"
-            alike = times.dtype.kind == "M" and (times.tz is None) == (self.tz is None)
+            alike = stamps.dtype.kind == "M" and (stamps.tz is None) == (self.tz is None)
+            origin, step = self._in_pandas(0, 1)[0], _pandas().Timedelta(self.step, self.unit)
         elif self.kind == "periods":
-            mine, alike = f"periods of frequency {self.freq}", getattr(times, "freqstr", None) == self.freq
+            mine, alike = f"periods of frequency {self.freq}", getattr(stamps, "freqstr", None) == self.freq
         else:
-            mine, alike = "no time stamps", times.dtype.kind in "iu"
+            mine, alike = "no time stamps", stamps.dtype.kind in "iu"
         if not alike:
             raise ValueError(
                 f"{what} must have the kind of time stamps that the series has: the series has {mine}, but {what} has "
-                f"{name} of {index.dtype}; give both the same, or give {what} as an array, row by row"
+                f"{type(index).__name__} of {index.dtype}; give both the same, or give {what} as an array, row by row"
             )
-        _check_order(times, what)
-        return self._positions(times, index)
+        _check_order(stamps, what)
+        steps, beside = divmod((stamps.asi8 if self.kind == "periods" else stamps) - origin, step)
+        between = np.flatnonzero(np.asarray(beside, dtype=np.int64))
+        if len(between) > 0:
+            raise ValueError(
+                f"a time stamp must be one of the steps of the series, every {self.step_in_words()} from "
+                f"{self.label(0)}; {index[int(between[0])]} lies between two of them"
+            )
+        return np.asarray(steps, dtype=np.int64)
 
     def _stamps(self, first: int, n: int) -> Stamps:
         origin: Any = self.start if self.unit is None else np.array(self.start, f"datetime64[{self.unit}]")
@@ -143,22 +148,6 @@ class Clock:
         index = index if self.tz is None else index.tz_localize("UTC").tz_convert(self.tz)
         index.freq = self.freq
         return index
-
-    def _positions(self, stamps: Any, labels: Any) -> Steps:
-        """The steps of stamps, an array of numbers or a pandas index."""
-        if self.unit is None:
-            origin, step = self.start, self.step
-            stamps = stamps.asi8 if self.kind == "periods" else stamps
-        else:
-            origin, step = self._in_pandas(0, 1)[0], _pandas().Timedelta(self.step, self.unit)
-        steps, beside = divmod(stamps - origin, step)
-        between = np.flatnonzero(np.asarray(beside, dtype=np.int64))
-        if len(between) > 0:
-            raise ValueError(
-                f"a time stamp must be one of the steps of the series, every {self.step_in_words()} from "
-                f"{self.label(0)}; {labels[int(between[0])]} lies between two of them"
-            )
-        return np.asarray(steps, dtype=np.int64)
 
 
 def check_stamps(index: Any, what: str) -> None:
@@ -177,11 +166,9 @@ def _check_order(index: Any, what: str) -> None:
     """Raise unless each stamp of a pandas index comes after the one before."""
     back, twice = (np.flatnonzero(found) for found in (index[1:] < index[:-1], index[1:] == index[:-1]))
     if len(back) > 0:
-        at = int(back[0])
-        raise ValueError(
-            f"the time stamps of {what} must be in order, but {index[at + 1]} comes after {index[at]}; sort them first "
-            f"(.sort_index() in pandas, .sort(...) in polars)"
-        )
+        before, after = index[int(back[0])], index[int(back[0]) + 1]
+        way_out = "sort them first (.sort_index() in pandas, .sort(...) in polars)"
+        raise ValueError(f"the time stamps of {what} must be in order, but {after} comes after {before}; {way_out}")
     if len(twice) > 0:
         raise ValueError(
             f"the time stamps of {what} must differ, but {len(twice)} repeat the one before, the first of them "
@@ -219,8 +206,6 @@ def _instant(at: Any, zone: str | None) -> Any:
         raise TypeError(f"a time stamp must be text, a datetime, a datetime64 or a pandas Timestamp, got {at!r}")
     pd = _pandas()
     moment = pd.Timestamp(at)
-    if zone is None and moment.tz is not None:
-        raise ValueError(f"the stamps of the series have no time zone, but {at} has one; give it without")
     if zone is not None and moment.tz is None:
         moment = moment.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
         if moment is pd.NaT:
@@ -234,9 +219,7 @@ def _instant(at: Any, zone: str | None) -> Any:
 def _regular_step(index: Any) -> Any:
     """The smallest distance of neighbouring stamps, of which all others must be multiples."""
     if len(index) < 2:
-        raise ValueError(
-            f"the step of a series is read from at least two time stamps, got one ({index[0]}); give a longer series"
-        )
+        raise ValueError(f"a step is read from at least two time stamps, got one ({index[0]}); give a longer series")
     if index.dtype.kind == "M":
         _check_equal_lengths(index)
     distances = index[1:] - index[:-1]
@@ -278,7 +261,6 @@ def _in_words(distance: Any) -> str:
     """A distance between stamps: a number, or a Timedelta in the largest unit that gives a whole number."""
     if isinstance(distance, int | np.integer):
         return str(distance)
-    one = {word: _pandas().Timedelta(1, word) for word in UNITS}
-    word = next(word for word in UNITS if not distance % one[word])
-    count = distance // one[word]
-    return f"{count} {word}" + ("" if count == 1 else "s")
+    counts = {word: distance / _pandas().Timedelta(1, word) for word in UNITS}
+    count, word = next((int(count), word) for word, count in counts.items() if count.is_integer())
+    return f"{count} {word}" + "s" * (count > 1)
