@@ -371,7 +371,7 @@ def test_the_rate_of_several_steps_is_chosen_on_forecasts_with_those_residuals()
 def test_residuals_that_give_no_start_and_an_unknown_rate_are_refused(residuals, complaint):
     with pytest.raises(ValueError, match=complaint):
         LiveCalibrator.from_residuals(residuals, 0.9)
-    with pytest.raises(ValueError, match="a positive number or 'auto', got 'fast'"):
+    with pytest.raises(ValueError, match="rate must lie strictly between 0 and inf, got 'fast'"):
         LiveCalibrator.from_residuals(np.arange(1.0, 50.0), 0.9, rate="fast")
 
 

@@ -114,8 +114,9 @@ def read_history(
         raise ValueError(f'missing must be "error" or "fill", got {missing!r}')
     given, names, index = _table(series, "series")
     if len(names) != 1:
-        found = ", ".join(map(str, names))
-        raise ValueError(f"series must have one column of numbers, got {len(names)} ({found}); choose one of them")
+        raise ValueError(
+            f"series must have one column of numbers, got {', '.join(map(str, names))}; choose one of them"
+        )
     if len(given) == 0:
         raise ValueError("series must have at least one value, got none")
     clock = Clock() if index is None else Clock.of(index)
@@ -129,8 +130,7 @@ def read_history(
 def _covariates(table: Any, clock: Clock, n: int, what: str, missing: str) -> tuple[Array, tuple[str, ...]]:
     """The covariates at the n steps of a series, `(step, column)`, and their names; none without a table.
 
-    Arrays are aligned by position, tables by their stamps. Rows from before the series are left out; later rows follow,
-    except for past covariates. Gaps are an error with `missing="error"`; with "fill" they hold the last value before.
+    Arrays are aligned by position, tables by their stamps. Rows from before the series are left out.
     """
     if table is None:
         return np.zeros((n, 0)), ()
@@ -141,10 +141,8 @@ def _covariates(table: Any, clock: Clock, n: int, what: str, missing: str) -> tu
     steps = np.arange(len(given)) if index is None else clock.positions(index, what)
     end = int(steps[-1]) + 1 if len(steps) else 0
     if end < n:
-        last = f", the last at {index[-1]}, before {clock.label(n - 1)}" if index is not None and end else ""
-        raise ValueError(
-            f"{what} must have a row for each of the {n} steps of the series, got {len(given) or 'none'}{last}"
-        )
+        came = f"{len(given)}, the last at {index[-1]}" if index is not None and end else f"{len(given) or 'none'}"
+        raise ValueError(f"{what} must have a row for each of the {n} steps up to {clock.label(n - 1)}, got {came}")
     if end > n and what == "past_covariates":
         raise ValueError(
             f"{what} must end where the series ends, after {n} steps at {clock.label(n - 1)}, but reach {end} steps; "
@@ -201,10 +199,8 @@ def _on_grid(given: Array, steps: Steps, clock: Clock, columns: Sequence[str], m
     for column, name in zip(values.T, columns, strict=True):
         infinite, gaps = np.isinf(column), np.isnan(column)
         if infinite.any():
-            raise ValueError(
-                f"{name} must be finite, but {infinite.sum()} values are not, the first at "
-                f"{clock.label(int(infinite.argmax()))}; replace them, with nan if they are unknown"
-            )
+            first = clock.label(int(infinite.argmax()))
+            raise ValueError(f"{name} must be finite, but {infinite.sum()} values are not, the first at {first}")
         if gaps.all():
             raise ValueError(f"{name} must have observed values, but all {len(gaps)} are missing")
         if gaps.any() and missing == "error":
@@ -214,10 +210,8 @@ def _on_grid(given: Array, steps: Steps, clock: Clock, columns: Sequence[str], m
                 'missing="fill", which repeats the last observed value'
             )
         if gaps[0]:
-            raise ValueError(
-                f"{name} must start with an observed value, because gaps are filled by the value before, but the "
-                f"first one is at {clock.label(int(gaps.argmin()))}; let the series begin there"
-            )
+            first = clock.label(int(gaps.argmin()))
+            raise ValueError(f"{name} must start with an observed value; the first is at {first}: let it begin there")
     return values
 
 

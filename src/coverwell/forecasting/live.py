@@ -109,7 +109,7 @@ class LiveCalibrator:
         self._outwards = slice(None) if list(levels) == sorted(levels) else np.argsort(levels)
         self._limit = np.array(math.log(self.farthest))  # an array: numpy is slow to take in a float at every step
         self._drift = np.zeros(shape)  # log(factor / start), (step, level)
-        self._due = _nothing_due(self.horizon, *shape)
+        self._due = np.full((self.horizon, 2, *shape), np.nan)  # ends by the time when they meet their truth
         self._n_missed = np.zeros(shape, dtype=np.int64)
         self.n_scored = np.zeros(self.horizon, dtype=np.int64)
         self.n_updates = 0
@@ -159,15 +159,14 @@ class LiveCalibrator:
                 f"the residual at the rank of coverage {levels} is 0, and no factor can grow from there: give "
                 "residuals of rows that the forecaster was not trained on, or a start of your own"
             )
-        if isinstance(rate, str):
-            if rate != "auto":
-                raise ValueError(f"rate must be a positive number or 'auto', got {rate!r}")
+        if rate == "auto":
             y = np.zeros(len(errors))  # forecasts of minus the error; a time with any error missing has no truth
             for h in range(horizon):
                 y[h:][np.isnan(errors[: len(errors) - h, h])] = np.nan
             trials = [cls(levels, rate=trial, horizon=horizon, start=start, farthest=farthest) for trial in RATES]
             rate = best_rate(trials, -np.nan_to_num(errors), half_width, y)
-        return cls(coverage, rate=rate, horizon=horizon, start=start, farthest=farthest)
+        check_number("rate", rate, above=0.0, below=math.inf)
+        return cls(coverage, rate=float(rate), horizon=horizon, start=start, farthest=farthest)
 
     @property
     def state(self) -> str:
@@ -177,13 +176,13 @@ class LiveCalibrator:
     def factor(self) -> float | Array:
         """The factor that the next interval will have, (step, level); a float where there is one of each."""
         factor = self.start * np.exp(self._drift)
-        return float(factor[0, 0]) if factor.size == 1 else factor
+        return factor.item() if factor.size == 1 else factor
 
     @property
     def missed(self) -> float | Array:
         """The share of forecasts that missed their truth, shaped as `factor`; NaN before the first."""
         missed = self._n_missed / np.where(self.n_scored > 0, self.n_scored, np.nan)[:, None]
-        return float(missed[0, 0]) if missed.size == 1 else missed
+        return missed.item() if missed.size == 1 else missed
 
     def interval(self, prediction: Numbers, scale: Numbers = 1.0) -> PredictionInterval:
         """The intervals around the forecasts made now: bounds (step,), or (step, level) for a sequence of levels.
@@ -207,9 +206,9 @@ class LiveCalibrator:
         return PredictionInterval(lower, upper, coverage=self.coverage)
 
     def update(self, y: Numbers) -> None:
-        """Let the factors follow the next truth, a number; NaN if it is missing, which drops what was due for it.
+        """Let the factors follow the next truth; NaN if it is missing, which drops what was due for it.
 
-        Anything else raises, and so does a truth for which no interval was asked; the calibrator is then unchanged.
+        Anything but a number raises, as does a truth for which no interval was asked; the calibrator is then unchanged.
         """
         truth = one_truth(y)
         if np.isnan(self._due[0]).all():
@@ -276,7 +275,7 @@ class LiveCalibrator:
         side, step, level) and factors (time, step, level).
         """
         n_times, shape = len(y), self._drift.shape
-        due = np.concatenate([self._due, _nothing_due(n_times, *shape)])
+        due = np.concatenate([self._due, np.full((n_times, 2, *shape), np.nan)])
         ends = _by_origin(due)  # a view: what is given at a time is read when it is due
         factors, drifts = np.empty((n_times, *shape)), np.empty((n_times + 1, *shape))
         drifts[0] = drift = self._drift
@@ -324,18 +323,14 @@ class LiveCalibrator:
         return np.stack([lower, upper])
 
 
-# Ends wait for their truth in an array (time, side, step, level), by the time when they are due; NaN where none are.
-
-
-def _nothing_due(n_times: int, horizon: int, n_levels: int) -> Array:
-    return np.full((n_times, 2, horizon, n_levels), np.nan)
-
-
 def _by_origin(due: Array) -> Array:
-    """The same memory by the time of the forecast: step h of row t is due at t + h (steps counted from 0)."""
+    """Ends by the time when they are due, (time, side, step, level), as a view by the time of their forecast.
+
+    Step h of row t is due at t + h, steps counted from 0.
+    """
     by_time, by_side, by_step, by_level = due.strides
-    n_origins = len(due) - due.shape[2] + 1
-    return as_strided(due, (n_origins, *due.shape[1:]), (by_time, by_side, by_step + by_time, by_level))
+    shape = (len(due) - due.shape[2] + 1, *due.shape[1:])
+    return as_strided(due, shape, (by_time, by_side, by_step + by_time, by_level))
 
 
 def best_rate(
@@ -376,20 +371,17 @@ def truths_ahead(y: Array, horizon: int) -> Array:
 
 def one_truth(y: Numbers) -> float:
     """The truth of one time as a float; NaN if it is missing."""
-    value = _array("y", y, missing=True)
-    if value.shape != ():
+    if np.shape(y) != ():
         raise ValueError(f"y must be one finite number, or NaN if it is missing, got {y!r}")
-    return float(value)
+    return float(_array("y", y, missing=True))
 
 
 def _half_width(scale: Numbers, *leading_and_levels: int) -> Array:
     """A scale of any allowed shape as (..., step, side, level), given the sizes of the leading axes and of level."""
     *leading, n_levels = leading_and_levels
-    full = (*leading, 2, n_levels)
-    shapes = [(), *(full[:k] for k in range(1, len(leading) + 1)), (*leading, n_levels), full]
-    values = _array("scale", scale, shapes, least=0.0)
-    if values.shape == (*leading, n_levels):
-        return np.broadcast_to(values[..., None, :], full)
+    full, by_level = (*leading, 2, n_levels), (*leading, n_levels)
+    values = _array("scale", scale, [full[:k] for k in range(len(leading) + 1)] + [by_level, full], least=0.0)
+    values = values[..., None, :] if values.shape == by_level else values
     return np.broadcast_to(values.reshape(values.shape + (1,) * (len(full) - values.ndim)), full)
 
 

@@ -30,14 +30,11 @@ class Windows:
     The row of an *origin*, the latest step that has been seen, holds the last `n_past` steps, channel by channel within
     each step, and then what is known ahead about the next `horizon` steps. Channels are the level, the change from the
     step before within the window, whether the value was missing, and the past covariates.
-
-    With `differences`, the target of a row is the change from the value at the origin, so that a forecast of zero is
-    the last value; without, it is the value, and the level is the only channel of the series itself.
     """
 
     n_past: int
     horizon: int
-    differences: bool
+    differences: bool  # whether targets are changes from the value at the origin, and changes have a channel
     flags: bool  # whether gaps have a channel
     n_past_covariates: int
     n_known: int
@@ -84,7 +81,8 @@ class Windows:
         `values` and `missing`, which is 1 where a value was filled in, are (moment, step); `past` and `known` are
         (moment, step, covariate), about the steps of the window and about the next ones, and not read without any.
         """
-        library, channels, n = library_of(values), [values], values.shape[0]
+        library: Any = torch if isinstance(values, Tensor) else np
+        channels, n = [values], values.shape[0]
         if self.differences:
             channels.append(values - library.concatenate([values[:, :1], values[:, :-1]], 1))
         if self.flags:
@@ -105,15 +103,13 @@ class Windows:
 class WindowEncoding(nn.Module):
     """The rows of `Windows` from raw inputs, in torch alone: the first layer of an exported forecaster.
 
-    Shape: values (moment, n_past), NaN in gaps; before (moment, 1), the last value observed before the window;
-    past_covariates (moment, n_past, covariate); times (moment, horizon), seconds since 1970 by the local clock;
-    covariates (moment, horizon, covariate). Gives the rows (moment, column) and their anchors (moment, 1).
+    Values are NaN in gaps; `before` is the last value observed before the window, `times` are seconds since 1970 by the
+    local clock. Gives the rows and their anchors.
 
     Examples
     --------
     >>> windows = Windows(3, 1, differences=True, flags=False, n_past_covariates=0, n_known=0)
-    >>> rows, anchors = WindowEncoding(windows)(torch.tensor([[1.0, torch.nan, 4.0]]), torch.tensor([[0.0]]))
-    >>> rows, anchors
+    >>> WindowEncoding(windows)(torch.tensor([[1.0, torch.nan, 4.0]]), torch.tensor([[0.0]]))
     (tensor([[1., 0., 1., 0., 4., 3.]]), tensor([[4.]]))
     """
 
@@ -143,9 +139,6 @@ class WindowEncoding(nn.Module):
         return rows, filled[:, -1:] * float(self.windows.differences)
 
 
-# What is known ahead.
-
-
 def known_ahead(history: History, steps: Steps) -> Array:
     """What is known about these steps, (..., covariate): the calendar, then the user's covariates."""
     ahead = history.ahead[steps] if history.ahead_names else np.zeros((*steps.shape, 0))
@@ -169,18 +162,15 @@ def calendar_features(times: NDArray[Any], names: Sequence[str]) -> Array:
 
 
 def calendar_columns(seconds: Any, names: Sequence[str]) -> Any:
-    """The calendar of float64 seconds since 1970 by the local clock, (...) -> (..., column).
-
-    Arithmetic that numpy and torch share: arrays give the features of training rows, tensors those of exported models.
-    """
-    library, columns = library_of(seconds), []
-    day = library.floor(seconds / DAY)
+    """The calendar of float64 seconds since 1970 by the local clock, as arrays or tensors, (...) -> (..., column)."""
+    library: Any = torch if isinstance(seconds, Tensor) else np
+    day, columns = library.floor(seconds / DAY), []
     for name in names:
         if name == "weekday":
             since_monday = day + 3 - 7 * library.floor((day + 3) / 7)  # 1 January 1970 was a Thursday
             columns += [library.zeros_like(day) + (since_monday == number) for number in range(7)]
             continue
-        phase = (seconds - DAY * day) / DAY if name == "hour" else _part_of_year(seconds, day)
+        phase = (seconds - DAY * day) / DAY if name == "hour" else _part_of_year(seconds, day, library.floor)
         # Three waves of the day are enough for a morning and an evening peak of different shapes.
         for k in (1, 2, 3) if name == "hour" else (1,):
             turn = library.asarray(2 * np.pi * k, dtype=phase.dtype) * phase  # as a number, ONNX has it in float32
@@ -188,9 +178,8 @@ def calendar_columns(seconds: Any, names: Sequence[str]) -> Any:
     return library.stack(columns, -1) if columns else seconds[..., None][..., :0]
 
 
-def _part_of_year(seconds: Any, day: Any) -> Any:
+def _part_of_year(seconds: Any, day: Any, floor: Any) -> Any:
     """From 0 at New Year to 1 at the next."""
-    floor = library_of(day).floor
 
     def new_year(year: Any) -> Any:  # days from 1970: 365 a year, and a leap day in every 4 but 100 but 400 years
         past = year - 1
@@ -200,11 +189,6 @@ def _part_of_year(seconds: Any, day: Any) -> Any:
     year = year - 1 + (day >= new_year(year)) + (day >= new_year(year + 1))
     begin, end = DAY * new_year(year), DAY * new_year(year + 1)
     return (seconds - begin) / (end - begin)
-
-
-def library_of(values: Any) -> Any:
-    """The module, numpy or torch, whose functions take these values."""
-    return torch if isinstance(values, torch.Tensor) else np
 
 
 @stored
