@@ -91,9 +91,6 @@ def files(tmp_path_factory):
     return TableFiles(folder)
 
 
-# A fit ---------------------------------------------------------------------------------------------------------------
-
-
 def test_two_workers_give_what_one_gives(second_node, files):
     asked = {"buffer_rows": 600}  # three buffers, of which each worker has half
     together = model()
@@ -251,8 +248,6 @@ def test_ctrl_c_ends_a_fit_and_its_workers(cluster, files):
     assert printed == "stopped False\n"
 
 
-# The processes of torch, with numbers worked out by hand -------------------------------------------------------------
-
 X = ([1.0, 1.0], [0.0, 0.0])  # the rows of both workers
 
 
@@ -301,9 +296,6 @@ def test_what_two_processes_gather_and_sum(connected, tmp_path):
             "counts": [2**41 + 1],
             "of the first": [[1.0], [5.0]],
         }
-
-
-# Predictions ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

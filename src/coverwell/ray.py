@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from numbers import Integral
 from pathlib import Path
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TorchWorkers", "fit_on_ray", "predict_dataset"]
 
-SECONDS_TO_CONNECT = 15.0
-SECONDS_TO_KNOCK = 5.0  # a port without a listener answers sooner
+SECONDS_TO_CONNECT, SECONDS_TO_KNOCK = 15.0, 5.0  # a port without a listener answers sooner
 SECONDS_OF_A_CHECK = 150.0  # looking for data at a public address may take a minute
 BYTES_OF_OBJECTS = 100_000_000  # what passes between processes is small; Ray takes a third of the memory by default
 # Ray itself tries for two minutes, and may end the whole process then: another process tries first.
@@ -54,11 +53,8 @@ TRIAL = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR', l
 # How long Ray waits for workers that wait for one that has failed, before it ends them; its own 30 s help nobody.
 SHUTDOWN_TIMEOUT, SHUTDOWN_SECONDS = "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S", "3"
 
-# The cluster.
-
 
 def needed_ray() -> Any:
-    """The module `ray`, or a sentence that names the extra."""
     try:
         import ray
     except ImportError:
@@ -74,10 +70,10 @@ def connect(address: str | None = None, *, num_cpus: int | None = None) -> bool:
     ray = needed_ray()
     if ray.is_initialized() and address is None:
         return False
+    quiet = {"logging_level": "ERROR", "log_to_driver": False}
     if address is None:
         own = {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": BYTES_OF_OBJECTS}
-        ray.init(address="local", logging_level="ERROR", log_to_driver=False, **own)
-        return True
+        return bool(ray.init(address="local", **own, **quiet))
     unanswered = f"no Ray cluster answers at {address!r}; is it running (`ray start --head`), and is the address right?"
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
@@ -91,21 +87,19 @@ def connect(address: str | None = None, *, num_cpus: int | None = None) -> bool:
         raise ClusterError(f"{unanswered} ({error})") from None
     if done.returncode:
         raise ClusterError(f"{unanswered} ({(done.stderr.strip().splitlines() or ['without a message'])[-1]})")
-    ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-    return True
+    return bool(ray.init(address=address, **quiet))
 
 
 def problems_of_nodes(find_problem: Callable[..., str], *arguments: Any) -> list[str]:
     """What a function finds wrong when it runs on every node that has CPUs, each with the address of the node."""
     ray = needed_ray()
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
+    on_node = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     find = ray.remote(num_cpus=0, max_retries=0)(find_problem)  # beside whatever else the node does
     answers = []
     for node in ray.nodes():
         if node["Alive"] and node["Resources"].get("CPU", 0) >= 1:
-            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            answers.append((node["NodeManagerAddress"], find.options(scheduling_strategy=there).remote(*arguments)))
+            there = find.options(scheduling_strategy=on_node(node["NodeID"], soft=False))
+            answers.append((node["NodeManagerAddress"], there.remote(*arguments)))
     problems = []
     for address, answer in answers:
         try:
@@ -120,25 +114,13 @@ def problems_of_nodes(find_problem: Callable[..., str], *arguments: Any) -> list
     return problems
 
 
-# A fit.
-
-
 @dataclass(frozen=True)
 class TorchWorkers:
-    """The processes of `torch.distributed`, whose default group has been made, as workers that fit one model together.
+    """The processes of the default group of `torch.distributed` as workers that fit one model together."""
 
-    `device` is where tensors must be for the group, gloo's or nccl's; others go there and back.
-    """
-
-    device: torch.device
-
-    @property
-    def rank(self) -> int:
-        return dist.get_rank()
-
-    @property
-    def size(self) -> int:
-        return dist.get_world_size()
+    device: torch.device  # where tensors must be for the group, gloo's or nccl's; others go there and back
+    rank: int = field(default_factory=dist.get_rank)
+    size: int = field(default_factory=dist.get_world_size)
 
     def together(self, own: Tensor) -> Tensor:
         there = own.detach().to(self.device).contiguous()
@@ -173,9 +155,8 @@ def fit_on_ray(
 ) -> IntervalRegressor:
     """Fit a model on a table in files by several workers of a Ray cluster together; returns the model.
 
-    The result is that of `fit_streamed` in one process, but for rounding if networks have no dropout. Rounding grows
-    with the number of steps: on 60,000 rows predictions differed by 0.1 % of the target's spread, as much as they do
-    after a change of 1e-7 in the targets.
+    The result is that of `fit_streamed`, but for rounding if networks have no dropout. Rounding grows with the steps:
+    on 60,000 rows predictions differed by 0.1 % of the target's spread, as after a change of 1e-7 in the targets.
 
     Every node must have the files at the same paths. Each worker reads the whole table, and computes its share. If one
     of them dies, the fit fails and must be started again. Warnings and progress of workers are not shown.
@@ -186,13 +167,11 @@ def fit_on_ray(
         As for `fit_streamed`. Its `device` is ignored: workers use a GPU each, or the CPU.
     files : TableFiles, or what it is made of
     target, groups, buffer_rows : as for `fit_streamed`
-    workers : int
-        How many: 1, 2, 4 or 8, with one CPU and one thread each.
+    workers : int, how many: 1, 2, 4 or 8, with one CPU and one thread each
     address : str, optional
-        `host:port` of a running cluster, `"auto"` for one that runs on this machine; by default one of our own, unless
-        this process is connected already.
-    gpus : bool
-        Whether each worker has a GPU.
+        `host:port` of a running cluster, `"auto"` for one on this machine; by default the one that this process is
+        connected to, or one of our own.
+    gpus : bool, whether each worker has a GPU
 
     Raises
     ------
@@ -202,15 +181,11 @@ def fit_on_ray(
     ray = needed_ray()
     import_module("ray.train.torch")
     if not hasattr(ray.train.Result, "return_value"):
-        raise ImportError(
-            "a fit on Ray needs Ray 2.60 or later, and its Train in version 2; update Ray, and do not set "
-            "RAY_TRAIN_V2_ENABLED to 0"
-        )
+        raise ImportError("a fit on Ray needs Ray 2.60 or later: update it; and do not set RAY_TRAIN_V2_ENABLED to 0")
     lanes_of(0, workers)
     files = files if isinstance(files, TableFiles) else TableFiles(files)
     check_fit(model, files, target, groups=groups, buffer_rows=buffer_rows)  # before anything is started
-    seed = model.random_state  # workers must draw alike
-    if not isinstance(seed, Integral):
+    if not isinstance(seed := model.random_state, Integral):  # workers must draw alike
         seed = int(check_random_state(seed).randint(2**31 - 1))
     paths = {path.absolute(): n_bytes for path, n_bytes in files.bytes_of_files.items()}  # workers are elsewhere
     work = {"model": clone(model).set_params(random_state=seed), "paths": list(paths), "columns": files.columns}
@@ -236,10 +211,8 @@ def fit_on_ray(
 
 def _fit_here(work: dict[str, Any]) -> bytes | None:
     """On a worker: fit the model; the first worker returns it, pickled."""
-    from ray.train.torch import get_device
-
     torch.set_num_threads(1)  # the other cores are for the other workers
-    device = get_device() if work["gpus"] else torch.device("cpu")
+    device = import_module("ray.train.torch").get_device() if work["gpus"] else torch.device("cpu")
     files, workers = TableFiles(work["paths"], work["columns"]), TorchWorkers(device)
     model = work["model"].set_params(device=str(device))
     fitted = fit_streamed(model, files, work["target"], workers=workers, **work["options"])
@@ -254,10 +227,8 @@ def check_cluster(paths: dict[Path, int], workers: int, *, gpus: bool) -> None:
             needed = f"{workers} workers need {workers} {kind}s, but the Ray cluster has {there:g}"
             raise ClusterError(f"{needed}; add nodes, or ask for fewer workers")
     if problems := problems_of_nodes(_problem_here, paths, __version__):
-        raise ClusterError(
-            f"not every Ray node can do the work. {'. '.join(problems)}. Nothing was fitted; put the same files at the "
-            "same paths on every node, as a shared folder has them, and the same coverwell"
-        )
+        way_out = "put the same files at the same paths on every node, as in a shared folder, and the same coverwell"
+        raise ClusterError(f"not every Ray node can do the work. {'. '.join(problems)}. Nothing was fitted; {way_out}")
 
 
 def _problem_here(paths: dict[Path, int], version: str) -> str:
@@ -300,9 +271,6 @@ def _own_signals() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-# Predictions.
-
-
 def predict_dataset(
     model: object,
     rows: Any,
@@ -315,24 +283,18 @@ def predict_dataset(
     """The columns that `coverwell predict` writes, for the rows of a `ray.data.Dataset`, as another one.
 
     For a target `price` at coverage 0.9: what is kept, price, price_lower_0.9 and price_upper_0.9. Nothing is computed
-    before they are read or written. The values are those of the model in this process, but for rounding in the last
-    digits. Ray Data keeps rows in order only if its context asks for that: keep a column that identifies them.
+    before they are read or written. Ray Data does not keep rows in order: keep a column that identifies them.
 
     Parameters
     ----------
-    model : fitted regressor on tables, or path
-        A path must be readable here alone: workers are sent the model.
+    model : fitted regressor on tables, or the path of one, which only this process must be able to read
     rows : ray.data.Dataset
         Columns are found by name; others than those that the model was fitted on are ignored. A model that was fitted
         without names takes all columns, but for its targets and those in `keep`.
-    keep : sequence of str
-        Columns that are copied.
-    device : str
-        Where the networks run on each worker.
-    workers : int, optional
-        At most how many workers, each with one CPU and one thread; by default as many as the cluster has CPUs.
-    gpus : float
-        The share of a GPU that each worker takes.
+    keep : sequence of str, columns that are copied
+    device : str, where the networks run on each worker
+    workers : int, optional, at most how many, each with one CPU and one thread; by default one for each CPU
+    gpus : float, the share of a GPU that each worker takes
     """
     ray = needed_ray()
     if isinstance(model, str | os.PathLike):
@@ -344,16 +306,10 @@ def predict_dataset(
     names = _features(fitted, rows.columns(), keep)
     columns = prediction_columns(fitted.target_names_, fitted.predictor_.levels, keep)
     most = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-    return rows.map_batches(
-        _BatchPredictor,
-        fn_constructor_args=(fitted, names, list(keep), columns),
-        batch_format="pyarrow",
-        batch_size=4 * ROWS_AT_A_TIME,
-        # Workers that come when they are needed leave CPUs to whatever reads the rows.
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most),
-        num_cpus=1,
-        num_gpus=gpus,
-    )
+    # Workers that come when they are needed leave CPUs to whatever reads the rows.
+    each = {"compute": ray.data.ActorPoolStrategy(min_size=1, max_size=most), "num_cpus": 1, "num_gpus": gpus}
+    each |= {"batch_format": "pyarrow", "batch_size": 4 * ROWS_AT_A_TIME}
+    return rows.map_batches(_BatchPredictor, fn_constructor_args=(fitted, names, list(keep), columns), **each)
 
 
 def _features(fitted: IntervalRegressor, there: Sequence[str], keep: Sequence[str]) -> list[str]:
@@ -364,10 +320,8 @@ def _features(fitted: IntervalRegressor, there: Sequence[str], keep: Sequence[st
             raise ValueError(f"the dataset must have the column {name}, {what}; it has {', '.join(there)}")
     others = [name for name in there if name not in (*fitted.target_names_, *keep)]
     if names is None and len(others) != fitted.n_features_in_:
-        raise ValueError(
-            f"the model was fitted without column names on {fitted.n_features_in_} columns, but the dataset has "
-            f"{len(others)} beside targets and kept columns; select exactly these columns, in order"
-        )
+        found = f"{fitted.n_features_in_} columns, but the dataset has {len(others)} beside targets and kept columns"
+        raise ValueError(f"the model was fitted without column names on {found}; select exactly these, in order")
     return others if names is None else names
 
 
@@ -380,10 +334,8 @@ class _BatchPredictor:
     keep: list[str]
     columns: list[str]
 
-    def __post_init__(self) -> None:
-        torch.set_num_threads(1)  # the other cores are for the other workers
-
     def __call__(self, batch: pa.Table) -> pa.Table:
+        torch.set_num_threads(1)  # the other cores are for the other workers
         polars = needed_polars()
         part = polars.from_arrow(batch.select(list(dict.fromkeys([*self.names, *self.keep]))))
         features = part.select(self.names)

@@ -43,9 +43,6 @@ def assert_refused(said, *arguments, error=ValueError, **changes):
     assert not hasattr(forecaster, "regressor_")
 
 
-# Series --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("series", "missing", "said"),
     [
@@ -84,22 +81,6 @@ def test_runs_of_nan_are_filled_where_that_is_allowed():
     forecaster = unfitted(missing="fill").fit(at(slice(60, 80), np.nan))
     assert forecaster.windows_.flags
     assert len(forecaster.regressor_.out_of_fold_.prediction) == N - 4 - 20  # filled values are no targets
-
-
-# Covariates ----------------------------------------------------------------------------------------------------------
-
-
-def test_covariates_of_a_backtest_are_those_of_the_fit():
-    plan = pd.DataFrame(COVARIATES, HOURS, ["promo", "price"])
-    forecaster = unfitted().fit(SERIES[:100], plan)
-    with pytest.raises(ValueError, match=r"covariates \('promo', 'price'\) .* got \('price', 'promo'\)"):
-        forecaster.backtest(SERIES, covariates=plan.set_axis(["price", "promo"], axis=1))
-    with pytest.raises(ValueError, match=r"covariates \('promo', 'price'\) .* got \(\)"):
-        forecaster.backtest(SERIES)
-    assert len(forecaster.backtest(SERIES, covariates=plan)) == 20
-
-
-# Settings ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -148,9 +129,6 @@ def test_a_calendar_needs_time_stamps_and_must_vary():
     )
 
 
-# Backtests -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("start", "said"),
     [
@@ -167,13 +145,6 @@ def test_a_calendar_needs_time_stamps_and_must_vary():
 def test_a_backtest_needs_a_start_within_the_series(fitted, start, said):
     with pytest.raises(ValueError, match=said):
         fitted.backtest(SERIES, start=start)
-
-
-def test_a_backtest_needs_the_steps_of_the_fit(fitted):
-    with pytest.raises(ValueError, match="must have the steps of the fit, 1 hour, got 1 day"):
-        fitted.backtest(SERIES.set_axis(HOURS[0] + np.arange(N) * pd.Timedelta("1D")))
-    with pytest.raises(ValueError, match="must have the steps of the fit, 1 hour, got 1"):
-        fitted.backtest(VALUES)
 
 
 def test_a_stamp_in_the_far_future_is_refused_and_not_walked_to(fitted):

@@ -66,9 +66,6 @@ def every_kind() -> list:
     return [*kinds, pytest.param(values_for(12), np.arange(12), id="array")]
 
 
-# --- The index comes back --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("case", PANDAS_INDEXES)
 def test_a_pandas_index_comes_back_and_goes_on_as_pandas_would(case):
     index, clock = PANDAS_INDEXES[case], clock_of(pandas_series(case).iloc[:7])
@@ -104,9 +101,6 @@ def test_a_pandas_series_that_counts_keeps_its_own_numbers():
 def test_one_stamp_with_a_frequency_is_enough_to_know_the_step():
     hour = pandas_series("hours").iloc[:1]
     pd.testing.assert_index_equal(clock_of(hour).index(0, 12), PANDAS_INDEXES["hours"])
-
-
-# --- Positions -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("series", "index"), every_kind())
@@ -158,9 +152,6 @@ def test_the_steps_of_an_array_are_whole_numbers(at):
         Clock().position(at)
 
 
-# --- Saving ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("series", "index"), every_kind())
 def test_a_clock_is_the_same_after_a_trip_through_json(series, index):
     clock = clock_of(series)
@@ -179,9 +170,6 @@ def test_time_stamps_need_pandas_and_numbers_do_not(monkeypatch):
     assert clock_of(values_for(5)).label(5) == "5"
 
 
-# --- Local times -----------------------------------------------------------------------------------------------------
-
-
 def test_the_calendar_follows_local_clocks_when_they_change():
     for series in (pandas_series("clocks go back"), POLARS_FRAMES["clocks go back"]):
         hours = clock_of(series).times(0, 12).astype("datetime64[h]").astype(int) % 24
@@ -198,9 +186,6 @@ def test_the_time_of_a_period_is_its_beginning():
 def test_an_array_has_no_calendar():
     with pytest.raises(ValueError, match=r"a calendar needs time stamps.*DatetimeIndex.*calendar=\(\)"):
         clock_of(values_for(5)).times(0, 5)
-
-
-# --- What users call a time ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -258,9 +243,6 @@ def test_a_time_without_a_zone_is_local_and_one_with_a_zone_is_exact(at, step):
 def test_what_is_no_time_of_the_series_is_refused(case, at, error, match):
     with pytest.raises(error, match=match):
         clock_of(pandas_series(case)).position(at)
-
-
-# --- Regular steps ---------------------------------------------------------------------------------------------------
 
 
 def hourly(*rows: int, minutes: int = 0) -> pd.Series:

@@ -34,9 +34,6 @@ def pandas_series(case: str) -> pd.Series:
     return pd.Series(values_for(12), index=INDEXES[case], name="load")
 
 
-# --- Gaps ------------------------------------------------------------------------------------------------------------
-
-
 @given(
     observed=st.lists(st.booleans(), min_size=5, max_size=60),
     case=st.sampled_from(["pandas", "zone", "periods", "numbers", "polars"]),
@@ -73,24 +70,12 @@ def test_gaps_are_refused_with_their_number_the_first_and_the_way_out(left_out):
         read_history(series.dropna() if left_out else series, missing="error")
 
 
-def test_a_series_that_starts_with_a_gap_is_not_cut_silently():
-    series = pandas_series("hours")
-    series.iloc[:3] = np.nan
-    with pytest.raises(
-        ValueError, match=r"series must start with an observed value; the first is at 2024-01-01 03:00:00: let it begin"
-    ):
-        read_history(series, missing="fill")
-
-
 def test_business_days_are_days_with_gaps():
     index = pd.date_range("2024-01-01", periods=10, freq="B")
     timeline = read_history(pd.Series(values_for(10), index=index), missing="fill")
     assert np.flatnonzero(np.isnan(timeline.values)).tolist() == [5, 6]
     assert timeline.clock.kind == "pandas"
     assert timeline.clock.freq is None
-
-
-# --- Causal fill -----------------------------------------------------------------------------------------------------
 
 
 gappy = arrays(np.float64, st.integers(1, 40), elements=st.sampled_from([np.nan, -1.0, 0.0, 2.5]))
@@ -110,9 +95,6 @@ def test_a_fill_keeps_what_was_observed_and_repeats_it(values):
 
 def test_nothing_is_taken_from_the_future_to_fill_a_gap_at_the_beginning():
     assert_array_equal(causal_fill(np.array([np.nan, np.nan, 1.0])), [np.nan, np.nan, 1.0])
-
-
-# --- Covariates ------------------------------------------------------------------------------------------------------
 
 
 def read_beside(table, series, *, missing="error", what="covariates"):
@@ -143,15 +125,11 @@ def test_a_table_is_aligned_by_its_stamps_and_keeps_its_names(hours):
     values, names = read_beside(table, hours)
     assert names == ("heat", "3")
     assert_array_equal(values[:, 0], np.arange(2, 12))  # two rows from before the series are left out
+    gap, _ = read_beside(table[["heat"]].drop(HOURS[8]), hours, missing="fill")
+    assert_array_equal(gap[:, 0], [2, 3, 4, 5, 6, 7, 8, 9, 9, 11])  # and do not fill gaps at its end
     assert_array_equal(values[:, 1], [1, 0] * 5)
     values, names = read_beside(weather(HOURS)["heat"], hours)
     assert (values.shape, names) == ((12, 1), ("heat",))  # four rows known ahead
-
-
-def test_rows_from_before_the_series_do_not_fill_gaps_at_its_end(hours):
-    table = weather(HOURS.shift(-2))[["heat"]].drop(HOURS[8])
-    values, _ = read_beside(table, hours, missing="fill")
-    assert_array_equal(values[:, 0], [2, 3, 4, 5, 6, 7, 8, 9, 9, 11])
 
 
 def test_stamps_in_another_unit_zone_or_library_are_the_same_times():
@@ -250,11 +228,10 @@ def test_a_covariate_that_starts_with_a_gap_is_not_filled_from_the_future(hours)
     table = weather(HOURS)[["heat"]].mask(lambda t: t < 2)
     with pytest.raises(ValueError, match=r"column heat of covariates must start with .* is at 2024-01-01 02:00:00"):
         read_beside(table, hours, missing="fill")
+    with pytest.raises(ValueError, match=r"series must start with an observed value; the first is at 2024-01-01 03:"):
+        read_history(pandas_series("hours").mask(HOURS[3] > HOURS), missing="fill")
     with pytest.raises(ValueError, match="column empty of covariates must have observed values, but all 12"):
         read_beside(weather(HOURS)[[]].assign(empty=np.nan), hours, missing="fill")
-
-
-# --- What users hold --------------------------------------------------------------------------------------------------
 
 
 LOAD = pd.Series(np.arange(6.0), index=HOURS[:6], name="load")
@@ -324,9 +301,6 @@ def test_what_is_no_table_of_numbers_is_refused_with_the_reason(series, error, m
         read_history(series, missing=missing)
 
 
-# --- A history that grows ---------------------------------------------------------------------------------------------
-
-
 MORNING = pd.date_range("2024-01-01 05:00", periods=6, freq="h", name="when")
 VALUES = [1.0, 2.0, np.nan, 4.0, 5.0, 6.0]
 NAMES = ("promo", "price")
@@ -386,9 +360,6 @@ def test_what_must_be_known_ahead_is_named_with_the_first_step_that_is_not():
     with pytest.raises(ValueError, match="for the next 3 steps, 2 rows are missing from 2024-01-01 07:00:00 on"):
         history.check_known(3)
     history_of().check_known(99)  # nothing to know
-
-
-# Rows that come later ------------------------------------------------------------------------------------------------
 
 
 def test_rows_ahead_replace_what_was_known_and_go_on_from_there():
@@ -504,9 +475,6 @@ def test_rows_for_a_forecaster_that_has_no_covariates_are_refused():
         history_of().with_ahead([[1.0]], 6, missing="fill")
     with pytest.raises(ValueError, match="past_covariates came, but the forecaster was fitted without"):
         history_of().past_row([1.0], 6, missing="fill")
-
-
-# Labels --------------------------------------------------------------------------------------------------------------
 
 
 def test_values_come_back_as_the_user_has_them():

@@ -54,9 +54,6 @@ def periods(draw):
     return lambda: LiveCalibrator(levels, rate=rate, horizon=horizon, start=start, farthest=1e9), mean, half_width, y
 
 
-# The rule ------------------------------------------------------------------------------------------------------------
-
-
 def test_a_miss_and_a_hit_move_the_factor_as_worked_out_by_hand():
     live = LiveCalibrator(0.9, rate=0.2, start=2.0)
     lower, upper = live.interval(10.0, scale=3.0)
@@ -67,14 +64,9 @@ def test_a_miss_and_a_hit_move_the_factor_as_worked_out_by_hand():
     live.update(10.0)
     assert live.factor == pytest.approx(2 * math.exp(0.2 * 0.9 - 0.2 * 0.1))
     assert (live.n_updates, live.n_scored.tolist(), live.missed) == (2, [2], 0.5)
-
-
-def test_a_truth_on_a_bound_is_inside():
     live = LiveCalibrator(0.9)
-    live.interval(0.0)
-    live.update(1)
+    truth(live, 1)  # on the bound: inside
     assert live.missed == 0
-    assert live.factor < 1
 
 
 @given(scores=st.lists(st.floats(0, 5), max_size=60), level=st.floats(0.05, 0.99), rate=st.floats(0.01, 0.5))
@@ -147,9 +139,6 @@ def test_after_a_jump_of_the_noise_coverage_returns():
     assert inside[2000:].mean() == pytest.approx(0.9, abs=(math.log(4) + 1) / (0.05 * 2000))
 
 
-# Several levels ------------------------------------------------------------------------------------------------------
-
-
 def test_an_outer_level_is_compared_by_the_interval_that_was_given():
     # The inner reach is the larger: the outer level is given 3, so a truth of 2 is no miss though its own reach was 1.
     live = LiveCalibrator([0.5, 0.9], rate=0.1)
@@ -168,9 +157,6 @@ def test_levels_keep_the_order_in_which_they_were_asked():
     assert_array_equal(interval.upper, [[2.0, 1.0]])
     live.update(1.5)
     assert_array_equal(live.missed, [[0.0, 1.0]])
-
-
-# Several steps -------------------------------------------------------------------------------------------------------
 
 
 def test_feedback_for_step_h_arrives_h_truths_later():
@@ -214,9 +200,6 @@ def test_a_second_interval_before_the_truth_replaces_the_first():
     assert (live.missed, live.n_scored.tolist()) == (0.0, [1])
 
 
-# The whole period, and the state -------------------------------------------------------------------------------------
-
-
 @given(period=periods())
 def test_a_whole_period_gives_the_bits_of_the_loop_and_its_end_state(period):
     make, mean, half_width, y = period
@@ -241,9 +224,6 @@ def test_a_calibrator_restored_from_json_goes_on_bit_for_bit(period, cut):
     if k < len(y):
         assert_array_equal(np.array(got), expected[:, k:])
     assert restored.state_dict() == whole.state_dict()
-
-
-# Bounds of the factor ------------------------------------------------------------------------------------------------
 
 
 def test_reaching_a_bound_warns_once_and_again_only_after_leaving_it():
@@ -279,9 +259,6 @@ def test_a_whole_period_warns_once_with_the_number_of_times():
         live.run(*around_zero(5), y)
     assert [w.category for w in caught] == [FactorBoundWarning]
     assert "the first of 2 times" in str(caught[0].message)
-
-
-# The state -----------------------------------------------------------------------------------------------------------
 
 
 def broken(**changes):
@@ -328,9 +305,6 @@ def test_a_truth_without_an_interval_is_refused():
     assert live.n_updates == 2
 
 
-# From the past -------------------------------------------------------------------------------------------------------
-
-
 def test_the_start_is_the_coverage_rank_of_the_residuals():
     residuals = np.array([-9.0, 1.0, 2.0, -3.0, 4.0, 5.0, -6.0, 7.0, 8.0])
     assert LiveCalibrator.from_residuals(residuals, 0.8, rate=0.1).factor == 8.0  # the 8th of 9
@@ -362,7 +336,7 @@ def test_the_rate_of_several_steps_is_chosen_on_forecasts_with_those_residuals()
 @pytest.mark.parametrize(
     ("residuals", "complaint"),
     [
-        (np.zeros(100), "residual at the rank"),
+        (np.zeros(100), "start must be positive, got 0; residuals must be of rows"),
         (np.ones(5), "needs at least 9 rows, got 5"),
         (np.ones((2, 2, 2)), "residuals must have the shape"),
         (np.array([]), "residuals must have the shape"),
@@ -373,9 +347,6 @@ def test_residuals_that_give_no_start_and_an_unknown_rate_are_refused(residuals,
         LiveCalibrator.from_residuals(residuals, 0.9)
     with pytest.raises(ValueError, match="rate must lie strictly between 0 and inf, got 'fast'"):
         LiveCalibrator.from_residuals(np.arange(1.0, 50.0), 0.9, rate="fast")
-
-
-# A real series -------------------------------------------------------------------------------------------------------
 
 
 def test_on_half_hourly_demand_an_autoregression_keeps_its_coverage(shared_data):
@@ -394,9 +365,6 @@ def test_on_half_hourly_demand_an_autoregression_keeps_its_coverage(shared_data)
     assert static < 0.93
     assert inside.mean() == pytest.approx(0.95, abs=(np.ptp(np.log(factors)) + live.rate) / (live.rate * len(y)))
     assert rolling_coverage(inside, 500).min() >= 0.9
-
-
-# The rate -------------------------------------------------------------------------------------------------------------
 
 
 def chosen(y, rates=RATES, **options):
@@ -427,9 +395,6 @@ def test_a_rate_that_loses_its_coverage_is_passed_over_though_its_score_is_bette
     # If no rate holds its coverage, the one that covers most is best; a past shorter than the window has only scores.
     best = {window: chosen(y, (0.001, 0.2), window=window) for window in (50, 200, 6000, 6001)}
     assert best == {50: 0.2, 200: 0.2, 6000: 0.001, 6001: 0.001}
-
-
-# What is given --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [2.0, [2.0, 2.0], [[2.0] * 3] * 2, [[[2.0] * 3] * 2] * 2])

@@ -24,9 +24,6 @@ def windows_of(n_past=3, horizon=1, *, differences=False, flags=False, n_past_co
     return Windows(n_past, horizon, differences, flags, n_past_covariates, n_known)
 
 
-# Rows and targets ----------------------------------------------------------------------------------------------------
-
-
 def test_a_row_holds_the_last_steps_and_its_target_is_the_next_value():
     windows, history = windows_of(), history_of([1, 2, 4, 8, 16])
     origins = windows.origins(history)
@@ -108,9 +105,6 @@ def test_a_row_is_unchanged_by_later_values_and_its_target_is_back_in_units_with
     assert windows.rows(history, origins).shape == (len(origins), windows.n_columns)
 
 
-# The same in torch ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("differences", [True, False])
 @pytest.mark.parametrize("calendar", [(), ("weekday", "hour", "month")])
 @pytest.mark.parametrize(("n_past_covariates", "n_covariates"), [(0, 0), (2, 1)])
@@ -145,9 +139,6 @@ def test_the_encoding_in_torch_gives_the_rows_of_the_windows_from_raw_inputs(
     assert_array_equal(rows[:, :n_window], windows.rows(history, origins)[:, :n_window])
     np.testing.assert_allclose(rows, windows.rows(history, origins), rtol=0, atol=1e-15)  # the two sines of a bit
     assert_array_equal(anchors, windows.anchors(history, origins))
-
-
-# The calendar ------------------------------------------------------------------------------------------------------
 
 
 def at(*times: str) -> np.ndarray:
@@ -193,9 +184,6 @@ def test_features_do_not_depend_on_the_other_times_or_the_unit(second):
     times = np.array([0, second, 10**9], "datetime64[s]")
     together = calendar_features(times.astype("datetime64[ns]"), CALENDAR)
     np.testing.assert_array_equal(together[1:2], calendar_features(times[1:2], CALENDAR))
-
-
-# Folds of time -------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_steps_are_cut_into_long_blocks_and_later_ones_given_out_in_turns():

@@ -120,8 +120,6 @@ def numbers_in(stream, buffer):
     return np.rint(stream.sample.targets[0].inverse(buffer.y[0].double()).numpy()[:, 0] / 2).astype(int)
 
 
-# The hash ------------------------------------------------------------------------------------------------------------
-
 KEYS = row_keys(0, N_KEYS)
 DEALT = RowHash(seed=3, folds=5, repeats=2, kept_share=0.2)
 
@@ -144,12 +142,12 @@ def test_folds_lanes_sample_and_kept_rows_have_the_sizes_of_a_fair_draw():
     for lane in range(N_LANES):
         assert within((DEALT.lanes(KEYS) == lane).mean(), 1 / N_LANES, N_KEYS)
     assert within(DEALT.kept(KEYS).mean(), 0.2, N_KEYS)
-    assert within(DEALT.sampled(KEYS, 0.37).mean(), 0.37, N_KEYS)
+    assert within(DEALT.drawn(KEYS, 0.37).mean(), 0.37, N_KEYS)
 
 
 def test_the_uses_of_a_row_do_not_depend_on_each_other():
     fold, other = DEALT.left_out_by(KEYS)[0], DEALT.left_out_by(KEYS)[5]
-    lane, kept, sampled = DEALT.lanes(KEYS) == 0, DEALT.kept(KEYS), DEALT.sampled(KEYS, 0.5)
+    lane, kept, sampled = DEALT.lanes(KEYS) == 0, DEALT.kept(KEYS), DEALT.drawn(KEYS, 0.5)
     uses = [(fold, 0.2), (other, 0.2), (lane, 1 / N_LANES), (kept, 0.2), (sampled, 0.5)]
     for place, (one, p) in enumerate(uses):
         for another, q in uses[place + 1 :]:
@@ -173,8 +171,8 @@ def test_a_row_is_dealt_alike_wherever_a_part_begins(first, n, seed):
 
 
 def test_a_larger_share_contains_a_smaller_one():
-    assert not (DEALT.sampled(KEYS, 0.1) & ~DEALT.sampled(KEYS, 0.2)).any()
-    assert [DEALT.sampled(KEYS, share).mean() for share in (0.0, 1.0)] == [0.0, 1.0]
+    assert not (DEALT.drawn(KEYS, 0.1) & ~DEALT.drawn(KEYS, 0.2)).any()
+    assert [DEALT.drawn(KEYS, share).mean() for share in (0.0, 1.0)] == [0.0, 1.0]
 
 
 @given(name=text(max_size=4), other_name=text(max_size=4))
@@ -193,9 +191,6 @@ def test_seeds_differ_by_their_numbers_and_their_order():
     seeds = [seed_of(*numbers) for numbers in ((0,), (1,), (1, 0), (1, 2), (2, 1))]
     assert len(set(seeds)) == 5
     assert 0 <= min(seeds) <= max(seeds) < 2**63
-
-
-# The first pass ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("group", "kept_share"), [("house", 0.0), (None, 0.5)])
@@ -244,9 +239,6 @@ def test_columns_have_one_use_each(files):
         StreamedTable.of(files, ["house"], None)
     with pytest.raises(ValueError, match="a column to learn from beside targets"):
         StreamedTable.of(TableFiles(files.paths, columns=["y"]), ["y"], None)
-
-
-# Buffers -------------------------------------------------------------------------------------------------------------
 
 
 def test_buffers_have_rows_from_all_over_the_table_and_those_of_one_sweep_are_all_of_it(files):
@@ -324,9 +316,6 @@ def test_what_is_wrong_with_a_column_is_an_error_with_the_rows_and_the_file(tmp_
         replace(stream, table=StreamedTable.of(files, ["y"], "house")).read(files.parts()[-1])
 
 
-# Batches -------------------------------------------------------------------------------------------------------------
-
-
 def rows_of_table(n=800, n_members=3):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(1, n, 4, generator=generator)
@@ -390,9 +379,6 @@ def test_a_member_without_rows_is_an_error():
     buffer = buffer_of(x, y, left_out, lanes, trains=torch.zeros_like(left_out))
     with pytest.raises(ValueError, match="every member needs rows to train on in every buffer"):
         buffer.batches(64, 1, honest=False)
-
-
-# Two workers ---------------------------------------------------------------------------------------------------------
 
 
 def by_two(function):

@@ -67,9 +67,6 @@ def new():
     return draw(N_NEW, 1)
 
 
-# Twins ---------------------------------------------------------------------------------------------------------------
-
-
 def test_a_streamed_fit_errs_as_one_in_memory_does(fitted, new):
     rows = draw(N_ROWS, 0)
     in_memory = model(repeats=2).fit(rows.drop("y"), rows["y"])
@@ -130,9 +127,6 @@ def test_training_stops_when_scores_of_the_sample_no_longer_improve(files):
     streamed = model(schedule=hasty).fit(files, "y")
     assert 1 < len(streamed.rounds_) < 200
     assert streamed.rounds_[-1].interval_score > min(r.interval_score for r in streamed.rounds_)
-
-
-# What comes out ------------------------------------------------------------------------------------------------------
 
 
 def test_the_same_seed_gives_the_same_bits_and_leaves_the_callers_random_state_alone(files, new):
@@ -199,8 +193,6 @@ def test_groups_are_never_split(tmp_path):
     for house in range(60):
         assert len(np.unique(left_out[:, house::60], axis=1).T) == 1
 
-
-# Sketches ------------------------------------------------------------------------------------------------------------
 
 MANY, LEVELS = 2000, (0.5, 0.9)
 NUMBERS = np.arange(MANY, dtype=np.uint64)
@@ -270,9 +262,6 @@ def test_memory_does_not_grow_with_the_scores():
 def test_scores_that_are_negative_or_not_finite_are_refused(bad):
     with pytest.raises(ValueError, match="finite and not negative"):
         filled(bad)
-
-
-# Corrections ---------------------------------------------------------------------------------------------------------
 
 
 def frame():
@@ -353,16 +342,13 @@ def test_split_ranks_the_kept_rows_alone(two_files):
         assert ((ratio >= 1 - 1e-9) & (ratio <= 1 + 1.001 * RELATIVE_ERROR)).all()
 
 
-# Bad input -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"calibration": "cv+"}, r"can be calibrated by one of .*, got 'cv\+'"),
-        ({"folds": KFold(3)}, "needs their number, at least 2, got KFold"),
-        ({"folds": None, "calibration": None}, "needs their number, at least 2, got None"),
-        ({"folds": 1}, "needs their number, at least 2, got 1"),
+        ({"folds": KFold(3)}, "folds of a streamed fit must be a whole number of at least 2, got KFold"),
+        ({"folds": None, "calibration": None}, "must be a whole number of at least 2, got None"),
+        ({"folds": 1}, "must be a whole number of at least 2, got 1"),
         ({"warm_start": True}, "starts anew, got warm_start=True"),
         ({"network": ResNet18(), "interval_network": None}, "got one that takes images"),
         ({"interval_network": ResNet18()}, "must both take images or both take tables"),
@@ -388,7 +374,7 @@ def test_other_estimators_targets_and_buffers_are_refused(files):
 
 
 def test_too_few_rows_and_too_few_groups_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="at least 500 rows, got 400; read them into a data frame"):
+    with pytest.raises(ValueError, match="needs 500 rows or more, got 400; read them into a data frame"):
         model().fit(written(tmp_path, draw(400, 0)), "y")
     files = written(tmp_path, draw(900, 0).with_columns(house=pl.lit("one")))
     with pytest.raises(ValueError, match="folds=5 needs groups in 'house' for every fold, but one has none"):
@@ -424,9 +410,6 @@ def test_an_interrupted_fit_leaves_the_model_unfitted_and_no_file(files):
         unfitted.fit(files, "y")
     assert not [name for name in vars(unfitted) if name.endswith("_")]
     assert sorted(files.paths[0].parent.iterdir()) == before
-
-
-# Predictions ---------------------------------------------------------------------------------------------------------
 
 
 def small(**more):

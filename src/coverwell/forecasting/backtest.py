@@ -24,14 +24,12 @@ class Backtest:
     ----------
     stamps : the user's time stamps of all forecast steps
     name : str, of the series
-    y : array (time, step)
-        The values that came; NaN where none was observed, or the series ended.
+    y : array (time, step), the values that came; NaN where none was observed, or the series ended
     prediction : array (time, step)
     lower, upper : arrays (time, step, level), the intervals as they were given
     static_lower, static_upper : arrays (time, step, level)
         The intervals as they would have been if their width had not followed the misses.
-    factor : array (time, step, level)
-        By how much live calibration stretched them; 1 without.
+    factor : array (time, step, level), by how much live calibration stretched them; 1 without
     levels : tuple of float, from the innermost to the outermost
     """
 
@@ -62,16 +60,12 @@ class Backtest:
 
         Parameters
         ----------
-        step : int
-            How many steps ahead.
-        level : float, optional
-            One of the levels; the outermost if None.
-        static : bool
-            Whether to score the static intervals.
+        step : int, how many steps ahead
+        level : float, optional, one of the levels; the outermost if None
+        static : bool, whether to score the static intervals
         """
-        k, place = self._place(step, level)
         lower, upper = (self.static_lower, self.static_upper) if static else (self.lower, self.upper)
-        came = ~np.isnan(self.y[:, k])
+        k, place, came = self._place(step, level)
         y, low, high = self.y[came, k], lower[came, k, place], upper[came, k, place]
         return {
             "rmse": float(metrics.rmse(y, self.prediction[came, k])),
@@ -82,25 +76,27 @@ class Backtest:
 
     def rolling_coverage(self, window: int = 500, step: int = 1, level: float | None = None) -> Array:
         """The coverage of every `window` values in a row among those that came, (value,)."""
-        k, place = self._place(step, level)
-        y = self.y[:, k]
-        inside = (self.lower[:, k, place] <= y) & (y <= self.upper[:, k, place])
-        return metrics.rolling_coverage(inside[~np.isnan(y)], window)
+        k, place, came = self._place(step, level)
+        y = self.y[came, k]
+        inside = (self.lower[came, k, place] <= y) & (y <= self.upper[came, k, place])
+        return metrics.rolling_coverage(inside, window)
 
     def to_frame(self, step: int = 1) -> pd.DataFrame:
         """A pandas data frame of one step ahead: y, prediction, and for each level its bounds."""
         import pandas as pd
 
-        k, _ = self._place(step, None)
+        k, _, _ = self._place(step, None)
         columns = {"y": self.y[:, k], "prediction": self.prediction[:, k]}
         for place, level in enumerate(self.levels):
             columns[f"lower_{level:g}"] = self.lower[:, k, place]
             columns[f"upper_{level:g}"] = self.upper[:, k, place]
         return pd.DataFrame(columns, index=pd.Index(self.stamps[k : k + len(self)]))
 
-    def _place(self, step: int, level: float | None) -> tuple[int, int]:
+    def _place(self, step: int, level: float | None) -> tuple[int, int, NDArray[np.bool_]]:
+        """The places of a step and a level, and which values came."""
         if not 1 <= step <= self.y.shape[1]:
             raise ValueError(f"step must lie between 1 and the horizon {self.y.shape[1]}, got {step!r}")
         if level is not None and level not in self.levels:
             raise ValueError(f"level must be one of {list(self.levels)}, got {level!r}")
-        return step - 1, len(self.levels) - 1 if level is None else self.levels.index(level)
+        place = len(self.levels) - 1 if level is None else self.levels.index(level)
+        return step - 1, place, ~np.isnan(self.y[:, step - 1])

@@ -68,10 +68,8 @@ class Clock:
     def times(self, first: int, n: int) -> Stamps:
         """Local wall-clock times of the steps `first` to `first + n - 1`, to the second."""
         if self.kind == "numbers":
-            raise ValueError(
-                "a calendar needs time stamps, and this series has none; give a pandas Series with a DatetimeIndex or "
-                "a polars frame with a time column, or leave it out with calendar=()"
-            )
+            way_out = "give a pandas DatetimeIndex or a polars time column, or leave it out with calendar=()"
+            raise ValueError(f"a calendar needs time stamps, and this series has none; {way_out}")
         index = self._in_pandas(first, n)
         wall = index.start_time if self.kind == "periods" else index.tz_localize(None)
         return np.asarray(wall.to_numpy().astype("datetime64[s]"))
@@ -86,7 +84,6 @@ class Clock:
         return values if self.kind == "numbers" else _pandas().Series(values, index=index, name=name)
 
     def label(self, step: int) -> str:
-        """The stamp of a step as text."""
         return str(self.index(step, 1)[0])
 
     def step_in_words(self) -> str:
@@ -170,10 +167,8 @@ def _check_order(index: Any, what: str) -> None:
         way_out = "sort them first (.sort_index() in pandas, .sort(...) in polars)"
         raise ValueError(f"the time stamps of {what} must be in order, but {after} comes after {before}; {way_out}")
     if len(twice) > 0:
-        raise ValueError(
-            f"the time stamps of {what} must differ, but {len(twice)} repeat the one before, the first of them "
-            f"{index[int(twice[0])]}; keep one row per stamp or average them (.groupby(level=0).mean() in pandas)"
-        )
+        found = f"{len(twice)} repeat the one before, the first of them {index[int(twice[0])]}"
+        raise ValueError(f"the time stamps of {what} must differ, but {found}; average them (.groupby(level=0).mean())")
 
 
 def _in_pandas(index: Any) -> Any:
@@ -185,7 +180,6 @@ def _in_pandas(index: Any) -> Any:
 
 
 def _pandas() -> Any:
-    """The pandas module, imported when a series has time stamps."""
     try:
         import pandas as pd
     except ImportError:
@@ -209,10 +203,8 @@ def _instant(at: Any, zone: str | None) -> Any:
     if zone is not None and moment.tz is None:
         moment = moment.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
         if moment is pd.NaT:
-            raise ValueError(
-                f"clocks in {zone} show {pd.Timestamp(at)} twice or never, because they change then; give the offset "
-                "from UTC as well, as in 2024-10-27 02:30+01:00"
-            )
+            shown = f"clocks in {zone} show {pd.Timestamp(at)} twice or never, because they change then"
+            raise ValueError(f"{shown}; give the offset from UTC as well, as in 2024-10-27 02:30+01:00")
     return moment
 
 
@@ -230,10 +222,9 @@ def _regular_step(index: Any) -> Any:
     if len(odd) > 0 or stray:
         at, only = (int(odd[0]), "") if len(odd) > 0 else (int(distances.argmin()), "only ")
         raise ValueError(
-            "the time stamps of series must have equal steps (leaving some out is a gap); the smallest distance is "
-            f"{_in_words(step)}, the most frequent {_in_words(most_frequent)}, and {index[at + 1]} comes {only}"
-            f"{_in_words(distances[at])} after the one before; bring them to one step first "
-            f'(.resample("1h").mean() or .asfreq("1h") in pandas, .group_by_dynamic(...) in polars)'
+            f"the time stamps of series must have equal steps, or gaps; the smallest is {_in_words(step)}, the most "
+            f"frequent {_in_words(most_frequent)}, and {index[at + 1]} comes {only}{_in_words(distances[at])} after "
+            'the one before; use .resample("1h").mean() or .asfreq("1h") in pandas, .group_by_dynamic(...) in polars'
         )
     return step
 
@@ -242,19 +233,17 @@ def _check_equal_lengths(times: Any) -> None:
     """Months differ in length, and so do local days where clocks change: their steps are not equal in time."""
     wall, day = times.tz_localize(None), _pandas().Timedelta("1D")
     distances, months = wall[1:] - wall[:-1], wall.to_period("M")
+    changing = times.tz is not None and times.tz.utcoffset(None) is None  # an offset that depends on the date
     if distances.min() >= 28 * day and (wall.is_month_end.all() or (wall - months.start_time).nunique() == 1):
         letter = {1: "M", 3: "Q", 12: "Y"}.get(int(np.diff(months.asi8).min()), "M")
-        raise ValueError(
-            "the time stamps of series must have equal steps, but they follow calendar months, which differ in length; "
-            f'use a PeriodIndex, where months are equal steps (series.to_period("{letter}") in pandas), or give the '
-            "values as an array"
-        )
-    changing = times.tz is not None and times.tz.utcoffset(None) is None  # an offset that depends on the date
-    if changing and not (distances % day).any():
-        raise ValueError(
-            f"steps of whole days must come without a time zone, got {times.tz}, where a day is shorter or longer when "
-            "clocks change; use series.tz_localize(None) in pandas, a date column in polars"
-        )
+        what = "calendar months differ in length"
+        way_out = f'use a PeriodIndex (series.to_period("{letter}") in pandas), or give the values as an array'
+    elif changing and not (distances % day).any():
+        what = f"days in {times.tz} differ in length when clocks change"
+        way_out = "use series.tz_localize(None) in pandas, a date column in polars"
+    else:
+        return
+    raise ValueError(f"the time stamps of series must have equal steps, but {what}; {way_out}")
 
 
 def _in_words(distance: Any) -> str:

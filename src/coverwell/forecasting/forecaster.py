@@ -44,30 +44,22 @@ DEFAULT_RATE = 0.05  # of live calibration, for regressors without out-of-fold p
 N_BLOCKS = 20  # of time, held out whole where a regressor holds out rows to stop its training
 
 
-# Parameters are the fields of dataclasses: a kind of forecaster adds its own to those that all have.
 @dataclass(eq=False, repr=False, kw_only=True)
 class SeriesForecaster(BaseEstimator):
     """What all forecasters share: a regressor on windows of a series, and how it follows the present.
 
     Parameters
     ----------
-    past : int, default=24
-        How many past steps a forecast sees.
-    horizon : int, default=1
-        How many steps ahead are forecast, all at once.
-    calendar : sequence of "hour", "weekday", "month", default=()
-        What the network sees of the time stamp of a forecast step.
+    past : int, how many past steps a forecast sees
+    horizon : int, how many steps ahead are forecast, all at once
+    calendar : sequence of "hour", "weekday", "month", what the network sees of the time stamp of a forecast step
     missing : "error" or "fill", default="error"
         Gaps in the series or its covariates are an error, or filled by the last value before them. Filled values are
         never targets; where the fitted series has gaps, the network sees which values were filled.
-    differences : bool, default=True
-        Whether the network forecasts the change from the last value, and sees changes beside levels.
-    live : bool, default=True
-        Whether the width of the intervals follows the misses; `coverwell.forecasting.live` states what that promises.
-    rate : float or "auto", default="auto"
-        How fast it follows; "auto" is chosen on the training part.
-    refit_every : int or None, default=None
-        After how many updates the networks are trained further with all that has been seen.
+    differences : bool, whether the network forecasts the change from the last value, and sees changes beside levels
+    live : bool, whether widths follow the misses; `coverwell.forecasting.live` states what that promises
+    rate : float or "auto", how fast it follows; "auto" is chosen on the training part
+    refit_every : int or None, after how many updates the networks are trained further with all that has been seen
 
     Attributes
     ----------
@@ -145,8 +137,7 @@ class SeriesForecaster(BaseEstimator):
 
         Parameters
         ----------
-        coverage : float or sequence of float, optional
-            Some of the fitted levels; all that were asked for if None.
+        coverage : float or sequence of float, optional, some of the fitted levels; all that were asked for if None
         covariates : as in `predict`
         """
         check_is_fitted(self)
@@ -168,14 +159,12 @@ class SeriesForecaster(BaseEstimator):
 
         Parameters
         ----------
-        y : float
-            NaN where it was not observed, if `missing="fill"`.
+        y : float, NaN where it was not observed, if `missing="fill"`
         at : time stamp, optional
             The step, which must be the next one; with `missing="fill"` a later one leaves a gap before it.
         covariates : optional
             Rows of this step and later ones, if they were not known or are known better. The forecast stands as made.
-        past_covariates : optional
-            The row of this step, if the fit had them.
+        past_covariates : optional, the row of this step, if the fit had them
         """
         check_is_fitted(self)
         value, n_skipped = one_truth(y), 0 if at is None else self._n_skipped(at)
@@ -258,7 +247,6 @@ class SeriesForecaster(BaseEstimator):
             raise ValueError(f"regressor, history and calibrator must fit {windows}")
 
     def _unfitted(self, windows: Windows, n_rows: int) -> IntervalRegressor:
-        """The regressor that will learn the windows."""
         raise NotImplementedError
 
     def _check_parameters(self) -> None:
@@ -292,25 +280,21 @@ class SeriesForecaster(BaseEstimator):
         """The origins of a period: from the step before its start to the last whose next step is in the series."""
         mine, clock, n_past, horizon = self.history_, history.clock, self.windows_.n_past, self.windows_.horizon
         if (history.past_names, history.ahead_names) != (mine.past_names, mine.ahead_names):
-            raise ValueError(
-                f"a backtest needs the covariates of the fit: covariates {mine.ahead_names} and past_covariates "
-                f"{mine.past_names}, got {history.ahead_names} and {history.past_names}"
-            )
+            fitted = f"covariates {mine.ahead_names} and past_covariates {mine.past_names}"
+            came = f"{history.ahead_names} and {history.past_names}"
+            raise ValueError(f"a backtest needs the covariates of the fit: {fitted}, got {came}")
         if (given := clock.step_in_words()) != (fitted := mine.clock.step_in_words()):
             raise ValueError(f"the series must have the steps of the fit, {fitted}, got {given}")
         n, first = len(history), clock.position(mine.clock.index(len(mine), 1)[0] if start is None else start)
         if not n_past <= first < n:
             seen = " after those that have been seen" if start is None else ""
-            raise ValueError(
-                f"start must leave {n_past} steps before it and be one of the {n} steps of the series, from "
-                f"{clock.label(0)} to {clock.label(n - 1)}, got the step {clock.label(first)}{seen}"
-            )
+            must = f"start must leave {n_past} steps before it and be one of the {n} steps of the series"
+            there = f"from {clock.label(0)} to {clock.label(n - 1)}"
+            raise ValueError(f"{must}, {there}, got the step {clock.label(first)}{seen}")
         end = n - 1 if history.n_known is None else min(n - 1, history.n_known - horizon)
         if end < first:
-            raise ValueError(
-                f"covariates must be known for {horizon} steps from {clock.label(first)} on, got rows up to "
-                f"{clock.label(len(history.ahead) - 1)}; give more rows, or an earlier start"
-            )
+            came = f"got rows up to {clock.label(len(history.ahead) - 1)}; give more rows, or an earlier start"
+            raise ValueError(f"covariates must be known for {horizon} steps from {clock.label(first)} on, {came}")
         return np.arange(first - 1, end)
 
     def _present(self, covariates: Any) -> tuple[Array, Array, Array]:
@@ -335,10 +319,8 @@ def folds_of(regressor: IntervalRegressor, windows: Windows, history: History) -
     if not isinstance(regressor, MatchedRegressor):
         return TimeFolds.of(1, windows, history)
     if regressor.chosen_calibration.name not in ("cross", None):
-        raise ValueError(
-            f"calibration must be 'cross' or None for a series, got {regressor.calibration!r}: rows kept at random for "
-            "ranks would overlap with the windows of others"
-        )
+        reason = "rows kept at random for ranks would overlap with the windows of others"
+        raise ValueError(f"calibration must be 'cross' or None for a series, got {regressor.calibration!r}: {reason}")
     if regressor.folds is None:
         return TimeFolds.of(1, windows, history)
     check_number("folds", regressor.folds, least=2, whole=True)
@@ -379,12 +361,9 @@ def forecast(regressor: IntervalRegressor, windows: Windows, history: History, o
     levels = slice(0, windows.n_past * windows.channels, windows.channels)  # the first channel of every step
     far = regressor.predictor_.inputs.far_outside(rows)[:, levels].any(axis=1)
     if far.any():
-        warnings.warn(
-            f"{int(far.sum())} of {len(rows)} forecasts see values far outside what was learned; these are treated as "
-            "lying on its border. A refit takes them in",
-            ExtrapolationWarning,
-            stacklevel=4,
-        )
+        what = f"{far.sum()} of {len(rows)} forecasts see values far outside what was learned"
+        text = f"{what}; these are treated as lying on its border. A refit takes them in"
+        warnings.warn(text, ExtrapolationWarning, stacklevel=4)
     (estimate,) = regressor.predictor_.moved(device_from(regressor.device)).estimates(rows)
     factor = np.asarray(regressor.factor_)  # a single team has factors
     return estimate.mean + windows.anchors(history, origins), estimate.half_width * factor[:, None, :]

@@ -36,7 +36,6 @@ class History:
 
     @cached_property
     def filled(self) -> Array:
-        """The series with its gaps filled causally."""
         return causal_fill(self.values)
 
     @property
@@ -61,16 +60,14 @@ class History:
         table, steps = read_rows(rows, self.past_names, "past_covariates", self.clock)
         if len(table) != 1 or (steps is not None and steps[0] != step):
             when = "" if steps is None else f" from {self.clock.label(int(steps[0]))} on"
-            raise ValueError(
-                f"past_covariates must be one row, of the step {self.clock.label(step)}, got {len(table)} rows{when}"
-            )
+            due = f"one row, of the step {self.clock.label(step)}"
+            raise ValueError(f"past_covariates must be {due}, got {len(table)} rows{when}")
         return _filled_after(self.past[-1:], table, "past_covariates", missing)
 
     def with_ahead(self, rows: Any, first: int, *, missing: str) -> History:
-        """With rows known ahead, which replace what was known about their steps.
+        """With rows known ahead, from step `first` on unless they have stamps, which replace what was known.
 
-        The first is about step `first`, unless they have time stamps of their own. What is known about steps that have
-        been seen stays.
+        What is known about steps that have been seen stays.
         """
         if rows is None:
             return self
@@ -81,10 +78,8 @@ class History:
         table, first = table[max(0, n - first) :], max(first, n)
         begin = min(first, len(self.ahead))
         if begin < first and missing == "error":
-            raise ValueError(
-                f"covariates must come without a gap: {first - begin} rows are missing before {label(first)}, from "
-                f"{label(begin)} on"
-            )
+            missing_rows = f"{first - begin} rows are missing before {label(first)}, from {label(begin)} on"
+            raise ValueError(f"covariates must come without a gap: {missing_rows}")
         table = np.concatenate([np.full((first - begin, len(self.ahead_names)), np.nan), table])
         table = _filled_after(self.ahead[begin - 1 : begin], table, "covariates", missing)
         return replace(self, ahead=np.concatenate([self.ahead[:begin], table, self.ahead[begin + len(table) :]]))
@@ -93,23 +88,14 @@ class History:
         """Raise unless everything is known about the next steps."""
         known, needed = self.n_known, len(self) + horizon
         if known is not None and known < needed:
-            raise ValueError(
-                f"covariates must be known for the next {horizon} steps, {needed - known} rows are missing from "
-                f"{self.clock.label(known)} on; give them with covariates=..."
-            )
+            lacking = f"{needed - known} rows are missing from {self.clock.label(known)} on"
+            raise ValueError(f"covariates must be known for the next {horizon} steps, {lacking}; give covariates=...")
 
 
 def read_history(
     series: Any, covariates: Any = None, past_covariates: Any = None, *, calendar: Sequence[str] = (), missing: str
 ) -> History:
-    """A user's series and covariates, checked and on one clock.
-
-    Steps without a stamp are gaps, as are NaN: an error with `missing="error"`, NaN with `missing="fill"`.
-
-    >>> history = read_history([3.0, 1.0, 2.0], missing="error")
-    >>> history.name, history.values, history.clock.index(3, 2)
-    ('y', array([3., 1., 2.]), array([3, 4]))
-    """
+    """A user's series and covariates, checked and on one clock; steps without a stamp are gaps, as are NaN."""
     if missing not in ("error", "fill"):
         raise ValueError(f'missing must be "error" or "fill", got {missing!r}')
     given, names, index = _table(series, "series")
@@ -128,10 +114,7 @@ def read_history(
 
 
 def _covariates(table: Any, clock: Clock, n: int, what: str, missing: str) -> tuple[Array, tuple[str, ...]]:
-    """The covariates at the n steps of a series, `(step, column)`, and their names; none without a table.
-
-    Arrays are aligned by position, tables by their stamps. Rows from before the series are left out.
-    """
+    """The covariates (step, column) at the n steps of a series, and after it, and their names; none without a table."""
     if table is None:
         return np.zeros((n, 0)), ()
     given, found, index = _table(table, what)
@@ -144,10 +127,8 @@ def _covariates(table: Any, clock: Clock, n: int, what: str, missing: str) -> tu
         came = f"{len(given)}, the last at {index[-1]}" if index is not None and end else f"{len(given) or 'none'}"
         raise ValueError(f"{what} must have a row for each of the {n} steps up to {clock.label(n - 1)}, got {came}")
     if end > n and what == "past_covariates":
-        raise ValueError(
-            f"{what} must end where the series ends, after {n} steps at {clock.label(n - 1)}, but reach {end} steps; "
-            "cut them there, or give what is known ahead as covariates"
-        )
+        end_of_series = f"where the series ends, after {n} steps at {clock.label(n - 1)}, but reach {end} steps"
+        raise ValueError(f"{what} must end {end_of_series}; cut them there, or give what is known ahead as covariates")
     return causal_fill(_on_grid(given, steps, clock, [f"column {name} of {what}" for name in names], missing)), names
 
 
@@ -175,11 +156,7 @@ def read_rows(rows: Any, names: tuple[str, ...], what: str, clock: Clock) -> tup
 
 
 def causal_fill(values: Array) -> Array:
-    """Values (step, ...) whose gaps, NaN, hold the last value observed before; a gap at the beginning stays.
-
-    >>> causal_fill(np.array([1.0, np.nan, np.nan, 4.0]))
-    array([1., 1., 1., 4.])
-    """
+    """Values (step, ...) whose gaps, NaN, hold the last value observed before; a gap at the beginning stays."""
     steps = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
     last_observed = np.maximum.accumulate(np.where(np.isnan(values), 0, steps), axis=0)
     return np.take_along_axis(values, last_observed, axis=0)

@@ -53,23 +53,16 @@ class LiveCalibrator:
     Parameters
     ----------
     coverage : float or sequence of float
-    rate : float
-        How far a miss moves the logarithm of the factor; `from_residuals` chooses it on past data.
-    horizon : int
-        Steps ahead that are forecast each time.
-    start : float or array (level,) or (step, level)
-        The factor at the start.
-    farthest : float
-        The factor is held between start / farthest and start * farthest, with a `FactorBoundWarning`.
-    state : str, optional
-        A `state_dict` to go on from, as JSON.
+    rate : float, how far a miss moves the logarithm of the factor; `from_residuals` chooses it on past data
+    horizon : int, steps ahead that are forecast each time
+    start : float or array (level,) or (step, level), the factor at the start
+    farthest : float, the factor is held between start / farthest and start * farthest, with a `FactorBoundWarning`
+    state : str, optional, a `state_dict` to go on from, as JSON
 
     Attributes
     ----------
-    n_updates : int
-        Truths that were given, the missing ones included.
-    n_scored : ndarray (step,)
-        Forecasts of each step that met their truth: T in the statement.
+    n_updates : int, truths that were given, the missing ones included
+    n_scored : ndarray (step,), forecasts of each step that met their truth: T in the statement
 
     Examples
     --------
@@ -104,7 +97,8 @@ class LiveCalibrator:
         shape = (self.horizon, len(levels))
         self.start = np.broadcast_to(_array("start", start, [(), shape[1:], shape]), shape).copy()
         if not (self.start > 0).all():
-            raise ValueError(f"start must be positive, got {self.start.min():g}")
+            way_out = "residuals must be of rows that the forecaster was not trained on"
+            raise ValueError(f"start must be positive, got {self.start.min():g}; {way_out}")
         self._allowed: Array = 1 - np.array(levels)  # (level,)
         self._outwards = slice(None) if list(levels) == sorted(levels) else np.argsort(levels)
         self._limit = np.array(math.log(self.farthest))  # an array: numpy is slow to take in a float at every step
@@ -135,15 +129,7 @@ class LiveCalibrator:
             Those of rows that the forecaster was trained on are too small; take others where you can.
         scale : float or array (time,), (time, step), (time, step, level) or (time, step, side, level)
             The half-width of an interval of factor 1 at that time, as will be given to `interval`.
-        rate : float or "auto"
-            "auto" is the best on the residuals.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> live = LiveCalibrator.from_residuals(np.random.default_rng(0).normal(size=1000), coverage=0.9)
-        >>> live.rate, round(live.factor, 1)
-        (0.05, 1.6)
+        rate : float, or "auto" for the best one on the residuals
         """
         errors = _array("residuals", residuals, missing=True)
         if errors.ndim not in (1, 2) or not errors.size:
@@ -154,11 +140,6 @@ class LiveCalibrator:
         scores = scores_of(errors, Estimate(np.zeros_like(errors), half_width))  # (time, step, level)
         by_step = [rank_factor(scores[~np.isnan(errors[:, h]), h : h + 1], levels) for h in range(horizon)]
         start = np.concatenate(by_step)
-        if not (start > 0).all():
-            raise ValueError(
-                f"the residual at the rank of coverage {levels} is 0, and no factor can grow from there: give "
-                "residuals of rows that the forecaster was not trained on, or a start of your own"
-            )
         if rate == "auto":
             y = np.zeros(len(errors))  # forecasts of minus the error; a time with any error missing has no truth
             for h in range(horizon):
@@ -191,8 +172,7 @@ class LiveCalibrator:
 
         Parameters
         ----------
-        prediction : float or array (step,)
-            The forecasts of the next steps; a float where the horizon is 1.
+        prediction : float or array (step,), the forecasts of the next steps; a float where the horizon is 1
         scale : float or array (step,), (step, level) or (step, side, level)
             The half-width of an interval of factor 1; with a side axis, below and above the forecast.
         """
@@ -220,17 +200,13 @@ class LiveCalibrator:
 
         Parameters
         ----------
-        mean : array-like (time, step)
-            Row t holds what was forecast at time t for its next steps.
-        half_width : array-like (time, step, side, level)
-            What `interval` takes as `scale`.
-        y : array-like (time,)
-            The truths, NaN where missing: y[t] is what step 1 of row t was about, and step 2 of row t - 1.
+        mean : array-like (time, step), row t holds what was forecast at time t for its next steps
+        half_width : array-like (time, step, side, level), what `interval` takes as `scale`
+        y : array-like (time,), the truths, NaN where missing: y[t] belongs to step 1 of row t, and step 2 of row t - 1
 
         Returns
         -------
-        lower, upper, factor : arrays (time, step, level)
-            The intervals as they were given at each time, and the factor then in use.
+        lower, upper, factor : arrays (time, step, level), the intervals as they were given, and the factor then in use
         """
         shape = (len(np.atleast_1d(mean)), self.horizon)
         truths, means = _array("y", y, [shape[:1]], missing=True), _array("mean", mean, [shape])
@@ -269,10 +245,9 @@ class LiveCalibrator:
         self.n_scored, self.n_updates = n_scored, n_updates
 
     def _follow(self, y: Array, *forecasts: Array) -> tuple[Array, Array]:
-        """Give the intervals of each time, if there are forecasts, and let the factors follow its truth.
+        """Ends (time, side, step, level) and factors of a period: give the intervals and let factors follow the truths.
 
-        `forecasts` are means (time, step) and half-widths (time, step, side, level), or nothing. Returns ends (time,
-        side, step, level) and factors (time, step, level).
+        `forecasts` are means (time, step) and half-widths (time, step, side, level), or nothing.
         """
         n_times, shape = len(y), self._drift.shape
         due = np.concatenate([self._due, np.full((n_times, 2, *shape), np.nan)])
@@ -306,13 +281,9 @@ class LiveCalibrator:
             t, step, level = reached[0]
             factor = (self.start * np.exp(drifts[t + 1]))[step, level]
             times = "" if len(reached) == 1 else f" (the first of {len(reached)} times)"
-            warnings.warn(
-                f"the factor of step {step + 1} at coverage {1 - self._allowed[level]:g} has reached its bound "
-                f"{factor:g} and is held there{times}: mean coverage is no longer promised; check scale and start, or "
-                "widen farthest",
-                FactorBoundWarning,
-                stacklevel=4,
-            )
+            text = f"the factor of step {step + 1} at coverage {1 - self._allowed[level]:g} has reached its bound "
+            text += f"{factor:g} and is held there{times}: mean coverage is no longer promised"
+            warnings.warn(f"{text}; check scale and start, or widen farthest", FactorBoundWarning, stacklevel=4)
 
     def _ends(self, factor: Array, mean: Array, half_width: Array) -> Array:
         """Nested ends (side, step, level) of a factor (step, level), mean (step, 1) and (step, side, level)."""
@@ -324,10 +295,7 @@ class LiveCalibrator:
 
 
 def _by_origin(due: Array) -> Array:
-    """Ends by the time when they are due, (time, side, step, level), as a view by the time of their forecast.
-
-    Step h of row t is due at t + h, steps counted from 0.
-    """
+    """Ends by the time when they are due as a view by the time of their forecast: step h of row t is due at t + h."""
     by_time, by_side, by_step, by_level = due.strides
     shape = (len(due) - due.shape[2] + 1, *due.shape[1:])
     return as_strided(due, shape, (by_time, by_side, by_step + by_time, by_level))
@@ -361,11 +329,7 @@ def best_rate(
 
 
 def truths_ahead(y: Array, horizon: int) -> Array:
-    """The truth of every step of every row, (time, step), NaN beyond the end; y[t] is what step 1 of row t was about.
-
-    >>> truths_ahead(np.array([1.0, 2.0, 3.0]), horizon=2).tolist()
-    [[1.0, 2.0], [2.0, 3.0], [3.0, nan]]
-    """
+    """The truth of every step of every row, (time, step), NaN beyond the end; y[t] is that of step 1 of row t."""
     return sliding_window_view(np.append(y, np.full(horizon - 1, np.nan)), horizon).copy()
 
 

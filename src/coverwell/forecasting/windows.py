@@ -76,10 +76,9 @@ class Windows:
         return np.asarray(self.encoded(history.filled[steps], missing, history.past[steps], known))
 
     def encoded(self, values: Any, missing: Any, past: Any, known: Any) -> Any:
-        """Rows (moment, column) of windows without gaps, as arrays or tensors.
+        """Rows (moment, column), as arrays or tensors; `missing` is 1 where a value was filled in.
 
-        `values` and `missing`, which is 1 where a value was filled in, are (moment, step); `past` and `known` are
-        (moment, step, covariate), about the steps of the window and about the next ones, and not read without any.
+        `values` and `missing` are (moment, step), `past` and `known` (moment, step, covariate); not read without any.
         """
         library: Any = torch if isinstance(values, Tensor) else np
         channels, n = [values], values.shape[0]
@@ -101,16 +100,10 @@ class Windows:
 
 
 class WindowEncoding(nn.Module):
-    """The rows of `Windows` from raw inputs, in torch alone: the first layer of an exported forecaster.
+    """The rows of `Windows` and their anchors from raw inputs, in torch alone: the first layer of an exported model.
 
     Values are NaN in gaps; `before` is the last value observed before the window, `times` are seconds since 1970 by the
-    local clock. Gives the rows and their anchors.
-
-    Examples
-    --------
-    >>> windows = Windows(3, 1, differences=True, flags=False, n_past_covariates=0, n_known=0)
-    >>> WindowEncoding(windows)(torch.tensor([[1.0, torch.nan, 4.0]]), torch.tensor([[0.0]]))
-    (tensor([[1., 0., 1., 0., 4., 3.]]), tensor([[4.]]))
+    local clock.
     """
 
     def __init__(self, windows: Windows, calendar: Sequence[str] = ()) -> None:
@@ -154,9 +147,6 @@ def calendar_features(times: NDArray[Any], names: Sequence[str]) -> Array:
 
     "hour" is the position in the day, minutes included, as three waves; "weekday" is one column of 0 and 1 for each
     day from Monday on; "month" is the position in the year as one wave.
-
-    >>> calendar_features(np.array(["2024-01-01T06:00"], "datetime64[s]"), ["hour"])[0, :2].round(6).tolist()
-    [1.0, 0.0]
     """
     return np.asarray(calendar_columns(times.astype("datetime64[s]").astype(np.float64), names))
 

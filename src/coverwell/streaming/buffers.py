@@ -86,23 +86,17 @@ class RowHash:
         return np.concatenate(by_repeat)
 
     def kept(self, keys: Keys) -> Mask:
-        """Which rows are kept for the ranks."""
-        return self._shares(keys, KEPT) < self.kept_share
+        return self.drawn(keys, self.kept_share, KEPT)
 
-    def sampled(self, numbers: Keys, share: float) -> Mask:
-        """A uniform sample of rows, by their numbers; a larger share contains a smaller one."""
-        return self._shares(numbers, SAMPLED) < share
+    def drawn(self, keys: Keys, share: float, use: int = SAMPLED) -> Mask:
+        """A uniform sample of rows; a larger share contains a smaller one."""
+        return (self._bits(keys, use) >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
 
     def lanes(self, numbers: Keys) -> NDArray[np.int64]:
-        """The lane of each row in a batch, by its number."""
         return (self._bits(numbers, LANE) % np.uint64(N_LANES)).astype(np.int64)
 
     def _bits(self, keys: Keys, *use: int) -> Keys:
         return _mixed(keys ^ np.uint64(seed_of(self.seed, *use)))
-
-    def _shares(self, keys: Keys, *use: int) -> NDArray[np.float64]:
-        """Uniform on [0, 1), in steps of 2^-53."""
-        return (self._bits(keys, *use) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 class TableRows(NamedTuple):
@@ -145,7 +139,7 @@ class StreamedTable:
         for part in self.files.parts():
             X, *arrays = rows = self.read(part)
             kept = row_hash.kept(rows.keys)
-            drawn = row_hash.sampled(rows.numbers, share) & ~kept
+            drawn = row_hash.drawn(rows.numbers, share) & ~kept
             sample.append((X.filter(drawn), *(array[drawn] for array in arrays)))
             n_kept += int(kept.sum())
         frames, *columns = zip(*sample, strict=True)
@@ -193,14 +187,14 @@ class Buffer(Rows):
     number: int = 1  # over all rounds: each of them shuffles anew
 
     def batches(self, batch_size: int, epochs: int, *, honest: bool) -> LaneBatches:
-        """Batches with equal shares of all lanes. The hash leaves every row out, so every residual is out-of-fold."""
+        """The hash leaves every row out, so every residual is out-of-fold."""
         return LaneBatches(self, batch_size, epochs, seed_of(self.seeds[0], self.number, int(honest)))
 
 
 class LaneBatches(Batches):
     """Shuffled batches of a buffer's row numbers, `(member, own batch)`, with equal shares of all lanes.
 
-    A round of some epochs passes over the rows once; where they are few, each epoch does, as without a stream.
+    A round passes over the rows once; where they are few, each epoch does, as without a stream.
     """
 
     def __init__(self, buffer: Buffer, batch_size: int, epochs: int, seed: int) -> None:
@@ -209,10 +203,8 @@ class LaneBatches(Batches):
         self.trains_by_lane = [buffer.trains[0][:, rows] for rows in self.rows]
         self.counts_by_lane = [trains.sum(dim=1, keepdim=True) for trains in self.trains_by_lane]
         if any(int(count.min()) == 0 for count in self.counts_by_lane):
-            raise ValueError(
-                "every member needs rows to train on in every buffer, but one has none; the folds are too uneven: "
-                "give fewer folds, or smaller groups"
-            )
+            needed = "every member needs rows to train on in every buffer, but one has none"
+            raise ValueError(f"{needed}; the folds are too uneven: give fewer folds, or smaller groups")
         self.generators = [torch.Generator().manual_seed(seed_of(seed, lane)) for lane in own]
         self.longest = self.place = buffer.longest
         most = MOST_ROWS_PER_EPOCH // N_LANES
@@ -240,10 +232,7 @@ class LaneBatches(Batches):
 
 @dataclass(frozen=True)
 class RowStream:
-    """The parts of a table as rows, as one worker reads them. All that it knows was learned from the sample.
-
-    What the sample lacks, such as a rare level of a column of text, is read as it would be in a prediction.
-    """
+    """The parts of a table as rows, as one worker reads them; what the sample lacks is read as in a prediction."""
 
     table: StreamedTable
     row_hash: RowHash
@@ -279,9 +268,9 @@ class RowStream:
         return rows.to(self.sample.y.device)
 
     def buffers(self, n_rows: int) -> Iterator[Buffer]:
-        """Buffers of about so many rows without end, each of parts from all over the table in a new random order.
+        """Endless buffers of about so many rows that may train, each of parts from all over the table in random order.
 
-        Rows that are kept for the ranks are left out. A table that fits into one buffer is read once.
+        A table that fits into one buffer is read once.
         """
         files, number = self.table.files, itertools.count(1)
         n_rows = max(1, min(n_rows, BUFFER_NUMBERS // self.sample.x.shape[-1]))
@@ -302,12 +291,12 @@ class RowStream:
         # Filled part by part, so that no row is held twice.
         x, y = (torch.empty(1, n_most, values.shape[-1]) for values in (sample.x, sample.y))
         left_out, lanes, end = [], [], 0
-        counts = np.zeros((row_hash.n_members, N_LANES), dtype=np.int64)
+        counts = np.zeros((row_hash.n_members, N_LANES), dtype=np.int64)  # rows that a member trains on in a lane
         for part in parts:
             read = self.read(part)
             may_train = ~row_hash.kept(read.keys)
             lane, out = row_hash.lanes(read.numbers), row_hash.left_out_by(read.keys)
-            counts += _counts(~out[:, may_train], lane[may_train])
+            counts += np.int64(~out[:, may_train]) @ (lane[may_train, None] == np.arange(N_LANES))
             own = may_train & np.isin(lane, own_lanes)
             first, end = end, end + int(own.sum())
             x[0, first:end], y[0, first:end] = self.scaled(read.X[own], read.y[own])
@@ -316,7 +305,7 @@ class RowStream:
         x, y = x[:, :end].to(device), y[:, :end].to(device)
         if counts.min() < FEWEST_IN_LANE:
             lane = row_hash.lanes(self.numbers)
-            counts += _counts(sample.trains[0].cpu().numpy(), lane)
+            counts += sample.trains[0].cpu().numpy().astype(np.int64) @ (lane[:, None] == np.arange(N_LANES))
             mine = torch.from_numpy(np.isin(lane, own_lanes)).to(device)
             x, y = torch.cat([x, sample.x[:, mine]], dim=1), torch.cat([y, sample.y[:, mine]], dim=1)
             left_out.append(sample.leaves_out[..., mine])
@@ -329,8 +318,3 @@ class RowStream:
 def _place(workers: Workers | None) -> tuple[int, int]:
     """This worker's place, and how many there are."""
     return (0, 1) if workers is None else (workers.rank, workers.size)
-
-
-def _counts(trains: NDArray[np.bool_], lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many rows each member trains on in each lane, (member, lane)."""
-    return np.stack([trains[:, lanes == lane].sum(axis=1) for lane in range(N_LANES)], axis=1)

@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Integral
 
 import numpy as np
 import torch
@@ -79,16 +78,12 @@ def fit_streamed(
     ----------
     model : MatchedRegressor with a whole number of folds, and a calibration other than "cv+"
     files : TableFiles
-    target : str or sequence of str
-        The column or columns to predict.
-    groups : str, optional
-        A column whose values are held out together; it is not a feature.
-    buffer_rows : int
-        How many rows a round learns from.
+    target : str or sequence of str, the column or columns to predict
+    groups : str, optional, a column whose values are held out together; it is not a feature
+    buffer_rows : int, how many rows a round learns from
     workers : Workers, optional
         Processes that fit the model together; all of them call this function with the same arguments.
-    on_round : function, optional
-        Called after every round with its measures, in scaled units.
+    on_round : function, optional, called after every round with its measures, in scaled units
 
     Examples
     --------
@@ -154,10 +149,10 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     sample, n_kept = table.survey(row_hash)
     left_out = row_hash.left_out_by(sample.keys)
     if not left_out.any(axis=1).all() or left_out.all(axis=1).any():
-        what = "rows" if table.group is None else f"groups in {table.group!r}"
+        needed = "rows" if table.group is None else f"groups in {table.group!r}"
         raise ValueError(
-            f"folds={row_hash.folds} needs {what} for every fold, but one has none; groups are dealt out by a hash, so "
-            "there should be several times as many as folds: give fewer folds"
+            f"folds={row_hash.folds} needs {needed} for every fold, but one has none; a hash deals them out, so there "
+            "should be several times as many as folds"
         )
     if isinstance(calibration, Split):
         check_enough_rows(n_kept, levels, f"calibration='split' keeps {n_kept} of {n_rows} rows")
@@ -167,17 +162,10 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     X, _ = model.source_.fit(sample.X, sample.y[:, 0] if model.one_dimensional_ else sample.y, model)
     assert isinstance(X, np.ndarray)  # a table is read already
     assert model.source_.columns is not None  # a data frame has named columns
-    rows = Rows.of(
-        X,
-        sample.y,
-        levels=tuple(sorted(levels)),
-        folds=[(np.flatnonzero(~out), np.flatnonzero(out)) for out in left_out],
-        repeats=1,
-        calibration=Cross() if isinstance(calibration, Cross) else Uncalibrated(),  # kept rows are not in the sample
-        random_state=random_state,
-        bounded=model.bounded_,
-        unit_range=dealing["unit_range"],
-    )
+    folds = [(np.flatnonzero(~out), np.flatnonzero(out)) for out in left_out]
+    ranked = Cross() if isinstance(calibration, Cross) else Uncalibrated()  # kept rows are not in the sample
+    known = {"random_state": random_state, "bounded": model.bounded_, "unit_range": dealing["unit_range"]}
+    rows = Rows.of(X, sample.y, levels=tuple(sorted(levels)), folds=folds, repeats=1, calibration=ranked, **known)
     rows = replace(rows, workers=workers).to(model.training_for(n_rows).settings.device)
     return RowStream(table, row_hash, model.source_.columns, rows, sample.numbers)
 
@@ -191,28 +179,18 @@ def check_fit(
     check_number("buffer_rows", buffer_rows, least=FEWEST_ROWS, whole=True)
     model.check_params()
     levels_from(model.coverage)
-    if not isinstance(model.folds, Integral) or isinstance(model.folds, bool) or model.folds < 2:
-        raise ValueError(
-            f"a streamed fit deals rows to folds by a hash and needs their number, at least 2, got {model.folds!r}"
-        )
+    check_number("folds of a streamed fit", model.folds, least=2, whole=True)
     if not isinstance(model.chosen_calibration, Cross | Split | Uncalibrated):
-        raise ValueError(
-            f"a streamed fit can be calibrated by one of ('cross', 'split', None), got {model.calibration!r}: its "
-            "intervals would need the scores of all rows in memory"
-        )
+        others = f"got {model.calibration!r}: it would need the scores of all rows in memory"
+        raise ValueError(f"a streamed fit can be calibrated by one of ('cross', 'split', None), {others}")
     if model.warm_start:
         raise ValueError("a streamed fit starts anew, got warm_start=True; set it to False")
     if is_image_network(model.network):
         raise ValueError("files of tables are read for networks on tables, got one that takes images")
     InputSource.of(files, model.network, model.interval_network)
-    if (n_rows := len(files)) < FEWEST_ROWS:
-        raise ValueError(
-            f"a streamed fit needs at least {FEWEST_ROWS} rows, got {n_rows}; read them into a data frame, and fit that"
-        )
+    if (n := len(files)) < FEWEST_ROWS:
+        raise ValueError(f"a streamed fit needs {FEWEST_ROWS} rows or more, got {n}; read them into a data frame")
     return StreamedTable.of(files, (target,) if isinstance(target, str) else tuple(target), groups)
-
-
-# Ranks.
 
 
 class ScoreSketch:
@@ -259,13 +237,10 @@ class ScoreSketch:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamedCross(Cross):
-    """Ranks of the out-of-fold scores of all rows, of which each worker counts a share.
-
-    `left_out_estimate` gives each member's means and half-widths for the rows that it leaves out, (member, place, ...).
-    """
+    """Ranks of the out-of-fold scores of all rows, of which each worker counts a share."""
 
     stream: RowStream
-    left_out_estimate: Callable[[Rows], tuple[Tensor, Tensor]]
+    left_out_estimate: Callable[[Rows], tuple[Tensor, Tensor]]  # of each member's left-out rows, (member, place, ...)
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
         # Targets of a box are compared in units of the sample's factor: that of all rows is not known yet.
@@ -314,9 +289,6 @@ class StreamedSplit(Split):
         return Correction(factor[:-1], unit * factor[-1])
 
 
-# Predictions.
-
-
 def estimates_of_parts(
     model: IntervalRegressor, files: TableFiles, *, noise: bool = True
 ) -> Iterator[tuple[Part, list[Estimate]]]:
@@ -326,8 +298,7 @@ def estimates_of_parts(
     ----------
     model : fitted estimator
     files : TableFiles, with the columns that it was fitted on
-    noise : bool
-        Whether half-widths include the noise of the targets, where an estimator can leave it out.
+    noise : bool, whether half-widths include the noise of the targets, where an estimator can leave it out
     """
     check_is_fitted(model)
     fitted = getattr(model, "feature_names_in_", None)
@@ -339,7 +310,7 @@ def estimates_of_parts(
 
 
 def estimate_files(model: IntervalRegressor, files: TableFiles, *, noise: bool = True) -> list[Estimate]:
-    """The same for all rows at once, one estimate for each team; memory must hold a mean and half-widths per row."""
+    """The estimates of all rows at once, one for each team; memory must hold a mean and half-widths per row."""
     by_part = [estimates for _, estimates in estimates_of_parts(model, files, noise=noise)]
     return [
         Estimate(np.concatenate([e.mean for e in team]), np.concatenate([e.half_width for e in team]))
