@@ -309,7 +309,7 @@ def test_a_step_has_words_and_thirty_days_are_not_months(freq, words):
 def test_days_in_a_zone_whose_clocks_change_are_refused_in_every_season(first):
     index = pd.date_range(first, periods=12, freq="D", tz=BERLIN)
     with pytest.raises(
-        ValueError, match="days in Europe/Berlin differ in length when clocks change; use .*tz_localize"
+        ValueError, match=r"days in Europe/Berlin differ in length when clocks change; use .*tz_localize"
     ):
         clock_of(pd.Series(1.0, index=index))
     frame = pl.DataFrame({"t": pl.Series(index.tz_localize(None).to_numpy()).dt.replace_time_zone(BERLIN), "y": 1.0})
