@@ -1,7 +1,6 @@
 """Work that one machine is too small for, on a Ray cluster (extra `ray`): one big fit, and predictions for a Dataset.
 
-Every worker of a fit calls `fit_streamed`, with its part of each batch. Coverage is that of the whole batch and
-gradients are summed, so two workers give what one gives, but for the order of sums.
+Every worker of a fit calls `fit_streamed`. Coverage is that of the whole batch and gradients are summed.
 """
 
 from __future__ import annotations
@@ -63,10 +62,7 @@ def needed_ray() -> Any:
 
 
 def connect(address: str | None = None, *, num_cpus: int | None = None) -> bool:
-    """Connect this process to Ray; returns whether that was new, and is to be ended by `ray.shutdown()`.
-
-    `address` is that of `fit_on_ray`; a cluster of our own has so many CPUs.
-    """
+    """Connect this process to Ray; returns whether that was new, and is to be ended by `ray.shutdown()`."""
     ray = needed_ray()
     if ray.is_initialized() and address is None:
         return False
@@ -157,7 +153,6 @@ def fit_on_ray(
 
     The result is that of `fit_streamed`, but for rounding if networks have no dropout. Rounding grows with the steps:
     on 60,000 rows predictions differed by 0.1 % of the target's spread, as after a change of 1e-7 in the targets.
-
     Every node must have the files at the same paths. Each worker reads the whole table, and computes its share. If one
     of them dies, the fit fails and must be started again. Warnings and progress of workers are not shown.
 

@@ -107,12 +107,7 @@ def test_one_stamp_with_a_frequency_is_enough_to_know_the_step():
 def test_the_position_of_each_stamp_is_its_row(series, index):
     clock = clock_of(series)
     assert [clock.position(index[i]) for i in range(12)] == list(range(12))
-
-
-def test_steps_before_the_first_are_negative():
-    clock = clock_of(pandas_series("hours"))
-    assert clock.position("2023-12-31 22:00") == -2
-    assert str(clock.index(-2, 1)[0]) == "2023-12-31 22:00:00"
+    assert clock.position(clock.index(-2, 1)[0]) == -2
 
 
 def test_a_period_may_be_named_by_text_period_or_a_day_within():
@@ -146,10 +141,10 @@ def test_a_time_between_two_steps_is_refused(series, at, match):
         clock_of(series).position(at)
 
 
-@pytest.mark.parametrize("at", ["3", 3.0, True, datetime(2024, 1, 1)])
-def test_the_steps_of_an_array_are_whole_numbers(at):
-    with pytest.raises(TypeError, match="are whole numbers, got"):
-        Clock().position(at)
+def test_the_steps_of_an_array_are_whole_numbers():
+    for at in ("3", 3.0, True, datetime(2024, 1, 1)):
+        with pytest.raises(TypeError, match="are whole numbers, got"):
+            Clock().position(at)
 
 
 @pytest.mark.parametrize(("series", "index"), every_kind())
@@ -188,21 +183,12 @@ def test_an_array_has_no_calendar():
         clock_of(values_for(5)).times(0, 5)
 
 
-@pytest.mark.parametrize(
-    "at",
-    [
-        "2024-01-01 05:00",
-        "2024-01-01T05:00:00",
-        datetime(2024, 1, 1, 5),
-        np.datetime64("2024-01-01T05"),
-        np.datetime64("2024-01-01T05:00:00.000000000"),
-        pd.Timestamp("2024-01-01 05:00"),
-    ],
-)
-def test_a_time_may_be_said_in_many_ways(at):
-    assert clock_of(pandas_series("hours")).position(at) == 5
+def test_a_time_may_be_given_in_many_ways():
     frame = pl.DataFrame({"when": list(PANDAS_INDEXES["hours"].to_pydatetime()), "load": values_for(12)})
-    assert clock_of(frame).position(at) == 5
+    times = ["2024-01-01 05:00", "2024-01-01T05:00:00", datetime(2024, 1, 1, 5), pd.Timestamp("2024-01-01 05:00")]
+    times += [np.datetime64("2024-01-01T05"), np.datetime64("2024-01-01T05:00:00.000000000")]
+    for clock in (clock_of(pandas_series("hours")), clock_of(frame)):
+        assert [clock.position(at) for at in times] == [5] * len(times)
 
 
 @pytest.mark.parametrize(
@@ -272,8 +258,7 @@ def test_stamps_that_are_not_in_order_or_too_few_are_refused(series, error, matc
 @pytest.mark.parametrize("missing", ["error", "fill"])
 def test_irregular_steps_are_refused_with_the_step_and_the_first_breach(missing):
     match = (
-        r"the smallest is 1 hour, the most frequent 1 hour, and 2024-01-01 04:20:00 comes 80 minutes after.*"
-        r"\.resample.*\.asfreq"
+        r"the smallest is 1 hour, the most frequent 1 hour, and 2024-01-01 04:20:00 comes 80 minutes after.*resample"
     )
     with pytest.raises(ValueError, match=match):
         clock_of(hourly(0, 1, 2, 3, 4, minutes=20), missing)

@@ -63,9 +63,7 @@ def test_leaving_stamps_out_is_the_same_as_nan(observed, case):
 def test_gaps_are_refused_with_their_number_the_first_and_the_way_out(left_out):
     series = pandas_series("hours")
     series.iloc[[3, 4, 8]] = np.nan
-    match = (
-        r'each of its 12 steps \(every 1 hour\), but 3 are missing, the first at 2024-01-01 03:00:00.*missing="fill"'
-    )
+    match = r'its 12 steps \(every 1 hour\), but 3 are missing, the first at 2024-01-01 03:00:00.*missing="fill"'
     with pytest.raises(ValueError, match=match):
         read_history(series.dropna() if left_out else series, missing="error")
 
@@ -203,11 +201,7 @@ def test_covariates_that_do_not_fit_are_refused_with_the_reason(hours, table, er
         (values_for(8), HOURS, "the series has no time stamps, but covariates has DatetimeIndex"),
         (pandas_series("clocks go back"), HOURS, "the series has points in time in Europe/Berlin, but covariates"),
         (pandas_series("months"), HOURS, "the series has periods of frequency M, but covariates has DatetimeIndex"),
-        (
-            pandas_series("months"),
-            INDEXES["quarters"],
-            r"frequency M, but covariates has PeriodIndex of period\[Q-DEC\]",
-        ),
+        (pandas_series("months"), INDEXES["quarters"], r"frequency M, but covariates has PeriodIndex of period\[Q-D"),
     ],
 )
 def test_stamps_of_another_kind_than_the_series_are_refused(series, index, match):
@@ -234,6 +228,7 @@ def test_a_covariate_that_starts_with_a_gap_is_not_filled_from_the_future(hours)
         read_beside(weather(HOURS)[[]].assign(empty=np.nan), hours, missing="fill")
 
 
+LATER = HOURS[:6].to_numpy()
 LOAD = pd.Series(np.arange(6.0), index=HOURS[:6], name="load")
 LOAD_IN_POLARS = pl.DataFrame({"when": HOURS[:6].to_numpy(), "load": np.arange(6.0)})
 
@@ -245,19 +240,12 @@ def test_names_are_kept_and_the_nameless_is_y():
         assert read_history(series, missing="error").name == "y"
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        pd.Series([1, 2, None], dtype="Int64"),
-        pd.Series([1, 2, np.nan], dtype="float32"),
-        pl.Series("load", [1, 2, None]),
-        np.array([1, 2, np.nan], dtype=np.float16),
-    ],
-)
-def test_every_number_type_becomes_float64_with_nan_for_missing(values):
-    read = read_history(values, missing="fill").values
-    assert read.dtype == np.float64
-    assert_array_equal(read, [1, 2, np.nan])
+def test_every_number_type_becomes_float64_with_nan_for_missing():
+    in_pandas = [pd.Series([1, 2, None], dtype="Int64"), pd.Series([1, 2, np.nan], dtype="float32")]
+    for values in (*in_pandas, pl.Series("load", [1, 2, None]), np.array([1, 2, np.nan], dtype=np.float16)):
+        read = read_history(values, missing="fill").values
+        assert read.dtype == np.float64
+        assert_array_equal(read, [1, 2, np.nan])
 
 
 @pytest.mark.parametrize(
@@ -279,15 +267,11 @@ def test_every_number_type_becomes_float64_with_nan_for_missing(values):
         (pd.Series(["a", "b"]), TypeError, "must hold numbers, but column None is of"),
         (pd.DataFrame({"t": HOURS, "y": 1.0}), TypeError, r'column \'t\' is of datetime.*\.set_index\("t"\)'),
         (pd.DataFrame({"a": [1.0], "b": [2.0]}), ValueError, r"one column of numbers, got a, b; choose one"),
-        (pl.DataFrame({"t": HOURS[:6].to_numpy(), "a": 1.0, "b": 2.0}), ValueError, "got a, b"),
-        (pl.DataFrame({"t": HOURS[:6].to_numpy()}), ValueError, "must have a column of numbers, got none"),
-        (
-            pl.DataFrame({"t": HOURS[:6].to_numpy(), "u": HOURS[:6].to_numpy()}),
-            ValueError,
-            r"one time column, got 2 \(t, u\)",
-        ),
+        (pl.DataFrame({"t": LATER, "a": 1.0, "b": 2.0}), ValueError, "got a, b"),
+        (pl.DataFrame({"t": LATER}), ValueError, "must have a column of numbers, got none"),
+        (pl.DataFrame({"t": LATER, "u": LATER}), ValueError, r"one time column, got 2 \(t, u\)"),
         (pl.DataFrame({"t": [None, date(2024, 1, 1)], "y": [1.0, 2.0]}), ValueError, "but 1 have none"),
-        (pl.DataFrame({"t": HOURS[:6].to_numpy(), "y": "a"}), TypeError, "column 'y' is of String"),
+        (pl.DataFrame({"t": LATER, "y": "a"}), TypeError, "column 'y' is of String"),
         (pl.DataFrame({"y": [1.0]}).lazy(), TypeError, r"got LazyFrame; use \.collect\(\)"),
         (pd.Series([1.0, 2.0], index=["mon", "tue"]), TypeError, "must be a DatetimeIndex.*pd.to_datetime"),
         (pd.Series([1.0], index=pd.MultiIndex.from_tuples([(1, 2)])), TypeError, "got MultiIndex of object"),
@@ -325,22 +309,14 @@ def test_gaps_stay_nan_in_the_values_and_hold_the_value_before_in_the_filled_one
     assert known_ahead(history, np.array([[5, 6], [6, 7]])).shape == (2, 2, 0)  # beyond the series nothing is known
 
 
-def test_the_calendar_goes_on_by_itself():
+def test_the_calendar_goes_on_by_itself_and_comes_before_the_users_covariates():
+    features = calendar_features(pd.date_range(MORNING[0], periods=9, freq="h").to_numpy(), ["hour"])
     history = history_of(pd.Series(VALUES, MORNING), calendar=("hour",))
-    times = pd.date_range(MORNING[2], periods=4 + 3, freq="h").to_numpy()
-    features = calendar_features(times, ["hour"])
-    assert_array_equal(known_ahead(history, np.arange(2, 9)), features)
-    assert_array_equal(known_ahead(history, np.array([[4, 5], [5, 6]])), features[[[2, 3], [3, 4]]])
+    assert_array_equal(known_ahead(history, np.arange(2, 9)), features[2:])
+    assert_array_equal(known_ahead(history, np.array([[4, 5], [5, 6]])), features[[[4, 5], [5, 6]]])
     history.check_known(1000)
-
-
-def test_the_calendar_comes_before_the_users_covariates():
-    covariates = np.arange(8.0)
-    history = history_of(pd.Series(VALUES, MORNING), covariates, calendar=("weekday",))
-    known = known_ahead(history, np.arange(8))
-    assert known.shape == (8, 8)
-    assert_array_equal(known[:, 0], np.ones(8))  # a Monday
-    assert_array_equal(known[:, 7], covariates)
+    history = history_of(pd.Series(VALUES, MORNING), np.arange(8.0), calendar=("hour",))
+    assert_array_equal(known_ahead(history, np.arange(8)), np.column_stack([features[:8], np.arange(8)]))
 
 
 def test_a_history_is_cut_and_grows_by_a_value_or_a_gap():
@@ -423,22 +399,12 @@ def test_the_past_row_is_that_of_its_step():
     assert history_of().past_row(None, 6, missing="fill").shape == (1, 0)
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [1.0, 2.0],
-        (1, 2),
-        np.array([[1.0, 2.0]]),
-        pd.Series({"promo": 1.0, "price": 2.0}),
-        pd.DataFrame({"promo": [1.0], "price": [2.0]}),
-        pl.DataFrame({"promo": [1.0], "price": [2.0]}),
-    ],
-    ids=lambda rows: f"{type(rows).__module__.partition('.')[0]} {type(rows).__name__}",
-)
-def test_one_row_may_be_given_as_a_line_or_a_table(rows):
-    table, steps = read_rows(rows, NAMES, "covariates", Clock())
-    assert_array_equal(table, [[1.0, 2.0]])
-    assert steps is None
+def test_one_row_may_be_given_as_a_line_or_a_table():
+    line = pd.Series({"promo": 1.0, "price": 2.0})
+    for rows in ([1.0, 2.0], (1, 2), np.array([[1.0, 2.0]]), line, line.to_frame().T, pl.DataFrame(dict(line))):
+        table, steps = read_rows(rows, NAMES, "covariates", Clock())
+        assert_array_equal(table, [[1.0, 2.0]])
+        assert steps is None
     for numbers in (3.0, [3.0, 4.0], pd.Series([3.0, 4.0])):  # each number is a row of a single covariate
         table, _ = read_rows(numbers, ("wind",), "covariates", Clock())
         assert_array_equal(table, np.reshape(numbers, (-1, 1)))

@@ -126,10 +126,9 @@ class Clock:
         steps, beside = divmod((stamps.asi8 if self.kind == "periods" else stamps) - origin, step)
         between = np.flatnonzero(np.asarray(beside, dtype=np.int64))
         if len(between) > 0:
-            raise ValueError(
-                f"a time stamp must be one of the steps of the series, every {self.step_in_words()} from "
-                f"{self.label(0)}; {index[int(between[0])]} lies between two of them"
-            )
+            steps_of_series = f"every {self.step_in_words()} from {self.label(0)}"
+            found = f"{index[int(between[0])]} lies between two of them"
+            raise ValueError(f"a time stamp must be one of the steps of the series, {steps_of_series}; {found}")
         return np.asarray(steps, dtype=np.int64)
 
     def _stamps(self, first: int, n: int) -> Stamps:
@@ -151,10 +150,9 @@ def check_stamps(index: Any, what: str) -> None:
     """Raise unless an index has a stamp for every row, of a kind that a clock can count."""
     times, pd = _in_pandas(index), _pandas()
     if not (isinstance(times, pd.DatetimeIndex | pd.PeriodIndex) or pd.api.types.is_integer_dtype(times.dtype)):
-        raise TypeError(
-            f"the index of {what} must be a DatetimeIndex, a PeriodIndex or whole numbers, got {type(index).__name__} "
-            f"of {index.dtype}; use pd.to_datetime on it, or .reset_index(drop=True) to count rows"
-        )
+        way_out = "use pd.to_datetime on it, or .reset_index(drop=True) to count rows"
+        must = f"the index of {what} must be a DatetimeIndex, a PeriodIndex or whole numbers"
+        raise TypeError(f"{must}, got {type(index).__name__} of {index.dtype}; {way_out}")
     if n_missing := int(times.isna().sum()):
         raise ValueError(f"every row of {what} needs a time stamp, but {n_missing} have none; drop them")
 

@@ -100,9 +100,7 @@ def read_history(
         raise ValueError(f'missing must be "error" or "fill", got {missing!r}')
     given, names, index = _table(series, "series")
     if len(names) != 1:
-        raise ValueError(
-            f"series must have one column of numbers, got {', '.join(map(str, names))}; choose one of them"
-        )
+        raise ValueError(f"series must have one column of numbers, got {', '.join(map(str, names))}; choose one")
     if len(given) == 0:
         raise ValueError("series must have at least one value, got none")
     clock = Clock() if index is None else Clock.of(index)
@@ -137,7 +135,7 @@ def read_rows(rows: Any, names: tuple[str, ...], what: str, clock: Clock) -> tup
     if not names:
         raise ValueError(f"{what} came, but the forecaster was fitted without; leave them out")
     if hasattr(rows, "iloc"):
-        one_row = rows.ndim == 1 and tuple(str(name) for name in rows.index) == names
+        one_row = rows.ndim == 1 and tuple(map(str, rows.index)) == names
     else:
         one_row = not hasattr(rows, "columns") and np.ndim(rows) == min(1, len(names) - 1)
     given, found, index = _table(np.asarray(rows).reshape(1, -1) if one_row else rows, what)
@@ -181,11 +179,9 @@ def _on_grid(given: Array, steps: Steps, clock: Clock, columns: Sequence[str], m
         if gaps.all():
             raise ValueError(f"{name} must have observed values, but all {len(gaps)} are missing")
         if gaps.any() and missing == "error":
-            raise ValueError(
-                f"{name} must have a value at each of its {len(gaps)} steps (every {clock.step_in_words()}), but "
-                f"{gaps.sum()} are missing, the first at {clock.label(int(gaps.argmax()))}; fill them yourself, or use "
-                'missing="fill", which repeats the last observed value'
-            )
+            must = f"{name} must have a value at each of its {len(gaps)} steps (every {clock.step_in_words()})"
+            missed = f"{gaps.sum()} are missing, the first at {clock.label(int(gaps.argmax()))}"
+            raise ValueError(f'{must}, but {missed}; fill them, or use missing="fill", which repeats the value before')
         if gaps[0]:
             first = clock.label(int(gaps.argmin()))
             raise ValueError(f"{name} must start with an observed value; the first is at {first}: let it begin there")
@@ -217,10 +213,9 @@ def _table(table: Any, what: str) -> tuple[Array, tuple[str | None, ...], Any]:
         raise ValueError(f"{what} must have a column of numbers, got none")
     for column in columns:
         if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
-            raise TypeError(
-                f"{what} must hold numbers, but column {column.name!r} is of {column.to_native().dtype}; convert it or "
-                f'leave it out; time stamps belong in the index of a pandas table (.set_index("{column.name}"))'
-            )
+            found = f"column {column.name!r} is of {column.to_native().dtype}"
+            way_out = f'convert it or leave it out; time stamps belong in the index (.set_index("{column.name}"))'
+            raise TypeError(f"{what} must hold numbers, but {found}; {way_out}")
     if index is not None:
         check_stamps(index, what)
     values = np.column_stack([column.cast(nw.Float64).to_numpy() for column in columns])
@@ -235,9 +230,7 @@ def _numbers(table: Any, what: str) -> Array:
         raise ValueError(f"{what} must be an array, but its rows differ in length") from None
     if array.ndim not in (1, 2) or (what == "series" and array.ndim != 1):
         wanted = "one dimension" if what == "series" else "the shape (step,) or (step, column)"
-        raise ValueError(
-            f"{what} must have {wanted}, got the shape {array.shape}; take one column, or use .ravel() if there is one"
-        )
+        raise ValueError(f"{what} must have {wanted}, got the shape {array.shape}; take one column, or use .ravel()")
     if array.dtype.kind not in "biuf":
         found = f"{type(table).__name__} of {array.dtype}"
         raise TypeError(f"{what} must hold numbers, got {found}; convert it to float, with nan for missing values")

@@ -127,8 +127,7 @@ class LiveCalibrator:
         residuals : array-like (time,) or (time, step)
             Truth less forecast: row t holds the errors of what was forecast at time t, NaN where there is no truth.
             Those of rows that the forecaster was trained on are too small; take others where you can.
-        scale : float or array (time,), (time, step), (time, step, level) or (time, step, side, level)
-            The half-width of an interval of factor 1 at that time, as will be given to `interval`.
+        scale : as in `interval`, with an axis of time before all others where it is an array
         rate : float, or "auto" for the best one on the residuals
         """
         errors = _array("residuals", residuals, missing=True)
@@ -166,9 +165,7 @@ class LiveCalibrator:
         return missed.item() if missed.size == 1 else missed
 
     def interval(self, prediction: Numbers, scale: Numbers = 1.0) -> PredictionInterval:
-        """The intervals around the forecasts made now: bounds (step,), or (step, level) for a sequence of levels.
-
-        A second call before `update` replaces the first.
+        """The intervals around the forecasts made now, (step,) or (step, level); a second call replaces the first.
 
         Parameters
         ----------
@@ -186,10 +183,7 @@ class LiveCalibrator:
         return PredictionInterval(lower, upper, coverage=self.coverage)
 
     def update(self, y: Numbers) -> None:
-        """Let the factors follow the next truth; NaN if it is missing, which drops what was due for it.
-
-        Anything but a number raises, as does a truth for which no interval was asked; the calibrator is then unchanged.
-        """
+        """Let the factors follow the next truth; NaN if it is missing, which drops what was due for it."""
         truth = one_truth(y)
         if np.isnan(self._due[0]).all():
             raise ValueError("no interval is due for this truth; call interval(...) with a forecast before each update")

@@ -46,10 +46,9 @@ class Windows:
         windows = cls(past, horizon, differences, flags, history.past.shape[1], n_known)
         n_rows = len(windows.origins(history))
         if n_rows < 2:
-            raise ValueError(
-                f"the series must hold at least 2 windows of past + horizon = {past + horizon} steps whose last "
-                f"{horizon} were observed, got {n_rows} in {len(history)} steps; give a longer series or a shorter past"
-            )
+            needed = f"2 windows of past + horizon = {past + horizon} steps whose last {horizon} were observed"
+            found = f"got {n_rows} in {len(history)} steps; give a longer series or a shorter past"
+            raise ValueError(f"the series must hold at least {needed}, {found}")
         return windows
 
     @property
@@ -202,10 +201,8 @@ class TimeFolds:
         embargo, first, n_steps = windows.n_past + windows.horizon, int(windows.origins(history)[0]), len(history)
         needed = first + n_folds * (2 * embargo + windows.horizon + 1)  # with less, a member could have no rows
         if n_folds > 1 and n_steps < needed:
-            raise ValueError(
-                f"{n_folds} blocks of time with {embargo} steps (past + horizon) kept free on both sides need {needed} "
-                f"steps or more, got {n_steps}; give a longer series, fewer folds or a shorter past"
-            )
+            blocks = f"{n_folds} blocks of time with {embargo} steps (past + horizon) kept free on both sides"
+            raise ValueError(f"{blocks} need {needed} steps or more, got {n_steps}; give fewer folds or a shorter past")
         # Later blocks are a fifth of the first ones: a series that grows week by week soon has some of every fold.
         return cls(n_folds, first, n_steps, max(2 * embargo, (n_steps - first) // (5 * n_folds)), embargo)
 

@@ -58,7 +58,7 @@ def seed_of(*numbers: int) -> int:
 
 
 def _mixed(keys: Keys) -> Keys:
-    """The output of splitmix64 for these states; a bijection of the 64 bits."""
+    """The output of splitmix64 for these states."""
     with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is meant
         bits = keys + GOLDEN
         bits = (bits ^ (bits >> np.uint64(30))) * FIRST
@@ -153,19 +153,16 @@ class StreamedTable:
         if odd.any():
             row, column = np.argwhere(odd)[0].tolist()
             what = "infinite" if np.isinf(targets[row, column]) else "missing"
-            raise TableFileError(
-                f"the target {self.targets[column]!r} must be a finite number in every row, but is {what} in row "
-                f"{part.first + row + 1} of {part.path}; leave such rows out"
-            )
+            found = f"is {what} in row {part.first + row + 1} of {part.path}; leave such rows out"
+            must = f"the target {self.targets[column]!r} must be a finite number in every row"
+            raise TableFileError(f"{must}, but {found}")
         keys = numbers = np.arange(part.number, part.number + part.n_rows, dtype=np.uint64)
         if self.group is not None:
             groups = frame[self.group]
             missing = groups.is_null() | (groups.is_nan() if groups.dtype.is_float() else False)
             if missing.any():
-                raise TableFileError(
-                    f"the column of groups {self.group!r} must have a value in every row, but has none in row "
-                    f"{part.first + int(missing.arg_true()[0]) + 1} of {part.path}; fill it in"
-                )
+                found = f"has none in row {part.first + int(missing.arg_true()[0]) + 1} of {part.path}; fill it in"
+                raise TableFileError(f"the groups {self.group!r} must have a value in every row, but {found}")
             keys = group_keys(groups.cast(needed_polars().String).to_list())
         return TableRows(frame.select(self.features), np.ascontiguousarray(targets), keys, numbers)
 

@@ -1,10 +1,9 @@
 """`fit` and predictions for tables that do not fit into memory: what comes out is an ordinary fitted model.
 
 The first pass over the table checks targets and groups, and draws a uniform sample of about 100,000 rows. The sample
-alone decides how columns are read, the scaling and range of inputs and targets, the bins of the networks' inputs, and
-the measures of every round. Then come the rounds of Algorithm 1, each on the next 262,144 rows from all over the table,
-and one pass in which the scores of all rows are counted in a sketch. Its factor is never below that of exact ranks, and
-at most 0.1 % above it; with several repeats, where it comes from two ranks, at most some 0.3 %.
+alone decides how columns are read, all scalings and bins, and the measures of every round. Then come the rounds of
+Algorithm 1, each on the next 262,144 rows from all over the table, and one pass in which the scores of all rows are
+counted in a sketch. Its factor is never below that of exact ranks, and at most 0.1 % above it (0.3 % with repeats).
 
 Memory holds the networks, the sample, one buffer in single precision, one part of 32,768 rows, and the outputs for
 these. In wide tables they have at most 2^24, 2^26 and 2^22 numbers. None of it grows with the number of rows.
@@ -81,19 +80,16 @@ def fit_streamed(
     target : str or sequence of str, the column or columns to predict
     groups : str, optional, a column whose values are held out together; it is not a feature
     buffer_rows : int, how many rows a round learns from
-    workers : Workers, optional
-        Processes that fit the model together; all of them call this function with the same arguments.
+    workers : Workers, optional, processes that fit the model together: all of them call this function alike
     on_round : function, optional, called after every round with its measures, in scaled units
 
     Examples
     --------
-    >>> from tempfile import TemporaryDirectory
-    >>> import numpy as np, polars as pl
+    >>> import numpy as np, polars as pl, tempfile
     >>> from coverwell import MLP, MatchedRegressor, Schedule
-    >>> area = np.random.default_rng(0).uniform(50, 90, size=600)
     >>> model = MatchedRegressor(network=MLP(hidden=4), repeats=1, schedule=Schedule(max_rounds=1), random_state=0)
-    >>> with TemporaryDirectory() as folder:
-    ...     pl.DataFrame({"area": area, "price": 2 * area}).write_parquet(f"{folder}/sales.parquet")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pl.DataFrame({"area": np.sin(range(600)), "price": range(600)}).write_parquet(f"{folder}/sales.parquet")
     ...     fit_streamed(model, TableFiles(folder), "price").n_rows_
     600
     """
@@ -150,10 +146,8 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     left_out = row_hash.left_out_by(sample.keys)
     if not left_out.any(axis=1).all() or left_out.all(axis=1).any():
         needed = "rows" if table.group is None else f"groups in {table.group!r}"
-        raise ValueError(
-            f"folds={row_hash.folds} needs {needed} for every fold, but one has none; a hash deals them out, so there "
-            "should be several times as many as folds"
-        )
+        dealt = "a hash deals them out, so there should be several times as many as folds"
+        raise ValueError(f"folds={row_hash.folds} needs {needed} for every fold, but one has none; {dealt}")
     if isinstance(calibration, Split):
         check_enough_rows(n_kept, levels, f"calibration='split' keeps {n_kept} of {n_rows} rows")
     model.n_rows_, model.out_of_fold_rows_ = n_rows, sample.numbers.astype(np.int64)
