@@ -231,35 +231,18 @@ def test_ctrl_c_ends_a_fit_and_its_workers(cluster, files):
     assert printed == "stopped False\n"
 
 
-X = ([1.0, 1.0], [0.0, 0.0])  # the rows of both workers
-
-
-def missed(share):
-    """A loss of a batch that is no mean over its rows, as the coverage terms are."""
-    return (share - 0.5).square()
-
-
 def met(rank, place):
-    """What one of two workers sees: numbers that travel, and the gradients of a loss over the batch of both."""
+    """What one of two workers sees: numbers that travel, and the gradient of a loss over the batch of both."""
     dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=2)
     try:
-        workers = TorchWorkers(torch.device("cpu"))
-        weight = torch.tensor(1.0, requires_grad=True)
-        outputs = weight * torch.tensor([X[rank]])  # (member, own batch)
-        batch = workers.together(outputs)
-        missed(batch.mean()).backward(retain_graph=True)
-        (of_batch,) = workers.summed([weight.grad])
-        of_halves = torch.autograd.grad(missed(outputs.mean()), weight)
-        first, second = workers.summed([torch.tensor([1.0, rank]), torch.tensor([[2.0], [3.0]])])
-        return {
-            "place": (workers.rank, workers.size, isinstance(workers, Workers)),
-            "batch": batch.tolist(),
-            "gradient of the batch": of_batch.item(),
-            "gradient of the halves": workers.summed([of_halves[0]])[0].item() / 2,
-            "sums": (first.tolist(), second.tolist()),
-            "counts": workers.summed([torch.tensor([2**40 + rank])])[0].tolist(),
-            "of the first": workers.of_first(torch.tensor([[1.0 + rank], [5.0 - rank]])).tolist(),
-        }
+        workers, weight = TorchWorkers(torch.device("cpu")), torch.tensor([1.0], requires_grad=True)
+        batch = workers.together(weight * torch.tensor([[1.0 - rank, 1.0 - rank]]))  # (member, own batch)
+        (batch.mean() - 0.5).square().backward()  # no mean over rows, as the coverage terms are
+        sums = workers.summed([weight.grad, torch.tensor([1.0, rank]), torch.tensor([[2.0], [3.0]])])
+        counts = workers.summed([torch.tensor([2**40 + rank])])
+        of_first = workers.of_first(torch.tensor([[1.0 + rank], [5.0 - rank]]))
+        travelled = [part.tolist() for part in (batch, *sums, *counts, of_first)]
+        return (workers.rank, workers.size, isinstance(workers, Workers)), travelled
     finally:
         dist.destroy_process_group()
 
@@ -267,18 +250,13 @@ def met(rank, place):
 def test_what_two_processes_gather_and_sum(connected, tmp_path):
     task = ray.remote(num_cpus=0)(met)
     both = ray.get([task.remote(rank, tmp_path / "place") for rank in range(2)], timeout=60)
-    assert [seen.pop("place") for seen in both] == [(0, 2, True), (1, 2, True)]
-    for seen in both:
-        assert seen == {
-            "batch": [[1.0, 1.0, 0.0, 0.0]],  # by rank
-            # Half of the batch is inside, as is asked: nothing is to be learned. Each half by itself is 0.5 off: the
-            # first would learn 2 * 0.5 * 1 from that, the second nothing, since its inputs are zero; 0.5 on average.
-            "gradient of the batch": 0.0,
-            "gradient of the halves": 0.5,
-            "sums": ([2.0, 1.0], [[4.0], [6.0]]),  # they keep their shapes, and whole numbers stay exact
-            "counts": [2**41 + 1],
-            "of the first": [[1.0], [5.0]],
-        }
+    assert [place for place, _ in both] == [(0, 2, True), (1, 2, True)]
+    for _, (batch, gradient, *sums, counts, of_first) in both:
+        assert batch == [[1.0, 1.0, 0.0, 0.0]]  # by rank
+        assert gradient == [0.0]  # half of the batch is inside, as is asked, though each half by itself is 0.5 off
+        assert sums == [[2.0, 1.0], [[4.0], [6.0]]]  # they keep their shapes
+        assert counts == [2**41 + 1]  # whole numbers stay exact
+        assert of_first == [[1.0], [5.0]]
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +270,6 @@ def houses():
 
 @pytest.fixture(scope="module")
 def price(houses):
-    """A model of columns with kinds, at two levels."""
     y = pl.Series("price", np.random.default_rng(1).normal(size=len(houses)))
     return model(coverage=[0.5, 0.9]).fit(houses.drop("id"), y)
 
@@ -325,14 +302,15 @@ def test_a_model_without_names_takes_the_columns_in_order_but_for_what_is_kept(d
 
 
 def test_what_cannot_be_predicted_is_an_error_before_any_row_is_read(dataset, price):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    mistakes = [
+        (price, ["street"], "must have the column street, to keep"),
+        (price, ["id", "id"], "two columns named id"),
+        (model().fit(X, X[:, 0]), [], "without column names on 2 columns, but the dataset has 4"),
+        ({}, [], "must be a fitted regressor on tables or the path of one, got dict"),
+    ]
+    for given, keep, message in mistakes:
+        with pytest.raises((ValueError, TypeError), match=message):
+            predict_dataset(given, dataset, keep=keep)
     with pytest.raises(ValueError, match="must have the column city, that the model was fitted on; it has id, size"):
         predict_dataset(price, dataset.drop_columns(["city"]))
-    with pytest.raises(ValueError, match="must have the column street, to keep"):
-        predict_dataset(price, dataset, keep=["street"])
-    with pytest.raises(ValueError, match="two columns named id"):
-        predict_dataset(price, dataset, keep=["id", "id"])
-    X = np.random.default_rng(0).normal(size=(40, 2))
-    with pytest.raises(ValueError, match="without column names on 2 columns, but the dataset has 4"):
-        predict_dataset(model().fit(X, X[:, 0]), dataset)
-    with pytest.raises(TypeError, match="must be a fitted regressor on tables or the path of one, got dict"):
-        predict_dataset({}, dataset)

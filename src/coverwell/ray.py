@@ -158,20 +158,17 @@ def fit_on_ray(
 
     Parameters
     ----------
-    model : MatchedRegressor
-        As for `fit_streamed`. Its `device` is ignored: workers use a GPU each, or the CPU.
+    model : MatchedRegressor, as for `fit_streamed`; its `device` is ignored: workers use a GPU each, or the CPU
     files : TableFiles, or what it is made of
     target, groups, buffer_rows : as for `fit_streamed`
     workers : int, how many: 1, 2, 4 or 8, with one CPU and one thread each
     address : str, optional
-        `host:port` of a running cluster, `"auto"` for one on this machine; by default the one that this process is
-        connected to, or one of our own.
+        `host:port` or `"auto"` for a running cluster; by default the one connected to, or one of our own.
     gpus : bool, whether each worker has a GPU
 
     Raises
     ------
-    ClusterError
-        If no cluster answers, if it is too small, if a node lacks the files, or if a worker dies.
+    ClusterError, if no cluster answers, if it is too small, if a node lacks the files, or if a worker dies
     """
     ray = needed_ray()
     import_module("ray.train.torch")
@@ -230,10 +227,9 @@ def _problem_here(paths: dict[Path, int], version: str) -> str:
     if version != __version__:
         return f"coverwell {__version__} is installed, {version} is needed"
     for path, size in paths.items():
-        if not path.is_file():
-            return f"there is no file {path}"
-        if (own := path.stat().st_size) != size:
-            return f"{path} has {own} bytes there, but {size} here"
+        own = path.stat().st_size if path.is_file() else None
+        if own != size:
+            return f"there is no file {path}" if own is None else f"{path} has {own} bytes there, but {size} here"
     return ""
 
 
@@ -284,8 +280,8 @@ def predict_dataset(
     ----------
     model : fitted regressor on tables, or the path of one, which only this process must be able to read
     rows : ray.data.Dataset
-        Columns are found by name; others than those that the model was fitted on are ignored. A model that was fitted
-        without names takes all columns, but for its targets and those in `keep`.
+        Columns are found by name, others are ignored. A model that was fitted without names takes all columns, but for
+        its targets and those in `keep`.
     keep : sequence of str, columns that are copied
     device : str, where the networks run on each worker
     workers : int, optional, at most how many, each with one CPU and one thread; by default one for each CPU
@@ -309,10 +305,9 @@ def predict_dataset(
 
 def _features(fitted: IntervalRegressor, there: Sequence[str], keep: Sequence[str]) -> list[str]:
     names = fitted.table_columns_
-    for name in (*(names or ()), *keep):
-        if name not in there:
-            what = "to keep" if name in keep else "that the model was fitted on"
-            raise ValueError(f"the dataset must have the column {name}, {what}; it has {', '.join(there)}")
+    if lacking := [name for name in (*(names or ()), *keep) if name not in there]:
+        what = f"{lacking[0]}, {'to keep' if lacking[0] in keep else 'that the model was fitted on'}"
+        raise ValueError(f"the dataset must have the column {what}; it has {', '.join(there)}")
     others = [name for name in there if name not in (*fitted.target_names_, *keep)]
     if names is None and len(others) != fitted.n_features_in_:
         found = f"{fitted.n_features_in_} columns, but the dataset has {len(others)} beside targets and kept columns"

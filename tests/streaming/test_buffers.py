@@ -187,7 +187,9 @@ def test_a_target_without_a_number_is_an_error_with_its_row_and_file(tmp_path, v
 
 def test_a_row_without_a_group_is_an_error_with_its_row_and_file(tmp_path):
     files = write(tmp_path, house=pl.when(pl.col("a") == 7).then(None).otherwise("house"))
-    with pytest.raises(TableFileError, match=r"must have a value in every row, but has none in row 8 of .*1\.par"):
+    with pytest.raises(
+        TableFileError, match=r"'house' must have a value in every row, but has none in row 8 of .*1\.par"
+    ):
         StreamedTable.of(files, ["y"], "house").survey(HASH)
 
 

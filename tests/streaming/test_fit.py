@@ -268,7 +268,7 @@ def test_the_cross_factor_is_that_of_exact_ranks_or_a_little_more(two_files, rep
     mean, half_width = (np.concatenate([getattr(e, name) for e in estimates], 1) for name in ("mean", "half_width"))
     everywhere = np.ones((repeats, MANY), dtype=bool)
     exact = CrossScores.of(np.concatenate(y), Estimate(mean, half_width), everywhere)
-    exact = replace(exact, n_members=row_hash.n_members)
+    exact = replace(exact, n_members=4 * repeats)
     factor = cross_factor(exact, LEVELS)
     found = calibration.correction(trained.teams, stream.sample, trained.members[0])
     assert (found.factor.numpy() >= factor).all()

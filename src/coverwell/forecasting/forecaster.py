@@ -96,10 +96,8 @@ class SeriesForecaster(BaseEstimator):
         ----------
         series : array-like, pandas Series with a `DatetimeIndex` or `PeriodIndex`, polars DataFrame with a time column
             The values, in time order at regular steps.
-        covariates : array or data frame, optional
-            Known ahead, such as holidays: a row for every step, and for those to be forecast.
-        past_covariates : array or data frame, optional
-            Measured with the series, such as weather: a row for every step.
+        covariates : table, optional, known ahead, such as holidays: a row for every step, and for those to be forecast
+        past_covariates : table, optional, measured with the series, such as weather: a row for every step
         """
         self._check_parameters()
         history = read_history(series, covariates, past_covariates, calendar=self.calendar, missing=self.missing)
@@ -202,10 +200,9 @@ class SeriesForecaster(BaseEstimator):
 
         Parameters
         ----------
-        series, covariates, past_covariates
-            As in `fit`; the period and at least `past` steps before it.
+        series, covariates, past_covariates : as in `fit`, of the period and at least `past` steps before it
         start : time stamp or position, optional
-            The first step that is forecast; None is the first one not yet seen. Forecasts of learned steps flatter.
+            The first step that is forecast, by default the first one not yet seen. Forecasts of learned steps flatter.
         """
         check_is_fitted(self)
         history = read_history(series, covariates, past_covariates, calendar=self.calendar, missing=self.missing)

@@ -117,8 +117,6 @@ def _covariates(table: Any, clock: Clock, n: int, what: str, missing: str) -> tu
         return np.zeros((n, 0)), ()
     given, found, index = _table(table, what)
     names = tuple(f"x{i}" if name is None else name for i, name in enumerate(found))
-    if len(set(names)) < len(names):
-        raise ValueError(f"the columns of {what} must have different names, got {', '.join(names)}")
     steps = np.arange(len(given)) if index is None else clock.positions(index, what)
     end = int(steps[-1]) + 1 if len(steps) else 0
     if end < n:

@@ -301,8 +301,7 @@ def best_rate(
     """The rate of the new calibrator that has the lowest interval score, among those that hold their rolling coverage.
 
     A rate holds it if no `window` forecasts in a row, of any step and level, cover less than p - (1 - p). If none does,
-    it is the rate whose worst window covers most. Steps with fewer than `window` truths only count in the score, where
-    levels weigh alike: the interval score times (1 - p) / 2. The rest are out-of-sample forecasts, as in `run`.
+    it is the rate whose worst window covers most. In the score levels weigh alike: it is multiplied by (1 - p) / 2.
     """
     ahead, ranked = truths_ahead(y, mean.shape[1]), []
     for trial in trials:

@@ -30,14 +30,10 @@ Keys = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
 # About so many rows are sampled, and so many are learned from in a round; of wide tables fewer, with so many numbers.
-SAMPLE_ROWS, SAMPLE_NUMBERS = 100_000, 2**24
-BUFFER_ROWS, BUFFER_NUMBERS = 2**18, 2**26
+SAMPLE_ROWS, SAMPLE_NUMBERS, BUFFER_ROWS, BUFFER_NUMBERS = 100_000, 2**24, 2**18, 2**26
 PARTS_OF_A_BUFFER = 16  # at least, from all over the table: files may be sorted
-# A batch has an equal share of each lane, so that 1, 2, 4 or 8 workers can make the same batches together.
-N_LANES = 8
-# A buffer in which a member finds fewer rows than this in a lane, such as one of a single group, gets the sample too.
-FEWEST_IN_LANE = 16
-
+N_LANES = 8  # with equal shares of a batch, so that 1, 2, 4 or 8 workers can make the same batches together
+FEWEST_IN_LANE = 16  # rows of a member in a buffer; else, as with a single group, the sample is added
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 FOLD, KEPT, SAMPLED, LANE = range(1, 5)  # what a hash is for; each use has numbers of its own
@@ -74,10 +70,6 @@ class RowHash:
     folds: int
     repeats: int  # member r * folds + k leaves out fold k of repeat r
     kept_share: float = 0.0  # of the rows, or groups: they are kept for the ranks and train nobody
-
-    @property
-    def n_members(self) -> int:
-        return self.folds * self.repeats
 
     def left_out_by(self, keys: Keys) -> Mask:
         """Which members leave a row out, (member, row); all others train on it."""
@@ -238,12 +230,10 @@ class RowStream:
     numbers: Keys  # of the sample's rows in the table
 
     def own_parts(self) -> Iterator[TableRows]:
-        """The table once, shared among the workers."""
         rank, n_workers = _place(self.sample.workers)
         return map(self.read, self.table.files.parts()[rank::n_workers])
 
     def read(self, part: Part) -> TableRows:
-        """The rows of a part, with their features as numbers."""
         rows = self.table.read(part)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ColumnWarning)
@@ -254,7 +244,6 @@ class RowStream:
                 raise TableFileError(f"in rows {part.first + 1} to {last} of {part.path}, {error}") from None
 
     def scaled(self, X: Array, y: Array) -> tuple[Tensor, Tensor]:
-        """Inputs and targets in scaled units, in double precision."""
         return self.sample.inputs[0](as_tensor(X)), self.sample.targets[0](as_tensor(y))
 
     def rows(self, part: TableRows) -> Rows:
@@ -288,7 +277,7 @@ class RowStream:
         # Filled part by part, so that no row is held twice.
         x, y = (torch.empty(1, n_most, values.shape[-1]) for values in (sample.x, sample.y))
         left_out, lanes, end = [], [], 0
-        counts = np.zeros((row_hash.n_members, N_LANES), dtype=np.int64)  # rows that a member trains on in a lane
+        counts = np.zeros((row_hash.folds * row_hash.repeats, N_LANES), dtype=np.int64)  # rows that train a member
         for part in parts:
             read = self.read(part)
             may_train = ~row_hash.kept(read.keys)

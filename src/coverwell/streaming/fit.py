@@ -247,10 +247,10 @@ class StreamedCross(Cross):
             averaged.add(scores_of(y, Estimate(estimate.mean.mean(axis=0), estimate.half_width.mean(axis=0))))
             singles.add(scores_of(y, estimate).reshape(-1, *unit.shape))
         factor = averaged.factor(rows.levels[0], rows.workers)
-        if row_hash.repeats > 1:
+        if (repeats := row_hash.repeats) > 1:
             single = singles.factor(rows.levels[0], rows.workers)
             single = single / (1 + RELATIVE_ERROR)  # at most the exact one: the larger, the smaller the result
-            factor = deployed_factor(factor, single, n_left_out=float(row_hash.repeats), n_members=row_hash.n_members)
+            factor = deployed_factor(factor, single, n_left_out=float(repeats), n_members=repeats * row_hash.folds)
         return Correction(factor[:-1], unit * factor[-1])
 
     def out_of_fold(self, part: TableRows) -> tuple[Array, Estimate]:
@@ -306,7 +306,5 @@ def estimates_of_parts(
 def estimate_files(model: IntervalRegressor, files: TableFiles, *, noise: bool = True) -> list[Estimate]:
     """The estimates of all rows at once, one for each team; memory must hold a mean and half-widths per row."""
     by_part = [estimates for _, estimates in estimates_of_parts(model, files, noise=noise)]
-    return [
-        Estimate(np.concatenate([e.mean for e in team]), np.concatenate([e.half_width for e in team]))
-        for team in zip(*by_part, strict=True)
-    ]
+    teams = [[(one.mean, one.half_width) for one in team] for team in zip(*by_part, strict=True)]
+    return [Estimate(*map(np.concatenate, zip(*team, strict=True))) for team in teams]
