@@ -53,9 +53,8 @@ class SeriesForecaster(BaseEstimator):
     past : int, how many past steps a forecast sees
     horizon : int, how many steps ahead are forecast, all at once
     calendar : sequence of "hour", "weekday", "month", what the network sees of the time stamp of a forecast step
-    missing : "error" or "fill", default="error"
-        Gaps in the series or its covariates are an error, or filled by the last value before them. Filled values are
-        never targets; where the fitted series has gaps, the network sees which values were filled.
+    missing : "error" or "fill", whether gaps are an error, or filled by the last value before them
+        Filled values are never targets; where the fitted series has gaps, the network sees which values were filled.
     differences : bool, whether the network forecasts the change from the last value, and sees changes beside levels
     live : bool, whether widths follow the misses; `coverwell.forecasting.live` states what that promises
     rate : float or "auto", how fast it follows; "auto" is chosen on the training part
@@ -86,8 +85,7 @@ class SeriesForecaster(BaseEstimator):
     calibrator_: LiveCalibrator = field(init=False)
     rate_: float = field(init=False)
     n_since_fit_: int = field(init=False)
-    # The forecast of the present, made when it is first asked for: mean (step,), lower and upper (step, level).
-    _standing: tuple[Array, Array, Array] | None = field(init=False, default=None)
+    _standing: tuple[Array, Array, Array] | None = field(init=False, default=None)  # mean and bounds of the present
 
     def fit(self, series: Any, covariates: Any = None, past_covariates: Any = None) -> Any:
         """Learn a series.
@@ -259,19 +257,17 @@ class SeriesForecaster(BaseEstimator):
 
     def _n_skipped(self, at: Any) -> int:
         """How many steps lie between the latest one and the one of this time stamp."""
-        clock, due = self.history_.clock, len(self.history_)
-        n_skipped = clock.position(at) - due
+        due, n_seen = self.history_.clock.label(len(self.history_)), len(self.history_)
+        n_skipped = self.history_.clock.position(at) - n_seen
         if n_skipped < 0:
-            problem = f"updates must come in order: {at} has been seen already; the next one is {clock.label(due)}"
-        elif n_skipped and self.missing == "error":
+            raise ValueError(f"updates must come in order: {at} has been seen already; the next one is {due}")
+        if n_skipped and self.missing == "error":
             way_out = f"give the {n_skipped} before it first, or make the forecaster with missing='fill' to leave a gap"
-            problem = f"the next update must be {clock.label(due)}, got {at}; {way_out}"
-        elif n_skipped > due:
-            gap = f"a gap must not be longer than the {due} steps that have been seen, got {n_skipped} before {at}"
-            problem = f"{gap}; look at the time stamp, or fit again"
-        else:
-            return n_skipped
-        raise ValueError(problem)
+            raise ValueError(f"the next update must be {due}, got {at}; {way_out}")
+        if n_skipped > n_seen:
+            gap = f"a gap must not be longer than the {n_seen} steps that have been seen, got {n_skipped} before {at}"
+            raise ValueError(f"{gap}; look at the time stamp, or fit again")
+        return n_skipped
 
     def _test_origins(self, history: History, start: Any) -> Steps:
         """The origins of a period: from the step before its start to the last whose next step is in the series."""
@@ -313,15 +309,13 @@ def network_for(network: NetworkChoice, windows: Windows) -> NetworkChoice:
 
 def folds_of(regressor: IntervalRegressor, windows: Windows, history: History) -> TimeFolds:
     """The blocks of time that stand for a regressor's folds; one where it has none."""
-    if not isinstance(regressor, MatchedRegressor):
-        return TimeFolds.of(1, windows, history)
-    if regressor.chosen_calibration.name not in ("cross", None):
+    folds = regressor.folds if isinstance(regressor, MatchedRegressor) else None
+    if isinstance(regressor, MatchedRegressor) and regressor.chosen_calibration.name not in ("cross", None):
         reason = "rows kept at random for ranks would overlap with the windows of others"
         raise ValueError(f"calibration must be 'cross' or None for a series, got {regressor.calibration!r}: {reason}")
-    if regressor.folds is None:
-        return TimeFolds.of(1, windows, history)
-    check_number("folds", regressor.folds, least=2, whole=True)
-    return TimeFolds.of(int(regressor.folds), windows, history)
+    if folds is not None:
+        check_number("folds", folds, least=2, whole=True)
+    return TimeFolds.of(1 if folds is None else int(folds), windows, history)
 
 
 def learn(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, history: History) -> None:

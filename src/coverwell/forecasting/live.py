@@ -130,11 +130,11 @@ class LiveCalibrator:
         scale : as in `interval`, with an axis of time before all others where it is an array
         rate : float, or "auto" for the best one on the residuals
         """
-        errors = _array("residuals", residuals, missing=True)
+        errors, levels = _array("residuals", residuals, missing=True), levels_from(coverage)
         if errors.ndim not in (1, 2) or not errors.size:
             raise ValueError(f"residuals must have the shape (time,) or (time, step), got {errors.shape}")
         errors = errors.reshape(len(errors), -1)
-        levels, horizon = levels_from(coverage), errors.shape[1]
+        horizon = errors.shape[1]
         half_width = _half_width(scale, *errors.shape, len(levels))
         scores = scores_of(errors, Estimate(np.zeros_like(errors), half_width))  # (time, step, level)
         by_step = [rank_factor(scores[~np.isnan(errors[:, h]), h : h + 1], levels) for h in range(horizon)]
@@ -280,7 +280,6 @@ class LiveCalibrator:
             warnings.warn(f"{text}; check scale and start, or widen farthest", FactorBoundWarning, stacklevel=4)
 
     def _ends(self, factor: Array, mean: Array, half_width: Array) -> Array:
-        """Nested ends (side, step, level) of a factor (step, level), mean (step, 1) and (step, side, level)."""
         lower, upper = mean - factor * half_width[:, 0], mean + factor * half_width[:, 1]
         if lower.shape[1] > 1:
             lower[:, self._outwards] = np.minimum.accumulate(lower[:, self._outwards], axis=1)
