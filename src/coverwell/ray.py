@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TorchWorkers", "fit_on_ray", "predict_dataset"]
 
+Names = Sequence[str]
+
 SECONDS_TO_CONNECT, SECONDS_TO_KNOCK = 15.0, 5.0  # a port without a listener answers sooner
 SECONDS_OF_A_CHECK = 150.0  # looking for data at a public address may take a minute
 BYTES_OF_OBJECTS = 100_000_000  # what passes between processes is small; Ray takes a third of the memory by default
@@ -141,7 +143,7 @@ class TorchWorkers:
 def fit_on_ray(
     model: IntervalRegressor,
     files: Any,
-    target: str | Sequence[str],
+    target: str | Names,
     *,
     groups: str | None = None,
     workers: int = 2,
@@ -263,13 +265,7 @@ def _own_signals() -> Iterator[None]:
 
 
 def predict_dataset(
-    model: object,
-    rows: Any,
-    *,
-    keep: Sequence[str] = (),
-    device: str = "auto",
-    workers: int | None = None,
-    gpus: float = 0.0,
+    model: object, rows: Any, *, keep: Names = (), device: str = "auto", workers: int | None = None, gpus: float = 0.0
 ) -> Any:
     """The columns that `coverwell predict` writes, for the rows of a `ray.data.Dataset`, as another one.
 
@@ -303,7 +299,7 @@ def predict_dataset(
     return rows.map_batches(_BatchPredictor, fn_constructor_args=(fitted, names, list(keep), columns), **each)
 
 
-def _features(fitted: IntervalRegressor, there: Sequence[str], keep: Sequence[str]) -> list[str]:
+def _features(fitted: IntervalRegressor, there: Names, keep: Names) -> list[str]:
     names = fitted.table_columns_
     if lacking := [name for name in (*(names or ()), *keep) if name not in there]:
         what = f"{lacking[0]}, {'to keep' if lacking[0] in keep else 'that the model was fitted on'}"

@@ -24,8 +24,7 @@ class Backtest:
     ----------
     stamps : the user's time stamps of all forecast steps
     name : str, of the series
-    y : array (time, step), the values that came; NaN where none was observed, or the series ended
-    prediction : array (time, step)
+    y, prediction : arrays (time, step), y NaN where no value was observed, or the series ended
     lower, upper : arrays (time, step, level), the intervals as they were given
     static_lower, static_upper : arrays (time, step, level)
         The intervals as they would have been if their width had not followed the misses.

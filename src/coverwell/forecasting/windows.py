@@ -186,7 +186,7 @@ class TimeFolds:
     """Which block of time, and so which fold, every step belongs to, now and after more steps have come.
 
     The steps of the first fit are cut into `n_folds` long blocks. Later steps are given out in turns, `block` steps at
-    a time, so that no step ever changes its fold: a member whose training goes on has still not seen what it left out.
+    a time: a member whose training goes on has still not seen what it left out.
     """
 
     n_folds: int
@@ -214,8 +214,7 @@ class TimeFolds:
     def split(self, origins: Steps) -> list[tuple[Steps, Steps]]:
         """For every fold the places of the origins that train and of those that are left out.
 
-        An origin within the embargo of a left-out one does neither: their windows or targets overlap or touch. That
-        goes for the next origins too, which are still to come: a member whose training goes on will leave some out.
+        An origin within the embargo of a left-out one, which may still be to come, does neither: windows would overlap.
         """
         steps = np.arange(origins[-1] + self.embargo + 1)
         fold, has_row = self.fold_of(steps), np.isin(steps, origins) | (steps > origins[-1])
