@@ -641,7 +641,7 @@ WRONG_COLUMNS = {
     "an unknown kind": lambda source: first(source)["kind"].update({"class": "os.system"}),
     "a median that is text": lambda source: first(source)["kind"].update(median="1"),
     "fewer features": lambda source: first(source).update(kept={"tuple": [""]}),
-    "an unknown reason": lambda source: source["columns"]["dropped"]["tuple"][0].update(reason="luck"),
+    "an unknown reason": lambda source: source["columns"]["dropped"]["tuple"][0].update(tuple=["a", "luck"]),
 }
 
 

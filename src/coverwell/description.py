@@ -155,7 +155,7 @@ def describe(model: object) -> ModelDescription:
         }
     elif source.columns is not None:
         columns = [TableColumn(c.name, KINDS[c.kind.name], c.n_missing) for c in source.columns.columns]
-        dropped = [f"{one.name} ({one.reason})" for one in source.columns.dropped]
+        dropped = [f"{name} ({reason})" for name, reason in source.columns.dropped]
         special = {"columns": tuple(columns), "dropped": tuple(dropped)}
     common: dict[str, Any] = {
         "takes": "images" if takes_images else "table",

@@ -11,7 +11,6 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar
@@ -37,6 +36,7 @@ DAY = 86_400e6  # microseconds
 ITSELF, MISSING, OTHER = "", " (missing)", " (other)"
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 CONSTANT, EMPTY, IDENTIFIER = "one value only", "no value in any row", "text that differs in nearly every row"
+DROPPED = {CONSTANT: ConstantDataWarning, EMPTY: ColumnWarning, IDENTIFIER: ColumnWarning}
 # Text that was probably meant as something else, and how that is written.
 MISTAKABLE = {
     "numbers with a decimal comma; write 6.8 instead of 6,8": re.compile(r"[+-]?\d+,\d+"),
@@ -44,33 +44,31 @@ MISTAKABLE = {
 }
 
 
-def _check(holds: bool, must: str, got: Any) -> None:
+def _check(holds: Any, must: str, got: Any) -> None:
     """Raise for what no training can have left; model files come from anywhere."""
     if not holds:
         raise ValueError(f"{must}, got {got!r}")
 
 
 # Kinds of columns: what each learned from its training values; `codes`, its values as numbers, NaN for missing ones;
-# and `features`, all that it makes of codes: an array, or a tensor in an exported model.
-
-
-class _Kind:
-    """Numbers are their own codes."""
-
-    def codes(self, values: Values) -> Array:
-        return np.where(values.missing, np.nan, values.array)
+# `features`, all that it makes of codes: an array, or a tensor in an exported model; and `described`, what the column
+# is read as and what stands for a missing value.
 
 
 @stored
 @dataclass(frozen=True)
-class Numbers(_Kind):
+class Numbers:
     """Numbers as they are; a missing one becomes the median, the lower of two, with a flag beside it."""
 
     median: float
     name: ClassVar[str] = "numbers"
+    zone: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         _check(isinstance(self.median, float) and math.isfinite(self.median), "the median must be finite", self.median)
+
+    def codes(self, values: Values) -> Array:
+        return np.where(values.missing, np.nan, values.array)
 
     def features(self, codes: Any) -> Features:
         library = library_of(codes)
@@ -78,35 +76,23 @@ class Numbers(_Kind):
         return {ITSELF: library.where(missing, self.median, codes), MISSING: _flags(missing)}
 
     def described(self) -> tuple[str, str]:
-        """What the column is read as, and what stands for a missing value."""
         return "numbers", f"the median {self.median:.6g}"
 
 
 @stored
 @dataclass(frozen=True)
-class Booleans(_Kind):
-    """0 and 1; a missing one becomes the more frequent of the two, with a flag beside it."""
+class Booleans(Numbers):
+    """0 and 1; their lower median is the more frequent of the two."""
 
-    usual: bool
     name: ClassVar[str] = "booleans"
 
-    def __post_init__(self) -> None:
-        _check(isinstance(self.usual, bool), "the usual value must be true or false", self.usual)
-
-    @property
-    def median(self) -> float:
-        return float(self.usual)
-
-    def features(self, codes: Any) -> Features:
-        return Numbers(self.median).features(codes)
-
     def described(self) -> tuple[str, str]:
-        return "booleans", f"the more frequent {str(self.usual).lower()}"
+        return "booleans", f"the more frequent {str(bool(self.median)).lower()}"
 
 
 @stored
 @dataclass(frozen=True)
-class Categories(_Kind):
+class Categories:
     """One feature of 0 and 1 for each known level, one for all others together, one for missing values.
 
     The known levels are the most frequent ones, 20 at most, that occur at least twice. A level that was not seen in
@@ -115,10 +101,11 @@ class Categories(_Kind):
 
     levels: tuple[str, ...]
     name: ClassVar[str] = "text"
+    zone: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        are_texts = bool(self.levels) and all(isinstance(level, str) for level in self.levels)
-        _check(are_texts and len(set(self.levels)) == len(self.levels), "levels must be texts, each once", self.levels)
+        texts = {level for level in self.levels if isinstance(level, str)}
+        _check(0 < len(texts) == len(self.levels), "levels must be texts, each once", self.levels)
 
     def codes(self, values: Values) -> Array:
         """The place of each level; -1 for one that is not known."""
@@ -137,7 +124,7 @@ class Categories(_Kind):
 
 @stored
 @dataclass(frozen=True)
-class Times(_Kind):
+class Times:
     """Days since 1970, the year, and where in the year, the week and the day a time lies, by its own clock.
 
     The positions in the year and the day are a sine and a cosine, so that an end meets the next beginning. A missing
@@ -149,16 +136,12 @@ class Times(_Kind):
     name: ClassVar[str] = "times"
 
     def __post_init__(self) -> None:
-        is_time = isinstance(self.median, str) and ISO_TIME.fullmatch(self.median) is not None
-        is_local = is_time and datetime.fromisoformat(self.median).tzinfo is None
+        is_local = ISO_TIME.fullmatch(self.median) and datetime.fromisoformat(self.median).tzinfo is None
         _check(is_local, "the median must be a time by the local clock", self.median)
-        _check(isinstance(self.zone, str | None), "the zone must be the name of one or nothing", self.zone)
 
     def codes(self, values: Values) -> Array:
         """Microseconds since 1970 by the local clock."""
-        codes = np.full(len(values.missing), np.nan)
-        codes[~values.missing] = _microseconds(values.present)
-        return codes
+        return np.where(values.missing, np.nan, _microseconds(values.array))
 
     def features(self, codes: Any) -> Features:
         library = library_of(codes)
@@ -182,7 +165,7 @@ class Times(_Kind):
         return "dates and times" + ("" if self.zone is None else f" in {self.zone}"), f"the median {self.median}"
 
 
-Kind = Numbers | Booleans | Categories | Times
+Kind = Numbers | Categories | Times
 
 
 def kind_of(values: Values) -> Kind:
@@ -195,7 +178,7 @@ def kind_of(values: Values) -> Kind:
     median = np.partition(values.present, middle)[middle]  # the lower of two: a value that occurred
     if values.kind == "times":
         return Times(str(median), values.zone)
-    return Booleans(bool(median)) if values.kind == "booleans" else Numbers(float(median))
+    return (Booleans if values.kind == "booleans" else Numbers)(float(median))
 
 
 def library_of(values: Any) -> Any:
@@ -237,15 +220,8 @@ class Column:
     like_identifier: bool = False
 
     def __post_init__(self) -> None:
-        _check(isinstance(self.name, str), "a column needs a name", self.name)
-        _check(isinstance(self.n_missing, int) and self.n_missing >= 0, "gaps must be a count", self.n_missing)
-        possible = self.kind.features(np.zeros(0))
-        in_order = bool(self.kept) and self.kept == tuple(part for part in possible if part in self.kept)
-        _check(in_order, f"column {self.name!r} must give some of its features in their order", self.kept)
-
-    @property
-    def zone(self) -> str | None:
-        return self.kind.zone if isinstance(self.kind, Times) else None
+        in_order = tuple(part for part in self.kind.features(np.zeros(0)) if part in self.kept)
+        _check(self.kept == in_order != (), f"column {self.name!r} must give features in their order", self.kept)
 
     def read(self, values: Values) -> Values:
         """Values of this column's kind, as far as they can be read so: dates written as text, 0 and 1 for booleans."""
@@ -255,28 +231,27 @@ class Column:
             return replace(values, kind="booleans")
         return values
 
-    def features(self, codes: Any) -> list[Any]:
-        """The kept features."""
-        features = self.kind.features(codes)
-        return [features[part] for part in self.kept]
-
     def mismatch(self, values: Values) -> str | None:
         """What these values are, if they are not of this column's kind, with the first of them that is not."""
-        if values.kind is None or (values.kind, values.zone) == (self.kind.name, self.zone):
+        wanted, got = (self.kind.name, self.kind.zone), (values.kind, values.zone)
+        if values.kind is None or got == wanted:
             return None
-        example = values.shown(values.first_other(self.kind.name, self.zone))
-        wanted, got = _with_zone(self.kind.name, self.zone), _with_zone(values.kind, values.zone)
-        return f"{self.name!r} must hold {wanted}, got {got} such as {example}"
+        must, has = (
+            f"{kind} in the time zone {zone}" if zone else f"{kind} without a time zone" if kind == "times" else kind
+            for kind, zone in (wanted, got)
+        )
+        return f"{self.name!r} must hold {must}, got {has} such as {values.shown(values.first_other(*wanted))}"
 
-    def unseen(self, values: Values) -> Iterable[str]:
+    def unseen(self, values: Values) -> list[str]:
         """What these values have that the training rows never had, as sentences."""
-        n_rows, is_text = len(values.missing), isinstance(self.kind, Categories)
+        n_rows, is_text, sentences = len(values.missing), isinstance(self.kind, Categories), []
         filled = "no known level" if is_text else self.kind.described()[1]
         if MISSING not in self.kept and (n_missing := int(values.missing.sum())):
-            yield f"{self.name!r} is missing in {n_missing} of {n_rows} rows, never in training; read as {filled}"
+            sentences.append(f"is missing in {n_missing} of {n_rows} rows, never in training; read as {filled}")
         if is_text and OTHER not in self.kept and (other := self.kind.codes(values) < 0).any():
             where = f"in {int(other.sum())} of {n_rows} rows ({listed(sorted(set(values.array[other])))})"
-            yield f"{self.name!r} has levels that were never seen in training {where}; read as {filled}"
+            sentences.append(f"has levels that were never seen in training {where}; read as {filled}")
+        return [f"{self.name!r} {sentence}" for sentence in sentences]
 
     def described(self, n_rows: int) -> str:
         """How the column is read, in one line."""
@@ -285,24 +260,6 @@ class Column:
         other = "; rarer and unseen levels as one" if OTHER in self.kept else ""
         identifier = "; looks like an identifier" if self.like_identifier else ""
         return f"{self.name}: {read_as}{other}{missing}{identifier}"
-
-
-def _with_zone(kind: str, zone: str | None) -> str:
-    zoned = " without a time zone" if zone is None else f" in the time zone {zone}"
-    return f"{kind}{zoned if kind == 'times' else ''}"
-
-
-@stored
-@dataclass(frozen=True)
-class Dropped:
-    """A column that is left out, and why."""
-
-    name: str
-    reason: str
-
-    def __post_init__(self) -> None:
-        known = isinstance(self.name, str) and self.reason in (CONSTANT, EMPTY, IDENTIFIER)
-        _check(known, "a column must be left out for a known reason", self.reason)
 
 
 @stored
@@ -323,16 +280,16 @@ class Columns:
     """
 
     columns: tuple[Column, ...]
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[tuple[str, str], ...] = ()  # names of those that are left out, and why
     n_rows: int = 0  # that they were learned from
     plain: bool = False  # numbers and booleans alone, without gaps: one feature each, as in an array under names
 
     def __post_init__(self) -> None:
-        names = tuple(column.name for column in self.columns) + tuple(column.name for column in self.dropped)
+        names = (*(column.name for column in self.columns), *(name for name, _ in self.dropped))
         _check(bool(self.columns) and len(set(names)) == len(names), "there must be columns, each once", names)
-        enough = isinstance(self.n_rows, int) and all(column.n_missing <= self.n_rows for column in self.columns)
-        _check(enough, "no more values can be missing than there are rows", self.n_rows)
-        one_each = self.plain is False or (self.plain is True and self.feature_names == names)
+        known = all(reason in DROPPED for _, reason in self.dropped)
+        _check(known, "a column must be left out for a known reason", self.dropped)
+        one_each = not self.plain or self.feature_names == names
         _check(one_each, "every column must give one feature where all are numbers", self.feature_names)
 
     @classmethod
@@ -362,9 +319,9 @@ class Columns:
                 f"{'is' if len(absent) == 1 else 'are'} missing, got {listed(list(given))}; add or rename columns"
             )
         values = [(column, column.read(read(given[column.name]))) for column in self.columns]
-        if others := [told for column, got in values if (told := column.mismatch(got))]:
-            told = "; ".join(others[:5])
-            raise ValueError(f"columns must hold what they held in training, but {told}; convert them")
+        if others := list(filter(None, (column.mismatch(got) for column, got in values))):
+            found = "; ".join(others[:5])
+            raise ValueError(f"columns must hold what they held in training, but {found}; convert them")
         if unseen := [sentence for column, got in values for sentence in column.unseen(got)]:
             message = f"{'; '.join(unseen)}; no interval is to be trusted in these rows"
             warnings.warn(message, ColumnWarning, stacklevel=5)  # the line that asks an estimator for a prediction
@@ -375,15 +332,16 @@ class Columns:
         """The features (row, feature) of codes (row, column), an array or a tensor."""
         library = library_of(codes)
         if self.plain:
-            medians = [column.kind.median for column in self.columns if isinstance(column.kind, Numbers | Booleans)]
+            medians = [column.kind.median for column in self.columns if isinstance(column.kind, Numbers)]
             return library.where(library.isnan(codes), library.asarray(np.array(medians)), codes)
-        parts = [part for place, column in enumerate(self.columns) for part in column.features(codes[:, place])]
-        return library.stack(parts, 1)
+        all_parts = [column.kind.features(codes[:, place]) for place, column in enumerate(self.columns)]
+        kept = [parts[p] for column, parts in zip(self.columns, all_parts, strict=True) for p in column.kept]
+        return library.stack(kept, 1)
 
     def report(self) -> tuple[str, ...]:
         """How each column is read, or why it is left out: one line each."""
         used = [column.described(self.n_rows) for column in self.columns]
-        return (*used, *(f"{column.name}: left out, {column.reason}" for column in self.dropped))
+        return (*used, *(f"{name}: left out, {reason}" for name, reason in self.dropped))
 
 
 def columns_for(X: Any) -> tuple[Columns, Array] | None:
@@ -400,11 +358,11 @@ def _learned(values: dict[str, Values], *, plain: bool) -> tuple[Columns, Array]
     n_rows = max((len(column.missing) for column in values.values()), default=0)
     if not n_rows:
         raise ValueError(f"a table must have rows and columns, got {n_rows} rows and {len(values)} columns")
-    found = [_column(name, as_times(column) or column, plain=plain) for name, column in values.items()]
-    columns = tuple(column for column in found if isinstance(column, Column))
-    dropped = tuple(column for column in found if isinstance(column, Dropped))
+    found = {name: _column(name, as_times(column) or column, plain=plain) for name, column in values.items()}
+    columns = tuple(column for column in found.values() if isinstance(column, Column))
+    dropped = tuple((name, reason) for name, reason in found.items() if isinstance(reason, str))
     if not columns:
-        reasons = "; ".join(f"{column.name!r}: {column.reason}" for column in dropped[:5])
+        reasons = "; ".join(f"{name!r}: {reason}" for name, reason in dropped[:5])
         raise ValueError(f"no column tells rows apart ({reasons}); give columns of numbers, categories or dates")
     _warn_of_training_columns(columns, dropped, values)
     learned = Columns(columns, dropped, n_rows, plain)
@@ -412,48 +370,36 @@ def _learned(values: dict[str, Values], *, plain: bool) -> tuple[Columns, Array]
     return learned, learned.features(np.column_stack(codes))
 
 
-def _column(name: str, values: Values, *, plain: bool) -> Column | Dropped:
+def _column(name: str, values: Values, *, plain: bool) -> Column | str:
+    """The column, or why it is left out."""
     if values.kind is None:
-        return Dropped(name, EMPTY)
-    if values.kind == "text" and _nearly_all_differ(values.present):
-        return Dropped(name, IDENTIFIER)
-    kind = kind_of(values)
-    kept = (
-        (ITSELF,)
-        if plain
-        else tuple(part for part, f in kind.features(kind.codes(values)).items() if (f != f[0]).any())
-    )
+        return EMPTY
+    present, is_text = values.present, values.kind == "text"
+    may_identify = is_text or (values.whole and len(present) >= FEWEST_NUMBERS)
+    nearly_all_differ = may_identify and len(set(present.tolist())) >= max(2, NEARLY_ALL * len(present))
+    if is_text and nearly_all_differ:
+        return IDENTIFIER
+    kind, kept = kind_of(values), (ITSELF,)
+    if not plain:
+        kept = tuple(part for part, f in kind.features(kind.codes(values)).items() if (f != f[0]).any())
     if not kept:
-        return Dropped(name, CONSTANT)
-    return Column(name, kind, kept, int(values.missing.sum()), _counts_rows(values))
-
-
-def _nearly_all_differ(present: NDArray[Any]) -> bool:
-    return len(set(present.tolist())) >= max(2, NEARLY_ALL * len(present))
-
-
-def _counts_rows(values: Values) -> bool:
-    """Whether these are whole numbers that go up, or down, in nearly every row, as a running number does."""
-    if not values.whole or len(values.present) < FEWEST_NUMBERS:
-        return False
-    steps = np.diff(values.present)
-    return _nearly_all_differ(values.present) and bool((steps >= 0).all() or (steps <= 0).all())
+        return CONSTANT
+    counts_rows = nearly_all_differ and len(set(np.sign(np.diff(present))) - {0}) < 2
+    return Column(name, kind, kept, int(values.missing.sum()), counts_rows)
 
 
 def _warn_of_training_columns(
-    columns: Iterable[Column], dropped: Iterable[Dropped], values: Mapping[str, Values]
+    columns: tuple[Column, ...], dropped: tuple[tuple[str, str], ...], values: dict[str, Values]
 ) -> None:
-    for reason, category in ((CONSTANT, ConstantDataWarning), (EMPTY, ColumnWarning), (IDENTIFIER, ColumnWarning)):
-        if names := [column.name for column in dropped if column.reason == reason]:
+    for reason, category in DROPPED.items():
+        if names := [name for name, why in dropped if why == reason]:
             way_out = "; convert what holds numbers, or dates other than 2024-01-31" if reason == IDENTIFIER else ""
             warnings.warn(f"left out of X: {listed(names)} ({reason}){way_out}", category, stacklevel=3)
     if names := [column.name for column in columns if column.like_identifier]:
-        warnings.warn(
-            f"{listed(names)} counts from row to row, as an identifier does; it is used as numbers: leave it out of X "
-            "if it is none of the things that y depends on",
-            ColumnWarning,
-            stacklevel=3,
+        message = (
+            "counts from row to row, as an identifier does; it is used as numbers: leave it out of X if it is none"
         )
+        warnings.warn(f"{listed(names)} {message} of the things that y depends on", ColumnWarning, stacklevel=3)
     texts = {name: set(column.present.tolist()) for name, column in values.items() if column.kind == "text"}
     for meant, pattern in MISTAKABLE.items():
         if names := [name for name, levels in texts.items() if all(map(pattern.fullmatch, levels))]:

@@ -48,21 +48,20 @@ class Values:
 
     def first_other(self, kind: str, zone: str | None) -> int:
         """The first row whose value cannot be read as this kind; if each alone could be, the first with a value."""
+
+        def could_be(item: Any) -> bool:
+            try:
+                if kind == "times":
+                    is_time = ISO_TIME.fullmatch(item) is not None
+                    return is_time and (datetime.fromisoformat(item).tzinfo is None) == (zone is None)
+                if kind == "booleans":
+                    return item.lower() in ("true", "false") if isinstance(item, str) else bool(item in (0, 1))
+                return kind != "numbers" or float(item) is not None
+            except (TypeError, ValueError):  # no number, no such day, or no text at all
+                return False
+
         (rows,) = np.nonzero(~self.missing)
-        return int(next((row for row in rows if not _could_be(self.array[row], kind, zone)), rows[0]))
-
-
-def _could_be(item: Any, kind: str, zone: str | None) -> bool:
-    try:
-        if kind == "times":
-            return bool(ISO_TIME.fullmatch(item)) and (datetime.fromisoformat(item).tzinfo is None) == (zone is None)
-        if kind == "booleans":
-            return item.lower() in ("true", "false") if isinstance(item, str) else bool(item in (0, 1))
-        if kind == "numbers":
-            float(item)
-    except (TypeError, ValueError):  # no number, no such day, or no text at all
-        return False
-    return True
+        return int(next((row for row in rows if not could_be(self.array[row])), rows[0]))
 
 
 def is_frame(X: Any) -> bool:
@@ -90,7 +89,7 @@ def columns_of(frame: Any) -> dict[str, nw.Series[Any]]:
 
 def _with_text_names(X: Any) -> Any:
     """A pandas frame with names as text, each once; anything else as it is."""
-    if not (hasattr(X, "iloc") and hasattr(X, "columns")):
+    if not nw.dependencies.is_pandas_dataframe(X):
         return X
     names = [str(name) for name in X.columns]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
@@ -126,7 +125,7 @@ def read(series: nw.Series[Any]) -> Values:
         local = series if zone is None else series.dt.replace_time_zone(None)  # keeps what the clock shows
         return Values("times", local.to_numpy().astype("datetime64[us]"), missing, zone=zone)
     if dtype in (nw.String, nw.Categorical, nw.Enum):
-        return Values("text", _as_text(series.to_list()), missing)
+        return Values("text", _as_text(series), missing)
     if dtype == nw.Object:
         return _objects(series, missing)
     if dtype == nw.Unknown and (array := series.to_numpy()).dtype.kind in "biuf":  # pandas' sparse columns
@@ -135,13 +134,7 @@ def read(series: nw.Series[Any]) -> Values:
 
 
 def _numbers(
-    series: nw.Series[Any],
-    array: NDArray[Any],
-    missing: Mask,
-    kind: str = "numbers",
-    *,
-    whole: bool = False,
-    plain: bool = False,
+    series: nw.Series[Any], array: NDArray[Any], missing: Mask, kind: str = "numbers", **stored: bool
 ) -> Values:
     missing = missing | np.isnan(array)  # polars distinguishes NaN from a missing value; a network can use neither
     if (infinite := np.isinf(array) & ~missing).any():
@@ -149,28 +142,27 @@ def _numbers(
             f"column {series.name!r} must hold finite numbers, got infinity in row {infinite.argmax()} (counted from "
             "0); leave such rows out, or have no value there"
         )
-    known, numbers = None if missing.all() else kind, np.asarray(array, np.float64)
-    return Values(known, numbers, missing, whole=whole, plain=plain and not missing.any())
+    stored["plain"] = stored.get("plain", False) and not missing.any()
+    return Values(None if missing.all() else kind, np.asarray(array, np.float64), missing, **stored)
 
 
 def _objects(series: nw.Series[Any], missing: Mask) -> Values:
     """A column of Python objects, by their types: pandas stores booleans with gaps, dates and decimals like this."""
-    items = series.to_list()
-    present = [item for item, is_missing in zip(items, missing, strict=True) if not is_missing]
-    types = set(map(type, present))
+    items = np.array([*series.to_list(), None], dtype=object)[:-1]  # one axis, whatever the items are
+    types = set(map(type, items[~missing]))
 
     def all_are(*kinds: Any) -> bool:
         return all(issubclass(t, kinds) for t in types)
 
     booleans = all_are(bool, np.bool_)
     if booleans or (all_are(Real, Decimal) and bool not in types):
-        array = np.where(missing, 0, np.array(items, dtype=object)).astype(np.float64)
+        array = np.where(missing, 0, items).astype(np.float64)
         return _numbers(series, array, missing, "booleans" if booleans else "numbers")
     if all_are(date):
-        return _times_of(present, missing, name=series.name)
+        return _times_of(items[~missing], missing, f" of column {series.name!r}")
     if other := [t for t in types if not issubclass(t, str | bool | np.bool_ | Real | Decimal | date)]:
         raise _no_column(series, f"objects of the type {other[0].__name__}")
-    return Values("text", _as_text(items), missing)
+    return Values("text", _as_text(series), missing)
 
 
 def _no_column(series: nw.Series[Any], got: str) -> TypeError:
@@ -179,10 +171,8 @@ def _no_column(series: nw.Series[Any], got: str) -> TypeError:
     )
 
 
-def _as_text(items: Sequence[Any]) -> NDArray[np.object_]:
-    text = np.empty(len(items), dtype=object)
-    text[:] = [item if isinstance(item, str) else str(item) for item in items]
-    return text
+def _as_text(series: nw.Series[Any]) -> NDArray[np.object_]:
+    return np.array([str(item) for item in series.to_list()], dtype=object)
 
 
 def as_times(values: Values) -> Values | None:
@@ -197,11 +187,10 @@ def as_times(values: Values) -> Values | None:
         return None
 
 
-def _times_of(present: Sequence[date], missing: Mask, name: str | None = None) -> Values:
+def _times_of(present: Sequence[date] | NDArray[np.object_], missing: Mask, where: str = "") -> Values:
     """Times from Python's dates; those with an offset are brought to UTC, since it may differ from row to row."""
     aware = {getattr(item, "tzinfo", None) is not None for item in present}
     if len(aware) > 1:
-        where = "" if name is None else f" of column {name!r}"
         raise ValueError(f"times{where} must all have a time zone or all have none; convert them")
     if aware == {True}:
         present = [item.astimezone(UTC).replace(tzinfo=None) for item in present if isinstance(item, datetime)]
