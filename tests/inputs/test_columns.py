@@ -13,17 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coverwell.errors import ColumnWarning, ConstantDataWarning
-from coverwell.inputs.columns import (
-    WEEKDAYS,
-    Booleans,
-    Categories,
-    Columns,
-    Numbers,
-    Times,
-    columns_for,
-    kind_of,
-)
-from coverwell.inputs.frames import as_times, columns_of, read
+from coverwell.inputs.columns import WEEKDAYS, Columns, columns_for
 
 NAN = float("nan")
 HOUSES = {
@@ -46,39 +36,38 @@ def two_of(**columns):
     return {"x": [1.0, 2.0, 3.0, 4.0, 4.0, 5.0], **columns}
 
 
-def values_of(items):
-    (series,) = columns_of(pl.DataFrame({"a": items}, strict=False)).values()
-    values = read(series)
-    return as_times(values) or values
+def learned_from(items):
+    """The features by name that a column with these training values has for them, and the column."""
+    frame = pl.DataFrame({"a": items}, strict=False)
+    columns = Columns.of(frame)
+    names = [name.removeprefix("a") for name in columns.feature_names]
+    return dict(zip(names, columns.transform(frame).T, strict=True)), columns.columns[0]
 
 
 # Kinds ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("items", "kind", "filled"),
+    ("items", "kind", "median"),
     [
-        ([1.0, None, 3.0, 9.0], Numbers(3.0), 3.0),
-        ([4, 2, None, 8, 6], Numbers(4.0), 4.0),  # the lower of two
-        ([1e308, 1.7e308, None], Numbers(1e308), 1e308),
-        ([True, True, False, None], Booleans(1.0), 1.0),
-        ([True, False, False, None], Booleans(0.0), 0.0),
-        ([True, False, None], Booleans(0.0), 0.0),
+        ([1.0, None, 3.0, 9.0], "numbers", 3.0),
+        ([4, 2, None, 8, 6], "numbers", 4.0),  # the lower of two
+        ([1e308, 1.7e308, None], "numbers", 1e308),
+        ([True, True, False, None], "booleans", 1.0),
+        ([True, False, False, None], "booleans", 0.0),
+        ([True, False, None], "booleans", 0.0),
     ],
 )
-def test_a_missing_number_is_the_median_and_a_missing_boolean_the_more_frequent(items, kind, filled):
-    values = values_of(items)
-    assert kind_of(values) == kind
-    features = kind.features(kind.codes(values))
-    assert_array_equal(features[""], [filled if item is None else item for item in items])
+def test_a_missing_number_is_the_median_and_a_missing_boolean_the_more_frequent(items, kind, median):
+    features, column = learned_from(items)
+    assert (column.kind, column.median) == (kind, median)
+    assert_array_equal(features[""], [median if item is None else item for item in items])
     assert_array_equal(features[" (missing)"], [item is None for item in items])
 
 
 def test_levels_are_known_if_they_occur_twice_the_most_frequent_first():
-    values = values_of(["b", "a", "b", None, "c", "a", "b"])
-    kind = kind_of(values)
-    assert kind == Categories(("b", "a"))
-    features = kind.features(kind.codes(values))
+    features, column = learned_from(["b", "a", "b", None, "c", "a", "b"])
+    assert (column.kind, column.levels) == ("text", ("b", "a"))
     assert_array_equal(features["=b"], [1, 0, 1, 0, 0, 0, 1])
     assert_array_equal(features["=a"], [0, 1, 0, 0, 0, 1, 0])
     assert_array_equal(features[" (other)"], [0, 0, 0, 0, 1, 0, 0])
@@ -87,24 +76,18 @@ def test_levels_are_known_if_they_occur_twice_the_most_frequent_first():
 
 def test_at_most_twenty_levels_are_known_and_equals_go_by_name():
     names = [f"{number:02}" for number in range(30)]
-    assert kind_of(values_of([*names, *names, "29"])).levels == ("29", *names[:19])
-    assert kind_of(values_of(["a", None])).levels == ("a",)
+    assert learned_from([*names, *names, "29"])[1].levels == ("29", *names[:19])
+    assert learned_from(["a", None])[1].levels == ("a",)
 
 
 def test_every_row_of_categories_has_exactly_one_code():
-    kind, values = (
-        Categories(("b", "a", " (missing)")),
-        values_of(["b", "a", "b", None, "c", "a", " (missing)", "missing"]),
-    )
-    features = kind.features(kind.codes(values))
-    assert_array_equal(np.sum(list(features.values()), axis=0), np.ones(8))
+    features, _ = learned_from([*["b", "a", " (missing)"] * 2, None, "c", "missing"])
+    assert_array_equal(np.sum(list(features.values()), axis=0), np.ones(9))
 
 
 def test_a_time_is_days_a_year_and_positions_in_year_day_and_week():
-    values = values_of(["2024-01-01T06:00", "2025-07-02T12:00", None])  # a Monday; the middle of 2025, a Wednesday
-    kind = kind_of(values)
-    assert kind == Times("2024-01-01T06:00:00.000000")
-    features = kind.features(kind.codes(values))
+    features, column = learned_from(["2024-01-01T06:00", "2025-07-02T12:00", None])  # a Monday; a Wednesday, mid-2025
+    assert (column.kind, column.zone) == ("times", None)
     turn = 2 * np.pi * 0.25 / 366
     by_hand = {
         "": [19723.25, 20271.5, 19723.25],
@@ -117,21 +100,14 @@ def test_a_time_is_days_a_year_and_positions_in_year_day_and_week():
         " (wednesday)": [0, 1, 0],
         " (missing)": [0, 0, 1],
     }
+    assert features.keys() == by_hand.keys()
     for name, expected in by_hand.items():
         assert_allclose(features[name], expected, atol=1e-12)
 
 
 def test_the_days_of_a_week_have_one_feature_each():
-    week = values_of([f"1969-12-{day}" for day in range(22, 29)])  # before 1970, from a Monday on
-    features = kind_of(week).features(kind_of(week).codes(week))
+    features, _ = learned_from([f"1969-12-{day}" for day in range(22, 29)])  # before 1970, from a Monday on
     assert_array_equal([features[f" ({day})"] for day in WEEKDAYS], np.eye(7))
-
-
-@pytest.mark.parametrize("kind", [Numbers(2.0), Booleans(1.0), Categories(("a",)), Times("2024-05-01")])
-def test_a_column_without_any_value_has_features_all_the_same(kind):
-    features = kind.features(kind.codes(values_of([None, None])))
-    assert np.isfinite(list(features.values())).all()
-    assert_array_equal(features[" (missing)"], [1, 1])
 
 
 # Tables by hand ------------------------------------------------------------------------------------------------------
@@ -428,24 +404,25 @@ def test_a_frame_with_text_or_gaps_is_not_plain(library):
 AREA, HEATING, GARDEN, SOLD = learned = Columns.of(pl.DataFrame(HOUSES)).columns
 SPOILT = {
     "no columns": lambda: Columns(()),
-    "a column twice": lambda: Columns((AREA, AREA), n_rows=4),
-    "a column used and left out": lambda: Columns((AREA,), (("area", "one value only"),), 4),
+    "a column twice": lambda: Columns((AREA, AREA)),
+    "a column used and left out": lambda: Columns((AREA,), (("area", "one value only"),)),
     "an unknown reason": lambda: Columns((AREA,), (("b", "bad luck"),)),
-    "no features": lambda: replace(AREA, kept=()),
-    "features in disorder": lambda: replace(AREA, kept=AREA.kept[::-1]),
-    "a feature that is none": lambda: replace(HEATING, kept=("=gas", "=wood")),
-    "numbers for levels": lambda: Categories((1, 2)),
-    "a level twice": lambda: Categories(("gas", "gas")),
-    "no levels": lambda: Categories(()),
-    "an endless median": lambda: Numbers(float("inf")),
-    "a median that is no number": lambda: Numbers(NAN),
-    "a median that is text": lambda: Numbers("65"),
-    "a boolean that is a number": lambda: Booleans(1),
-    "a time that is none": lambda: Times("today"),
-    "a day that is none": lambda: Times("2024-02-31"),
-    "a moment elsewhere": lambda: Times("2024-02-01T12:00Z"),
-    "numbers alone, with flags": lambda: Columns(learned, n_rows=4, plain=True),
+    "numbers alone, with flags": lambda: Columns(learned, plain=True),
+    "no features": lambda: changed(AREA, kept=()),
+    "features in disorder": lambda: changed(AREA, kept=AREA.kept[::-1]),
+    "a feature that is none": lambda: changed(HEATING, kept=("=gas", "=wood")),
+    "numbers for levels": lambda: changed(HEATING, levels=(1, 2)),
+    "a level twice": lambda: changed(HEATING, levels=("gas", "gas")),
+    "no levels": lambda: changed(HEATING, levels=()),
+    "an endless median": lambda: changed(SOLD, median=float("inf")),
+    "a median that is no number": lambda: changed(AREA, median=NAN),
+    "a median that is text": lambda: changed(GARDEN, median="65"),
+    "an unknown kind": lambda: changed(AREA, kind="colour"),
 }
+
+
+def changed(column, **changes):
+    return Columns((replace(column, **changes),))
 
 
 @pytest.mark.parametrize("make", SPOILT.values(), ids=SPOILT)

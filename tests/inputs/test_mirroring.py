@@ -34,11 +34,6 @@ def test_rows_are_images_each_followed_by_its_mirror_image():
     assert_array_equal(mirroring.flat(features)[1::2], features[:, 1])
 
 
-def test_who_trains_on_an_image_trains_on_its_mirror_image():
-    mask = np.array([[True, False, True]])
-    assert_array_equal(Mirroring("same").repeated(mask, axis=1), [[True, True, False, False, True, True]])
-
-
 def test_rows_are_read_in_place():
     features = np.zeros((3, 2, 4, 5), dtype=np.float16)
     assert Mirroring("same").flat(features).base is features

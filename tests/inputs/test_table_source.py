@@ -330,7 +330,7 @@ def test_models_fitted_together_have_columns_of_their_own():
     models = [unfitted(), unfitted()]
     halves = [FRAME[:30], FRAME[30:].reset_index(drop=True)]
     fit_together(models, [(half, y, None) for half, y in zip(halves, (Y[:30], Y[30:]), strict=True)])
-    assert len({model.columns_.columns[0].kind.median for model in models}) == 2
+    assert len({model.columns_.columns[0].median for model in models}) == 2
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------

@@ -35,11 +35,9 @@ from coverwell.training.device import device_from
 
 FORMAT = 2  # grows when features computed by older versions must not be used: another layout, another way to read
 PATTERN = "features-*.npy"
-CHUNK = 1 << 20  # bytes read at a time
 SEAL = 64  # bytes of a sha256 in hexadecimal
 CPU_BATCH, GPU_BATCH = 32, 128  # images
-# A file in the making grows every few seconds; after an hour of silence its writer is dead.
-SECONDS_OF_SILENCE = 3600.0
+SECONDS_OF_SILENCE = 3600.0  # a file in the making grows every few seconds: after an hour its writer is dead
 
 
 def features_of(
@@ -59,8 +57,8 @@ def features_of(
     images : array, tensor, data frame, sequence or Images
         See `images_of`.
     trunk : torch.nn.Module
-        From (batch, 3, size, size) in [0, 1] to (batch, channel, height, width), or any other shape that begins with
-        the batch. A copy of it runs, in eval mode; it stays as it is.
+        From (batch, 3, size, size) in [0, 1] to (batch, channel, height, width), or another shape that begins with the
+        batch. A copy of it runs, in eval mode.
     size : int
         Side of the square to which every image is squeezed.
     mirrored : bool
@@ -68,11 +66,10 @@ def features_of(
     device : str or torch.device
         Where the trunk runs.
     cache : path, optional
-        Folder in which features are kept and looked for. They are found again if the images, the trunk (its kind and
-        its weights), `size` and `mirrored` are the same; a damaged file is replaced, with a `DamagedFeaturesWarning`.
-        Without a folder they lie in a temporary file that goes when the array goes.
+        Folder that keeps the features of the same images, trunk, `size` and `mirrored`; a damaged file is replaced,
+        with a `DamagedFeaturesWarning`. Without a folder they lie in a temporary file that goes when the array goes.
     verbose : int
-        1 shows a progress bar while features are computed.
+        1 shows a progress bar.
 
     Examples
     --------
@@ -82,13 +79,19 @@ def features_of(
     >>> features_of(np.zeros((5, 3, 40, 30)), trunk, size=32, mirrored=True, device="cpu").shape
     (5, 2, 8, 2, 2)
     """
-    folder = None if cache is None else _checked_folder(Path(cache))
+    folder = None if cache is None else Path(cache)
+    for above in () if folder is None else (folder, *folder.parents):
+        if above.exists() and not above.is_dir():
+            raise NotADirectoryError(
+                f"cache must be a folder, existing or new, got {folder}, where {above} is a file; give another path, "
+                "or None for a temporary file"
+            )
     found, torch_device = images_of(images), device_from(device)
 
     def write(file: IO[bytes], key: str) -> None:
-        batch_size = CPU_BATCH if torch_device.type == "cpu" else GPU_BATCH
         from tqdm import tqdm
 
+        batch_size = CPU_BATCH if torch_device.type == "cpu" else GPU_BATCH
         bar = tqdm(total=len(found), disable=not verbose, desc="features", unit="image")
         # The threads that read end with us, however we end.
         with bar, closing(found.batches(size=size, batch_size=batch_size)) as batches:
@@ -133,16 +136,6 @@ def _files(folder: Path) -> list[Path]:
     return [*folder.glob(PATTERN), *unfinished]
 
 
-def _checked_folder(folder: Path) -> Path:
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not there.is_dir():
-        raise NotADirectoryError(
-            f"cache must be a folder, existing or new, got {folder}, where {there} is a file; give another path, or "
-            "None for a temporary file"
-        )
-    return folder
-
-
 def _key_of(trunk: nn.Module) -> str:
     """Sha256 of what a module prints about itself (layers, strides, paddings) and of all its numbers."""
     digest = hashlib.sha256(f"{type(trunk).__module__}.{type(trunk).__qualname__} {trunk!r}".encode())
@@ -180,14 +173,17 @@ def _computed(
 
 
 def _write_sealed(file: IO[bytes], key: str, batches: Iterable[NDArray[Any]], n_images: int, bar: Any) -> None:
-    digest = hashlib.sha256(key.encode())
+    digest, header = hashlib.sha256(key.encode()), io.BytesIO()
     for number, batch in enumerate(batches):
-        header = io.BytesIO()
         if number == 0:
-            _check_room(file, n_images * batch[0].nbytes)
+            folder = Path(file.name).parent if isinstance(file.name, str) else Path(tempfile.gettempdir())
+            n_bytes, free = n_images * batch[0].nbytes, shutil.disk_usage(folder).free
+            if free < n_bytes:  # better at the first batch than after an hour
+                way_out = f"the features take {n_bytes:,} bytes, but only {free:,} are free; make room or give another"
+                raise OSError(errno.ENOSPC, f"{way_out} cache", str(folder))
             about = {"descr": np.lib.format.dtype_to_descr(batch.dtype), "fortran_order": False}
             np.lib.format.write_array_header_1_0(header, {**about, "shape": (n_images, *batch.shape[1:])})
-        for content in (header.getvalue(), np.ascontiguousarray(batch).data):
+        for content in (header.getvalue() if number == 0 else b"", np.ascontiguousarray(batch).data):
             digest.update(content)
             file.write(content)
         bar.update(len(batch))
@@ -195,27 +191,17 @@ def _write_sealed(file: IO[bytes], key: str, batches: Iterable[NDArray[Any]], n_
     file.flush()
 
 
-def _check_room(file: IO[bytes], n_bytes: int) -> None:
-    """Raise at the first batch, not after an hour, if the rest will not fit."""
-    folder = Path(file.name).parent if isinstance(file.name, str) else Path(tempfile.gettempdir())
-    free = shutil.disk_usage(folder).free
-    if free < n_bytes:
-        told = f"the features take {n_bytes:,} bytes, but only {free:,} are free; make room or give another cache"
-        raise OSError(errno.ENOSPC, told, str(folder))
-
-
 def _kept(path: Path, key: str) -> NDArray[Any] | None:
     """The features in a file that is whole; None if there is no such file, or if it is damaged."""
     if not path.exists():
         return None
     with path.open("rb") as file:
-        digest, n_left = hashlib.sha256(key.encode()), file.seek(0, io.SEEK_END) - SEAL
-        file.seek(0)
-        while n_left > 0 and (content := file.read(min(CHUNK, n_left))):
-            digest.update(content)
-            n_left -= len(content)
-        if file.read() == digest.hexdigest().encode():
-            return _mapped(file)
+        digest = hashlib.sha256(key.encode())
+        if path.stat().st_size > SEAL:
+            content = np.memmap(file, dtype=np.uint8, mode="r")
+            digest.update(content[:-SEAL].data)
+            if content[-SEAL:].tobytes() == digest.hexdigest().encode():
+                return _mapped(file)
     warnings.warn(f"{path} is damaged; its features are computed again", DamagedFeaturesWarning, stacklevel=3)
     return None
 

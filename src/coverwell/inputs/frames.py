@@ -89,7 +89,7 @@ def columns_of(frame: Any) -> dict[str, nw.Series[Any]]:
 
 def _with_text_names(X: Any) -> Any:
     """A pandas frame with names as text, each once; anything else as it is."""
-    if not nw.dependencies.is_pandas_dataframe(X):
+    if not nw.dependencies.is_pandas_like_dataframe(X):
         return X
     names = [str(name) for name in X.columns]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
@@ -117,7 +117,7 @@ def read(series: nw.Series[Any]) -> Values:
     if dtype.is_numeric() or dtype == nw.Boolean:
         numbers = (series.fill_null(0 if dtype.is_numeric() else False) if missing.any() else series).cast(nw.Float64)
         kind = "numbers" if dtype.is_numeric() else "booleans"
-        return _numbers(series, numbers.to_numpy(), missing, kind, whole=dtype.is_integer(), plain=True)
+        return _numbers(series, numbers.to_numpy(), missing, kind, plain=True)
     if dtype == nw.Duration:
         return _numbers(series, series.to_numpy() / np.timedelta64(1, "s"), missing)
     if dtype in (nw.Date, nw.Datetime):
@@ -134,7 +134,7 @@ def read(series: nw.Series[Any]) -> Values:
 
 
 def _numbers(
-    series: nw.Series[Any], array: NDArray[Any], missing: Mask, kind: str = "numbers", **stored: bool
+    series: nw.Series[Any], array: NDArray[Any], missing: Mask, kind: str = "numbers", *, plain: bool = False
 ) -> Values:
     missing = missing | np.isnan(array)  # polars distinguishes NaN from a missing value; a network can use neither
     if (infinite := np.isinf(array) & ~missing).any():
@@ -142,8 +142,8 @@ def _numbers(
             f"column {series.name!r} must hold finite numbers, got infinity in row {infinite.argmax()} (counted from "
             "0); leave such rows out, or have no value there"
         )
-    stored["plain"] = stored.get("plain", False) and not missing.any()
-    return Values(None if missing.all() else kind, np.asarray(array, np.float64), missing, **stored)
+    known, numbers = None if missing.all() else kind, np.asarray(array, np.float64)
+    return Values(known, numbers, missing, whole=series.dtype.is_integer(), plain=plain and not missing.any())
 
 
 def _objects(series: nw.Series[Any], missing: Mask) -> Values:
