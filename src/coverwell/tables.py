@@ -95,7 +95,7 @@ class TableFile:
             what = "is a folder" if self.path.is_dir() else "is no plain file"
             raise self._fault(f"{what if self.path.exists() else 'does not exist'}; give a file")
         if self.is_text:
-            with self._clear_errors(), self._open() as file:
+            with self.clear_errors(), self._open() as file:
                 names = self._header(file)[0]
         else:
             names = list(self.schema)
@@ -111,7 +111,7 @@ class TableFile:
         """The polars type of each column; in a text file all are text."""
         if self.is_text:
             return dict.fromkeys(self.columns, needed_polars().String)
-        with self._clear_errors():
+        with self.clear_errors():
             return dict(needed_polars().scan_parquet(self.path, glob=False).collect_schema())
 
     def check_has(self, names: Sequence[str], what: str = "column") -> None:
@@ -131,7 +131,7 @@ class TableFile:
         self.check_has(columns)
         held: list[pl.DataFrame] = []
         n_held, empty = 0, True
-        with self._clear_errors():
+        with self.clear_errors():
             for part in self._text_parts(columns) if self.is_text else self._parquet_parts(columns, rows):
                 held, n_held, empty = [*held, part], n_held + len(part), empty and len(part) == 0
                 while n_held >= rows:
@@ -297,7 +297,7 @@ class TableFile:
         return TableFileError(f"{self.path} {what}")
 
     @contextmanager
-    def _clear_errors(self) -> Iterator[None]:
+    def clear_errors(self) -> Iterator[None]:
         """What polars or Python says about the file, in one line that says what to do."""
         try:
             yield

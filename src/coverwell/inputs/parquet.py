@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -63,10 +62,9 @@ class TableFiles:
 
     def __init__(self, paths: Any, columns: Sequence[str] | None = None) -> None:
         self.paths = _found(paths)
-        schemas = [TableFile(path).schema for path in self.paths]
-        for path, schema in zip(self.paths[1:], schemas[1:], strict=True):
-            _check_same(self.paths[0], schemas[0], path, schema)
-        self.types: dict[str, Any] = schemas[0]
+        self.types: dict[str, Any] = TableFile(self.paths[0]).schema
+        for path in self.paths[1:]:
+            _check_same(self.paths[0], self.types, path, TableFile(path).schema)
         if columns is not None:
             self.check_has(columns)
             self.types = {name: self.types[name] for name in columns}
@@ -89,7 +87,7 @@ class TableFiles:
         """How many rows each file has, from its footer."""
         counts, polars = {}, needed_polars()
         for path in self.paths:
-            with _clear(path):
+            with TableFile(path).clear_errors():
                 counts[path] = int(polars.scan_parquet(path, glob=False).select(polars.len()).collect().item())
         if not sum(counts.values()):
             raise TableFileError(f"there must be rows to read, but {listed(list(map(str, self.paths)))} has none")
@@ -125,7 +123,7 @@ class TableFiles:
         if _state_of(part.path) != self._seen[part.path]:
             raise TableFileError(f"{part.path} has changed since it was opened; begin again when it is complete")
         lazy = needed_polars().scan_parquet(part.path, glob=False).slice(part.first, part.n_rows)
-        with _clear(part.path):
+        with TableFile(part.path).clear_errors():
             # A part at a time, decoded whole: batches that polars prefetches would not be bounded.
             frame: pl.DataFrame = lazy.select(self.columns if columns is None else list(columns)).collect()
         if len(frame) != part.n_rows:
@@ -182,13 +180,3 @@ def _check_same(first: Path, wanted: dict[str, Any], path: Path, got: dict[str, 
 def _state_of(path: Path) -> tuple[int, int]:
     state = path.stat()
     return state.st_size, state.st_mtime_ns
-
-
-@contextmanager
-def _clear(path: Path) -> Iterator[None]:
-    """An error of polars about a file in one line, with what to do."""
-    try:
-        yield
-    except needed_polars().exceptions.PolarsError as error:
-        first_line = str(error).strip().partition("\n")[0]
-        raise TableFileError(f"{path} is damaged or not a Parquet file ({first_line}); write it again") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -15,12 +15,18 @@ from torch.autograd.function import once_differentiable
 
 from coverwell.networks.mlp import StackedLinear
 from coverwell.networks.team import Team
-from coverwell.options import stored
+from coverwell.options import check_count, stored
 
 Sequences = Float[Tensor, "member step batch channel"]
 States = Float[Tensor, "member step batch hidden"]
 
 LSTM_KIND = 2  # torch's own number of this kind of recurrence
+# What torch has no public name for: the kernels of torch.nn.LSTMCell on a GPU, oneDNN's order of weights (where oneDNN
+# is there), and how often a tensor has changed in place.
+kernels_of = attrgetter("_thnn_fused_lstm_cell", "_thnn_fused_lstm_cell_backward_impl")
+fused_cell, fused_cell_backward = kernels_of(torch.ops.aten)
+pack = getattr(torch.ops.mkldnn, "_reorder_mkldnn_rnn_layer_weight", None)
+version_of = attrgetter("_version")
 
 
 def _cell(inputs: Tensor, by_state: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -30,8 +36,8 @@ def _cell(inputs: Tensor, by_state: Tensor, cell: Tensor) -> tuple[Tensor, Tenso
 
     Shape: inputs and by_state `(row, 4 * hidden)`, cell `(row, hidden)`.
     """
-    if inputs.device.type == "cuda":  # the kernel of torch.nn.LSTMCell
-        fused: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._thnn_fused_lstm_cell(inputs, by_state, cell)
+    if inputs.device.type == "cuda":
+        fused: tuple[Tensor, Tensor, Tensor] = fused_cell(inputs, by_state, cell)
         return fused
     gates = inputs + by_state
     enter, forget, candidate, leave = gates.chunk(4, dim=-1)
@@ -47,22 +53,14 @@ def _cell_backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the gates before their activation, and of the cell before the step."""
     if gates.device.type == "cuda":
-        backward = torch.ops.aten._thnn_fused_lstm_cell_backward_impl
-        of_gates, of_before, _ = backward(of_state, of_cell, before, cell, gates, False)
+        of_gates, of_before, _ = fused_cell_backward(of_state, of_cell, before, cell, gates, False)
         return of_gates, of_before
     enter, forget, candidate, leave = gates.chunk(4, dim=-1)
     tanh = cell.tanh()
     of_cell = torch.addcmul(of_cell, of_state * leave, 1 - tanh.square())
-    of_gates = torch.cat(
-        [
-            of_cell * candidate * enter * (1 - enter),
-            of_cell * before * forget * (1 - forget),
-            of_cell * enter * (1 - candidate.square()),
-            of_state * tanh * leave * (1 - leave),
-        ],
-        dim=-1,
-    )
-    return of_gates, of_cell * forget
+    of_enter, of_forget = of_cell * candidate * enter * (1 - enter), of_cell * before * forget * (1 - forget)
+    of_candidate, of_leave = of_cell * enter * (1 - candidate.square()), of_state * tanh * leave * (1 - leave)
+    return torch.cat([of_enter, of_forget, of_candidate, of_leave], dim=-1), of_cell * forget
 
 
 class _Recurrence(torch.autograd.Function):
@@ -104,9 +102,8 @@ class _Recurrence(torch.autograd.Function):
             of_state = of_states[step]
             if of_inputs:
                 of_state = torch.baddbmm(of_state, of_inputs[-1].unflatten(0, by_member), weight)
-            of_gates, of_cell = _cell_backward(
-                of_state.flatten(0, 1), of_cell, cells[step], cells[step + 1], gates[step]
-            )
+            at_step = of_cell, cells[step], cells[step + 1], gates[step]
+            of_gates, of_cell = _cell_backward(of_state.flatten(0, 1), *at_step)
             of_inputs.append(of_gates)
         of_all = torch.stack(of_inputs[::-1]).unflatten(1, by_member).transpose(0, 1)  # (member, step, batch, gate)
         all_before = torch.stack(before).unflatten(1, by_member).transpose(0, 1)
@@ -123,12 +120,11 @@ class PackedLSTM:
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
         self.sources = [weight.detach() for weight in weights]  # held, so that nothing else can have their places
-        self.versions = [weight._version for weight in weights]
+        self.state = self.state_of(weights)
         from_inputs, from_states, bias = self.sources
-        self.hidden = from_states.shape[-1]
-        pack, one_row = torch.ops.mkldnn._reorder_mkldnn_rnn_layer_weight, [1, 1, from_inputs.shape[-1]]
+        self.hidden, one_row = from_states.shape[-1], [1, 1, from_inputs.shape[-1]]
         self.members = [
-            (*pack(own, back, self.hidden, False, True, False, one_row), shift, torch.zeros_like(shift))
+            (*pack(own, back, self.hidden, False, True, False, one_row), shift, torch.zeros_like(shift))  # type: ignore[misc]
             for own, back, shift in zip(from_inputs, from_states, bias[:, 0], strict=True)
         ]
 
@@ -137,12 +133,12 @@ class PackedLSTM:
         """Whether these sequences are of one row, on a CPU, without gradients, and oneDNN is there."""
         if x.shape[2] != 1 or x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
             return False
-        return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_mkldnn_rnn_layer_weight")
+        return torch.backends.mkldnn.is_available() and pack is not None
 
-    def is_of(self, weights: Sequence[Tensor]) -> bool:
-        """Whether these are the weights that were packed, unchanged since."""
-        same = all(kept.data_ptr() == now.data_ptr() for kept, now in zip(self.sources, weights, strict=True))
-        return same and self.versions == [weight._version for weight in weights]
+    @staticmethod
+    def state_of(weights: Sequence[Tensor]) -> list[tuple[int, int]]:
+        """Where weights lie and how often they have changed: packed weights serve as long as this is the same."""
+        return [(weight.data_ptr(), version_of(weight)) for weight in weights]
 
     def states(self, x: Sequences) -> States:
         start, layer = x.new_zeros(x.shape[2], self.hidden), torch.ops.aten.mkldnn_rnn_layer
@@ -162,9 +158,9 @@ class StackedLSTM(nn.Module):
     def __init__(self, n_members: int, n_inputs: int, hidden: int) -> None:
         super().__init__()
         bound = 1 / math.sqrt(hidden)  # as torch.nn.LSTM starts
-        self.weight = nn.Parameter(torch.empty(n_members, 4 * hidden, n_inputs).uniform_(-bound, bound))
-        self.recurrent = nn.Parameter(torch.empty(n_members, 4 * hidden, hidden).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(n_members, 1, 4 * hidden).uniform_(-bound, bound))
+        shapes = (4 * hidden, n_inputs), (4 * hidden, hidden), (1, 4 * hidden)
+        starts = (torch.empty(n_members, *shape).uniform_(-bound, bound) for shape in shapes)
+        self.weight, self.recurrent, self.bias = map(nn.Parameter, starts)
         self._packed: PackedLSTM | None = None
 
     def forward(self, x: Sequences) -> States:
@@ -194,7 +190,7 @@ class StackedLSTM(nn.Module):
     def one_row(self, x: Sequences) -> States:
         """The same bits as `one_by_one` for a row without gradients, from weights that are packed once."""
         weights = (self.weight, self.recurrent, self.bias)
-        if self._packed is None or not self._packed.is_of(weights):
+        if self._packed is None or self._packed.state != PackedLSTM.state_of(weights):
             self._packed = PackedLSTM(weights)
         return self._packed.states(x)
 
@@ -229,9 +225,11 @@ class LSTMTeam(Team):
             nn.init.zeros_(parameter)
 
     def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
-        states = self.sequence_of(x)
+        states, rate = self.sequence_of(x), self.lstm.dropout
         for layer in self.layers:
-            states = self._drop(layer(states))
+            states = layer(states)
+            if self.training and rate:  # of a row the same units at every step (Gal and Ghahramani 2016)
+                states = states * torch.rand_like(states[:, :1]).ge_(rate) / (1 - rate)
         return self.outputs_from(states, x)
 
     def outputs_from(
@@ -255,14 +253,6 @@ class LSTMTeam(Team):
         # (member, batch, step, channel) -> (member, step, batch, channel)
         sequence: Tensor = window.transpose(1, 2).contiguous()
         return sequence
-
-    def _drop(self, states: States) -> States:
-        """Drop a share of the units in training, a row's the same ones at every step (Gal and Ghahramani 2016)."""
-        rate = self.lstm.dropout
-        if not (self.training and rate):
-            return states
-        kept = torch.rand_like(states[:, :1]).ge_(rate)
-        return states * kept / (1 - rate)
 
 
 @stored
@@ -300,9 +290,7 @@ class LSTM:
 
     def __post_init__(self) -> None:
         for name in ("hidden", "layers", "steps", "channels"):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+            check_count(name, getattr(self, name))
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
 

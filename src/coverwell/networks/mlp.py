@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from coverwell.networks.team import Team
-from coverwell.options import stored
+from coverwell.options import check_number, stored
 
 
 class StackedLinear(nn.Module):
@@ -52,10 +51,9 @@ class PiecewiseLinear(nn.Module):
 
     def __init__(self, n_members: int, n_features: int, bins: int) -> None:
         super().__init__()
-        self.bins = bins
-        self.n_outputs = n_features * (1 + bins)
-        self.register_buffer("start", torch.zeros(n_members, 1, n_features, bins))
-        self.register_buffer("slope", torch.zeros(n_members, 1, n_features, bins))
+        self.bins, self.n_outputs = bins, n_features * (1 + bins)
+        for name in ("start", "slope"):
+            self.register_buffer(name, torch.zeros(n_members, 1, n_features, bins))
 
     @torch.no_grad()
     def adapt(self, inputs: Float[Tensor, "job row feature"], valid: Bool[Tensor, "job row"]) -> None:
@@ -75,9 +73,8 @@ class PiecewiseLinear(nn.Module):
     def forward(
         self, x: Float[Tensor, "member batch feature"], members: slice = slice(None)
     ) -> Float[Tensor, "member batch code"]:
-        code = ((x[..., None] - self.start[members]) * self.slope[members]).clamp_(
-            0, 1
-        )  # (member, batch, feature, bin)
+        # (member, batch, feature, bin)
+        code = ((x[..., None] - self.start[members]) * self.slope[members]).clamp_(0, 1)
         return torch.cat([x, code.flatten(start_dim=2)], dim=-1)
 
 
@@ -92,11 +89,7 @@ class MLPTeam(Team):
 
     def __init__(self, recipe: MLP, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__()
-        self.n_members = n_members
-        self.n_features = n_features
-        self.mlp = recipe
-        self.recipe = recipe
-        self.rate = recipe.dropout
+        self.n_members, self.recipe, self.rate = n_members, recipe, recipe.dropout
         self.code = PiecewiseLinear(n_members, n_features, recipe.bins) if recipe.bins else None
         n_inputs = self.code.n_outputs if self.code else n_features
         sizes = [n_inputs, *[recipe.hidden] * (recipe.layers - 1), n_outputs]
@@ -171,9 +164,7 @@ class MLP:
 
     def __post_init__(self) -> None:
         for name, least in (("hidden", 1), ("layers", 1), ("bins", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+            check_number(name, getattr(self, name), least=least, whole=True)
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
 

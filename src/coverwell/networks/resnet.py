@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from os import PathLike, fspath
 from types import MappingProxyType
 from typing import ClassVar
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from coverwell.networks.team import LoopTeam, Network, State, Team
 from coverwell.networks.weights import imagenet_weights, parts_of, state_in
-from coverwell.options import stored
+from coverwell.options import check_count, stored
 
 FilePath = str | PathLike[str]
 
@@ -137,20 +138,17 @@ class ResNet18Tail(nn.Module):
                 f"learn from; got {features.shape[2]} x {features.shape[3]}: give a batch_size of at least 2, or a "
                 "larger size"
             )
-        pooled = self._layer4(self.feature_dropout(features)).mean(dim=(2, 3))  # -> (batch, channel)
+        features = self.feature_dropout(features)
+        # In training a GPU computes convolutions in bfloat16, with the channels last.
+        is_half = self.training and features.is_cuda and features.dtype == torch.float32
+        if is_half:
+            features = features.to(dtype=torch.bfloat16, memory_format=torch.channels_last)
+        # A step that is captured and replayed must not have autocast's cache of cast weights.
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if is_half else nullcontext():
+            wide = self.layer4(features)
+        pooled = (wide.float() if is_half else wide).mean(dim=(2, 3))  # -> (batch, channel)
         outputs: Tensor = self.fc(self.dropout(pooled))
         return outputs
-
-    def _layer4(self, features: Tensor) -> Tensor:
-        """Layer 4; in training a GPU computes its convolutions in bfloat16, with the channels last."""
-        if not (self.training and features.is_cuda and features.dtype == torch.float32):
-            wide: Tensor = self.layer4(features)
-            return wide
-        features = features.to(dtype=torch.bfloat16, memory_format=torch.channels_last)
-        # A step that is captured and replayed must not have autocast's cache of cast weights.
-        with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
-            wide = self.layer4(features)
-        return wide.float()
 
 
 class ResNet18Team(LoopTeam):
@@ -185,21 +183,18 @@ class ResNet18:
     Parameters
     ----------
     dropout, feature_dropout : float
-        Shares of channels silenced in training: of the 512 pooled ones before the head, and of the 256 that the trunk
-        gives to layer 4.
+        Shares of channels silenced in training: of the 512 pooled ones before the head, and of the trunk's 256.
     weights : path, "imagenet" or None
-        A file of torchvision's ResNet-18. If it has layer 4, all members start from it; if it is the trunk alone, layer
-        4 starts from random weights, as the head always does. "imagenet" is torchvision's public file, found or fetched
-        by `coverwell.networks.imagenet_weights`. With None the trunk is random too: for tests.
+        A file of torchvision's ResNet-18, whole or the trunk alone: without layer 4, that starts from random weights,
+        as the head always does. "imagenet" is torchvision's public file, found or fetched by
+        `coverwell.networks.imagenet_weights`. With None the trunk is random too: for tests.
     size : int
         Side of the square to which images are squeezed.
     mirror : "same", "boxes" or None
-        Whether mirror images are trained on as well and averaged with the images at prediction, and what a mirror does
-        to the targets: nothing; or, for boxes (x, y, width, height) in fractions of the image's sides, x becomes
-        1 - x - width.
+        Train on mirror images as well, and average predictions over both. A mirror leaves the targets the same, or
+        turns boxes (x, y, width, height), in fractions of the image's sides: x becomes 1 - x - width.
     cache : path, optional
-        Folder in which the trunk's features are kept, for later calls with the same images. Without one they lie in a
-        temporary file for each call.
+        Folder that keeps the trunk's features for later calls with the same images; a temporary file without one.
 
     Examples
     --------
@@ -227,8 +222,7 @@ class ResNet18:
             share = getattr(self, name)
             if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= float(share) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {share!r}")
-        if not isinstance(self.size, Integral) or isinstance(self.size, bool) or self.size < 1:
-            raise ValueError(f"size must be a whole number of at least 1, got {self.size!r}")
+        check_count("size", self.size)
         if self.mirror not in (None, "same", "boxes"):
             raise ValueError(f"mirror must be 'same', 'boxes' or None, got {self.mirror!r}")
         for name, what in (("weights", "a path, 'imagenet' or None"), ("cache", "the path of a folder, or None")):
@@ -266,11 +260,7 @@ class ResNet18:
 
 
 def read_weights(path: FilePath) -> State:
-    """The weights in a file of torchvision's ResNet-18, or of its trunk alone, with all names and shapes checked.
-
-    It must have conv1 to layer 3; layer 4 and the head `fc` may each be absent as a whole. The head may have any number
-    of classes. Counts of batches (`num_batches_tracked`), which older files do not have, may be absent.
-    """
+    """The weights in a file of torchvision's ResNet-18, or of its trunk alone, with all names and shapes checked."""
     with torch.device("meta"):  # shapes, without memory
         whole = {**ResNet18Trunk().state_dict(), **ResNet18Tail(n_outputs=1000).state_dict()}
     return state_in(imagenet_weights() if path == IMAGENET else path, whole, needed=TRUNK_PARTS)

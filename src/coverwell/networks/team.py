@@ -123,23 +123,12 @@ class ImageNetwork(Network, Protocol):
     It may have `defaults`: a mapping from names of parameters to the numbers that "auto" stands for.
     """
 
-    @property
-    def size(self) -> int:
-        """Side of the square to which images are squeezed."""
-        ...
-
-    @property
-    def mirror(self) -> str | None:
-        """What mirroring does to the targets ("same", "boxes"); None for no mirror images."""
-        ...
-
-    @property
-    def cache(self) -> str | None:
-        """Folder in which features are kept; None for a temporary file."""
-        ...
+    size: int  # side of the square to which images are squeezed
+    mirror: str | None  # what mirroring does to the targets ("same", "boxes"); None for no mirror images
+    cache: str | None  # folder in which features are kept; None for a temporary file
 
     def trunk(self) -> nn.Module:
-        """The frozen layers, from (batch, 3, size, size) in [0, 1] to what `build` is told as the input shape."""
+        """The frozen layers, from (batch, 3, size, size) in [0, 1] to the input shape of `build`."""
         ...
 
 
@@ -165,15 +154,10 @@ def network_from(choice: Network | Callable[[int, int], nn.Module]) -> Network:
     choice : Network or callable
         A recipe such as `MLP()`, or a function of the numbers of features and outputs that gives a new module.
     """
-    if isinstance(choice, nn.Module):
-        raise TypeError(
-            "network must be a recipe such as MLP(...) or a function (n_features, n_outputs) -> nn.Module, got a "
-            "module: every member needs one of its own"
-        )
     if isinstance(choice, Network) and not isinstance(choice, type):
         return choice
-    if callable(choice):
+    if callable(choice) and not isinstance(choice, nn.Module):
         return FactoryNetwork(choice)
-    raise TypeError(
-        f"network must be a recipe such as MLP(...) or a function (n_features, n_outputs) -> nn.Module, got {choice!r}"
-    )
+    got = "a module: every member needs one of its own" if isinstance(choice, nn.Module) else repr(choice)
+    must = "a recipe such as MLP(...) or a function (n_features, n_outputs) -> nn.Module"
+    raise TypeError(f"network must be {must}, got {got}")

@@ -56,8 +56,18 @@ def imagenet_weights() -> Path:
             with path.open("rb") as file:
                 _check(hashlib.file_digest(file, "sha256").hexdigest(), path, "Delete or replace it")
             return path
+    path = cache / "weights" / NAME
     try:
-        return _download(cache / "weights" / NAME)
+        with urlopen(ADDRESS, timeout=TIMEOUT) as response, new_file(path) as out:
+            digest = hashlib.sha256()
+            while chunk := response.read(CHUNK):
+                digest.update(chunk)
+                out.write(chunk)
+            announced = response.headers.get("Content-Length")
+            if announced is not None and out.tell() != int(announced):
+                raise URLError(f"only {out.tell()} of {announced} bytes arrived")
+            _check(digest.hexdigest(), ADDRESS, "Nothing was kept; get the file elsewhere")
+        return path
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
         if isinstance(error, HTTPError):
             error.close()  # it holds the open connection
@@ -65,20 +75,6 @@ def imagenet_weights() -> Path:
             f"{NAME} was not found. Folders: {', '.join(map(str, folders))}. Address: {ADDRESS} ({error!r}). Put the "
             "file into one of these folders, or into one that the environment variable COVERWELL_DATA names."
         ) from error
-
-
-def _download(path: Path) -> Path:
-    """Fetch the file: complete and checked, or not there at all."""
-    with urlopen(ADDRESS, timeout=TIMEOUT) as response, new_file(path) as out:
-        digest = hashlib.sha256()
-        while chunk := response.read(CHUNK):
-            digest.update(chunk)
-            out.write(chunk)
-        announced = response.headers.get("Content-Length")
-        if announced is not None and out.tell() != int(announced):
-            raise URLError(f"only {out.tell()} of {announced} bytes arrived")
-        _check(digest.hexdigest(), ADDRESS, "Nothing was kept; get the file elsewhere")
-    return path
 
 
 def _check(found: str, where: Path | str, way_out: str) -> None:
@@ -105,32 +101,29 @@ def state_in(path: str | os.PathLike[str], whole: State, *, needed: Collection[s
             f"{os.fspath(path)} must be a state dict of names and tensors, got something else; save it with "
             "torch.save(model.state_dict(), path)"
         )
-    if problems := [
-        f"{len(names)} {problem} ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})"
-        for problem, names in _problems(state, whole, {*needed, *map(_part_of, state)}).items()
-        if names
-    ]:
-        raise ValueError(
-            f"{os.fspath(path)} must hold the weights of a ResNet-18 with torchvision's names, whole or up to layer 3, "
-            f"got tensors that are {'; '.join(problems)}; take the file from torchvision's resnet18, unchanged"
-        )
-    return dict(state)
-
-
-def _problems(state: State, whole: State, held: set[str]) -> dict[str, list[str]]:
+    held, known = {*needed, *map(_part_of, state)}, [name for name in state if name in whole]
     due = [name for name in whole if _part_of(name) in held and not name.endswith("num_batches_tracked")]
-    known = [name for name in state if name in whole]
 
     def shape(values: State, name: str) -> tuple[int, ...]:
         return tuple(values[name].shape)[1 if _part_of(name) == "fc" else 0 :]
 
     others = [name for name in known if shape(state, name) != shape(whole, name)]
-    return {
+    problems = {
         "missing": [name for name in due if name not in state],
         "unknown": [name for name in state if name not in whole],
         "of another shape": [f"{n} {tuple(state[n].shape)} instead of {tuple(whole[n].shape)}" for n in others],
         "not finite": [name for name in known if not state[name].isfinite().all()],
     }
+    if found := [
+        f"{len(names)} {problem} ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})"
+        for problem, names in problems.items()
+        if names
+    ]:
+        raise ValueError(
+            f"{os.fspath(path)} must hold the weights of a ResNet-18 with torchvision's names, whole or up to layer 3, "
+            f"got tensors that are {'; '.join(found)}; take the file from torchvision's resnet18, unchanged"
+        )
+    return dict(state)
 
 
 def parts_of(state: State, parts: Collection[str]) -> State:
