@@ -55,9 +55,8 @@ def needed_polars() -> Any:
     try:
         import polars
     except ImportError:
-        raise ImportError(
-            'tables in files need polars; install the extra `tables`: pip install "coverwell[tables]"'
-        ) from None
+        way_out = 'install the extra `tables`: pip install "coverwell[tables]"'
+        raise ImportError(f"tables in files need polars; {way_out}") from None
     return polars
 
 
@@ -80,9 +79,8 @@ class TableFile:
         try:
             "".encode(self.encoding)
         except (LookupError, ValueError):
-            raise TableFileError(
-                f"encoding must be one that Python knows, such as cp1252 or utf-16, got {self.encoding!r}"
-            ) from None
+            must = "encoding must be one that Python knows, such as cp1252 or utf-16"
+            raise TableFileError(f"{must}, got {self.encoding!r}") from None
 
     @property
     def is_text(self) -> bool:
@@ -100,10 +98,8 @@ class TableFile:
         else:
             names = list(self.schema)
         if twice := [name for name, count in Counter(names).items() if count > 1]:
-            raise TableFileError(
-                f"every column must have a name of its own, but {self.path} has {_listed(twice)} more than once; "
-                "rename or remove columns"
-            )
+            has = f"{self.path} has {_listed(twice)} more than once"
+            raise TableFileError(f"every column must have a name of its own, but {has}; rename or remove columns")
         return names
 
     @cached_property
@@ -129,23 +125,23 @@ class TableFile:
         """The rows in parts of so many each, the last of fewer; those of a text file as text."""
         columns = self.columns if columns is None else list(columns)
         self.check_has(columns)
-        held: list[pl.DataFrame] = []
-        n_held, empty = 0, True
+        polars, n_rows, held = needed_polars(), 0, None
         with self.clear_errors():
-            for part in self._text_parts(columns) if self.is_text else self._parquet_parts(columns, rows):
-                held, n_held, empty = [*held, part], n_held + len(part), empty and len(part) == 0
-                while n_held >= rows:
-                    whole = needed_polars().concat(held, rechunk=True)
-                    yield whole[:rows]
-                    held, n_held = [whole[rows:]], n_held - rows
-            if empty:
+            if self.is_text:
+                parts = self._text_parts(columns)
+            else:  # about as many rows as asked for
+                lazy = polars.scan_parquet(self.path, glob=False).select(columns)
+                parts = lazy.collect_batches(chunk_size=rows, maintain_order=True)
+            for part in parts:
+                n_rows += len(part)
+                held = part if held is None else polars.concat([held, part], rechunk=True)
+                while len(held) >= rows:
+                    yield held[:rows]
+                    held = held[rows:]
+            if n_rows == 0:
                 raise self._fault("has a header but no rows")
-            if n_held:
-                yield needed_polars().concat(held, rechunk=True)
-
-    def _parquet_parts(self, columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
-        lazy = needed_polars().scan_parquet(self.path, glob=False).select(columns)
-        yield from lazy.collect_batches(chunk_size=rows, maintain_order=True)  # about as many rows as it is asked for
+            if held is not None and len(held):
+                yield held
 
     def _text_parts(self, columns: list[str]) -> Iterator[pl.DataFrame]:
         polars, mark = needed_polars(), self._separator
@@ -159,8 +155,14 @@ class TableFile:
                 lazy = polars.scan_csv(content, separator=mark, infer_schema=False, new_columns=self.columns)
                 try:
                     yield lazy.select(columns).collect()
-                except polars.exceptions.PolarsError:
-                    self._explain(text, line)
+                except polars.exceptions.PolarsError:  # which does not name the line
+                    self._checked(text, line, every_row=True)
+                    for number, row in enumerate(text.split("\n"), line):
+                        if row.count('"') % 2:
+                            raise self._fault(
+                                f"cannot be read as a table: look at line {number} for a quote that is not closed; a "
+                                "quote within a text must be doubled, and the text be quoted"
+                            ) from None
                     raise
         if n_blank:
             were = "blank line was" if n_blank == 1 else "blank lines were"
@@ -184,10 +186,8 @@ class TableFile:
         others = [mark for mark in (";", "\t", "|", ",") if mark != self._separator and mark in names[0]]
         if len(names) == 1 and others:
             in_a_shell = "tab" if others[0] == "\t" else f"'{others[0]}'"
-            raise self._fault(
-                f"has one column only, {_short(names[0])!r}: between its columns there seems to be {others[0]!r}, not "
-                f"{self._separator!r}; give --delimiter {in_a_shell}"
-            )
+            seems = f"between its columns there seems to be {others[0]!r}, not {self._separator!r}"
+            raise self._fault(f"has one column only, {_short(names[0])!r}: {seems}; give --delimiter {in_a_shell}")
         # The column that some programs write for row numbers has no name.
         names = [name.strip() or f"unnamed_{place}" for place, name in enumerate(names, start=1)]
         return names, reader.line_num, n_blank
@@ -205,10 +205,8 @@ class TableFile:
             yield text[:end], line
             rest, line = text[end:], line + text.count("\n", 0, end)
         if len(rest) > LONGEST_ROW or rest.count('"') % 2:
-            raise self._fault(
-                f"cannot be read as a table: the row that begins in line {line} has no end; look for a quote that is "
-                "not closed"
-            )
+            what = f"the row that begins in line {line} has no end; look for a quote that is not closed"
+            raise self._fault(f"cannot be read as a table: {what}")
         if rest:
             yield f"{rest}\n", line
 
@@ -240,16 +238,6 @@ class TableFile:
                 )
         return "".join(kept), n_blank
 
-    def _explain(self, text: str, line: int) -> None:
-        """Raise with the line that polars cannot read, if it is found."""
-        self._checked(text, line, every_row=True)
-        for number, content in enumerate(text.split("\n"), line):
-            if content.count('"') % 2:
-                raise self._fault(
-                    f"cannot be read as a table: look at line {number} for a quote that is not closed; a quote within "
-                    "a text must be doubled, and the text be quoted"
-                )
-
     @contextmanager
     def _open(self) -> Iterator[io.TextIOWrapper]:
         """The text of the file, unpacked and decoded."""
@@ -261,10 +249,8 @@ class TableFile:
             if self._is_utf8 and begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 raise self._not_utf8("it begins as UTF-16 does", "utf-16")
             if b"\r" in begin and b"\n" not in begin:
-                raise self._fault(
-                    "has lines that end as on old Macs, by a carriage return alone; save it with other line ends, for "
-                    "example by tr '\\r' '\\n'"
-                )
+                way_out = "save it with other line ends, for example by tr '\\r' '\\n'"
+                raise self._fault(f"has lines that end as on old Macs, by a carriage return alone; {way_out}")
             file.seek(len(codecs.BOM_UTF8) if begin.startswith(codecs.BOM_UTF8) else 0)
             with io.TextIOWrapper(file, self.encoding, newline="\n") as text:
                 yield text
@@ -288,10 +274,8 @@ class TableFile:
         return self._fault(f"is not in the encoding {self.encoding} ({error}); give the right --encoding")
 
     def _not_utf8(self, wrong: str, likely: str) -> TableFileError:
-        return self._fault(
-            f"must be UTF-8 text, but {wrong}; say how it was saved, for example by --encoding {likely}, or save it as "
-            "UTF-8"
-        )
+        way_out = f"say how it was saved, for example by --encoding {likely}, or save it as UTF-8"
+        return self._fault(f"must be UTF-8 text, but {wrong}; {way_out}")
 
     def _fault(self, what: str) -> TableFileError:
         return TableFileError(f"{self.path} {what}")
@@ -318,15 +302,18 @@ class TableFile:
 
         Warns of text in which every value has, or could have, a decimal comma.
         """
-        found = {column.name: _kind_of(column, self.decimal) for column in frame} if self.is_text else {}
-        commas = [name for name, kind in found.items() if kind == "text" and _has_decimal_commas(frame[name])]
+        found, commas = {}, []
+        for texts in frame if self.is_text else ():
+            kinds = (kind for kind in KINDS if _unreadable(texts, _as(kind, texts, self.decimal)) is None)
+            found[texts.name] = next(kinds, "text")
+            if found[texts.name] == "text":
+                some = _as("text", texts, POINT).drop_nulls()
+                could_have = some.str.contains(f"^(?:{DECIMAL_COMMA}|[+-]?[0-9]+)$").all()
+                if could_have and some.str.contains(COMMA, literal=True).any():
+                    commas.append(texts.name)
         if commas:
-            warnings.warn(
-                f"{', '.join(commas)} of {self.path} may hold numbers with a decimal comma, and is read as text; if "
-                "so, give --decimal ,",
-                DecimalCommaWarning,
-                stacklevel=2,
-            )
+            may = "may hold numbers with a decimal comma, and is read as text; if so, give --decimal ,"
+            warnings.warn(f"{', '.join(commas)} of {self.path} {may}", DecimalCommaWarning, stacklevel=2)
         return found
 
     def typed(
@@ -346,23 +333,11 @@ class TableFile:
             else:
                 continue
             row = 1 + (place if rows is None else rows[place])
-            is_comma = self.is_text and self.decimal == POINT and re.fullmatch(DECIMAL_COMMA, given[place].strip())
-            mend = "mend it, or leave it empty where the value is missing"
-            raise TableFileError(
-                f"{what} {given.name} must hold {must}, but row {row} of {self.path} {has}; "
-                f"{'if that is a decimal comma, give --decimal ,' if is_comma else mend}"
-            )
+            way_out = "mend it, or leave it empty where the value is missing"
+            if self.is_text and self.decimal == POINT and re.fullmatch(DECIMAL_COMMA, given[place].strip()):
+                way_out = "if that is a decimal comma, give --decimal ,"
+            raise TableFileError(f"{what} {given.name} must hold {must}, but row {row} of {self.path} {has}; {way_out}")
         return frame.with_columns(changed)
-
-
-def _kind_of(texts: pl.Series, decimal: str) -> str:
-    return next((kind for kind in KINDS if _unreadable(texts, _as(kind, texts, decimal)) is None), "text")
-
-
-def _has_decimal_commas(texts: pl.Series) -> bool:
-    texts = _as("text", texts, POINT).drop_nulls()
-    could_have = texts.str.contains(f"^(?:{DECIMAL_COMMA}|[+-]?[0-9]+)$").all()
-    return bool(could_have and texts.str.contains(COMMA, literal=True).any())
 
 
 def _as(kind: str, texts: pl.Series, decimal: str) -> pl.Series:
@@ -440,9 +415,8 @@ def _suffix(path: Path) -> str:
 def output_suffix(path: Path) -> str:
     """The ending of a file to be written, which is not compressed; raises unless it is a known one."""
     if path.suffix.lower() == GZIPPED:
-        raise TableFileError(
-            f"a table is not written compressed; let {path.name!r} end without {GZIPPED}, or in .parquet"
-        )
+        way_out = f"let {path.name!r} end without {GZIPPED}, or in .parquet"
+        raise TableFileError(f"a table is not written compressed; {way_out}")
     return _suffix(path)
 
 
