@@ -7,7 +7,6 @@ nothing of a constant column. Only X is read, never y, but all of its rows, also
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections import Counter
@@ -201,24 +200,11 @@ class Columns:
     def __post_init__(self) -> None:
         """Raise for what no training can have left; model files come from anywhere."""
         names = (*(column.name for column in self.columns), *(name for name, _ in self.dropped))
-        right = {
-            "there must be columns, each once": len(self.columns) > 0 and len(set(names)) == len(names),
-            "columns must be of a known kind": {column.kind for column in self.columns} <= KINDS,
-            "columns must be left out for a known reason": all(reason in DROPPED for _, reason in self.dropped),
-            "each column must give one feature where all are numbers": not self.plain or self.feature_names == names,
-            "medians must be finite": all(math.isfinite(column.median) for column in self.columns),
-            "levels must be texts, each once": all(
-                len({level for level in column.levels if isinstance(level, str)}) == len(column.levels)
-                and bool(column.levels) == (column.kind == "text")
-                for column in self.columns
-            ),
-            "columns must give some of their features in order": all(
-                column.kept == tuple(part for part in column.features(np.zeros(0)) if part in column.kept) != ()
-                for column in self.columns
-            ),
-        }
-        if wrong := [must for must, holds in right.items() if not holds]:
-            raise ValueError(f"{wrong[0]}, got {self}")
+        filled = self.features(np.full((1, len(self.columns)), np.nan))  # raises for a feature that is none
+        known = all(column.kind in KINDS for column in self.columns) and all(why in DROPPED for _, why in self.dropped)
+        once = len(set(names)) == len(names) and (not self.plain or self.feature_names == names)
+        if not (known and once and np.isfinite(filled).all()):
+            raise ValueError(f"columns must be of known kinds and named once, with finite medians, got {self}")
 
     @classmethod
     def of(cls, frame: Any) -> Columns:
@@ -262,8 +248,8 @@ class Columns:
         if self.plain:
             medians = [column.median for column in self.columns]
             return library.where(library.isnan(codes), library.asarray(np.array(medians)), codes)
-        all_parts = [column.features(codes[:, place]) for place, column in enumerate(self.columns)]
-        kept = [parts[p] for column, parts in zip(self.columns, all_parts, strict=True) for p in column.kept]
+        features = [column.features(codes[:, place]) for place, column in enumerate(self.columns)]
+        kept = [of_one[part] for of_one, column in zip(features, self.columns, strict=True) for part in column.kept]
         return library.stack(kept, 1)
 
     def report(self) -> tuple[str, ...]:

@@ -1,9 +1,8 @@
 """What frozen layers make of images: computed once, kept on disk in float16, read in place.
 
-A file of kept features is a numpy file (version 1.0) that any numpy reads, with a seal behind the numbers: the sha256
-of the key and of everything before it. It is written in order, never through a memory map (on a full disk a map kills
-the process where a write raises an error), and gets its name when it is whole. So a file is whole or not there, whoever
-is interrupted, and processes that compute the same features at once do the work twice but do not disturb each other.
+A file of kept features is a numpy file (version 1.0) with a seal behind the numbers: the sha256 of the key and of all
+before it. It is written in order, never through a memory map (on a full disk a map kills the process where a write
+raises an error), and gets its name when it is whole. Processes that compute the same features do not disturb others.
 
 float16 carries 11 bits, about as many as the TF32 arithmetic with which GPUs compute the features in the first place.
 """
@@ -80,12 +79,11 @@ def features_of(
     (5, 2, 8, 2, 2)
     """
     folder = None if cache is None else Path(cache)
-    for above in () if folder is None else (folder, *folder.parents):
-        if above.exists() and not above.is_dir():
-            raise NotADirectoryError(
-                f"cache must be a folder, existing or new, got {folder}, where {above} is a file; give another path, "
-                "or None for a temporary file"
-            )
+    if folder and (files := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]):
+        way_out = "give another path, or None for a temporary file"
+        raise NotADirectoryError(
+            f"cache must be a folder, existing or new, got {folder}, where {files[0]} is a file; {way_out}"
+        )
     found, torch_device = images_of(images), device_from(device)
 
     def write(file: IO[bytes], key: str) -> None:
@@ -179,8 +177,8 @@ def _write_sealed(file: IO[bytes], key: str, batches: Iterable[NDArray[Any]], n_
             folder = Path(file.name).parent if isinstance(file.name, str) else Path(tempfile.gettempdir())
             n_bytes, free = n_images * batch[0].nbytes, shutil.disk_usage(folder).free
             if free < n_bytes:  # better at the first batch than after an hour
-                way_out = f"the features take {n_bytes:,} bytes, but only {free:,} are free; make room or give another"
-                raise OSError(errno.ENOSPC, f"{way_out} cache", str(folder))
+                lack = f"the features take {n_bytes:,} bytes, but only {free:,} are free"
+                raise OSError(errno.ENOSPC, f"{lack}; make room or give another cache", str(folder))
             about = {"descr": np.lib.format.dtype_to_descr(batch.dtype), "fortran_order": False}
             np.lib.format.write_array_header_1_0(header, {**about, "shape": (n_images, *batch.shape[1:])})
         for content in (header.getvalue() if number == 0 else b"", np.ascontiguousarray(batch).data):
@@ -196,9 +194,8 @@ def _kept(path: Path, key: str) -> NDArray[Any] | None:
     if not path.exists():
         return None
     with path.open("rb") as file:
-        digest = hashlib.sha256(key.encode())
         if path.stat().st_size > SEAL:
-            content = np.memmap(file, dtype=np.uint8, mode="r")
+            content, digest = np.memmap(file, dtype=np.uint8, mode="r"), hashlib.sha256(key.encode())
             digest.update(content[:-SEAL].data)
             if content[-SEAL:].tobytes() == digest.hexdigest().encode():
                 return _mapped(file)

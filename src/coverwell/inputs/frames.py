@@ -19,7 +19,7 @@ Mask = NDArray[np.bool_]
 
 LONGEST_SHOWN = 60  # letters of a text in a message
 # A date, or a date and a time, as ISO 8601 and most programs write them; other text is not taken for a time.
-ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
+ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?")
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,15 @@ def _objects(series: nw.Series[Any], missing: Mask) -> Values:
     if booleans or (all_are(Real, Decimal) and bool not in types):
         array = np.where(missing, 0, items).astype(np.float64)
         return _numbers(series, array, missing, "booleans" if booleans else "numbers")
+    text = Values("text", _as_text(series), missing)
     if all_are(date):
-        return _times_of(items[~missing], missing, f" of column {series.name!r}")
+        if (times := as_times(text)) is None:
+            must = f"times of column {series.name!r} must all have a time zone or all have none"
+            raise ValueError(f"{must}; convert them")
+        return times
     if other := [t for t in types if not issubclass(t, str | bool | np.bool_ | Real | Decimal | date)]:
         raise _no_column(series, f"objects of the type {other[0].__name__}")
-    return Values("text", _as_text(series), missing)
+    return text
 
 
 def _no_column(series: nw.Series[Any], got: str) -> TypeError:
@@ -176,27 +180,24 @@ def _as_text(series: nw.Series[Any]) -> NDArray[np.object_]:
 
 
 def as_times(values: Values) -> Values | None:
-    """Text read as times, if all of it is ISO 8601; times as they are; None for anything else."""
+    """Text read as times, if all of it is ISO 8601; times as they are; None for anything else.
+
+    Times with an offset are brought to UTC, since it may differ from row to row.
+    """
     if values.kind != "text":
         return values if values.kind in ("times", None) else None
     if not all(ISO_TIME.fullmatch(item) for item in values.present):
         return None
     try:
-        return _times_of([datetime.fromisoformat(item) for item in values.present], values.missing)
-    except ValueError:  # no such day, or some with a time zone and some without
+        times = [datetime.fromisoformat(item) for item in values.present]
+    except ValueError:  # no such day
         return None
-
-
-def _times_of(present: Sequence[date] | NDArray[np.object_], missing: Mask, where: str = "") -> Values:
-    """Times from Python's dates; those with an offset are brought to UTC, since it may differ from row to row."""
-    aware = {getattr(item, "tzinfo", None) is not None for item in present}
-    if len(aware) > 1:
-        raise ValueError(f"times{where} must all have a time zone or all have none; convert them")
-    if aware == {True}:
-        present = [item.astimezone(UTC).replace(tzinfo=None) for item in present if isinstance(item, datetime)]
-    array = np.full(len(missing), np.datetime64("NaT", "us"))
-    array[~missing] = np.array(present, dtype="datetime64[us]")
-    return Values("times", array, missing, zone="UTC" if aware == {True} else None)
+    zoned = {time.tzinfo is not None for time in times}
+    if len(zoned) > 1:
+        return None
+    array = np.full(len(values.missing), np.datetime64("NaT", "us"))
+    array[~values.missing] = [time.astimezone(UTC).replace(tzinfo=None) if True in zoned else time for time in times]
+    return Values("times", array, values.missing, zone="UTC" if True in zoned else None)
 
 
 def listed(names: Sequence[str]) -> str:

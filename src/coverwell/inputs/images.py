@@ -5,10 +5,9 @@ off, so positions in fractions of the sides stay what they were. The result is R
 
 - Grey becomes three equal channels. Sixteen bits are divided by 65,535, eight by 255.
 - Transparent pixels are laid on white: what lies under them is invisible and often noise.
-- Pixels come as they are stored. A turn that a camera noted in the EXIF data is not carried out, since positions in
-  data sets refer to the stored pixels; where they do not, give images through `PIL.ImageOps.exif_transpose`.
-- Files far larger than needed are shrunk on the way: JPEG while decoding, others by whole factors, to no less than
-  twice the size asked for.
+- Pixels come as they are stored, to which positions in data sets refer. A turn that a camera noted in the EXIF data is
+  not carried out: give images through `PIL.ImageOps.exif_transpose` where it should be.
+- Files far larger than needed are first shrunk, to no less than twice the size asked for.
 """
 
 from __future__ import annotations
@@ -62,8 +61,7 @@ class Images:
 
     def read(self, position: int, size: int) -> Float[Tensor, "3 size size"]:
         """One image in [0, 1]."""
-        item = self._item(position)
-        with _naming(item, position):
+        with self._item(position) as item:
             return _squeezed(_pixels(item, size), size)
 
     def batches(
@@ -97,20 +95,29 @@ class Images:
             return hashlib.sha256(f"key {len(self)} {given}".encode()).hexdigest()
         digest = hashlib.sha256(f"items {len(self)}".encode())
         for position in range(len(self)):
-            item = self._item(position)
-            with _naming(item, position):
+            with self._item(position) as item:
                 digest.update(_identity(item))
         return digest.hexdigest()
 
-    def _item(self, position: int) -> Any:
+    @contextmanager
+    def _item(self, position: int) -> Iterator[Any]:
+        """An item; what is raised about it, missing or broken, becomes an `ImageError` that begins with its name."""
         try:
             with self._one_at_a_time:
                 item = self.items[position]
         except Exception as error:
             error.add_note(f"while reading image {position}")
             raise
-        # A TensorDataset of images alone gives tuples of one.
-        return item[0] if isinstance(item, tuple) and len(item) == 1 else item
+        item = item[0] if isinstance(item, tuple) and len(item) == 1 else item  # as a TensorDataset of images gives
+        path = item if isinstance(item, str | os.PathLike) else getattr(item, "filename", None)
+        name = f"image {position} ({os.fspath(path)})" if path else f"image {position}"
+        try:
+            yield item
+        except (ImportError, MemoryError):  # no fault of the image
+            raise
+        except Exception as error:  # decoders raise nearly anything about a broken file
+            other = f"{type(error).__name__}: {error}; replace it or leave it out"
+            raise ImageError(f"{name} cannot be read: {error if isinstance(error, ImageError) else other}") from error
 
 
 def images_of(images: Any) -> Images:
@@ -141,10 +148,8 @@ def _items(images: Any) -> Any:
     if is_frame(images):
         columns = columns_of(images)
         if len(columns) != 1:
-            raise ValueError(
-                f"a data frame of images must have one column, of file paths, got {len(columns)}: {list(columns)}; "
-                "give that column alone, such as frame['path']"
-            )
+            got = f"{len(columns)}: {list(columns)}; give that column alone, such as frame['path']"
+            raise ValueError(f"a data frame of images must have one column, of file paths, got {got}")
         (images,) = columns.values()
     if hasattr(images, "to_list") and hasattr(images, "dtype"):  # a column
         return _paths(images.to_list())
@@ -159,7 +164,7 @@ def _items(images: Any) -> Any:
             "images must be an array (image, channel, height, width), a list or data frame of file paths, or a dataset "
             f"with a length and [i], got {type(images).__name__}; put a single image into a list"
         )
-    are_paths = isinstance(images, list | tuple) and len(images) > 0 and isinstance(images[0], str | os.PathLike)
+    are_paths = isinstance(images, list | tuple) and isinstance(next(iter(images), None), str | os.PathLike)
     return _paths(images) if are_paths else images
 
 
@@ -168,18 +173,19 @@ def _check_stack(shape: tuple[int, ...]) -> None:
     if len(shape) == 4 and shape[1] in CHANNELS:
         return
     way_out, colours = "", CHANNELS[1:]
-    if len(shape) == 4 and shape[-1] in CHANNELS:
-        way_out = "; move the channels with .transpose(0, 3, 1, 2) (numpy) or .permute(0, 3, 1, 2) (torch)"
-    elif len(shape) == 3 and shape[0] in colours:
-        way_out = "; a single image (channel, height, width) becomes [None]"
-    elif len(shape) == 3 and shape[-1] in colours:
-        way_out = "; a single image (height, width, channel) becomes .transpose(2, 0, 1)[None] (torch: .permute)"
-    elif len(shape) == 3:
-        way_out = "; grey images (image, height, width) become [:, None]"
-    raise ValueError(
-        "an array of images must have the shape (image, channel, height, width) with 1, 3 or 4 channels, got "
-        f"{shape}{way_out}"
-    )
+    match shape:
+        case (_, _):
+            way_out = ", a table; the network takes images: give file paths, or a network for tables such as MLP()"
+        case (n, _, _) if n in colours:
+            way_out = "; a single image (channel, height, width) becomes [None]"
+        case (_, _, n) if n in colours:
+            way_out = "; a single image (height, width, channel) becomes .transpose(2, 0, 1)[None] (torch: .permute)"
+        case (_, _, _):
+            way_out = "; grey images (image, height, width) become [:, None]"
+        case (_, _, _, n) if n in CHANNELS:
+            way_out = "; move the channels with .transpose(0, 3, 1, 2) (numpy) or .permute(0, 3, 1, 2) (torch)"
+    must = "an array of images must have the shape (image, channel, height, width) with 1, 3 or 4 channels"
+    raise ValueError(f"{must}, got {shape}{way_out}")
 
 
 def _paths(values: Sequence[Any]) -> list[Path]:
@@ -195,30 +201,13 @@ def pillow() -> Any:
     try:
         import PIL.Image
     except ImportError:
-        raise ImportError(
-            "reading images from files needs Pillow; install the extra `images`: pip install 'coverwell[images]'"
-        ) from None
+        way_out = "install the extra `images`: pip install 'coverwell[images]'"
+        raise ImportError(f"reading images from files needs Pillow; {way_out}") from None
     return PIL.Image
 
 
-@contextmanager
-def _naming(item: Any, position: int) -> Iterator[None]:
-    """Turn what is raised about a missing or broken image into an `ImageError` that begins with its name."""
-    path = item if isinstance(item, str | os.PathLike) else getattr(item, "filename", None)
-    name = f"image {position} ({os.fspath(path)})" if path else f"image {position}"
-    try:
-        yield
-    except (ImportError, MemoryError):  # no fault of the image
-        raise
-    except Exception as error:  # decoders raise nearly anything about a broken file
-        other = f"{type(error).__name__}: {error}; replace it or leave it out"
-        raise ImageError(f"{name} cannot be read: {error if isinstance(error, ImageError) else other}") from error
-
-
-# From an item to a tensor (channel, height, width)
-
-
 def _pixels(item: Any, size: int) -> Tensor:
+    """An item as a tensor (channel, height, width)."""
     if not isinstance(item, str | os.PathLike):
         return _channels_first(_array(item, least_side=SPARE * size) if _is_pil(item) else item)
     images = pillow()
@@ -226,19 +215,14 @@ def _pixels(item: Any, size: int) -> Tensor:
         with images.open(item) as image:
             n_pixels, limit = image.width * image.height, images.MAX_IMAGE_PIXELS
             if limit is not None and n_pixels > limit:  # Pillow's own warning does not name the file
-                warnings.warn(
-                    f"{os.fspath(item)} has {n_pixels:,} pixels, more than the {limit:,} that Pillow takes for safe; "
-                    "it is read all the same. If you trust it, set PIL.Image.MAX_IMAGE_PIXELS higher",
-                    LargeImageWarning,
-                    stacklevel=2,
-                )
+                found = f"{os.fspath(item)} has {n_pixels:,} pixels, more than the {limit:,} that Pillow takes for safe"
+                trusted = "it is read all the same. If you trust it, set PIL.Image.MAX_IMAGE_PIXELS higher"
+                warnings.warn(f"{found}; {trusted}", LargeImageWarning, stacklevel=2)
             image.draft(None, (SPARE * size, SPARE * size))  # JPEG decodes at 1/2, 1/4 or 1/8; others take no notice
             return _channels_first(_array(image, least_side=SPARE * size))
     except (images.DecompressionBombError, images.DecompressionBombWarning) as error:
-        raise ImageError(
-            f"it is larger than Pillow takes for safe ({error}); shrink it first, or if you trust it, set "
-            "PIL.Image.MAX_IMAGE_PIXELS higher"
-        ) from error
+        way_out = "shrink it first, or if you trust it, set PIL.Image.MAX_IMAGE_PIXELS higher"
+        raise ImageError(f"it is larger than Pillow takes for safe ({error}); {way_out}") from error
 
 
 def _is_pil(item: Any) -> bool:
@@ -272,10 +256,8 @@ def _channels_first(item: Any) -> Tensor:
         pixels = pixels.movedim(-1, 0) if pixels.ndim == 3 else pixels
         wanted = "an array (height, width) or (height, width, channel)"
     elif isinstance(item, tuple | list):
-        raise ImageError(
-            f"it must be an image, got {type(item).__name__} of {len(item)}; a dataset gives the images alone, the "
-            "targets go into y"
-        )
+        way_out = "a dataset gives the images alone, the targets go into y"
+        raise ImageError(f"it must be an image, got {type(item).__name__} of {len(item)}; {way_out}")
     else:
         raise ImageError(f"it must be a path, a PIL image, a tensor or an array, got {type(item).__name__}")
     pixels = pixels[None] if pixels.ndim == 2 else pixels

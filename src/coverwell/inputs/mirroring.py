@@ -1,7 +1,4 @@
-"""An image and its mirror image: two rows to train on, one image to predict for.
-
-Rows stand in pairs: an image, then its mirror image.
-"""
+"""An image and its mirror image: two rows to train on, one after the other, and one image to predict for."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ from coverwell.options import stored
 
 Array = NDArray[np.float64]
 
-# How far a box may lie outside its image, in sides of the image, before it is taken for one in pixels.
-MARGIN = 0.5
+MARGIN = 0.5  # sides of the image that a box may lie outside of it before it is taken for one in pixels
 # A few boxes of any collection run past the edge. Where more than this share does so, each by more than this part of
 # the side, the numbers are no widths and heights.
 SHARE_PAST_EDGE, PAST_EDGE = 0.1, 0.1

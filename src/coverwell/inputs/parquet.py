@@ -20,8 +20,7 @@ from coverwell.tables import PARQUET, TableFile, needed_polars
 if TYPE_CHECKING:
     import polars as pl
 
-# A part is cut from a row group at any place; smaller ones would decode large row groups too often. Parts of wide
-# tables have fewer rows, with about so many numbers.
+# Smaller parts would decode large row groups too often; those of wide tables have about so many numbers.
 PART_ROWS, PART_NUMBERS = 2**15, 2**22
 
 
@@ -69,6 +68,7 @@ class TableFiles:
             self.check_has(columns)
             self.types = {name: self.types[name] for name in columns}
         self._seen = {path: _state_of(path) for path in self.paths}
+        self.bytes_of_files = {path: n_bytes for path, (n_bytes, _) in self._seen.items()}  # when they were opened
 
     def __repr__(self) -> str:
         more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
@@ -92,11 +92,6 @@ class TableFiles:
         if not sum(counts.values()):
             raise TableFileError(f"there must be rows to read, but {listed(list(map(str, self.paths)))} has none")
         return counts
-
-    @property
-    def bytes_of_files(self) -> dict[Path, int]:
-        """How large each file was when it was opened."""
-        return {path: n_bytes for path, (n_bytes, _) in self._seen.items()}
 
     def check_has(self, names: Sequence[str], what: str = "column") -> None:
         """Raise unless all of these columns are there."""

@@ -39,17 +39,15 @@ class InputSource(ABC):
     A source of images runs its trunk on the estimator's `device`, and uses the `cache` of its `network`.
     """
 
-    names: tuple[str, ...] | None  # of the numbers of a row, if they have any
-    row_shape: tuple[int, ...]  # of one row, without the axis of views; empty until it is known
-    columns: Columns | None  # how columns of a data frame with named columns become numbers
-    mirroring: Mirroring | None  # what a mirror does to the targets, if mirror images are rows as well
+    names: tuple[str, ...] | None = None  # of the numbers of a row, if they have any
+    row_shape: tuple[int, ...] = ()  # of one row, without the axis of views; empty until it is known
+    columns: Columns | None = None  # how columns of a data frame with named columns become numbers
+    mirroring: Mirroring | None = None  # what a mirror does to the targets, if mirror images are rows as well
     scaled: ClassVar[bool]  # whether rows are standardised, as those of tables, or used as they are
 
     @staticmethod
-    def of(
-        X: Any, network: Any, interval_network: Any = None, before: InputSource | None = None
-    ) -> TableSource | ImageSource:
-        """The source for X and these networks, not yet fitted.
+    def of(network: Any, interval_network: Any = None, before: InputSource | None = None) -> InputSource:
+        """The source for these networks, not yet fitted.
 
         A recipe with a `trunk` takes images, any other a table; both networks must take the same. `before` is the
         source of a model that continues training: its columns or its trunk are used again.
@@ -58,7 +56,6 @@ class InputSource(ABC):
             _check_same_inputs(network, interval_network)
         if not is_image_network(network):
             return replace(before) if isinstance(before, TableSource) else TableSource()
-        _check_no_table(X)
         trunk = before.trunk if isinstance(before, ImageSource) else None
         return ImageSource(int(network.size), None if network.mirror is None else Mirroring(network.mirror), trunk)
 
@@ -96,7 +93,6 @@ class TableSource(InputSource):
     row_shape: tuple[int, ...] = ()
 
     scaled: ClassVar[bool] = True
-    mirroring: ClassVar[None] = None  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         from sklearn.utils.validation import check_X_y, validate_data
@@ -151,8 +147,6 @@ class ImageSource(InputSource):
     row_shape: tuple[int, ...] = ()
 
     scaled: ClassVar[bool] = False
-    names: ClassVar[None] = None  # type: ignore[misc]
-    columns: ClassVar[None] = None  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         from sklearn.utils.validation import validate_data
@@ -177,18 +171,11 @@ class ImageSource(InputSource):
         return read, targets
 
     def rows(self, X: Any, estimator: Estimator | None) -> NDArray[Any]:
-        _check_no_table(X)
         assert self.trunk is not None  # it is fitted
         assert estimator is not None  # which says on what device the trunk runs
-        return features_of(
-            X,
-            self.trunk,
-            size=self.size,
-            mirrored=self.mirroring is not None,
-            device=estimator.device,
-            cache=getattr(estimator.network, "cache", None),
-            verbose=estimator.verbose,
-        )
+        how: dict[str, Any] = {"size": self.size, "mirrored": self.mirroring is not None, "device": estimator.device}
+        cache = getattr(estimator.network, "cache", None)
+        return features_of(X, self.trunk, cache=cache, verbose=estimator.verbose, **how)
 
 
 def is_image_network(network: Any) -> bool:
@@ -213,14 +200,6 @@ def _check_same_inputs(network: Any, interval_network: Any) -> None:
         if both[0] != both[1]:
             must = f"must have the same {name}, since they see the same features"
             raise ValueError(f"network and interval_network {must}, got {both[0]!r} and {both[1]!r}")
-
-
-def _check_no_table(X: Any) -> None:
-    if isinstance(X, np.ndarray) and X.ndim == 2:
-        raise ValueError(
-            f"the network takes images, but X is a table of the shape {X.shape}; give an array (image, channel, "
-            "height, width) or file paths, or a network for tables such as MLP()"
-        )
 
 
 def _check_holds_numbers(X: Any) -> None:

@@ -17,6 +17,7 @@ from coverwell.networks.mlp import StackedLinear
 from coverwell.networks.team import Team
 from coverwell.options import check_count, stored
 
+Windows = Float[Tensor, "member batch feature"]
 Sequences = Float[Tensor, "member step batch channel"]
 States = Float[Tensor, "member step batch hidden"]
 
@@ -30,9 +31,7 @@ version_of = attrgetter("_version")
 
 
 def _cell(inputs: Tensor, by_state: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One step: the new state and cell, and the gates i, f, g, o in torch's order, activated.
-
-    c = f c_before + i g,   h = o tanh(c)
+    """One step, c = f c_before + i g and h = o tanh(c): h, c, and the activated gates i, f, g, o in torch's order.
 
     Shape: inputs and by_state `(row, 4 * hidden)`, cell `(row, hidden)`.
     """
@@ -69,8 +68,7 @@ class _Recurrence(torch.autograd.Function):
     The backward pass is written out: recorded step by step, the gradient of the recurrent weights would be a sum of as
     many small products as there are steps, and here it is one product.
 
-    Shape: inputs `(member, step, batch, 4 * hidden)`, weight `(member, 4 * hidden, hidden)`, result
-    `(member, step, batch, hidden)`.
+    Shape: inputs `(member, step, batch, 4 * hidden)`, weight `(member, 4 * hidden, hidden)`, result as `States`.
     """
 
     @staticmethod
@@ -168,7 +166,12 @@ class StackedLSTM(nn.Module):
         # (benchmarks/results/forecasting.md).
         if x.device.type != "cpu":
             return self.at_once(x)
-        return self.one_row(x) if PackedLSTM.serves(x) else self.one_by_one(x)
+        if not PackedLSTM.serves(x):
+            return self.one_by_one(x)
+        weights = (self.weight, self.recurrent, self.bias)
+        if self._packed is None or self._packed.state != PackedLSTM.state_of(weights):
+            self._packed = PackedLSTM(weights)
+        return self._packed.states(x)
 
     def at_once(self, x: Sequences) -> States:
         """All members in batched matrix products, step by step."""
@@ -186,13 +189,6 @@ class StackedLSTM(nn.Module):
             for rows, own in zip(x, weights, strict=True)
         ]
         return torch.stack(members)
-
-    def one_row(self, x: Sequences) -> States:
-        """The same bits as `one_by_one` for a row without gradients, from weights that are packed once."""
-        weights = (self.weight, self.recurrent, self.bias)
-        if self._packed is None or self._packed.state != PackedLSTM.state_of(weights):
-            self._packed = PackedLSTM(weights)
-        return self._packed.states(x)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_packed": None}  # a copy packs for itself
@@ -224,7 +220,7 @@ class LSTMTeam(Team):
         for parameter in () if self.shortcut is None else self.shortcut.parameters():
             nn.init.zeros_(parameter)
 
-    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
+    def forward(self, x: Windows) -> Float[Tensor, "member batch output"]:
         states, rate = self.sequence_of(x), self.lstm.dropout
         for layer in self.layers:
             states = layer(states)
@@ -232,9 +228,7 @@ class LSTMTeam(Team):
                 states = states * torch.rand_like(states[:, :1]).ge_(rate) / (1 - rate)
         return self.outputs_from(states, x)
 
-    def outputs_from(
-        self, states: States, x: Float[Tensor, "member batch feature"]
-    ) -> Float[Tensor, "member batch output"]:
+    def outputs_from(self, states: States, x: Windows) -> Float[Tensor, "member batch output"]:
         """The outputs, from the states of the last layer and the row itself."""
         outputs: Tensor = self.head(states[:, -1])
         if self.beside is not None:
@@ -247,12 +241,10 @@ class LSTMTeam(Team):
         # Four gates of every unit at every step; an MLP holds some sixty numbers for each input.
         return max(1, self.lstm.steps * self.lstm.hidden * 4 // 64)
 
-    def sequence_of(self, x: Float[Tensor, "member batch feature"]) -> Sequences:
+    def sequence_of(self, x: Windows) -> Sequences:
         """The window, step by step."""
-        window = x[..., : self.n_window].unflatten(-1, (self.lstm.steps, self.lstm.channels))
-        # (member, batch, step, channel) -> (member, step, batch, channel)
-        sequence: Tensor = window.transpose(1, 2).contiguous()
-        return sequence
+        window = x[..., : self.n_window].reshape(*x.shape[:2], self.lstm.steps, self.lstm.channels)
+        return window.transpose(1, 2).contiguous()  # (member, batch, step, channel) -> (member, step, batch, channel)
 
 
 @stored
@@ -297,10 +289,8 @@ class LSTM:
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         n_window = self.steps * self.channels
         if input_shape[0] < n_window:
-            raise ValueError(
-                f"a row must hold a window of {self.steps} steps and {self.channels} channels, {n_window} numbers, got "
-                f"{input_shape[0]}; set steps and channels to what the rows are"
-            )
+            window = f"a window of {self.steps} steps and {self.channels} channels, {n_window} numbers"
+            raise ValueError(f"a row must hold {window}, got {input_shape[0]}; set steps and channels to what rows are")
         return LSTMTeam(self, n_members, input_shape[0], n_outputs)
 
     def operations_per_row(self, n_inputs: int) -> float:

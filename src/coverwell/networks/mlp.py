@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from coverwell.networks.team import Team
 from coverwell.options import check_number, stored
 
+Rows = Float[Tensor, "member batch feature"]
+
 
 class StackedLinear(nn.Module):
     """One linear layer per member, started as `torch.nn.Linear` starts.
@@ -26,15 +28,12 @@ class StackedLinear(nn.Module):
         self.weight = nn.Parameter(torch.empty(n_members, n_inputs, n_outputs).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(n_members, 1, n_outputs).uniform_(-bound, bound))
 
-    def forward(
-        self, x: Float[Tensor, "member batch feature"], gain: float = 1.0
-    ) -> Float[Tensor, "member batch output"]:
+    def forward(self, x: Rows, gain: float = 1.0) -> Float[Tensor, "member batch output"]:
         if len(x) == 1 or x.stride(0) != 0:  # members look at memory of their own
             return torch.baddbmm(self.bias, x, self.weight, alpha=gain)
         side_by_side = self.weight.transpose(0, 1).flatten(start_dim=1)  # (feature, member and output)
-        wide: Tensor = torch.addmm(self.bias.flatten(), x[0], side_by_side, alpha=gain)  # one product for all members
-        by_member: Tensor = wide.unflatten(1, (len(x), -1)).transpose(0, 1)
-        return by_member
+        wide = torch.addmm(self.bias.flatten(), x[0], side_by_side, alpha=gain)  # one product for all members
+        return wide.reshape(len(wide), len(x), -1).transpose(0, 1)
 
 
 class PiecewiseLinear(nn.Module):
@@ -70,9 +69,7 @@ class PiecewiseLinear(nn.Module):
             self.start[members] = edges[:-1].T
             self.slope[members] = slope.T
 
-    def forward(
-        self, x: Float[Tensor, "member batch feature"], members: slice = slice(None)
-    ) -> Float[Tensor, "member batch code"]:
+    def forward(self, x: Rows, members: slice = slice(None)) -> Float[Tensor, "member batch code"]:
         # (member, batch, feature, bin)
         code = ((x[..., None] - self.start[members]) * self.slope[members]).clamp_(0, 1)
         return torch.cat([x, code.flatten(start_dim=2)], dim=-1)
@@ -104,7 +101,7 @@ class MLPTeam(Team):
         if self.code:
             self.code.adapt(inputs, valid)
 
-    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
+    def forward(self, x: Rows) -> Float[Tensor, "member batch output"]:
         if self.code and len(x) > 1 and x.stride(0) == 0:  # members of one job have the same edges
             x = self.code(x[:1], slice(1)).expand(len(x), -1, -1)
         elif self.code:

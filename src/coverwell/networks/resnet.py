@@ -133,11 +133,9 @@ class ResNet18Tail(nn.Module):
 
     def forward(self, features: Float[Tensor, "batch 256 height width"]) -> Float[Tensor, "batch output"]:
         if self.training and len(features) == 1 and max(features.shape[2:]) <= 2:  # layer 4 makes 1 x 1 of 2 x 2
-            raise ValueError(
-                "batches of one image must have features larger than 2 x 2, or batch norms have a single number to "
-                f"learn from; got {features.shape[2]} x {features.shape[3]}: give a batch_size of at least 2, or a "
-                "larger size"
-            )
+            must = "have features larger than 2 x 2, or batch norms have a single number to learn from"
+            got = f"{features.shape[2]} x {features.shape[3]}: give a batch_size of at least 2, or a larger size"
+            raise ValueError(f"batches of one image must {must}; got {got}")
         features = self.feature_dropout(features)
         # In training a GPU computes convolutions in bfloat16, with the channels last.
         is_half = self.training and features.is_cuda and features.dtype == torch.float32
@@ -154,8 +152,7 @@ class ResNet18Tail(nn.Module):
 class ResNet18Team(LoopTeam):
     """Tails of a ResNet-18, one after the other: on a CPU faster than grouped convolutions for all members at once.
 
-    Their batch norms are torchvision's: the batch's own statistics in training, running ones elsewhere. Norms without
-    batch statistics (over groups of channels, or fixed at the start) learned a fresh layer 4 more slowly.
+    Batch norms are torchvision's; those without batch statistics learned a fresh layer 4 more slowly.
 
     Shape: input `(member, batch, 256, height, width)`, output `(member, batch, output)`.
     """
@@ -240,10 +237,8 @@ class ResNet18:
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         if len(input_shape) != 3 or input_shape[0] != TRUNK_CHANNELS or min(input_shape) < 1:
-            raise ValueError(
-                f"ResNet18 takes features of the shape ({TRUNK_CHANNELS}, height, width), got {tuple(input_shape)}; "
-                "pass images through its trunk() first"
-            )
+            must = f"takes features of the shape ({TRUNK_CHANNELS}, height, width)"
+            raise ValueError(f"ResNet18 {must}, got {tuple(input_shape)}; pass images through its trunk() first")
         rates = {"dropout": self.dropout, "feature_dropout": self.feature_dropout}
         tails = [ResNet18Tail(n_outputs, **rates) for _ in range(n_members)]
         if self.weights is not None:
@@ -255,8 +250,7 @@ class ResNet18:
     def operations_per_row(self, n_inputs: int) -> float:
         """Roughly the multiplications of one pass."""
         n_places = n_inputs / TRUNK_CHANNELS / 4  # after the stride
-        to_wider, within = TRUNK_CHANNELS * TAIL_CHANNELS, TAIL_CHANNELS**2
-        return n_places * ((9 + 1) * to_wider + 3 * 9 * within)
+        return n_places * ((9 + 1) * TRUNK_CHANNELS * TAIL_CHANNELS + 3 * 9 * TAIL_CHANNELS**2)
 
 
 def read_weights(path: FilePath) -> State:

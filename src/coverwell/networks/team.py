@@ -1,8 +1,4 @@
-"""Teams: networks that train side by side, one per fold and repeat.
-
-Every team maps `(member, batch, ...)` to `(member, batch, output)`, whether its members are stacked into one set of
-parameters or are separate modules.
-"""
+"""Teams: networks that train side by side, one per fold and repeat, stacked or as separate modules."""
 
 from __future__ import annotations
 
@@ -76,19 +72,16 @@ class LoopTeam(Team):
 
     def __init__(self, modules: Sequence[nn.Module], n_outputs: int) -> None:
         super().__init__()
-        self.n_members = len(modules)
-        self.n_outputs = n_outputs
-        self.members = nn.ModuleList(modules)
+        self.n_members, self.n_outputs, self.members = len(modules), n_outputs, nn.ModuleList(modules)
 
     def forward(self, x: Float[Tensor, "member batch *input"]) -> Float[Tensor, "member batch output"]:
         outputs = [module(rows) for module, rows in zip(self.members, x, strict=True)]
         for output in outputs:
             if not isinstance(output, Tensor) or output.shape != (x.shape[1], self.n_outputs):
                 got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-                raise ValueError(
-                    f"the network must map (batch, ...) to (batch, {self.n_outputs}), for {x.shape[1]} rows it gave "
-                    f"{got}; let its last layer have n_outputs = {self.n_outputs} units"
-                )
+                must = f"the network must map (batch, ...) to (batch, {self.n_outputs})"
+                way_out = f"let its last layer have n_outputs = {self.n_outputs} units"
+                raise ValueError(f"{must}, for {x.shape[1]} rows it gave {got}; {way_out}")
         return torch.stack(outputs)
 
     def for_members(self, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row *input"]:
