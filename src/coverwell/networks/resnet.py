@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import pickle
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -16,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from coverwell.networks.team import LoopTeam, Network, State, Team
-from coverwell.networks.weights import imagenet_weights, parts_of, state_in
+from coverwell.networks.weights import imagenet_weights
 from coverwell.options import check_count, stored
 
 FilePath = str | PathLike[str]
@@ -25,6 +26,7 @@ IMAGENET = "imagenet"  # the name of torchvision's public weights
 # Of red, green and blue over ImageNet's training images, in [0, 1].
 IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TRUNK_CHANNELS, TAIL_CHANNELS = 256, 512
+NAMED = 12  # tensors that an error names before it only counts
 TRUNK_PARTS = ("conv1", "bn1", "layer1", "layer2", "layer3")
 
 
@@ -254,7 +256,52 @@ class ResNet18:
 
 
 def read_weights(path: FilePath) -> State:
-    """The weights in a file of torchvision's ResNet-18, or of its trunk alone, with all names and shapes checked."""
+    """The weights in a file of torchvision's ResNet-18, or of its trunk alone, with all names and shapes checked.
+
+    Layer 4 and the head may each be absent as a whole, and so may counts of batches, which older files do not have. The
+    head may have any number of classes.
+    """
     with torch.device("meta"):  # shapes, without memory
         whole = {**ResNet18Trunk().state_dict(), **ResNet18Tail(n_outputs=1000).state_dict()}
-    return state_in(imagenet_weights() if path == IMAGENET else path, whole, needed=TRUNK_PARTS)
+    path = imagenet_weights() if path == IMAGENET else path
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:  # torch's errors for broken files
+        got = f"it cannot be read ({type(error).__name__}); get the file again"
+        raise ValueError(f"{fspath(path)} must be a state dict that torch.save wrote, but {got}") from error
+    entries = state.items() if isinstance(state, dict) else [(None, None)]
+    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in entries):
+        way_out = "save it with torch.save(model.state_dict(), path)"
+        raise ValueError(f"{fspath(path)} must be a state dict of names and tensors, got something else; {way_out}")
+    held, known = {*TRUNK_PARTS, *map(_part_of, state)}, [name for name in state if name in whole]
+    due = [name for name in whole if _part_of(name) in held and not name.endswith("num_batches_tracked")]
+
+    def shape(values: State, name: str) -> tuple[int, ...]:
+        return tuple(values[name].shape)[1 if _part_of(name) == "fc" else 0 :]
+
+    others = [name for name in known if shape(state, name) != shape(whole, name)]
+    problems = {
+        "missing": [name for name in due if name not in state],
+        "unknown": [name for name in state if name not in whole],
+        "of another shape": [f"{n} {tuple(state[n].shape)} instead of {tuple(whole[n].shape)}" for n in others],
+        "not finite": [name for name in known if not state[name].isfinite().all()],
+    }
+    if found := [
+        f"{len(names)} {problem} ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})"
+        for problem, names in problems.items()
+        if names
+    ]:
+        raise ValueError(
+            f"{fspath(path)} must hold the weights of a ResNet-18 with torchvision's names, whole or up to layer 3, "
+            f"got tensors that are {'; '.join(found)}; take the file from torchvision's resnet18, unchanged"
+        )
+    return dict(state)
+
+
+def parts_of(state: State, parts: Collection[str]) -> State:
+    """The tensors of some parts, which are the first words of their names."""
+    return {name: value for name, value in state.items() if _part_of(name) in parts}
+
+
+def _part_of(name: str) -> str:
+    return name.split(".")[0]
