@@ -236,21 +236,6 @@ def test_a_value_that_is_missing_for_the_first_time_is_filled_with_a_warning(lib
         assert_array_equal(columns.transform(library.DataFrame({"a": new})), filled)
 
 
-@both
-def test_known_gaps_bring_no_warning(library):
-    columns = Columns.of(library.DataFrame(HOUSES))
-    empty = library.DataFrame({**{name: [None] for name in HOUSES}, "heating": ["oil"]})
-    assert_array_equal(columns.transform(empty)[0, [0, 1, 3, 4, 5, 6, 11]], [65, 1, 1, 0, 1, 19723, 1])
-
-
-@both
-def test_columns_are_found_by_name_and_others_ignored(library):
-    frame = library.DataFrame(HOUSES)
-    columns = Columns.of(frame)
-    shuffled = library.DataFrame({"more": [[1]] * 4, **{name: HOUSES[name] for name in reversed(HOUSES)}})
-    assert_array_equal(columns.transform(shuffled), columns.transform(frame))
-
-
 def test_text_and_dates_may_stand_for_each_other_as_times():
     columns = Columns.of(pl.DataFrame({"a": [datetime(2024, 5, day) for day in (1, 1, 2, 9)]}))
     as_text = columns.transform(pl.DataFrame({"a": ["2024-05-02"]}))
@@ -351,23 +336,9 @@ def test_a_table_that_tells_nothing_is_refused(library, content, said):
         Columns.of(library.DataFrame(content))
 
 
-@pytest.mark.parametrize("other", [np.zeros((2, 2)), [[1, 2]], {"a": [1]}, None])
-def test_only_data_frames_are_read(other):
-    with pytest.raises(TypeError, match="must be a data frame of pandas or polars"):
-        Columns.of(other)
-
-
 @pytest.mark.parametrize("plain", [np.zeros((2, 2)), [[1, 2]], None, pd.DataFrame({0: [1.5]})])
 def test_what_has_no_names_has_no_columns(plain):
     assert columns_for(plain) is None
-
-
-@both
-def test_the_rows_that_columns_are_learned_from_are_read_once(library):
-    frame = library.DataFrame(HOUSES)
-    columns, rows = columns_for(frame)
-    assert columns == Columns.of(frame)
-    assert_array_equal(rows, columns.transform(frame))
 
 
 @both
@@ -382,21 +353,6 @@ def test_numbers_alone_stay_as_they_are(library):
     with pytest.warns(ColumnWarning, match="'x' is missing in 1 of 2 rows, .* median 2; 'flag' is missing in 2 of 2"):
         table = columns.transform(library.DataFrame({"x": [5, None], "same": [7.0, 7.0], "flag": [None, None]}))
     assert_array_equal(table, [[5, 7, 1], [2, 7, 1]])
-
-
-def test_sparse_columns_are_numbers():
-    frame = pd.DataFrame({"a": pd.arrays.SparseArray([0, 0, 1]), "b": [1.5, 2.5, 3.5]})
-    columns, rows = columns_for(frame)
-    assert columns.plain
-    assert_array_equal(rows, [[0, 1.5], [0, 2.5], [1, 3.5]])
-
-
-@both
-def test_a_frame_with_text_or_gaps_is_not_plain(library):
-    for content, kind in ((["u", "v", "u"], "text"), ([1.0, None, 2.0], "numbers")):
-        columns, _ = columns_for(library.DataFrame({"a": content}))
-        assert columns.kinds == {"a": kind}
-        assert not columns.plain
 
 
 # What no training can have left --------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The whole path from images to intervals: a bright rectangle on noise, whose box is known."""
 
 import copy
-import hashlib
 import math
 import pickle
 import shutil
@@ -20,7 +19,7 @@ from sklearn.model_selection import KFold
 from torch import nn
 from torch.utils.data import Dataset
 
-from coverwell import MLP, MatchedRegressor, ResNet18, fit_together, load, save
+from coverwell import MLP, MatchedRegressor, ResNet18, load, save
 from coverwell.baselines import (
     DeepEnsembleRegressor,
     HeteroscedasticRegressor,
@@ -30,7 +29,6 @@ from coverwell.baselines import (
 from coverwell.calibration import Split
 from coverwell.errors import ImageError, ModelFileError
 from coverwell.inputs.source import ImageSource, InputSource, TableSource, is_image_network
-from coverwell.networks import weights as public_weights
 from coverwell.networks.team import LoopTeam
 from coverwell.options import Schedule
 
@@ -158,24 +156,10 @@ def test_from_files_to_intervals_with_the_users_index(tmp_path):
     assert (joint.width >= interval.width - 1e-12).all()
 
 
-def test_however_images_are_given_the_intervals_are_the_same(tmp_path, fitted):
-    lower, upper = fitted.predict_interval(NEW[:12])
-    paths = written(NEW[:12], tmp_path)
-    given = [torch.from_numpy(NEW[:12]), Shelf(NEW[:12]), paths, [str(path) for path in paths], pd.Series(paths)]
-    for images in given:
-        again = fitted.predict_interval(images)
-        assert_array_equal(again.lower, lower)
-        assert_array_equal(again.upper, upper)
-
-
 def test_mirrored_images_have_mirrored_boxes(fitted):
     here, there = fitted.predict(NEW[:12]), fitted.predict(NEW[:12, ..., ::-1].copy())
     assert_allclose(mirrored(there), here, atol=1e-6)
     assert np.abs(there - here)[:, 0].max() > 0.001  # they are not simply all the same
-
-
-def test_an_image_is_predicted_the_same_in_any_company(fitted):
-    assert_allclose(fitted.predict(NEW[5:6]), fitted.predict(NEW[:12])[5:6], atol=1e-5)
 
 
 def test_the_same_seed_gives_the_same_bits_and_the_callers_random_state_stays():
@@ -277,19 +261,6 @@ def test_what_a_team_of_cv_plus_leaves_out_does_not_touch_it():
     assert (one.predictor_.correction.scores[0] != other.predictor_.correction.scores[0]).any()
 
 
-def test_one_target_is_one_number_per_image():
-    model = small(mirror="same").fit(IMAGES, BOXES[:, 2])
-    assert model.predict(NEW).shape == (60,)
-    assert model.predict_interval(NEW).lower.shape == (60,)
-
-
-def test_models_can_be_fitted_together():
-    models = [small(random_state=seed) for seed in (0, 1)]
-    fit_together(models, [(IMAGES[:60], BOXES[:60], None), (IMAGES[60:], BOXES[60:], None)])
-    for model in models:
-        assert model.predict(NEW).shape == (60, 4)
-
-
 @pytest.mark.parametrize("mirror", [None, "boxes"])
 def test_training_continues_through_the_same_trunk(mirror):
     model = small(mirror=mirror, warm_start=True, random_state=None, max_rounds=1).fit(IMAGES, BOXES)
@@ -372,12 +343,6 @@ def test_features_are_computed_once_for_all_members_rounds_and_later_fits(tmp_pa
     assert_array_equal(again.predict(NEW), model.predict(NEW))
 
 
-def test_without_a_cache_nothing_is_left_on_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    small().fit(IMAGES, BOXES).predict(NEW)
-    assert list(tmp_path.iterdir()) == []
-
-
 # Files of models -----------------------------------------------------------------------------------------------------
 
 
@@ -417,28 +382,6 @@ def test_a_model_with_a_recipe_of_the_users_own_is_loaded_with_it(tmp_path):
         load(tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors", network=Small(mirror="boxes"))
     assert_array_equal(again.predict(NEW), model.predict(NEW))
-
-
-def test_the_public_weights_are_found_by_their_name(tmp_path, monkeypatch):
-    trunk = ResNet18(weights=None).trunk()
-    sha256 = _saved(trunk.state_dict(), tmp_path / "resnet18-f37072fd.pth")
-    monkeypatch.setattr(public_weights, "SHA256", sha256)
-    monkeypatch.setenv("COVERWELL_DATA", str(tmp_path))
-    network = ResNet18(size=SIDE, mirror="same")
-    assert network.weights == "imagenet"
-    model = HeteroscedasticRegressor(0.8, network=network, max_epochs=1, device="cpu").fit(IMAGES[:20], BOXES[:20])
-    assert_array_equal(model.source_.trunk.conv1.weight, trunk.conv1.weight)
-    assert model.network == network
-    apart = ResNet18(dropout=0.1, size=SIDE, mirror="same")  # each of two teams starts from the file
-    both = MatchedRegressor(
-        0.8, network=network, interval_network=apart, **BRIEF | {"folds": None, "calibration": None}
-    ).fit(IMAGES[:8], BOXES[:8])
-    assert both.predict(NEW[:3]).shape == (3, 4)
-
-
-def _saved(state, path):
-    torch.save(state, path)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 # Baselines -----------------------------------------------------------------------------------------------------------
@@ -543,8 +486,3 @@ def test_bad_images_and_targets_are_refused_before_any_feature_is_computed(image
     with pytest.raises(ValueError, match=said):
         small(mirror="boxes", cache=str(tmp_path)).fit(images, y, groups=groups)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_batches_of_one_small_image_are_refused_in_our_words():
-    with pytest.raises(ValueError, match=r"features larger than 2 x 2.* got 2 x 2: give a batch_size of at least 2"):
-        resnet(mirror=None, schedule=Schedule(batch_size=1)).fit(IMAGES[:20], BOXES[:20])

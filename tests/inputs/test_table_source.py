@@ -1,20 +1,18 @@
 """Estimators on data frames with text, dates and gaps, and on frames of numbers alone, which are arrays under names."""
 
 import copy
-import pickle
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
+from numpy.testing import assert_array_equal
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from coverwell import MLP, MatchedRegressor, baselines, fit_together, load, save
+from coverwell import MLP, MatchedRegressor, baselines, load, save
 from coverwell.calibration import Split
 from coverwell.errors import ColumnWarning, ConstantDataWarning, ExtrapolationWarning
 from coverwell.options import Schedule
@@ -95,26 +93,9 @@ def test_names_are_those_of_the_frame_and_inputs_have_their_own(fitted):
         assert_array_equal(names, ["area", "rooms", "garden"])
 
 
-def test_the_index_of_a_frame_is_that_of_its_intervals(fitted):
-    named = FRAME.set_axis([f"house {i}" for i in range(N)])
-    assert list(fitted.predict_interval(named).to_frame().index) == list(named.index)
-
-
 def test_another_order_and_more_columns_change_nothing(fitted):
     other = FRAME[["sold", "garden", "heating", "area"]].assign(colour="red")
     assert_same(fitted, other, fitted, FRAME)
-
-
-def test_each_row_is_predicted_alone(fitted):
-    alone = np.concatenate([fitted.predict(FRAME[i : i + 1]) for i in range(5)])
-    assert_allclose(alone, fitted.predict(FRAME[:5]), rtol=1e-12)  # sums of one row may be taken in another order
-
-
-def test_targets_and_groups_are_as_with_arrays():
-    targets = pd.DataFrame({"price": Y, "rent": -Y})
-    model = unfitted(coverage=[0.5, 0.8]).fit(POLARS, targets, groups=np.arange(N) // 2)
-    assert model.target_names_ == ("price", "rent")
-    assert model.predict_interval(FRAME).lower.shape == (N, 2, 2)
 
 
 def houses(n, rng):
@@ -219,22 +200,6 @@ def test_a_frame_without_names_is_an_array():
         model.predict(pd.DataFrame(dict.fromkeys(range(3), STAMPS)))
 
 
-def test_sparse_columns_are_numbers_like_others(of_numbers):
-    sparse = NUMBERS.assign(rooms=pd.arrays.SparseArray(NUMBERS["rooms"]))
-    assert_array_equal(of_numbers.predict(sparse), of_numbers.predict(NUMBERS))
-    assert_same(unfitted().fit(sparse, Y), NUMBERS, of_numbers, NUMBERS)
-
-
-def test_a_model_of_numbers_comes_back_from_its_file(of_numbers, tmp_path):
-    save(of_numbers, tmp_path / "model.safetensors")
-    again = load(tmp_path / "model.safetensors")
-    assert again.columns_ == of_numbers.columns_
-    with pytest.warns(ColumnWarning, match="'area' is missing in 1 of 60 rows"):
-        prediction = again.predict(with_gap["polars"])
-    with pytest.warns(ColumnWarning, match="'area' is missing in 1 of 60 rows"):
-        assert_array_equal(prediction, of_numbers.predict(with_gap["pandas"]))
-
-
 def test_a_model_of_an_older_file_knows_no_columns_and_tells_where_it_stops(of_numbers, tmp_path):
     older = copy.deepcopy(of_numbers)
     older.source_.columns = None
@@ -273,21 +238,7 @@ def test_what_training_never_had_is_predicted_with_a_warning(fitted, verb):
         getattr(fitted, verb)(FRAME.assign(heating="sun", garden=None))
 
 
-def test_left_out_columns_are_warned_of_and_the_rest_fitted(fitted):
-    frame = FRAME.assign(currency="euro")
-    with pytest.warns(ConstantDataWarning, match="left out of X: 'currency'"):
-        model = unfitted().fit(frame, Y)
-    assert model.n_features_in_ == 5
-    assert_same(model, FRAME, fitted, FRAME)
-
-
 # Estimators among others ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_copies_read_the_same_columns_and_a_clone_has_learned_nothing(fitted, copied):
-    assert_same(copied(fitted), FRAME, fitted, FRAME)
-    assert not hasattr(clone(fitted), "columns_")
 
 
 @pytest.mark.parametrize("frame", [FRAME, POLARS], ids=["pandas", "polars"])
@@ -324,13 +275,6 @@ def test_a_model_that_goes_on_finds_its_numbers_by_name():
     model = unfitted(warm_start=True, folds=KFold(3)).fit(NUMBERS, Y).fit(NUMBERS[["rooms", "garden", "area"]], Y)
     same = unfitted(warm_start=True, folds=KFold(3)).fit(NUMBERS, Y).fit(NUMBERS, Y)
     assert_same(model, NUMBERS[["rooms", "garden", "area"]], same, NUMBERS)
-
-
-def test_models_fitted_together_have_columns_of_their_own():
-    models = [unfitted(), unfitted()]
-    halves = [FRAME[:30], FRAME[30:].reset_index(drop=True)]
-    fit_together(models, [(half, y, None) for half, y in zip(halves, (Y[:30], Y[30:]), strict=True)])
-    assert len({model.columns_.columns[0].median for model in models}) == 2
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------

@@ -1,13 +1,10 @@
 import copy
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
@@ -15,11 +12,9 @@ from coverwell.networks.resnet import (
     BasicBlock,
     ResNet18,
     ResNet18Tail,
-    ResNet18Team,
     ResNet18Trunk,
     read_weights,
 )
-from coverwell.networks.team import ImageNetwork, Network
 
 # The architecture as published (He et al. 2016, Table 1, 18 layers), in the order and with the names of torchvision.
 CONVOLUTIONS = {
@@ -226,15 +221,6 @@ def test_a_block_by_hand():
     assert_allclose(said.detach(), [[[[9.0, 0.0], [1.5, 0.0]]]], rtol=1e-6)
 
 
-def test_a_block_whose_convolutions_are_zero_passes_its_input_on():
-    block = identity_norms(BasicBlock(3, 3, stride=1))
-    for convolution in (block.conv1, block.conv2):
-        nn.init.zeros_(convolution.weight)
-    x = features(2, 3, 5, 4)
-    assert_array_equal(block(x).detach(), x)
-    assert_array_equal(block(-x).detach(), torch.zeros_like(x))
-
-
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(("n_inputs", "stride"), [(6, 1), (4, 1), (6, 2), (4, 2)])
 def test_a_block_is_its_twin_in_plain_functions(n_inputs, stride, training):
@@ -301,12 +287,6 @@ def test_the_trunk_gives_no_gradients():
     assert not trunk(images).requires_grad
 
 
-def test_an_image_has_the_same_features_in_any_company(whole):
-    trunk, images = ResNet18Trunk(), features(5, 3, 32, 32)
-    trunk.load_state_dict(trunk_of(whole))
-    assert_allclose(trunk(images[[3, 1]]), trunk(images)[[3, 1]], rtol=1e-4, atol=1e-5)
-
-
 # The tail and its team -----------------------------------------------------------------------------------------------
 
 
@@ -330,24 +310,11 @@ def test_running_statistics_move_a_tenth_of_the_way_to_those_of_the_batch():
     assert_allclose(norm.running_var, 0.9 + 0.1 * given_to_norm.var(dim=(0, 2, 3)), rtol=1e-4)
 
 
-@settings(max_examples=6)
-@given(seed=st.integers(0, 2**16), height=st.integers(1, 5), width=st.integers(1, 5))
-def test_outside_training_a_row_is_predicted_the_same_in_any_company(seed, height, width):
-    team, x = build(n_members=1, seed=seed).eval(), features(1, 4, 256, height, width, seed=seed)
-    assert_allclose(team(x[:, [2, 0]]).detach(), team(x)[:, [2, 0]].detach(), rtol=1e-4, atol=1e-5)
-
-
 def test_members_start_from_different_weights_everywhere():
     first, second = build(n_members=2).members
     for name, value in first.named_parameters():
         same = (value == second.get_parameter(name)).all()
         assert same == ("bn" in name or "downsample.1" in name), name  # norms start at scale 1 and shift 0
-
-
-def test_the_start_is_drawn_from_the_seed():
-    one, again, other = (build(n_members=1, seed=seed).state_dict() for seed in (3, 3, 4))
-    assert all((one[name] == again[name]).all() for name in one)
-    assert (one["members.0.fc.weight"] != other["members.0.fc.weight"]).all()
 
 
 def test_convolutions_start_with_the_variance_of_he_by_their_outputs():
@@ -401,20 +368,7 @@ def test_in_training_a_share_of_the_trunks_channels_is_silenced_each_as_a_whole(
     assert abs(silenced.mean().item() - rate) < 4 * math.sqrt(rate * (1 - rate) / silenced.numel())
 
 
-def test_outside_training_nobody_is_silenced():
-    silenced, x = build(dropout=0.9, feature_dropout=0.9).eval(), features(2, 3, 256, 3, 3)
-    plain = build(dropout=0.0, feature_dropout=0.0).eval()
-    assert_array_equal(silenced(x).detach(), plain(x).detach())
-
-
 # The recipe ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_recipe_is_a_network_and_compares_by_its_settings():
-    assert isinstance(ResNet18(), Network)
-    assert isinstance(ResNet18(), ImageNetwork)
-    assert ResNet18(dropout=0.2) == ResNet18(dropout=0.2)
-    assert ResNet18(dropout=0.2) != ResNet18()
 
 
 @pytest.mark.parametrize("shape", [(3, 224, 224), (256,), (256, 0, 7), (256, 7)], ids=str)
@@ -451,35 +405,15 @@ def test_a_batch_norm_needs_more_than_one_number(n_images, side):
     assert tail.eval()(torch.rand(1, 256, 2, 1)).shape == (1, 1)
 
 
-def test_the_defaults_cannot_be_changed_by_mistake():
-    with pytest.raises(TypeError, match="does not support item assignment"):
-        ResNet18.defaults["patience"] = 7
-
-
 def test_a_path_in_the_recipe_becomes_text():
     assert ResNet18(weights=Path("some") / "file.pth") == ResNet18(weights=str(Path("some") / "file.pth"))
     assert ResNet18(cache=Path("some") / "folder") == ResNet18(cache=str(Path("some") / "folder"))
-
-
-def test_a_team_without_memory_takes_the_state_of_another():
-    """As a saved model is loaded: from shapes alone, by the recipe that the team names."""
-    team, x = build().eval(), features(2, 3, 256, 3, 3)
-    with torch.device("meta"):
-        again = team.recipe.build(2, (256, 3, 3), 4)
-    again.load_state_dict(team.state_dict(), assign=True)
-    assert_array_equal(again.eval()(x).detach(), team(x).detach())
 
 
 def test_operations_by_hand():
     """On 2 x 2 places: 3 x 3 and 1 x 1 from 256 channels to 512, then three times 3 x 3 from 512 to 512."""
     by_hand = 4 * (9 * 256 * 512 + 256 * 512 + 3 * 9 * 512 * 512)
     assert ResNet18().operations_per_row(256 * 4 * 4) == by_hand
-
-
-def test_a_row_weighs_a_sixteenth_of_its_numbers():
-    team = build(n_members=1)
-    assert team.weight_of_row(256 * 14 * 14) == 256 * 14 * 14 // 16
-    assert team.weight_of_row(1) == 1
 
 
 # Files of weights ----------------------------------------------------------------------------------------------------
@@ -494,18 +428,6 @@ def test_a_whole_file_serves_the_trunk_and_layer_4_of_all_members(whole, whole_f
         for name, value in part(tail.state_dict(), "layer4").items():
             assert_array_equal(value, whole[name])
     assert (team.members[0].fc.weight != team.members[1].fc.weight).all()
-
-
-def test_a_team_that_started_from_a_file_names_a_recipe_that_needs_none(whole_file):
-    team = build(n_members=1, dropout=0.1, weights=whole_file)
-    assert isinstance(team, ResNet18Team)
-    assert team.recipe == ResNet18(dropout=0.1, weights=None)
-    assert replace(team.recipe, weights=whole_file) == ResNet18(dropout=0.1, weights=whole_file)
-
-
-@pytest.mark.parametrize(("parts", "fresh"), [((), ("layer4", "fc")), (("layer4",), ("fc",)), (("fc",), ("layer4",))])
-def test_the_trunk_says_what_a_file_does_not_have(whole, parts, fresh, file_of):
-    assert ResNet18Trunk().load_weights(file_of(trunk_of(whole) | part(whole, *parts))) == fresh
 
 
 def test_older_files_without_counts_of_batches_and_other_heads_are_read(whole, file_of):
@@ -557,26 +479,11 @@ def test_files_with_other_tensors_are_refused_by_what_is_wrong_with_them(whole, 
             read_weights(file_of(state))
 
 
-def test_a_refused_file_leaves_the_trunk_as_it_was(whole, file_of):
-    trunk = ResNet18Trunk()
-    before = copy.deepcopy(trunk.state_dict())
-    with pytest.raises(ValueError, match="1 unknown"):
-        trunk.load_weights(file_of({**trunk_of(whole), "extra": torch.zeros(1)}))
-    assert all((value == before[name]).all() for name, value in trunk.state_dict().items())
-
-
 def test_layer_4_starts_fresh_from_a_file_of_the_trunk_alone(whole, file_of):
     path = file_of(trunk_of(whole), "trunk.pth")
     from_file, fresh = build(weights=path), build()
     for name, value in fresh.state_dict().items():
         assert_array_equal(from_file.state_dict()[name], value)
-
-
-def test_the_trunk_of_a_recipe_is_that_of_its_file(whole, whole_file):
-    state = ResNet18(weights=whole_file).trunk().state_dict()
-    assert state.keys() == trunk_of(whole).keys()
-    for name, value in state.items():
-        assert_array_equal(value, whole[name])
 
 
 @pytest.mark.parametrize(
@@ -594,11 +501,6 @@ def test_a_file_that_holds_no_state_dict_is_refused_by_its_path(tmp_path, conten
         ValueError, match=r"broken\.pth must be a state dict (of names and tensors|that torch\.save wrote)"
     ):
         read_weights(path)
-
-
-def test_an_absent_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"absent\.pth"):
-        ResNet18Trunk().load_weights(tmp_path / "absent.pth")
 
 
 # ImageNet's weights --------------------------------------------------------------------------------------------------
