@@ -6,9 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,18 +23,10 @@ from torch.utils.data import Dataset
 from coverwell.errors import DamagedFeaturesWarning
 from coverwell.inputs.features import bytes_kept, features_of, forget
 from coverwell.inputs.images import images_of
+from tests.inputs.test_images import scene
 
 SIZE = 32
 N = 70  # more than two batches
-
-
-def scene(seed, height=40, width=50):
-    """A bright rectangle on noise, (height, width, channel)."""
-    rng = np.random.default_rng(seed)
-    pixels = rng.integers(0, 80, (height, width, 3), dtype=np.uint8)
-    top, left = rng.integers(0, height // 2), rng.integers(0, width // 2)
-    pixels[top : top + height // 3, left : left + width // 3] = (250, 220, 200)
-    return pixels
 
 
 def tiny_trunk(seed=0):
@@ -48,23 +40,20 @@ class Scenes(Dataset):
     """A data set that knows its key and counts how often an image is read."""
 
     def __init__(self, key="scenes", n=N):
-        self.key = key
-        self.n = n
-        self.n_read = 0
+        self.key, self.n, self.n_read = key, n, 0
 
     def __len__(self):
         return self.n
 
     def __getitem__(self, position):
         self.n_read += 1
-        return scene(position)
+        return scene(position, 40, 50)
 
 
 class BreaksAt(Scenes):
     def __init__(self, position, error):
         super().__init__()
-        self.position = position
-        self.error = error
+        self.position, self.error = position, error
 
     def __getitem__(self, position):
         if position == self.position:
@@ -74,12 +63,6 @@ class BreaksAt(Scenes):
 
 def features(images, trunk=None, **options):
     return features_of(images, trunk or tiny_trunk(), **{"size": SIZE, "device": "cpu", **options})
-
-
-def directly(images, trunk):
-    images = images_of(images)
-    with torch.no_grad():
-        return trunk.eval()(torch.stack([images.read(i, SIZE) for i in range(len(images))]))
 
 
 def names_in(folder):
@@ -100,43 +83,32 @@ CLOSE = {"rtol": 1 / 2048, "atol": 2e-6}  # a float16, and another order of sums
 @pytest.mark.parametrize("kept", [True, False])
 def test_features_are_what_the_trunk_gives_image_by_image_on_disk_in_float16(cache, kept):
     ours = features(Scenes(), cache=cache if kept else None)
-    assert isinstance(ours, np.memmap)
-    assert ours.shape == (N, 6, 4, 4)
-    assert ours.dtype == np.float16
-    np.testing.assert_allclose(ours.astype(np.float32), directly(Scenes(), tiny_trunk()), **CLOSE)
-    with pytest.raises(ValueError, match="read-only"):
-        ours[0] = 0
-    assert ours[[3, 1]].flags.writeable  # chosen rows are a copy
-
-
-def test_mirror_images_come_second(cache):
-    both = features(Scenes(), mirrored=True, cache=cache).astype(np.float32)
-    assert both.shape == (N, 2, 6, 4, 4)
+    both = features(Scenes(), mirrored=True, cache=cache if kept else None)
     images = torch.cat(list(images_of(Scenes()).batches(size=SIZE)))
     with torch.no_grad():
-        np.testing.assert_allclose(both[:, 0], tiny_trunk().eval()(images), **CLOSE)
-        np.testing.assert_allclose(both[:, 1], tiny_trunk().eval()(images.flip(-1)), **CLOSE)
+        own, of_mirror_images = tiny_trunk().eval()(images), tiny_trunk().eval()(images.flip(-1))
+    np.testing.assert_allclose(ours.astype(np.float32), own, **CLOSE)
+    np.testing.assert_allclose(both.astype(np.float32), torch.stack([own, of_mirror_images], dim=1), **CLOSE)
+    assert isinstance(ours, np.memmap)
+    assert ours.dtype == np.float16
+    with pytest.raises(ValueError, match="read-only"):
+        ours[0] = 0
+    if kept:  # any numpy reads the file
+        assert any(np.array_equal(np.load(path), ours) for path in cache.iterdir())
 
 
 def test_the_trunk_runs_in_eval_mode_and_stays_as_it_was():
     trunk = tiny_trunk().train()
     before = {name: value.clone() for name, value in trunk.state_dict().items()}
-    ours = features(Scenes(), trunk)
+    np.testing.assert_array_equal(features(Scenes(), trunk), features(Scenes()))
     assert trunk.training
     assert all(torch.equal(value, before[name]) for name, value in trunk.state_dict().items())
-    assert all(weight.requires_grad and weight.grad is None for weight in trunk.parameters())
-    np.testing.assert_array_equal(ours, features(Scenes()))
 
 
 def test_a_trunk_may_give_features_of_any_shape():
     pooled = nn.Sequential(tiny_trunk(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     assert features(Scenes(), pooled).shape == (N, 6)
     assert features(Scenes(), pooled, mirrored=True).shape == (N, 2, 6)
-
-
-def test_any_numpy_reads_the_file(cache):
-    ours = features(Scenes(), cache=cache)
-    np.testing.assert_array_equal(np.load(next(cache.iterdir())), ours)
 
 
 # Once
@@ -262,29 +234,29 @@ def test_a_disk_without_room_for_all_is_noticed_at_the_first_batch(cache, kept, 
     assert scenes.n_read < 3 * N
 
 
+KILLED = """
+import os, signal, sys, time
+import numpy as np, torch
+from coverwell.inputs.features import features_of
+
+class Killed:
+    key = "killed"
+    def __len__(self):
+        return 400
+    def __getitem__(self, position):
+        if position == 300:
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.zeros((8, 8), dtype=np.uint8)
+
+features_of(Killed(), torch.nn.Conv2d(3, 64, 4, 4), size=64, device="cpu", cache=sys.argv[1])
+"""
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
 def test_a_killed_process_leaves_no_features_and_what_it_left_can_be_removed(cache):
-    program = f"""
-        import os, signal, time
-        import numpy as np, torch
-        from coverwell.inputs.features import features_of
-
-        class Killed:
-            key = "killed"
-            def __len__(self):
-                return 400
-            def __getitem__(self, position):
-                if position == 300:
-                    time.sleep(0.2)
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return np.zeros((8, 8), dtype=np.uint8)
-
-        features_of(Killed(), torch.nn.Conv2d(3, 64, 4, 4), size=64, device="cpu", cache={str(cache)!r})
-    """
-    source = Path(__file__).parents[2] / "src"
-    killed = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, "PYTHONPATH": str(source)}, check=False
-    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(cache)], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
     (left,) = cache.iterdir()
     assert left.suffix == ".part"
@@ -342,7 +314,7 @@ def test_any_flipped_bit_is_noticed(tmp_path_factory, place, bit):
 
 
 def test_two_that_compute_the_same_features_at_once_do_not_hurt_each_other(cache):
-    together = threading.Barrier(2)
+    together, trunk = threading.Barrier(2), tiny_trunk()
 
     class Meeting(Scenes):
         def __getitem__(self, position):
@@ -350,24 +322,12 @@ def test_two_that_compute_the_same_features_at_once_do_not_hurt_each_other(cache
                 together.wait(timeout=10)
             return super().__getitem__(position)
 
-    trunk = tiny_trunk()  # here, since the generator that its weights are drawn from is shared by all threads
-    results = []
-
-    def compute():
-        results.append(features(Meeting(), trunk, cache=cache))
-
-    both = [threading.Thread(target=compute) for _ in range(2)]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
-    wanted = features(Scenes())
-    assert len(results) == 2
-    for result in results:
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda _: features(Meeting(), trunk, cache=cache), range(2)))
+    wanted, scenes = features(Scenes()), Scenes()
+    for result in (*results, features(scenes, cache=cache)):
         np.testing.assert_array_equal(result, wanted)
     assert len(names_in(cache)) == 1
-    scenes = Scenes()
-    np.testing.assert_array_equal(features(scenes, cache=cache), wanted)
     assert scenes.n_read == 0
 
 
@@ -398,13 +358,15 @@ def test_what_is_kept_can_be_counted_and_removed_and_other_files_stay(cache):
 # Bad input
 
 
-class Factor(nn.Module):
-    def __init__(self, factor):
+class By(nn.Module):
+    """A trunk that is a function."""
+
+    def __init__(self, output):
         super().__init__()
-        self.factor = nn.Parameter(torch.tensor(factor))
+        self.output = output
 
     def forward(self, x):
-        return x.mean(dim=(2, 3)) * self.factor
+        return self.output(x)
 
 
 @pytest.mark.parametrize(
@@ -417,23 +379,14 @@ class Factor(nn.Module):
 def test_features_that_float16_cannot_hold_name_the_image(cache, factor, said):
     levels = np.linspace(0, 1, 50).reshape(-1, 1, 1, 1) * np.ones((1, 1, 4, 4))
     with pytest.raises(ValueError, match=said):
-        features(levels, Factor(factor), cache=cache)  # 32 / 49 is below 0.655, 33 / 49 above
+        features(levels, By(lambda x: x.mean(dim=(2, 3)) * factor), cache=cache)  # 32 / 49 is below 0.655, 33 / 49 not
     assert names_in(cache) == []
-
-
-class Odd(nn.Module):
-    def __init__(self, output):
-        super().__init__()
-        self.output = output
-
-    def forward(self, x):
-        return self.output(x)
 
 
 @pytest.mark.parametrize("output", [lambda x: (x, x), lambda x: x[:-1], lambda x: x.mean()])
 def test_a_trunk_must_give_one_tensor_with_the_batch_first(output):
     with pytest.raises(TypeError, match="one tensor whose first axis is the batch"):
-        features(Scenes(), Odd(output))
+        features(Scenes(), By(output))
 
 
 @pytest.mark.parametrize("inner", [".", "inner/most"])
