@@ -174,12 +174,6 @@ def test_a_column_that_tells_nothing_is_left_out_with_a_warning(library, column,
 
 
 @both
-def test_dates_as_text_differ_in_every_row_and_are_used(library):
-    columns = Columns.of(library.DataFrame({"a": [f"2024-05-0{i}" for i in range(1, 7)]}))
-    assert columns.kinds == {"a": "times"}
-
-
-@both
 @pytest.mark.parametrize("other", [["gas", "oil"] * 20, [float(i % 7) for i in range(40)]], ids=["text", "numbers"])
 def test_a_running_number_is_used_with_a_warning(library, other):
     frame = library.DataFrame({"id": list(range(100, 140)), "other": other})
@@ -205,9 +199,7 @@ def test_other_numbers_do_not_look_like_an_identifier(numbers):
 def test_an_unseen_level_has_zeros_for_all_known_ones_and_a_warning(library):
     columns = Columns.of(library.DataFrame({"a": ["u", "v", "u", "v"]}))
     new = library.DataFrame({"a": ["v", "z", "u", "y"]})
-    said = (
-        r"'a' has levels that were never seen in training in 2 of 4 rows \('y', 'z'\); read as no known level; no int"
-    )
+    said = r"'a' has levels that were never seen in training in 2 of 4 rows \('y', 'z'\); read as no known level"
     with pytest.warns(ColumnWarning, match=said):
         table = columns.transform(new)
     assert_array_equal(table, [[0, 1], [0, 0], [1, 0], [0, 0]])

@@ -195,20 +195,6 @@ def test_plain_are_numbers_and_booleans_without_gaps(column):
     assert read_one(pandas_column(pd.arrays.SparseArray([0, 0, 1]))).plain
 
 
-MAY_PASS = {
-    "numbers with gaps": polars_column([1.0, None, NAN]),
-    "booleans": polars_column([True, None]),
-    "objects": pandas_column([Decimal(1), None], object),
-    "nothing": polars_column([None, None]),
-    "sparse": pandas_column(pd.arrays.SparseArray([0, 0, 1])),
-}
-
-
-@pytest.mark.parametrize("frame", MAY_PASS.values(), ids=MAY_PASS)
-def test_numbers_and_booleans_with_gaps_pass(frame):
-    check_numbers(frame)
-
-
 MAY_NOT_PASS = {
     "text": (polars_column([None, "u"]), r"'a' holds String, such as 'u' in row 1 \(counted from 0\); convert it"),
     "dates": (polars_column([date(2024, 5, 1)]), "'a' holds Date, such as 2024-05-01T00:00:00.* in row 0"),

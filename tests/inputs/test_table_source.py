@@ -1,7 +1,5 @@
 """Estimators on data frames with text, dates and gaps, and on frames of numbers alone, which are arrays under names."""
 
-import copy
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -12,9 +10,9 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from coverwell import MLP, MatchedRegressor, baselines, load, save
+from coverwell import MLP, MatchedRegressor, baselines
 from coverwell.calibration import Split
-from coverwell.errors import ColumnWarning, ConstantDataWarning, ExtrapolationWarning
+from coverwell.errors import ColumnWarning, ExtrapolationWarning
 from coverwell.options import Schedule
 
 N = 60
@@ -67,17 +65,6 @@ def test_a_frame_of_numbers_is_fitted_as_an_array(kind):
     assert_same(model, NUMBERS, unfitted(kind).fit(array, Y), array)
 
 
-def test_a_constant_column_among_numbers_is_that_of_an_array():
-    constant = NUMBERS.assign(floors=2)
-    array = constant.to_numpy(dtype=np.float64)
-    models = []
-    for X in (constant, pl.DataFrame(constant), array):
-        with pytest.warns(ConstantDataWarning, match="1 of 4 columns of X are constant"):
-            models.append(unfitted().fit(X, Y))
-    assert_same(models[0], constant, models[2], array)
-    assert_same(models[1], constant, models[2], array)
-
-
 def test_pandas_and_polars_give_the_same_model(fitted):
     assert_same(unfitted().fit(POLARS, Y), POLARS, fitted, FRAME)
     assert_same(fitted, POLARS, fitted, FRAME)
@@ -128,41 +115,28 @@ def of_numbers():
 with_gap = {
     "pandas": NUMBERS.assign(area=[np.nan, *AREA[1:]]),
     "pandas nullable": NUMBERS.assign(area=pd.array([None, *AREA[1:]], dtype="Float64")),
-    "polars": pl.DataFrame(NUMBERS.assign(area=AREA)).with_columns(area=pl.Series([None, *AREA[1:]])),
+    "polars": pl.DataFrame(NUMBERS).with_columns(area=pl.Series([None, *AREA[1:]])),
 }
 
 
 @pytest.mark.parametrize("frame", with_gap.values(), ids=with_gap)
-@pytest.mark.parametrize("verb", ["predict", "predict_interval", "score"])
-def test_a_first_gap_among_numbers_is_filled_with_the_median_and_a_warning(of_numbers, frame, verb):
-    more = (Y,) if verb == "score" else ()
-    median = np.sort(AREA)[(N - 1) // 2]
-    filled = getattr(of_numbers, verb)(NUMBERS.assign(area=[median, *AREA[1:]]), *more)
+def test_a_first_gap_among_numbers_is_filled_with_the_median_and_a_warning(of_numbers, frame):
+    filled = NUMBERS.assign(area=[np.sort(AREA)[(N - 1) // 2], *AREA[1:]])
     said = "'area' is missing in 1 of 60 rows, never in training; read as the median .*no interval is to be trusted"
     with pytest.warns(ColumnWarning, match=said):
-        got = getattr(of_numbers, verb)(frame, *more)
-    assert_array_equal(
-        np.stack(list(got)) if verb == "predict_interval" else got, list(filled) if more == () else filled
-    )
+        assert_same(of_numbers, frame, of_numbers, filled)
 
 
 STAMPS = pd.to_datetime(["2024-05-01"] * N)
 OTHER_KINDS = {
-    "dates": (NUMBERS.assign(area=STAMPS), "'area' must hold numbers, got times .* such as 2024-05-01.* in row 0"),
-    "dates of polars": (
-        pl.DataFrame(NUMBERS.assign(area=STAMPS)).with_columns(pl.col("area").cast(pl.Date)),
-        "'area' must hold numbers, got times .* such as 2024-05-01.* in row 0",
+    "text": (
+        NUMBERS.assign(rooms=["3"] * 5 + ["three"] * 55),
+        r"'rooms' must hold numbers, got text such as 'three' in row 5 \(counted from 0\); convert",
     ),
     "nothing but dates": (
         pd.DataFrame(dict.fromkeys(NUMBERS, STAMPS)),
         "'area' must hold numbers, got times.*'rooms' must hold numbers, got times.*'garden' must hold booleans",
     ),
-    "text": (
-        NUMBERS.assign(rooms=["3"] * 5 + ["three"] * 55),
-        r"'rooms' must hold numbers, got text such as 'three' in row 5 \(counted from 0\); convert",
-    ),
-    "booleans": (NUMBERS.assign(area=True), "'area' must hold numbers, got booleans such as True in row 0"),
-    "numbers for booleans": (NUMBERS.assign(garden=[0.0, 1.0, 0.5] * 20), "'garden' must hold booleans.* 0.5 in row 2"),
     "infinity": (NUMBERS.assign(area=[1.0, np.inf] * 30), "column 'area' must hold finite numbers, .* in row 1"),
     "another order": (NUMBERS[["rooms", "area", "garden"]], "Feature names must be in the same order"),
     "another name": (NUMBERS.rename(columns={"area": "size"}), "feature names should match"),
@@ -174,10 +148,6 @@ OTHER_KINDS = {
 def test_a_model_of_numbers_refuses_other_columns_by_name(of_numbers, verb, X, said):
     with pytest.raises(ValueError, match=said):
         getattr(of_numbers, verb)(X)
-
-
-def test_booleans_may_be_asked_as_zero_and_one(of_numbers):
-    assert_same(of_numbers, NUMBERS.astype(float), of_numbers, NUMBERS)
 
 
 def test_a_model_of_named_numbers_takes_arrays_with_scikit_learns_warning(of_numbers):
@@ -200,19 +170,6 @@ def test_a_frame_without_names_is_an_array():
         model.predict(pd.DataFrame(dict.fromkeys(range(3), STAMPS)))
 
 
-def test_a_model_of_an_older_file_knows_no_columns_and_tells_where_it_stops(of_numbers, tmp_path):
-    older = copy.deepcopy(of_numbers)
-    older.source_.columns = None
-    save(older, tmp_path / "model.safetensors")
-    older = load(tmp_path / "model.safetensors")
-    assert_same(older, NUMBERS, of_numbers, NUMBERS)
-    for frame in with_gap.values():
-        with pytest.raises(ValueError, match=r"contains NaN in row 0, column 0 \('area'\)"):
-            older.predict(frame)
-    with pytest.raises(ValueError, match=r"column 'area' holds datetime64.*, such as 2024-05-01T"):
-        older.predict(NUMBERS.assign(area=STAMPS))
-
-
 def test_an_array_with_a_gap_is_told_by_row_and_column():
     array = NUMBERS.to_numpy(np.float64)
     array[[4, 9], [2, 0]] = np.nan, np.inf
@@ -228,14 +185,6 @@ def test_an_array_with_a_gap_is_told_by_row_and_column():
 def test_a_value_far_outside_is_named_by_its_column(fitted):
     with pytest.warns(ExtrapolationWarning, match=r"1 of 60 rows lie far outside .* \(in area\)"):
         fitted.predict(FRAME.assign(area=[1e6, *CONTENT["area"][1:]]))
-
-
-@pytest.mark.parametrize("verb", ["predict", "predict_interval"])
-def test_what_training_never_had_is_predicted_with_a_warning(fitted, verb):
-    with pytest.warns(
-        ColumnWarning, match="'heating' has levels .* in 60 of 60 rows .'sun'.*'garden' is missing in 60"
-    ):
-        getattr(fitted, verb)(FRAME.assign(heating="sun", garden=None))
 
 
 # Estimators among others ---------------------------------------------------------------------------------------------
@@ -279,22 +228,11 @@ def test_a_model_that_goes_on_finds_its_numbers_by_name():
 
 # Bad input -----------------------------------------------------------------------------------------------------------
 
+LARGE = FRAME.assign(area=[1e200, 1.0, np.nan] * 20)
 BAD = {
     "nothing that tells rows apart": (pd.DataFrame({"d": ["red"] * N}), Y, ValueError, "no column tells rows apart"),
-    "infinity beside a gap": (
-        FRAME.assign(area=[np.inf, np.nan] * 30),
-        Y,
-        ValueError,
-        "'area' must hold finite numbers",
-    ),
-    "numbers too large to square": (
-        FRAME.assign(area=[1e200, 1.0, np.nan] * 20),
-        Y,
-        ValueError,
-        r"X must lie within 1e\+150",
-    ),
+    "numbers too large to square": (LARGE, Y, ValueError, r"X must lie within 1e\+150"),
     "lists": (FRAME.assign(area=[[1]] * N), Y, TypeError, "column 'area' must hold numbers, booleans, text or times"),
-    "a name twice": (pd.concat([FRAME, FRAME], axis=1), Y, ValueError, "a name of its own, got 'area', 'heating'"),
     "a lazy frame": (POLARS.lazy(), Y, TypeError, r"got LazyFrame; use \.collect"),
     "no rows": (FRAME[:0], Y[:0], ValueError, "must have rows and columns, got 0 rows"),
     "another length": (FRAME, Y[1:], ValueError, r"inconsistent numbers of samples: \[60, 59\]"),
