@@ -129,9 +129,7 @@ def tail_twin(features, state, training=False):
 
 def build(n_members=2, n_outputs=4, size=(3, 3), seed=0, **options):
     torch.manual_seed(seed)
-    return ResNet18(**{"weights": None, **options}).build(
-        n_members=n_members, input_shape=(256, *size), n_outputs=n_outputs
-    )
+    return ResNet18(**{"weights": None, **options}).build(n_members, (256, *size), n_outputs)
 
 
 def scenes(n=4, side=32, seed=0):
@@ -442,17 +440,13 @@ def test_older_files_without_counts_of_batches_and_other_heads_are_read(whole, f
 
 def test_missing_names_are_counted_and_up_to_twelve_are_named(whole, file_of):
     trunk = trunk_of(whole)
-    absent = [name for name in trunk if name.startswith("layer2.1.") and not name.endswith("num_batches_tracked")]
-    assert len(absent) == 10
-    state = {name: value for name, value in trunk.items() if name not in absent}
-    with pytest.raises(ValueError, match=r"weights\.pth must hold .* got tensors that are 10 missing") as caught:
-        ResNet18Trunk().load_weights(file_of(state))
-    assert f"({', '.join(absent)})" in str(caught.value)  # all of them
-    whole_layer = [name for name in trunk if name.startswith("layer2.") and not name.endswith("num_batches_tracked")]
-    state = {name: value for name, value in trunk.items() if name not in whole_layer}
-    with pytest.raises(ValueError, match="got tensors that are 25 missing") as caught:
-        ResNet18Trunk().load_weights(file_of(state))
-    assert f"({', '.join(whole_layer[:12])}, ...)" in str(caught.value)
+    for layer, n_absent in (("layer2.1.", 10), ("layer2.", 25)):
+        absent = [name for name in trunk if name.startswith(layer) and not name.endswith("num_batches_tracked")]
+        state = {name: value for name, value in trunk.items() if name not in absent}
+        named = ", ".join(absent[:12]) + (", ..." if n_absent > 12 else "")
+        with pytest.raises(ValueError, match=f"got tensors that are {n_absent} missing") as caught:
+            ResNet18Trunk().load_weights(file_of(state))
+        assert f"({named})" in str(caught.value)
 
 
 def spoilt(whole):
@@ -497,21 +491,15 @@ def test_a_file_that_holds_no_state_dict_is_refused_by_its_path(tmp_path, conten
         path.write_bytes(content)
     else:
         torch.save(content, path)
-    with pytest.raises(
-        ValueError, match=r"broken\.pth must be a state dict (of names and tensors|that torch\.save wrote)"
-    ):
+    with pytest.raises(ValueError, match=r"broken\.pth must be a state dict (of names and|that torch\.save wrote)"):
         read_weights(path)
 
 
 # ImageNet's weights --------------------------------------------------------------------------------------------------
 
 
-def test_the_imagenet_trunk_loads_and_leaves_layer_4_and_the_head_fresh(imagenet_file):
-    assert ResNet18Trunk().load_weights(imagenet_file) == ("layer4", "fc")
-
-
 def test_the_first_imagenet_filter_is_the_printed_one_times_its_folded_norm(imagenet_file):
     trunk = ResNet18Trunk()
-    trunk.load_weights(imagenet_file)
+    assert trunk.load_weights(imagenet_file) == ("layer4", "fc")
     # Five printed digits of both factors: each may be off by half a unit of the last one.
     assert_allclose(trunk.conv1.weight[0, 0, :2], FOLDED * torch.tensor(PRINTED), rtol=1e-4)
