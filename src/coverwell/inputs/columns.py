@@ -1,8 +1,8 @@
 """How the columns of a data frame become numbers: categories, booleans, dates and missing values.
 
-A column becomes one or more features. Each kind of column has a fixed list of possible features, and those that vary
-over the training rows are kept: a flag for missing values if some were missing, the hour of a date if the hours differ,
-nothing of a constant column. Only X is read, never y, but all of its rows, also those that calibrate the intervals.
+Each kind of column has a fixed list of possible features, and those that vary over the training rows are kept: a flag
+for missing values if some were missing, the hour of a date if the hours differ, nothing of a constant column. Only X is
+read, never y, but all of its rows, also those that calibrate the intervals.
 """
 
 from __future__ import annotations
@@ -183,7 +183,6 @@ class Columns:
     Examples
     --------
     >>> import polars as pl
-    >>> from coverwell.inputs.columns import Columns
     >>> rows = pl.DataFrame({"area": [50.0, None, 80.0, 65.0], "heating": ["gas", "oil", "gas", "oil"]})
     >>> columns = Columns.of(rows)
     >>> columns.feature_names
@@ -228,10 +227,8 @@ class Columns:
         """
         given = columns_of(frame)
         if absent := [column.name for column in self.columns if column.name not in given]:
-            raise ValueError(
-                f"the table must have all columns that were learned from, but {listed(absent)} "
-                f"{'is' if len(absent) == 1 else 'are'} missing, got {listed(list(given))}; add or rename columns"
-            )
+            lacks = f"{listed(absent)} {'is' if len(absent) == 1 else 'are'} missing, got {listed(list(given))}"
+            raise ValueError(f"the table must have all columns of the training, but {lacks}; add or rename columns")
         values = [(column, column.read(read(given[column.name]))) for column in self.columns]
         if others := list(filter(None, (column.mismatch(got) for column, got in values))):
             found = "; ".join(others[:5])
@@ -271,7 +268,7 @@ def _learned(values: dict[str, Values], *, plain: bool) -> tuple[Columns, Array]
     """The columns, and the rows that they were learned from as numbers."""
     n_rows = max((len(column.missing) for column in values.values()), default=0)
     if not n_rows:
-        raise ValueError(f"a table must have rows and columns, got {n_rows} rows and {len(values)} columns")
+        raise ValueError(f"a table must have rows and columns, got 0 rows and {len(values)} columns")
     found = {name: _column(name, as_times(column) or column, plain=plain) for name, column in values.items()}
     columns = tuple(column for column in found.values() if isinstance(column, Column))
     dropped = tuple((name, reason) for name, reason in found.items() if isinstance(reason, str))
@@ -319,8 +316,9 @@ def _warn_of_training_columns(
             way_out = "; convert what holds numbers, or dates other than 2024-01-31" if reason == IDENTIFIER else ""
             warnings.warn(f"left out of X: {listed(names)} ({reason}){way_out}", category, stacklevel=3)
     if names := [column.name for column in columns if column.like_identifier]:
-        message = "counts from row to row, as an identifier does; it is used as numbers: leave it out of X if y does"
-        warnings.warn(f"{listed(names)} {message} not depend on it", ColumnWarning, stacklevel=3)
+        way_out = "it is used as numbers: leave it out of X if y does not depend on it"
+        message = f"{listed(names)} counts from row to row, as an identifier does; {way_out}"
+        warnings.warn(message, ColumnWarning, stacklevel=3)
     texts = {name: set(column.present.tolist()) for name, column in values.items() if column.kind == "text"}
     for meant, pattern in MISTAKABLE.items():
         if names := [name for name, levels in texts.items() if all(map(pattern.fullmatch, levels))]:

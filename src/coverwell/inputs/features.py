@@ -49,34 +49,12 @@ def features_of(
     cache: str | Path | None = None,
     verbose: int = 0,
 ) -> NDArray[np.float16]:
-    """Features of images under a frozen trunk, as a read-only memory map: (image, channel, height, width).
+    """Features of images (see `images_of`) under a frozen trunk, as a read-only memory map.
 
-    Parameters
-    ----------
-    images : array, tensor, data frame, sequence or Images
-        See `images_of`.
-    trunk : torch.nn.Module
-        From (batch, 3, size, size) in [0, 1] to (batch, channel, height, width), or another shape that begins with the
-        batch. A copy of it runs, in eval mode.
-    size : int
-        Side of the square to which every image is squeezed.
-    mirrored : bool
-        Also give the features of the mirror images: (image, 2, channel, height, width), the image itself first.
-    device : str or torch.device
-        Where the trunk runs.
-    cache : path, optional
-        Folder that keeps the features of the same images, trunk, `size` and `mirrored`; a damaged file is replaced,
-        with a `DamagedFeaturesWarning`. Without a folder they lie in a temporary file that goes when the array goes.
-    verbose : int
-        1 shows a progress bar.
-
-    Examples
-    --------
-    >>> import numpy as np, torch
-    >>> from coverwell.inputs.features import features_of
-    >>> trunk = torch.nn.Conv2d(3, 8, kernel_size=16, stride=16)
-    >>> features_of(np.zeros((5, 3, 40, 30)), trunk, size=32, mirrored=True, device="cpu").shape
-    (5, 2, 8, 2, 2)
+    The trunk maps (batch, 3, size, size) in [0, 1] to (batch, channel, height, width), or another shape that begins
+    with the batch; a copy of it runs, in eval mode. With `mirrored`, features of the mirror images come second: (image,
+    2, channel, height, width). The folder `cache` keeps features of the same images, trunk and settings, and a damaged
+    file is replaced, with a warning. Without one, they lie in a temporary file that goes when the array goes.
     """
     folder = None if cache is None else Path(cache)
     if folder and (files := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]):

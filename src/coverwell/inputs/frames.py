@@ -80,10 +80,8 @@ def is_named(X: Any) -> bool:
 def columns_of(frame: Any) -> dict[str, nw.Series[Any]]:
     """The columns of a data frame by name."""
     if not is_frame(frame):
-        raise TypeError(
-            "a table must be a data frame of pandas or polars, with the columns that were fitted, got "
-            f"{type(frame).__name__}"
-        )
+        must = "a table must be a data frame of pandas or polars, with the columns that were fitted"
+        raise TypeError(f"{must}, got {type(frame).__name__}")
     return {series.name: series for series in nw.from_native(_with_text_names(frame), eager_only=True).iter_columns()}
 
 
@@ -102,10 +100,8 @@ def check_numbers(frame: Any) -> None:
     for name, series in columns_of(frame).items():
         values = read(series)
         if values.kind in ("text", "times") or (values.kind and series.dtype == nw.Duration):
-            raise ValueError(
-                f"X must hold numbers, as in training, but column {name!r} holds {series.to_native().dtype}, such as "
-                f"{values.shown(int(values.missing.argmin()))}; convert it"
-            )
+            found = f"{series.to_native().dtype}, such as {values.shown(int(values.missing.argmin()))}"
+            raise ValueError(f"X must hold numbers, as in training, but column {name!r} holds {found}; convert it")
 
 
 def read(series: nw.Series[Any]) -> Values:
@@ -138,10 +134,8 @@ def _numbers(
 ) -> Values:
     missing = missing | np.isnan(array)  # polars distinguishes NaN from a missing value; a network can use neither
     if (infinite := np.isinf(array) & ~missing).any():
-        raise ValueError(
-            f"column {series.name!r} must hold finite numbers, got infinity in row {infinite.argmax()} (counted from "
-            "0); leave such rows out, or have no value there"
-        )
+        got = f"infinity in row {infinite.argmax()} (counted from 0); leave such rows out, or have no value there"
+        raise ValueError(f"column {series.name!r} must hold finite numbers, got {got}")
     known, numbers = None if missing.all() else kind, np.asarray(array, np.float64)
     return Values(known, numbers, missing, whole=series.dtype.is_integer(), plain=plain and not missing.any())
 
@@ -170,9 +164,8 @@ def _objects(series: nw.Series[Any], missing: Mask) -> Values:
 
 
 def _no_column(series: nw.Series[Any], got: str) -> TypeError:
-    return TypeError(
-        f"column {series.name!r} must hold numbers, booleans, text or times, got {got}; convert it, or leave it out"
-    )
+    must = f"column {series.name!r} must hold numbers, booleans, text or times"
+    return TypeError(f"{must}, got {got}; convert it, or leave it out")
 
 
 def _as_text(series: nw.Series[Any]) -> NDArray[np.object_]:

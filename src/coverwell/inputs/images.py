@@ -44,12 +44,8 @@ ROUNDING = 1e-6  # numbers outside [0, 1] by no more than this are rounding
 class Images:
     """Images that are read when they are needed; made by `images_of`.
 
-    Parameters
-    ----------
-    items : with a length and `[i]`
-        An item is a path, a PIL image, a tensor (channel, height, width) or (height, width), or an array (height,
-        width) or (height, width, channel). One thread at a time asks for items; decoding and squeezing run side by
-        side, also for PIL images that are not decoded yet.
+    An item is a path, a PIL image, a tensor (channel, height, width) or (height, width), or an array (height, width) or
+    (height, width, channel). One thread at a time asks for items; decoding and squeezing run side by side.
     """
 
     def __init__(self, items: Any) -> None:
@@ -123,12 +119,9 @@ class Images:
 def images_of(images: Any) -> Images:
     """What a user gives as images, ready to be read.
 
-    Parameters
-    ----------
-    images : array, tensor, data frame or sequence
-        An array or tensor (image, channel, height, width) of uint8, of uint16, or of floats in [0, 1]; a list, a
-        column or a data frame of one column (pandas or polars) of file paths; a `torch.utils.data.Dataset` or any
-        other sequence with a length and `[i]`, whose items are as in `Images`.
+    That is an array or tensor (image, channel, height, width) of uint8, of uint16, or of floats in [0, 1]; a list, a
+    column or a data frame of one column (pandas or polars) of file paths; or a `torch.utils.data.Dataset` or anything
+    else with a length and `[i]`, whose items are as in `Images`.
 
     Examples
     --------
@@ -291,12 +284,12 @@ def _squeezed(pixels: Tensor, size: int) -> Float[Tensor, "3 size size"]:
 def _identity(item: Any) -> bytes:
     """Bytes that differ when the item differs."""
     if isinstance(item, str | os.PathLike):
-        about = os.stat(item)
-        return repr(("file", os.path.abspath(item), about.st_size, about.st_mtime_ns)).encode()
+        file = os.stat(item)
+        return repr(("file", os.path.abspath(item), file.st_size, file.st_mtime_ns)).encode()
     if _is_pil(item):
-        described = repr(("image", item.mode, item.size, item.getpalette(), item.info.get("transparency")))
-        return hashlib.sha256(described.encode() + item.tobytes()).digest()
-    pixels = _channels_first(item).contiguous()
-    digest = hashlib.sha256(repr(("pixels", pixels.dtype, tuple(pixels.shape))).encode())
-    digest.update(pixels.flatten().view(torch.uint8).numpy().data)
-    return digest.digest()
+        transparency, content = item.info.get("transparency"), item.tobytes()
+        about: tuple[Any, ...] = ("image", item.mode, item.size, item.getpalette(), transparency)
+    else:
+        pixels = _channels_first(item).contiguous()
+        about, content = ("pixels", pixels.dtype, tuple(pixels.shape)), pixels.flatten().view(torch.uint8).numpy().data
+    return hashlib.sha256(repr(about).encode() + content).digest()

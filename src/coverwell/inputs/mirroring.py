@@ -25,15 +25,11 @@ SHARE_PAST_EDGE, PAST_EDGE = 0.1, 0.1
 class Mirroring:
     """What a mirror does to the targets of an image.
 
-    Parameters
-    ----------
-    targets : "same" or "boxes"
-        "same" leaves the targets as they are. "boxes" are (x, y, width, height) in fractions of the image's sides,
-        (x, y) the upper left corner: x becomes 1 - x - width.
+    "same" leaves them as they are. "boxes" are (x, y, width, height) in fractions of the image's sides, (x, y) the
+    upper left corner: x becomes 1 - x - width.
 
     Examples
     --------
-    >>> import numpy as np
     >>> Mirroring("boxes").rows(np.array([[0.1, 0.2, 0.5, 0.3]])).round(6)
     array([[0.1, 0.2, 0.5, 0.3],
            [0.4, 0.2, 0.5, 0.3]])
@@ -46,10 +42,8 @@ class Mirroring:
         if self.targets != "boxes":
             return
         if y.shape[1] != 4:
-            raise ValueError(
-                f"mirror='boxes' needs four targets (x, y, width, height), got {y.shape[1]}; give mirror='same' where "
-                "a mirror image has the same targets, or None"
-            )
+            way_out = "give mirror='same' where a mirror image has the same targets, or None"
+            raise ValueError(f"mirror='boxes' needs four targets (x, y, width, height), got {y.shape[1]}; {way_out}")
         ends = y[:, :2] + y[:, 2:]
         _check_fractions(y.min(), y.max())
         flat = np.flatnonzero((y[:, 2:] <= 0).any(axis=1))

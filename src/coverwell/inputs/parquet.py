@@ -151,10 +151,8 @@ def _found(paths: Any) -> list[Path]:
     if not found:
         raise FileNotFoundError(f"there must be a file {paths}, but none matches; look at the folder and the pattern")
     if other := [path for path in found if path.suffix.lower() != PARQUET]:
-        raise TableFileError(
-            f"tables are streamed from {PARQUET} files, got {other[0].name!r}; convert it: "
-            "polars.scan_csv(...).sink_parquet(...)"
-        )
+        way_out = "convert it: polars.scan_csv(...).sink_parquet(...)"
+        raise TableFileError(f"tables are streamed from {PARQUET} files, got {other[0].name!r}; {way_out}")
     if len(set(found)) < len(found):
         raise ValueError(f"every file must be given once, got {listed(list(map(str, found)))}")
     return found
@@ -166,10 +164,8 @@ def _check_same(first: Path, wanted: dict[str, Any], path: Path, got: dict[str, 
             has, lacks = (first, path) if name in wanted else (path, first)
             raise TableFileError(f"all files must have the same columns, but {name!r} is in {has} and not in {lacks}")
         if got[name] != wanted[name]:
-            raise TableFileError(
-                f"columns must have the same type in all files, but {name!r} is {wanted[name]} in {first} and "
-                f"{got[name]} in {path}; convert one of them"
-            )
+            both = f"{name!r} is {wanted[name]} in {first} and {got[name]} in {path}"
+            raise TableFileError(f"columns must have the same type in all files, but {both}; convert one of them")
 
 
 def _state_of(path: Path) -> tuple[int, int]:

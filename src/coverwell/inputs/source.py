@@ -190,25 +190,21 @@ def without_cache(network: Any) -> Any:
 
 def _check_same_inputs(network: Any, interval_network: Any) -> None:
     """Raise unless both networks take tables, or the same features of images."""
+    must = "network and interval_network must"
     if is_image_network(interval_network) != is_image_network(network):
-        raise ValueError(
-            "network and interval_network must both take images or both take tables, got "
-            f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
-        )
+        got = f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
+        raise ValueError(f"{must} both take images or both take tables, got {got}")
     for name in ("size", "mirror", "weights") if is_image_network(network) else ():
-        both = [getattr(recipe, name, None) for recipe in (network, interval_network)]
-        if both[0] != both[1]:
-            must = f"must have the same {name}, since they see the same features"
-            raise ValueError(f"network and interval_network {must}, got {both[0]!r} and {both[1]!r}")
+        mine, yours = (getattr(recipe, name, None) for recipe in (network, interval_network))
+        if mine != yours:
+            raise ValueError(f"{must} have the same {name}, for they see the same features, got {mine!r} and {yours!r}")
 
 
 def _check_holds_numbers(X: Any) -> None:
     """Raise for images, and for a frame or array of anything but numbers: dates would count some unit of time."""
     if getattr(X, "ndim", None) == 4:
-        raise ValueError(
-            f"the network takes tables, but X has the shape {tuple(X.shape)}, as images have; give "
-            "network=ResNet18(...) for images, or a table (row, feature)"
-        )
+        way_out = "give network=ResNet18(...) for images, or a table (row, feature)"
+        raise ValueError(f"the network takes tables, but X has the shape {tuple(X.shape)}, as images have; {way_out}")
     if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
         raise ValueError(f"X must hold numbers, got {X.dtype}; convert it, or give a data frame")
     if not isinstance(X, np.ndarray) and is_frame(X):
@@ -222,10 +218,9 @@ def _finite(table: NDArray[Any], X: Any) -> Array:
         row, column = np.argwhere(odd)[0].tolist()
         what = "NaN" if np.isnan(rows[row, column]) else "infinity"
         name = f" ({list(columns_of(X))[column]!r})" if is_frame(X) else ""
-        raise ValueError(
-            f"Input X contains {what} in row {row}, column {column}{name}, both counted from 0; every number must be "
-            "finite: leave such rows out, or fit on a data frame with named columns, in which gaps are filled"
-        )
+        way_out = "leave such rows out, or fit on a data frame with named columns, in which gaps are filled"
+        found = f"Input X contains {what} in row {row}, column {column}{name}, both counted from 0"
+        raise ValueError(f"{found}; every number must be finite: {way_out}")
     return rows
 
 
@@ -240,12 +235,11 @@ def checked_groups(groups: ArrayLike, n_rows: int) -> NDArray[Any]:
     if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "biuU":
         kinds = [_kind_of_group(group) for group in one_each]
         for row, kind in enumerate(kinds):
+            found = f"{one_each[row]!r} in row {row} (counted from 0)"
             if kind is None:
-                must = f"have a value in every row, got {one_each[row]} in row {row} (counted from 0); fill it in"
-                raise ValueError(f"groups must {must}")
+                raise ValueError(f"groups must have a value in every row, got {found}; fill it in")
             if kind != kinds[0]:
-                both = f"{one_each[0]!r} in row 0 and {one_each[row]!r} in row {row}"
-                raise ValueError(f"groups must be of one kind, got {both} (counted from 0); convert them")
+                raise ValueError(f"groups must be of one kind, got {one_each[0]!r} in row 0 and {found}; convert them")
     checked: NDArray[Any] = column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
     return checked
 

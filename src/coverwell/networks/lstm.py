@@ -110,10 +110,9 @@ class _Recurrence(torch.autograd.Function):
 
 
 class PackedLSTM:
-    """Weights in the order that oneDNN reads, which is behind torch's LSTM on a CPU: the same bits, sooner.
+    """Weights in the order that oneDNN, which is behind torch's LSTM on a CPU, reads: the same bits, sooner.
 
-    torch.lstm brings the weights into that order in every call, which is 40 % of its time for a single row, as a live
-    forecast needs one at every step.
+    torch.lstm brings them into that order in every call: 40 % of its time for a single row, as in a live forecast.
     """
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
@@ -195,10 +194,9 @@ class StackedLSTM(nn.Module):
 
 
 class LSTMTeam(Team):
-    """LSTM layers over a window and a linear head, for all members.
+    """Linear maps of an LSTM's last state, of a row's other columns and, with a shortcut, of its window, added up.
 
-    A row is flat: the window step by step, then other columns. Linear maps of the last state and of the other columns
-    are added; with a shortcut, so is one of the window, which starts at zero.
+    A row is flat: the window step by step, then other columns. The shortcut starts at zero.
 
     Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
     """

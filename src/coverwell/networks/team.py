@@ -28,10 +28,7 @@ class Team(nn.Module):
     precision = torch.float64  # in which a trained team predicts
 
     def adapt(self, inputs: Float[Tensor, "job row ..."], valid: Bool[Tensor, "job row"]) -> None:
-        """Set what a network reads off its training inputs before it is trained; by default nothing.
-
-        Members are ordered by job: the first `n_members / job` belong to the first one.
-        """
+        """Set what a network reads off its training inputs, by default nothing; members are ordered by job."""
 
     def weight_of_row(self, n_inputs: int) -> int:
         """The memory that one row needs outside training, in input numbers of an MLP."""
