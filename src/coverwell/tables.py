@@ -264,15 +264,6 @@ class TableFile:
     def _is_utf8(self) -> bool:
         return codecs.lookup(self.encoding).name == UTF8
 
-    def _undecodable(self, error: UnicodeError) -> TableFileError:
-        with self._unpacked() as file:
-            for number, line in enumerate(file if self._is_utf8 else (), start=1):
-                try:
-                    line.decode()
-                except UnicodeDecodeError as found:
-                    return self._not_utf8(f"line {number} has the byte 0x{line[found.start]:02x}", "cp1252")
-        return self._fault(f"is not in the encoding {self.encoding} ({error}); give the right --encoding")
-
     def _not_utf8(self, wrong: str, likely: str) -> TableFileError:
         way_out = f"say how it was saved, for example by --encoding {likely}, or save it as UTF-8"
         return self._fault(f"must be UTF-8 text, but {wrong}; {way_out}")
@@ -288,14 +279,22 @@ class TableFile:
         except TableFileError:
             raise
         except UnicodeError as error:
-            raise self._undecodable(error) from None
+            with self._unpacked() as file:
+                for number, line in enumerate(file if self._is_utf8 else (), start=1):
+                    try:
+                        line.decode()
+                    except UnicodeDecodeError as bad:
+                        wrong = f"line {number} has the byte 0x{line[bad.start]:02x}"
+                        raise self._not_utf8(wrong, "cp1252") from None
+            what = f"is not in the encoding {self.encoding} ({error}); give the right --encoding"
+            raise self._fault(what) from None
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise self._fault(f"is a damaged gzip file ({error}); take another copy, or pack it again") from None
         except (csv.Error, needed_polars().exceptions.PolarsError) as error:
-            told = str(error).strip().partition("\n")[0]
+            why = str(error).strip().partition("\n")[0]
             if self.is_text:
-                raise self._fault(f"cannot be read as a table ({told}); look for a quote that is not closed") from error
-            raise self._fault(f"is damaged or not a Parquet file ({told}); write it again") from error
+                raise self._fault(f"cannot be read as a table ({why}); look for a quote that is not closed") from error
+            raise self._fault(f"is damaged or not a Parquet file ({why}); write it again") from error
 
     def kinds(self, frame: pl.DataFrame) -> dict[str, str]:
         """What each column of text holds, by all its rows; none for a Parquet file, whose columns have types.

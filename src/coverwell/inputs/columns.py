@@ -290,22 +290,19 @@ def _column(name: str, values: Values, *, plain: bool) -> Column | str:
     nearly_all_differ = may_identify and len(set(present.tolist())) >= max(2, NEARLY_ALL * len(present))
     if is_text and nearly_all_differ:
         return IDENTIFIER
-    column = Column(name, values.kind, levels=_known_levels(present) if is_text else (), zone=values.zone)
-    codes = column.codes(values)
-    if not is_text:
+    column = Column(name, values.kind, zone=values.zone)
+    if is_text:
+        counts = sorted(Counter(present.tolist()).items(), key=lambda item: (-item[1], item[0]))
+        fewest = FEWEST_ROWS if len(counts) > 1 else 1
+        column = replace(column, levels=tuple(level for level, count in counts[:MOST_LEVELS] if count >= fewest))
+    else:
         middle = (len(present) - 1) // 2
-        column = replace(column, median=float(np.partition(codes[~values.missing], middle)[middle]))
-    features = column.features(codes).items()
+        column = replace(column, median=float(np.partition(column.codes(values)[~values.missing], middle)[middle]))
+    features = column.features(column.codes(values)).items()
     kept = (ITSELF,) if plain else tuple(part for part, values_of in features if (values_of != values_of[0]).any())
     counts_rows = nearly_all_differ and len(set(np.sign(np.diff(present))) - {0}) < 2
     n_missing = int(values.missing.sum())
     return replace(column, kept=kept, n_missing=n_missing, like_identifier=counts_rows) if kept else CONSTANT
-
-
-def _known_levels(present: NDArray[Any]) -> tuple[str, ...]:
-    counts = sorted(Counter(present.tolist()).items(), key=lambda item: (-item[1], item[0]))
-    fewest = FEWEST_ROWS if len(counts) > 1 else 1
-    return tuple(level for level, count in counts[:MOST_LEVELS] if count >= fewest)
 
 
 def _warn_of_training_columns(

@@ -61,9 +61,18 @@ class TableFiles:
 
     def __init__(self, paths: Any, columns: Sequence[str] | None = None) -> None:
         self.paths = _found(paths)
-        self.types: dict[str, Any] = TableFile(self.paths[0]).schema
-        for path in self.paths[1:]:
-            _check_same(self.paths[0], self.types, path, TableFile(path).schema)
+        first, *others = self.paths
+        self.types: dict[str, Any] = TableFile(first).schema
+        for path in others:
+            types = TableFile(path).schema
+            for name in (*self.types, *types):
+                if name not in types or name not in self.types:
+                    has, lacks = (first, path) if name in self.types else (path, first)
+                    where = f"{name!r} is in {has} and not in {lacks}"
+                    raise TableFileError(f"all files must have the same columns, but {where}")
+                if types[name] != self.types[name]:
+                    both = f"{name!r} is {self.types[name]} in {first} and {types[name]} in {path}; convert one of them"
+                    raise TableFileError(f"columns must have the same type in all files, but {both}")
         if columns is not None:
             self.check_has(columns)
             self.types = {name: self.types[name] for name in columns}
@@ -156,16 +165,6 @@ def _found(paths: Any) -> list[Path]:
     if len(set(found)) < len(found):
         raise ValueError(f"every file must be given once, got {listed(list(map(str, found)))}")
     return found
-
-
-def _check_same(first: Path, wanted: dict[str, Any], path: Path, got: dict[str, Any]) -> None:
-    for name in (*wanted, *got):
-        if name not in got or name not in wanted:
-            has, lacks = (first, path) if name in wanted else (path, first)
-            raise TableFileError(f"all files must have the same columns, but {name!r} is in {has} and not in {lacks}")
-        if got[name] != wanted[name]:
-            both = f"{name!r} is {wanted[name]} in {first} and {got[name]} in {path}"
-            raise TableFileError(f"columns must have the same type in all files, but {both}; convert one of them")
 
 
 def _state_of(path: Path) -> tuple[int, int]:

@@ -209,11 +209,9 @@ def run_within_memory(training: Training, rows: Rows, on_round: Callable[..., No
             torch.cuda.empty_cache()
         halved = (n_jobs // 2, n_members) if n_jobs > 1 else (1, n_members // 2)
         attempt, some = training.shortened(), rows.few(*halved)
-    raise NotEnoughMemoryError(_memory_of(training.settings.device), rows.n_jobs, rows.members_per_job, fits)
-
-
-def _memory_of(device: torch.device) -> str:
-    if device.type != "cuda":
-        return f"the {device.type} has free" if device.type != "cpu" else "this machine has free"
-    free, total = torch.cuda.mem_get_info(device)
-    return f"{torch.cuda.get_device_name(device)} has ({total / 1e9:.1f} GB, {free / 1e9:.1f} GB free)"
+    device = training.settings.device
+    memory = "this machine has free" if device.type == "cpu" else f"the {device.type} has free"
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        memory = f"{torch.cuda.get_device_name(device)} has ({total / 1e9:.1f} GB, {free / 1e9:.1f} GB free)"
+    raise NotEnoughMemoryError(memory, rows.n_jobs, rows.members_per_job, fits)
