@@ -37,9 +37,6 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(tables, "CHARACTERS_AT_A_TIME", 10)
 
 
-# Reading.
-
-
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.tab", "t.CSV", "t.parquet", "t[1].parquet", "t[1].csv"])
 def test_a_written_table_is_read_again_and_its_name_is_no_pattern(tmp_path, name):
     write_table(tmp_path / name, iter([FRAME[:2], FRAME[2:]]))
@@ -109,9 +106,6 @@ def test_blank_lines_are_left_out_and_counted(written, content):
         assert written(content).read().rows() == [("1", "2"), ("3", "4")]
     with pytest.warns(BlankLinesWarning, match="1 blank line was left out"):
         assert written('a\n1\n\n""\n2\n').read().rows() == [("1",), ("",), ("2",)]
-
-
-# Faults.
 
 
 def refused(table, *parts):
@@ -208,8 +202,6 @@ def test_a_missing_polars_is_named_with_the_extra_that_brings_it(monkeypatch):
         needed_polars()
 
 
-# What columns of text hold.
-
 KINDS = {
     "whole": (["1", " 2", "-3", None, "NA"], "whole", [1, 2, -3, None, None]),
     "number": (["1", "2.5", "1e-3", "?", "nan"], "numbers", [1.0, 2.5, 0.001, None, None]),
@@ -276,9 +268,6 @@ def test_a_parquet_file_says_itself_what_its_columns_are():
     assert_frame_equal(table.typed(frame, {"x": "numbers"}), frame)
     with pytest.raises(TableFileError, match=r"column y must hold finite numbers, but row 2 of t\.parquet is infinite"):
         table.typed(frame.with_columns(y=pl.Series([None, np.inf])), {})
-
-
-# Writing.
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

@@ -45,9 +45,6 @@ def learned_from(items):
     return dict(zip(names, columns.transform(frame).T, strict=True)), columns.columns[0]
 
 
-# Kinds ---------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("items", "kind", "median"),
     [
@@ -111,9 +108,6 @@ def test_the_days_of_a_week_have_one_feature_each():
     assert_array_equal([features[f" ({day})"] for day in WEEKDAYS], np.eye(7))
 
 
-# Tables by hand ------------------------------------------------------------------------------------------------------
-
-
 @both
 def test_a_table_of_all_kinds_becomes_the_numbers_worked_out_by_hand(library):
     frame = library.DataFrame(HOUSES)
@@ -147,9 +141,6 @@ def test_the_report_says_how_each_column_is_read(library):
 def test_one_value_beside_missing_ones_leaves_the_flag():
     columns = Columns.of(pl.DataFrame(two_of(a=[7.0, None, 7.0, 7.0, None, 7.0])))
     assert columns.feature_names == ("x", "a (missing)")
-
-
-# Columns that are left out -------------------------------------------------------------------------------------------
 
 
 LEFT_OUT = {
@@ -191,9 +182,6 @@ def test_a_running_number_is_used_with_a_warning(library, other):
 )
 def test_other_numbers_do_not_look_like_an_identifier(numbers):
     assert not Columns.of(pl.DataFrame({"a": numbers})).columns[0].like_identifier
-
-
-# New rows ------------------------------------------------------------------------------------------------------------
 
 
 @both
@@ -297,9 +285,6 @@ def test_zero_and_one_may_stand_for_booleans_and_text_for_times(library, trainin
     assert_array_equal(columns.transform(same), columns.transform(training))
 
 
-# Bad input -----------------------------------------------------------------------------------------------------------
-
-
 @both
 @pytest.mark.parametrize("infinity", [float("inf"), -float("inf")])
 def test_infinity_is_refused_in_training_and_later(library, infinity):
@@ -327,11 +312,6 @@ def test_a_table_that_tells_nothing_is_refused(library, content, said):
         Columns.of(library.DataFrame(content))
 
 
-@pytest.mark.parametrize("plain", [np.zeros((2, 2)), [[1, 2]], None, pd.DataFrame({0: [1.5]})])
-def test_what_has_no_names_has_no_columns(plain):
-    assert columns_for(plain) is None
-
-
 @both
 def test_numbers_alone_stay_as_they_are(library):
     content = {"x": [3, 1, 2], "same": [7.0, 7.0, 7.0], "flag": [True, False, True]}
@@ -345,8 +325,6 @@ def test_numbers_alone_stay_as_they_are(library):
         table = columns.transform(library.DataFrame({"x": [5, None], "same": [7.0, 7.0], "flag": [None, None]}))
     assert_array_equal(table, [[5, 7, 1], [2, 7, 1]])
 
-
-# What no training can have left --------------------------------------------------------------------------------------
 
 AREA, HEATING, GARDEN, SOLD = learned = Columns.of(pl.DataFrame(HOUSES)).columns
 SPOILT = {
@@ -372,8 +350,6 @@ def test_what_was_never_learned_is_refused(make):
     with pytest.raises((ValueError, TypeError, LookupError)):
         make()
 
-
-# What holds for all frames -------------------------------------------------------------------------------------------
 
 KINDS_OF_COLUMNS = [
     st.floats(allow_nan=True, allow_infinity=False),

@@ -73,9 +73,6 @@ def cache(tmp_path):
     return tmp_path / "new" / "cache"
 
 
-# What they are
-
-
 CLOSE = {"rtol": 1 / 2048, "atol": 2e-6}  # a float16, and another order of sums
 
 
@@ -108,9 +105,6 @@ def test_a_trunk_may_give_features_of_any_shape():
     pooled = nn.Sequential(tiny_trunk(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     assert features(Scenes(), pooled).shape == (N, 6)
     assert features(Scenes(), pooled, mirrored=True).shape == (N, 2, 6)
-
-
-# Once
 
 
 def test_features_that_are_kept_are_found_and_no_image_is_read_again(cache):
@@ -165,9 +159,6 @@ def test_each_part_of_the_key_matters(cache, one, other):
     for given_here in (one, other, one, other):
         features(**{**usual, **given_here})
     assert len(names_in(cache)) == 2
-
-
-# Interruptions
 
 
 class FailsLate(nn.Module):
@@ -246,9 +237,6 @@ def test_a_killed_process_leaves_no_features_and_what_it_left_can_be_removed(cac
     assert names_in(cache) == []
 
 
-# Damage
-
-
 DAMAGE = {
     "empty": lambda content: b"",
     "cut in the seal": lambda content: content[:-1],
@@ -288,9 +276,6 @@ def test_any_flipped_bit_is_noticed(tmp_path_factory, place, bit):
         features(Scenes(n=3), cache=cache)
 
 
-# Several at once
-
-
 def test_two_that_compute_the_same_features_at_once_do_not_hurt_each_other(cache):
     together, trunk = threading.Barrier(2), tiny_trunk()
 
@@ -316,9 +301,6 @@ def test_features_in_use_outlive_their_file(cache):
     np.testing.assert_array_equal(ours, features(Scenes()))
 
 
-# How much is kept
-
-
 def test_what_is_kept_can_be_counted_and_removed_and_other_files_stay(cache):
     assert bytes_kept(cache) == forget(cache) == 0  # no such folder
     features(Scenes(), cache=cache)
@@ -331,9 +313,6 @@ def test_what_is_kept_can_be_counted_and_removed_and_other_files_stay(cache):
     assert forget(str(cache)) == kept
     assert bytes_kept(cache) == 0
     assert sorted(names_in(cache)) == ["features-of-mine.txt", "notes.npy"]
-
-
-# Bad input
 
 
 class By(nn.Module):

@@ -155,9 +155,6 @@ def test_what_is_no_kind_of_column_is_refused(frame, error, said):
         read_one(frame)
 
 
-# Frames --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("other", [np.zeros((2, 2)), [[1, 2]], None, "a", pl.Series([1]), pd.Series([1])])
 def test_other_things_are_no_frames(other):
     assert not is_frame(other)

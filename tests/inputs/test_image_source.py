@@ -132,9 +132,6 @@ def mirrored(boxes):
     return np.stack([1 - boxes[:, 0] - boxes[:, 2], *boxes[:, 1:].T], axis=1)
 
 
-# The whole path ------------------------------------------------------------------------------------------------------
-
-
 def test_from_files_to_intervals_with_the_users_index(tmp_path):
     frame = pd.DataFrame({"path": written(IMAGES[:30], tmp_path)}, index=[f"bird {n}" for n in range(30)])
     boxes = pd.DataFrame(BOXES[:30], columns=["x", "y", "w", "h"], index=frame.index)
@@ -165,9 +162,6 @@ def test_the_same_seed_gives_the_same_bits_and_the_callers_random_state_stays():
     assert one.source_.trunk.weight != other.source_.trunk.weight  # without a file, the trunk is drawn too
 
 
-# Truths about coverage -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mirror", [None, "boxes"])
 @pytest.mark.parametrize("calibration", ["split", "cross"])
 def test_intervals_cover_new_images_as_often_as_asked(calibration, mirror):
@@ -191,9 +185,6 @@ def test_a_fit_learns_where_the_boxes_are():
     of_the_mean_box = np.abs(NEW_BOXES - BOXES.mean(axis=0)).mean(axis=0)
     assert (error < of_the_mean_box).all()
     assert (error[:2] < 0.6 * of_the_mean_box[:2]).all()
-
-
-# Every way to calibrate, levels, groups ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mirror", [None, "same", "boxes"])
@@ -270,9 +261,6 @@ def test_a_model_for_tables_cannot_go_on_with_images():
         model.set_params(network=Small()).fit(IMAGES, BOXES)
 
 
-# What "auto" stands for ----------------------------------------------------------------------------------------------
-
-
 def test_auto_is_the_networks_default_and_a_given_number_comes_first():
     training = MatchedRegressor(network=ResNet18(), device="cpu").training_for(5000)
     defaults = ResNet18.defaults
@@ -304,9 +292,6 @@ def test_choices_that_cannot_be_are_told_before_an_image_is_read(settings, messa
     assert shelf.n_asked == 0
 
 
-# Features ------------------------------------------------------------------------------------------------------------
-
-
 def test_features_are_computed_once_for_all_members_rounds_and_later_fits(tmp_path):
     shelf = Shelf(IMAGES, key="the first 120")
     model = small(mirror="boxes", cache=str(tmp_path)).fit(shelf, BOXES)
@@ -316,9 +301,6 @@ def test_features_are_computed_once_for_all_members_rounds_and_later_fits(tmp_pa
     again.predict(shelf)
     assert shelf.n_asked == len(IMAGES)
     assert_array_equal(again.predict(NEW), model.predict(NEW))
-
-
-# Files of models -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["pickle", "deepcopy", "file"])
@@ -359,9 +341,6 @@ def test_a_model_with_a_recipe_of_the_users_own_is_loaded_with_it(tmp_path):
     assert_array_equal(again.predict(NEW), model.predict(NEW))
 
 
-# Baselines -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("calibration", [None, "split"])
 @pytest.mark.parametrize("kind", [HeteroscedasticRegressor, NeuralQuantileRegressor, DeepEnsembleRegressor])
 def test_baselines_take_images(kind, calibration, tmp_path):
@@ -374,9 +353,6 @@ def test_baselines_take_images(kind, calibration, tmp_path):
     save(model, tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors", network=network)
     assert_array_equal(again.predict_interval(NEW).upper, interval.upper)
-
-
-# Bad input -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_fit_that_fails_leaves_nothing_of_it_nor_of_an_earlier_one(tmp_path):

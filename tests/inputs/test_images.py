@@ -56,9 +56,6 @@ def all_of(images, **options):
     return torch.cat(list(images_of(images).batches(**{"size": 32, "batch_size": 3, **options})))
 
 
-# What users may give
-
-
 def test_the_same_image_gives_the_same_numbers_however_it_is_given(tmp_path):
     pixels = scene()
     path = tmp_path / "scene.png"
@@ -112,9 +109,6 @@ def test_places_in_fractions_of_the_sides_and_the_range_stay_what_they_were(heig
     assert squeezed.max() <= pixels.max() + 1e-6
     turned = images_of([pixels[::-1, ::-1]]).read(0, size)
     np.testing.assert_allclose(turned.flip(-1, -2), squeezed, atol=1e-5)
-
-
-# Modes and formats of files
 
 
 def test_grey_becomes_three_equal_channels(tmp_path):
@@ -200,9 +194,6 @@ def test_an_image_that_a_user_holds_is_not_changed_by_reading_it(tmp_path):
         assert image.size == (900, 600)
 
 
-# Streaming
-
-
 @pytest.mark.parametrize("n_threads", [1, 4])
 def test_batches_keep_the_order_and_a_data_set_is_asked_by_one_thread_at_a_time(n_threads):
     inside = []
@@ -251,9 +242,6 @@ def test_readers_end_when_the_batches_are_left_early():
     assert not any(thread.name.startswith("coverwell-images") for thread in threading.enumerate())
 
 
-# Keys
-
-
 def test_equal_images_have_equal_keys_and_others_have_others(tmp_path):
     for seed in range(2):
         Image.fromarray(scene(seed)).save(tmp_path / f"{seed}.png")
@@ -293,9 +281,6 @@ def test_a_data_set_with_a_key_of_its_own_is_not_read():
 
     keys = {images_of(Named(key, n)).key() for key, n in [("a", 3), ("b", 3), ("a", 4)]}
     assert len(keys) == 3
-
-
-# Bad input
 
 
 def broken_files(folder):

@@ -47,9 +47,6 @@ def test_the_mean_of_an_image_is_that_of_both_views():
     assert_allclose(mirroring.merged(members), np.stack([BOXES] * 2))
 
 
-# Bad targets ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("n_targets", [1, 3, 5])
 def test_boxes_have_four_numbers(n_targets):
     with pytest.raises(ValueError, match=rf"mirror='boxes' needs four targets .* got {n_targets}; give mirror='same'"):

@@ -103,9 +103,6 @@ def test_calibrated_intervals_cover_new_rows_with_gaps_and_rare_and_unseen_level
     assert abs(((lower <= price) & (price <= upper)).mean() - level) < 4 * deviation
 
 
-# Numbers alone, and then something else ------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def of_numbers():
     """One model fitted on numbers alone, to be left as it is."""
@@ -179,15 +176,9 @@ def test_an_array_with_a_gap_is_told_by_row_and_column():
         unfitted().fit(array, Y)
 
 
-# Warnings ------------------------------------------------------------------------------------------------------------
-
-
 def test_a_value_far_outside_is_named_by_its_column(fitted):
     with pytest.warns(ExtrapolationWarning, match=r"1 of 60 rows lie far outside .* \(in area\)"):
         fitted.predict(FRAME.assign(area=[1e6, *CONTENT["area"][1:]]))
-
-
-# Estimators among others ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("frame", [FRAME, POLARS], ids=["pandas", "polars"])
@@ -225,8 +216,6 @@ def test_a_model_that_goes_on_finds_its_numbers_by_name():
     same = unfitted(warm_start=True, folds=KFold(3)).fit(NUMBERS, Y).fit(NUMBERS, Y)
     assert_same(model, NUMBERS[["rooms", "garden", "area"]], same, NUMBERS)
 
-
-# Bad input -----------------------------------------------------------------------------------------------------------
 
 LARGE = FRAME.assign(area=[1e200, 1.0, np.nan] * 20)
 BAD = {

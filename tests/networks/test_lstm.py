@@ -55,9 +55,6 @@ def rows_for(team, n=7, seed=2):
     return sequences(team.n_members, n, team.n_features, seed=seed)
 
 
-# One layer -----------------------------------------------------------------------------------------------------------
-
-
 def test_one_step_by_hand():
     """Gates of 0 open half and their candidate is 0; a candidate of atanh(1/2) gives c = 1/4, h = tanh(1/4) / 2."""
     layer = StackedLSTM(1, 1, 1)
@@ -143,9 +140,6 @@ def test_a_layer_starts_from_the_law_of_torchs_lstm(name):
         assert kstest(sample, uniform(-bound, 2 * bound).cdf).pvalue > 1e-4
 
 
-# The team ------------------------------------------------------------------------------------------------------------
-
-
 def test_the_network_of_the_paper_has_two_layers_of_128_units_and_a_linear_head():
     team = LSTM().build(1, (24,), 2)
     assert isinstance(team, LSTMTeam)
@@ -207,9 +201,6 @@ def test_a_members_loss_has_gradients_for_that_member_alone():
         assert (parameter.grad[1] != 0).any()
 
 
-# Dropout -------------------------------------------------------------------------------------------------------------
-
-
 def shares_passed_on(team, x):
     """What follows each layer receives of every state, over what the layer gives: 0 of a dropped unit."""
     given, received = [], []
@@ -261,9 +252,6 @@ def test_outside_training_nothing_is_dropped():
     assert_array_equal(plain.train()(x).detach(), plain.eval()(x).detach())
 
 
-# The recipe ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["hidden", "layers", "steps", "channels"])
 @pytest.mark.parametrize("wrong", [0, -3, True], ids=repr)
 def test_sizes_that_make_no_network_are_refused(name, wrong):
@@ -292,8 +280,6 @@ def test_operations_by_hand():
     """Each step, four gates of 3 units: 2 channels and 3 states enter the first layer, 3 and 3 the second."""
     assert LSTM(hidden=3, layers=2, steps=5, channels=2).operations_per_row(10) == 5 * 4 * 3 * (2 + 3 + 3 + 3)
 
-
-# A single row on a CPU, by packed weights ----------------------------------------------------------------------------
 
 MEMBERS, STEPS, CHANNELS, HIDDEN = 3, 6, 2, 5
 ROW = torch.randn(MEMBERS, STEPS, 1, CHANNELS, generator=torch.Generator().manual_seed(0))

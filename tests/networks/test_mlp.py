@@ -52,9 +52,6 @@ def counter(rate, hidden, n_outputs=1, n_members=1):
     return team
 
 
-# Linear layers -------------------------------------------------------------------------------------------------------
-
-
 def test_a_stacked_layer_by_hand():
     layer = StackedLinear(1, 2, 1)
     with torch.no_grad():
@@ -93,9 +90,6 @@ def test_a_stacked_layer_starts_from_the_law_of_torchs_linear(name):
     bound = 1 / math.sqrt(25)
     for sample in (values, twin):
         assert kstest(sample, uniform(-bound, 2 * bound).cdf).pvalue > 1e-4
-
-
-# Piecewise-linear codes ----------------------------------------------------------------------------------------------
 
 
 def adapted(columns, *, bins, n_members=1):
@@ -201,9 +195,6 @@ def test_rows_of_padding_do_not_move_the_edges():
     assert_array_equal(padded.slope, alone.slope)
 
 
-# The team ------------------------------------------------------------------------------------------------------------
-
-
 def test_the_network_of_the_paper_has_five_linear_layers():
     team = build(MLP(hidden=8, bins=0))
     assert isinstance(team, MLPTeam)
@@ -262,9 +253,6 @@ def test_rows_that_members_share_are_computed_at_once_with_the_same_result(bins,
     shared = team(rows).detach()
     assert_allclose(shared, team(x.repeat(3, 1, 1)).detach(), rtol=1e-12, atol=1e-14)
     assert (shared[0] != shared[1]).all()
-
-
-# Dropout: shares of n units lie within 4 standard errors -------------------------------------------------------------
 
 
 @rates
@@ -331,9 +319,6 @@ def test_inputs_and_outputs_are_never_dropped():
     team = build(MLP(layers=1, dropout=0.9, bins=0)).train()
     x = torch.randn(3, 9, 4, dtype=torch.float64)
     assert_array_equal(team(x).detach(), team.eval()(x).detach())
-
-
-# The recipe ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrong", [{"hidden": 0}, {"layers": 0}, {"bins": -1}], ids=str)

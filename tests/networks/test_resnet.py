@@ -169,9 +169,6 @@ def imagenet_file():
     return path
 
 
-# Names and shapes ----------------------------------------------------------------------------------------------------
-
-
 def test_trunk_and_tail_together_have_the_122_names_and_the_shapes_of_torchvision_in_its_order():
     ours = {**ResNet18Trunk().state_dict(), **ResNet18Tail(n_outputs=1000).state_dict()}
     published = shapes_as_published()
@@ -195,9 +192,6 @@ def test_a_whole_state_loads_strictly_and_speaks_as_plain_functions_do(whole):
     assert_allclose(trunk(images), expected, rtol=1e-4, atol=1e-4)
     assert expected.std() > 0.1  # the comparison is not one of zeros
     assert_allclose(tail(expected).detach(), tail_twin(expected, whole), rtol=1e-3, atol=1e-3)
-
-
-# Blocks --------------------------------------------------------------------------------------------------------------
 
 
 def identity_norms(module):
@@ -244,9 +238,6 @@ def test_the_gradients_of_a_block_are_those_of_its_twin():
         assert_allclose(parameter.grad, twins[name].grad, atol=1e-10)
 
 
-# The trunk -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("size", "expected"),
     [((1, 1), (1, 1)), ((16, 17), (1, 2)), ((31, 33), (2, 3)), ((64, 50), (4, 4)), ((7, 129), (1, 9))],
@@ -283,9 +274,6 @@ def test_the_trunk_gives_no_gradients():
     trunk, images = ResNet18Trunk(), features(1, 3, 16, 16).requires_grad_()
     assert not any(parameter.requires_grad for parameter in trunk.parameters())
     assert not trunk(images).requires_grad
-
-
-# The tail and its team -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -366,9 +354,6 @@ def test_in_training_a_share_of_the_trunks_channels_is_silenced_each_as_a_whole(
     assert abs(silenced.mean().item() - rate) < 4 * math.sqrt(rate * (1 - rate) / silenced.numel())
 
 
-# The recipe ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("shape", [(3, 224, 224), (256,), (256, 0, 7), (256, 7)], ids=str)
 def test_inputs_that_are_no_features_of_the_trunk_are_refused_with_the_way_out(shape):
     with pytest.raises(ValueError, match=r"shape \(256, height, width\), got .*pass images through its trunk"):
@@ -412,9 +397,6 @@ def test_operations_by_hand():
     """On 2 x 2 places: 3 x 3 and 1 x 1 from 256 channels to 512, then three times 3 x 3 from 512 to 512."""
     by_hand = 4 * (9 * 256 * 512 + 256 * 512 + 3 * 9 * 512 * 512)
     assert ResNet18().operations_per_row(256 * 4 * 4) == by_hand
-
-
-# Files of weights ----------------------------------------------------------------------------------------------------
 
 
 def test_a_whole_file_serves_the_trunk_and_layer_4_of_all_members(whole, whole_file):
@@ -493,9 +475,6 @@ def test_a_file_that_holds_no_state_dict_is_refused_by_its_path(tmp_path, conten
         torch.save(content, path)
     with pytest.raises(ValueError, match=r"broken\.pth must be a state dict (of names and|that torch\.save wrote)"):
         read_weights(path)
-
-
-# ImageNet's weights --------------------------------------------------------------------------------------------------
 
 
 def test_the_first_imagenet_filter_is_the_printed_one_times_its_folded_norm(imagenet_file):
