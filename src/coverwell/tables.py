@@ -159,10 +159,9 @@ class TableFile:
                     self._checked(text, line, every_row=True)
                     for number, row in enumerate(text.split("\n"), line):
                         if row.count('"') % 2:
-                            raise self._fault(
-                                f"cannot be read as a table: look at line {number} for a quote that is not closed; a "
-                                "quote within a text must be doubled, and the text be quoted"
-                            ) from None
+                            where = f"look at line {number} for a quote that is not closed"
+                            way_out = "a quote within a text must be doubled, and the text be quoted"
+                            raise self._fault(f"cannot be read as a table: {where}; {way_out}") from None
                     raise
         if n_blank:
             were = "blank line was" if n_blank == 1 else "blank lines were"
@@ -232,10 +231,9 @@ class TableFile:
                 kept.append(row)
             else:
                 found = f"{len(fields)} field{'s' * (len(fields) > 1)}"
-                raise TableFileError(
-                    f"line {line + start} of {self.path} has {found}, but its header has {n_fields}; mend the line, or "
-                    f"give the right --delimiter, which is {self._separator!r} here"
-                )
+                way_out = f"mend the line, or give the right --delimiter, which is {self._separator!r} here"
+                where = f"line {line + start} of {self.path}"
+                raise TableFileError(f"{where} has {found}, but its header has {n_fields}; {way_out}")
         return "".join(kept), n_blank
 
     @contextmanager

@@ -11,7 +11,7 @@ from scipy.stats import kstest, uniform
 from torch import nn
 from torch.func import functional_call
 
-from coverwell.networks.lstm import LSTM, LSTMTeam, PackedLSTM, StackedLSTM
+from coverwell.networks.lstm import LSTM, LSTMTeam, StackedLSTM, is_single_row
 
 ways = pytest.mark.parametrize("way", [StackedLSTM.at_once, StackedLSTM.one_by_one], ids=lambda way: way.__name__)
 
@@ -285,7 +285,7 @@ MEMBERS, STEPS, CHANNELS, HIDDEN = 3, 6, 2, 5
 ROW = torch.randn(MEMBERS, STEPS, 1, CHANNELS, generator=torch.Generator().manual_seed(0))
 
 with torch.no_grad():
-    SERVED = PackedLSTM.serves(ROW)
+    SERVED = is_single_row(ROW)
 packed = pytest.mark.skipif(not SERVED, reason="this torch has no oneDNN")
 
 
@@ -351,10 +351,10 @@ def test_weights_for_one_call_are_those_of_that_call(layer):
 @packed
 def test_several_rows_gradients_and_other_types_are_not_served(layer):
     with torch.no_grad():
-        assert not PackedLSTM.serves(ROW.expand(-1, -1, 2, -1))
-        assert not PackedLSTM.serves(ROW.double())
-        assert not PackedLSTM.serves(ROW.to("meta"))
-    assert not PackedLSTM.serves(ROW)  # gradients may be asked for
+        assert not is_single_row(ROW.expand(-1, -1, 2, -1))
+        assert not is_single_row(ROW.double())
+        assert not is_single_row(ROW.to("meta"))
+    assert not is_single_row(ROW)  # gradients may be asked for
     x = ROW.clone().requires_grad_(True)
     layer(x).sum().backward()
     assert x.grad is not None

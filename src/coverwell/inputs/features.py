@@ -58,10 +58,8 @@ def features_of(
     """
     folder = None if cache is None else Path(cache)
     if folder and (files := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]):
-        way_out = "give another path, or None for a temporary file"
-        raise NotADirectoryError(
-            f"cache must be a folder, existing or new, got {folder}, where {files[0]} is a file; {way_out}"
-        )
+        got = f"{folder}, where {files[0]} is a file; give another path, or None for a temporary file"
+        raise NotADirectoryError(f"cache must be a folder, existing or new, got {got}")
     found, torch_device = images_of(images), device_from(device)
 
     def write(file: IO[bytes], key: str) -> None:
@@ -127,7 +125,7 @@ def _key_of(trunk: nn.Module) -> str:
 
 def _computed(
     trunk: nn.Module, batches: Iterable[Tensor], device: torch.device, *, mirrored: bool
-) -> Iterator[NDArray[np.float16]]:
+) -> Iterator[NDArray[Any]]:
     """Batch after batch under a copy of the trunk."""
     trunk, n_before = copy.deepcopy(trunk).to(device).eval(), 0
     for batch in batches:
@@ -140,10 +138,9 @@ def _computed(
         bad = ~torch.isfinite(kept).flatten(1).all(dim=1)
         if bad.any():
             wrong = "go beyond 65,504, the largest float16" if torch.isfinite(features).all() else "are NaN or infinite"
-            raise ValueError(
-                f"the features of image {n_before + int(bad.nonzero()[0, 0])} {wrong}, where those of trained layers "
-                "are of order one; look at the trunk's weights, or let the trunk divide what it gives"
-            )
+            way_out = "look at the trunk's weights, or let the trunk divide what it gives"
+            found = f"the features of image {n_before + int(bad.nonzero()[0, 0])} {wrong}"
+            raise ValueError(f"{found}, where those of trained layers are of order one; {way_out}")
         n_before += len(batch)
         yield kept.cpu().numpy()
 

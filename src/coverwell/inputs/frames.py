@@ -106,8 +106,8 @@ def check_numbers(frame: Any) -> None:
 
 def read(series: nw.Series[Any]) -> Values:
     """A column as an array of its kind."""
-    missing = np.array(series.is_null().to_numpy(), dtype=bool)  # a copy: some libraries lend theirs read-only
-    dtype = series.dtype
+    # A copy: some libraries lend theirs read-only.
+    missing, dtype = np.array(series.is_null().to_numpy(), dtype=bool), series.dtype
     if missing.all():
         return Values(None, np.zeros(len(missing)), missing)
     if dtype.is_numeric() or dtype == nw.Boolean:

@@ -97,7 +97,5 @@ class Mirroring:
 
 def _check_fractions(lowest: float, highest: float) -> None:
     if lowest < -MARGIN or highest > 1 + MARGIN:
-        raise ValueError(
-            f"mirror='boxes' needs boxes in fractions of the images' sides, got boxes from {lowest:.6g} to "
-            f"{highest:.6g}; divide pixels by the width or height of their image"
-        )
+        got = f"boxes from {lowest:.6g} to {highest:.6g}; divide pixels by the width or height of their image"
+        raise ValueError(f"mirror='boxes' needs boxes in fractions of the images' sides, got {got}")

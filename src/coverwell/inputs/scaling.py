@@ -89,12 +89,10 @@ class Scaling(nn.Module):
         if far.any():
             columns = np.flatnonzero(far.any(axis=0))[:5]
             shown = ", ".join(f"column {c}" if names is None else str(names[c]) for c in columns)
-            warnings.warn(
-                f"{int(far.any(axis=1).sum())} of {len(X)} rows lie far outside the range of the training inputs (in "
-                f"{shown}); they are treated as lying on its border, and no interval is to be trusted there",
-                ExtrapolationWarning,
-                stacklevel=4,
-            )
+            where = f"far outside the range of the training inputs (in {shown})"
+            held = "they are treated as lying on its border, and no interval is to be trusted there"
+            message = f"{int(far.any(axis=1).sum())} of {len(X)} rows lie {where}; {held}"
+            warnings.warn(message, ExtrapolationWarning, stacklevel=4)
 
 
 def varies(values: Array) -> NDArray[np.bool_]:

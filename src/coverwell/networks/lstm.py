@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -109,41 +108,11 @@ class _Recurrence(torch.autograd.Function):
         return of_all, of_weight
 
 
-class PackedLSTM:
-    """Weights in the order that oneDNN, which is behind torch's LSTM on a CPU, reads: the same bits, sooner.
-
-    torch.lstm brings them into that order in every call: 40 % of its time for a single row, as in a live forecast.
-    """
-
-    def __init__(self, weights: Sequence[Tensor]) -> None:
-        self.sources = [weight.detach() for weight in weights]  # held, so that nothing else can have their places
-        self.state = self.state_of(weights)
-        from_inputs, from_states, bias = self.sources
-        self.hidden, one_row = from_states.shape[-1], [1, 1, from_inputs.shape[-1]]
-        self.members = [
-            (*pack(own, back, self.hidden, False, True, False, one_row), shift, torch.zeros_like(shift))  # type: ignore[misc]
-            for own, back, shift in zip(from_inputs, from_states, bias[:, 0], strict=True)
-        ]
-
-    @staticmethod
-    def serves(x: Sequences) -> bool:
-        """Whether these sequences are of one row, on a CPU, without gradients, and oneDNN is there."""
-        if x.shape[2] != 1 or x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
-            return False
-        return torch.backends.mkldnn.is_available() and pack is not None
-
-    @staticmethod
-    def state_of(weights: Sequence[Tensor]) -> list[tuple[int, int]]:
-        """Where weights lie and how often they have changed: packed weights serve as long as this is the same."""
-        return [(weight.data_ptr(), version_of(weight)) for weight in weights]
-
-    def states(self, x: Sequences) -> States:
-        start, layer = x.new_zeros(x.shape[2], self.hidden), torch.ops.aten.mkldnn_rnn_layer
-        members = [
-            layer(rows, *own, start, start, False, [], LSTM_KIND, self.hidden, 1, True, False, False, False)[0]
-            for rows, own in zip(x, self.members, strict=True)
-        ]
-        return torch.stack(members)
+def is_single_row(x: Sequences) -> bool:
+    """Whether these sequences are of one row, on a CPU, without gradients, and oneDNN is there."""
+    if x.shape[2] != 1 or x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
+        return False
+    return torch.backends.mkldnn.is_available() and pack is not None
 
 
 class StackedLSTM(nn.Module):
@@ -158,19 +127,14 @@ class StackedLSTM(nn.Module):
         shapes = (4 * hidden, n_inputs), (4 * hidden, hidden), (1, 4 * hidden)
         starts = (torch.empty(n_members, *shape).uniform_(-bound, bound) for shape in shapes)
         self.weight, self.recurrent, self.bias = map(nn.Parameter, starts)
-        self._packed: PackedLSTM | None = None
+        self._packed: Any = None  # the state of the weights, the weights, and their packed form for each member
 
     def forward(self, x: Sequences) -> States:
         # A CPU is faster with torch's own layer, member by member, a GPU with all members at once
         # (benchmarks/results/forecasting.md).
         if x.device.type != "cpu":
             return self.at_once(x)
-        if not PackedLSTM.serves(x):
-            return self.one_by_one(x)
-        weights = (self.weight, self.recurrent, self.bias)
-        if self._packed is None or self._packed.state != PackedLSTM.state_of(weights):
-            self._packed = PackedLSTM(weights)
-        return self._packed.states(x)
+        return self.one_row(x) if is_single_row(x) else self.one_by_one(x)
 
     def at_once(self, x: Sequences) -> States:
         """All members in batched matrix products, step by step."""
@@ -188,6 +152,28 @@ class StackedLSTM(nn.Module):
             for rows, own in zip(x, weights, strict=True)
         ]
         return torch.stack(members)
+
+    def one_row(self, x: Sequences) -> States:
+        """The same bits as `one_by_one`, sooner: from weights in the order of oneDNN, which is behind torch's LSTM.
+
+        torch.lstm brings them into that order in every call: 40 % of its time for a single row, as in a live forecast.
+        """
+        weights, hidden = (self.weight, self.recurrent, self.bias), self.recurrent.shape[-1]
+        state = [(weight.data_ptr(), version_of(weight)) for weight in weights]
+        if self._packed is None or self._packed[0] != state:
+            held = [weight.detach() for weight in weights]  # so that nothing else can have their places
+            order = (hidden, False, True, False, [1, 1, x.shape[-1]])
+            members = [
+                (*pack(own, back, *order), shift, torch.zeros_like(shift))  # type: ignore[misc]
+                for own, back, shift in zip(held[0], held[1], held[2][:, 0], strict=True)
+            ]
+            self._packed = state, held, members
+        start, layer = x.new_zeros(x.shape[2], hidden), torch.ops.aten.mkldnn_rnn_layer
+        states = [
+            layer(rows, *own, start, start, False, [], LSTM_KIND, hidden, 1, True, False, False, False)[0]
+            for rows, own in zip(x, self._packed[2], strict=True)
+        ]
+        return torch.stack(states)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_packed": None}  # a copy packs for itself
