@@ -1,8 +1,7 @@
 """Tables in files: CSV, TSV and Parquet, read in parts and written whole or not at all.
 
 polars parses and writes them. It would silently fill short rows with missing values, and read a blank line as a row of
-them. So the fields of a text file are counted before polars sees them. Whatever is wrong with a file is a
-`TableFileError` of one line that says where.
+them, so the fields of a text file are counted first. Whatever is wrong with a file is a `TableFileError` of one line.
 """
 
 from __future__ import annotations
@@ -271,7 +270,7 @@ class TableFile:
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:
-        """What polars or Python says about the file, in one line that says what to do."""
+        """Errors of polars or Python about the file as one line with a way out."""
         try:
             yield
         except TableFileError:
@@ -319,7 +318,7 @@ class TableFile:
         """The frame with its columns of text turned into what they hold; a Parquet file's columns have types already.
 
         A value of another kind is an error, and so is an infinite number. For the message, `rows` has the place of
-        each row in the file, counted from 0, and `what` says what the columns are.
+        each row in the file, counted from 0, and `what` names the columns.
         """
         changed = [_as(kinds[column.name], column, self.decimal) for column in frame] if self.is_text else list(frame)
         for given, values in zip(frame, changed, strict=True):
@@ -394,13 +393,13 @@ def _write_parquet(file: IO[bytes], first: pl.DataFrame, parts: Iterator[pl.Data
     except needed_polars().exceptions.PolarsError as error:
         if raised:  # which polars before 2 wraps
             raise raised[0] from None
-        if number := re.search(r"os error (\d+)", str(error)):  # it wraps what the system says about the disk
+        if number := re.search(r"os error (\d+)", str(error)):  # it wraps errors of the system about the disk
             raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
         raise
 
 
 def _suffix(path: Path) -> str:
-    """The ending of a file's name, which says what kind of table it holds; raises unless it is a known one."""
+    """The ending of a file's name, the kind of its table; raises unless it is a known one."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [GZIPPED] and suffixes[-2:-1] != [PARQUET]:
         suffixes = suffixes[:-1]

@@ -288,7 +288,7 @@ def test_zero_and_one_may_stand_for_booleans_and_text_for_times(library, trainin
 @both
 @pytest.mark.parametrize("infinity", [float("inf"), -float("inf")])
 def test_infinity_is_refused_in_training_and_later(library, infinity):
-    said = r"column 'x' must hold finite numbers, got infinity in row {} \(counted from 0\); leave such rows out"
+    said = r"column 'x' must hold finite numbers, got infinity in row {} \(counted from 0\); leave those rows out"
     for second in (None, 2.0):
         with pytest.raises(ValueError, match=said.format(2)):
             columns_for(library.DataFrame({"x": [1.0, second, infinity]}))

@@ -155,9 +155,9 @@ def changed_weight():
     ],
 )
 def test_each_part_of_the_key_matters(cache, one, other):
-    usual = {"images": Scenes(), "trunk": tiny_trunk(), "cache": cache}
+    plain = {"images": Scenes(), "trunk": tiny_trunk(), "cache": cache}
     for given_here in (one, other, one, other):
-        features(**{**usual, **given_here})
+        features(**{**plain, **given_here})
     assert len(names_in(cache)) == 2
 
 

@@ -167,14 +167,14 @@ def test_pixels_come_as_they_are_stored_whatever_turn_the_camera_noted(tmp_path)
 
 
 def test_an_image_beyond_what_pillow_takes_for_safe_is_read_and_a_warning_names_its_path(tmp_path, monkeypatch):
-    for side, name in ((10, "usual.png"), (12, "large.png")):
+    for side, name in ((10, "small.png"), (12, "large.png")):
         Image.fromarray(scene(3, side, side)).save(tmp_path / name)
-    usual, exactly = read_one(tmp_path / "usual.png"), read_one(tmp_path / "large.png")
+    small, exactly = read_one(tmp_path / "small.png"), read_one(tmp_path / "large.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     said = r"large\.png has 144 pixels, more than the 100 .*MAX_IMAGE_PIXELS"
     with pytest.warns(Image.DecompressionBombWarning), pytest.warns(LargeImageWarning, match=said) as ours:
-        both = all_of([tmp_path / "usual.png", tmp_path / "large.png"])
-    np.testing.assert_array_equal(both, np.stack([usual, exactly]))
+        both = all_of([tmp_path / "small.png", tmp_path / "large.png"])
+    np.testing.assert_array_equal(both, np.stack([small, exactly]))
     assert len([warning for warning in ours if warning.category is LargeImageWarning]) == 1
 
 

@@ -183,7 +183,7 @@ def test_the_parameters_are_11_689_512_of_them_2_782_784_in_the_trunk():
     assert len(trunk.state_dict()) == 90
 
 
-def test_a_whole_state_loads_strictly_and_speaks_as_plain_functions_do(whole):
+def test_a_whole_state_loads_strictly_and_gives_what_plain_functions_give(whole):
     trunk, tail = ResNet18Trunk(), ResNet18Tail(n_outputs=1000).eval()
     trunk.load_state_dict(trunk_of(whole), strict=True)
     tail.load_state_dict(part(whole, "layer4", "fc"), strict=True)
@@ -316,7 +316,7 @@ def test_a_members_loss_has_gradients_for_that_member_alone():
     assert all((parameter.grad != 0).any() for parameter in team.members[1].parameters())
 
 
-def test_a_step_of_descent_lowers_every_members_loss_on_four_pictures():
+def test_a_step_of_descent_lowers_every_members_loss_on_four_images():
     torch.manual_seed(0)
     images, boxes = scenes()
     x = ResNet18Trunk()(images).expand(2, -1, -1, -1, -1)
@@ -336,20 +336,20 @@ def test_a_step_of_descent_lowers_every_members_loss_on_four_pictures():
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_in_training_a_share_of_the_pooled_channels_is_silenced(rate):
-    team, heard = build(n_members=1, dropout=rate).train(), []
-    team.members[0].fc.register_forward_pre_hook(lambda _, given: heard.append(given[0]))
+    team, received = build(n_members=1, dropout=rate).train(), []
+    team.members[0].fc.register_forward_pre_hook(lambda _, given: received.append(given[0]))
     team(features(1, 20, 256, 3, 3))
-    n = heard[0].numel()  # a ReLU of 4 places that is zero everywhere is rare, and less than the tolerance
-    assert abs((heard[0] == 0).float().mean().item() - rate) < 4 * math.sqrt(rate * (1 - rate) / n)
+    n = received[0].numel()  # a ReLU of 4 places that is zero everywhere is rare, and less than the tolerance
+    assert abs((received[0] == 0).float().mean().item() - rate) < 4 * math.sqrt(rate * (1 - rate) / n)
 
 
 def test_in_training_a_share_of_the_trunks_channels_is_silenced_each_as_a_whole():
     rate, x = 0.4, features(1, 20, 256, 3, 3).abs() + 1
-    team, heard = build(n_members=1, feature_dropout=rate).train(), []
-    team.members[0].layer4.register_forward_pre_hook(lambda _, given: heard.append(given[0]))
+    team, received = build(n_members=1, feature_dropout=rate).train(), []
+    team.members[0].layer4.register_forward_pre_hook(lambda _, given: received.append(given[0]))
     team(x)
-    assert_allclose(heard[0][heard[0] > 0], (x[0] / (1 - rate))[heard[0] > 0], rtol=1e-6)
-    silenced = (heard[0] == 0).flatten(2).float().mean(dim=2)  # (image, channel)
+    assert_allclose(received[0][received[0] > 0], (x[0] / (1 - rate))[received[0] > 0], rtol=1e-6)
+    silenced = (received[0] == 0).flatten(2).float().mean(dim=2)  # (image, channel)
     assert set(silenced.unique().tolist()) == {0.0, 1.0}
     assert abs(silenced.mean().item() - rate) < 4 * math.sqrt(rate * (1 - rate) / silenced.numel())
 

@@ -105,5 +105,5 @@ def test_an_interrupted_download_leaves_nothing(cache, breaking_address, monkeyp
 def test_without_a_network_the_error_says_where_to_put_the_file(cache):
     with pytest.raises(FileNotFoundError) as missing:
         imagenet_weights()
-    told = [NAME, NOWHERE, str(cache), str(cache / "weights"), "Put the file into one of these", "COVERWELL_DATA"]
-    assert [part for part in told if part not in str(missing.value)] == []
+    parts = [NAME, NOWHERE, str(cache), str(cache / "weights"), "Put the file into one of these", "COVERWELL_DATA"]
+    assert [part for part in parts if part not in str(missing.value)] == []

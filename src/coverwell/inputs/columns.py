@@ -178,18 +178,7 @@ def _wave(name: str, phase: Any) -> dict[str, Any]:
 @stored
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of a data frame become numbers, learned from training rows.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> rows = pl.DataFrame({"area": [50.0, None, 80.0, 65.0], "heating": ["gas", "oil", "gas", "oil"]})
-    >>> columns = Columns.of(rows)
-    >>> columns.feature_names
-    ('area', 'area (missing)', 'heating=gas', 'heating=oil')
-    >>> columns.transform(rows)[1]
-    array([65.,  1.,  0.,  1.])
-    """
+    """How the columns of a data frame become numbers, learned from training rows."""
 
     columns: tuple[Column, ...]
     dropped: tuple[tuple[str, str], ...] = ()  # names of those that are left out, and why
@@ -212,7 +201,7 @@ class Columns:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """One name per feature: the column's, and what the feature says about it unless it is the value itself."""
+        """One name per feature: the column's, and what the feature is unless it is the value itself."""
         return tuple(column.name + part for column in self.columns for part in column.kept)
 
     @property

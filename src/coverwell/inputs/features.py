@@ -165,7 +165,7 @@ def _write_sealed(file: IO[bytes], key: str, batches: Iterable[NDArray[Any]], n_
 
 
 def _kept(path: Path, key: str) -> NDArray[Any] | None:
-    """The features in a file that is whole; None if there is no such file, or if it is damaged."""
+    """The features in a file that is whole; None if it is absent or damaged."""
     if not path.exists():
         return None
     with path.open("rb") as file:

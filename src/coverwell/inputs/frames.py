@@ -134,7 +134,7 @@ def _numbers(
 ) -> Values:
     missing = missing | np.isnan(array)  # polars distinguishes NaN from a missing value; a network can use neither
     if (infinite := np.isinf(array) & ~missing).any():
-        got = f"infinity in row {infinite.argmax()} (counted from 0); leave such rows out, or have no value there"
+        got = f"infinity in row {infinite.argmax()} (counted from 0); leave those rows out, or have no value there"
         raise ValueError(f"column {series.name!r} must hold finite numbers, got {got}")
     known, numbers = None if missing.all() else kind, np.asarray(array, np.float64)
     return Values(known, numbers, missing, whole=series.dtype.is_integer(), plain=plain and not missing.any())

@@ -122,14 +122,6 @@ def images_of(images: Any) -> Images:
     That is an array or tensor (image, channel, height, width) of uint8, of uint16, or of floats in [0, 1]; a list, a
     column or a data frame of one column (pandas or polars) of file paths; or a `torch.utils.data.Dataset` or anything
     else with a length and `[i]`, whose items are as in `Images`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from coverwell.inputs.images import images_of
-    >>> grey = np.zeros((5, 1, 20, 30), dtype=np.uint8)  # image, channel, height, width
-    >>> [tuple(batch.shape) for batch in images_of(grey).batches(size=16, batch_size=4)]
-    [(4, 3, 16, 16), (1, 3, 16, 16)]
     """
     found = images if isinstance(images, Images) else Images(_items(images))
     if len(found) == 0:

@@ -27,12 +27,6 @@ class Mirroring:
 
     "same" leaves them as they are. "boxes" are (x, y, width, height) in fractions of the image's sides, (x, y) the
     upper left corner: x becomes 1 - x - width.
-
-    Examples
-    --------
-    >>> Mirroring("boxes").rows(np.array([[0.1, 0.2, 0.5, 0.3]])).round(6)
-    array([[0.1, 0.2, 0.5, 0.3],
-           [0.4, 0.2, 0.5, 0.3]])
     """
 
     targets: str

@@ -172,7 +172,7 @@ class ImageSource(InputSource):
 
     def rows(self, X: Any, estimator: Estimator | None) -> NDArray[Any]:
         assert self.trunk is not None  # it is fitted
-        assert estimator is not None  # which says on what device the trunk runs
+        assert estimator is not None  # it has the device
         how: dict[str, Any] = {"size": self.size, "mirrored": self.mirroring is not None, "device": estimator.device}
         cache = getattr(estimator.network, "cache", None)
         return features_of(X, self.trunk, cache=cache, verbose=estimator.verbose, **how)
@@ -218,7 +218,7 @@ def _finite(table: NDArray[Any], X: Any) -> Array:
         row, column = np.argwhere(odd)[0].tolist()
         what = "NaN" if np.isnan(rows[row, column]) else "infinity"
         name = f" ({list(columns_of(X))[column]!r})" if is_frame(X) else ""
-        way_out = "leave such rows out, or fit on a data frame with named columns, in which gaps are filled"
+        way_out = "leave those rows out, or fit on a data frame with named columns, in which gaps are filled"
         found = f"Input X contains {what} in row {row}, column {column}{name}, both counted from 0"
         raise ValueError(f"{found}; every number must be finite: {way_out}")
     return rows

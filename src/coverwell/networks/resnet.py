@@ -23,7 +23,7 @@ from coverwell.options import check_count, stored
 FilePath = str | PathLike[str]
 
 IMAGENET = "imagenet"  # the name of torchvision's public weights
-# Of red, green and blue over ImageNet's training images, in [0, 1].
+# ImageNet's red, green and blue, in [0, 1].
 IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TRUNK_CHANNELS, TAIL_CHANNELS = 256, 512
 NAMED = 12  # tensors that an error names before it only counts

@@ -32,12 +32,6 @@ def imagenet_weights() -> Path:
         If it is in no folder and cannot be downloaded; the message says where to put it by hand.
     ValueError
         If a file of that name, or the address, holds something else.
-
-    Examples
-    --------
-    >>> from coverwell.networks import imagenet_weights
-    >>> imagenet_weights().name  # doctest: +SKIP
-    'resnet18-f37072fd.pth'
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coverwell"
     asked = os.environ.get("COVERWELL_DATA")
