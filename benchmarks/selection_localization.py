@@ -81,7 +81,7 @@ class Study:
         folds = KFold(FOLDS, shuffle=True, random_state=SEED).split(boxes)
         left_out = np.stack([np.isin(np.arange(len(boxes)), rows) for _, rows in folds])[:MEMBERS]
         self.left_out = left_out
-        leaves_out = torch.from_numpy(MIRRORING.repeated(left_out, axis=1))[None].to(device)
+        leaves_out = torch.from_numpy(left_out.repeat(2, axis=1))[None].to(device)
         self.rows = Rows(
             x=as_tensor(MIRRORING.flat(kept))[None].to(device),
             y=self.scaling(torch.from_numpy(MIRRORING.rows(boxes))).float()[None].to(device),

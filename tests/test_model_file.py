@@ -638,10 +638,10 @@ WRONG_COLUMNS = {
     "a column too few": lambda source: source["columns"]["columns"]["tuple"].pop(),
     "a column twice": lambda source: source["columns"]["columns"]["tuple"].append(first(source)),
     "no kind": lambda source: first(source).pop("kind"),
-    "an unknown kind": lambda source: first(source)["kind"].update({"class": "os.system"}),
-    "a median that is text": lambda source: first(source)["kind"].update(median="1"),
+    "an unknown kind": lambda source: first(source).update(kind="os.system"),
+    "a median that is text": lambda source: first(source).update(median="1"),
     "fewer features": lambda source: first(source).update(kept={"tuple": [""]}),
-    "an unknown reason": lambda source: source["columns"]["dropped"]["tuple"][0].update(reason="luck"),
+    "an unknown reason": lambda source: source["columns"]["dropped"]["tuple"][0].update(tuple=["a", "luck"]),
 }
 
 

@@ -37,23 +37,11 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(tables, "CHARACTERS_AT_A_TIME", 10)
 
 
-# Reading.
-
-
-@pytest.mark.parametrize("name", ["rows[1].parquet", "rows[1].csv", "rows*.parquet"])
-def test_the_name_of_a_file_is_no_pattern(tmp_path, name):
-    write_table(tmp_path / name, iter([FRAME]))
-    table = TableFile(tmp_path / name)
-    assert table.columns == FRAME.columns
-    assert_frame_equal(table.read(), FRAME)
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".tab", ".parquet", ".CSV"])
-def test_a_written_table_is_read_again(tmp_path, suffix):
-    path = tmp_path / f"table{suffix}"
-    write_table(path, iter([FRAME[:2], FRAME[2:]]))
-    assert_frame_equal(TableFile(path).read(), FRAME)
-    assert TableFile(path).columns == ["a", "b"]
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.tab", "t.CSV", "t.parquet", "t[1].parquet", "t[1].csv"])
+def test_a_written_table_is_read_again_and_its_name_is_no_pattern(tmp_path, name):
+    write_table(tmp_path / name, iter([FRAME[:2], FRAME[2:]]))
+    assert_frame_equal(TableFile(tmp_path / name).read(), FRAME)
+    assert TableFile(tmp_path / name).columns == ["a", "b"]
 
 
 @given(n_rows=st.integers(1, 50), size=st.integers(1, 20), parquet=st.booleans())
@@ -116,14 +104,8 @@ def test_other_encodings_are_read(written, encoding):
 def test_blank_lines_are_left_out_and_counted(written, content):
     with pytest.warns(BlankLinesWarning, match=r"3 blank lines were left out of .*table\.csv"):
         assert written(content).read().rows() == [("1", "2"), ("3", "4")]
-
-
-def test_blank_lines_of_a_single_column_are_left_out_too(written):
     with pytest.warns(BlankLinesWarning, match="1 blank line was left out"):
         assert written('a\n1\n\n""\n2\n').read().rows() == [("1",), ("",), ("2",)]
-
-
-# Faults.
 
 
 def refused(table, *parts):
@@ -176,12 +158,8 @@ def test_a_broken_parquet_file_is_refused_in_one_line(written, content):
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_lines_are_counted_through_all_blocks(written):
+def test_lines_are_counted_through_all_blocks_and_an_open_quote_does_not_fill_the_memory(written, monkeypatch):
     refused(written("a,b\n" + "1,2\n" * 100 + "3\n" + "1,2\n" * 100), "line 102 of")
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_a_quote_that_is_never_closed_does_not_fill_the_memory(written, monkeypatch):
     monkeypatch.setattr(tables, "LONGEST_ROW", 1000)
     table = written('a,b\n1,"2\n' + "1,2\n" * 1000 + '"\n')
     refused(table, "the row that begins in line 2 has no end; look for a quote")
@@ -196,9 +174,8 @@ def test_a_wrong_or_unknown_encoding_is_refused(written):
 
 def test_a_folder_or_nothing_at_the_place_of_a_table_is_refused(tmp_path):
     (tmp_path / "folder.csv").mkdir()
-    missing = [("gone.csv", "does not exist"), ("gone.parquet", "does not exist")]
-    for name, what in (("folder.csv", "is a folder"), *missing):
-        with pytest.raises(TableFileError, match=rf"{name} {what}; give a file"):
+    for name, what in {"folder.csv": "is a folder", "gone.csv": "does not", "gone.parquet": "does not exist"}.items():
+        with pytest.raises(TableFileError, match=rf"{name} {what}.*; give a file"):
             TableFile(tmp_path / name).read()
 
 
@@ -210,16 +187,13 @@ def test_unknown_columns_are_named_with_a_likely_name_or_all_names(written):
         table.read(["xyz"])
 
 
-@pytest.mark.parametrize("name", ["table.xlsx", "table", "table.gz", "table.parquet.gz"])
-def test_another_kind_of_file_is_refused(tmp_path, name):
-    with pytest.raises(TableFileError, match=r"ends in \.csv, \.tsv, \.tab, \.parquet; got 'table"):
-        TableFile(tmp_path / name)
-
-
-@pytest.mark.parametrize("delimiter", ["", ";;", '"', "\n", "§"])
-def test_a_delimiter_is_one_character(tmp_path, delimiter):
-    with pytest.raises(TableFileError, match="one character"):
-        TableFile(tmp_path / "t.csv", delimiter)
+def test_other_kinds_of_files_and_delimiters_are_refused():
+    for name in ("table.xlsx", "table", "table.gz", "table.parquet.gz"):
+        with pytest.raises(TableFileError, match=r"ends in \.csv, \.tsv, \.tab, \.parquet; got 'table"):
+            TableFile(Path(name))
+    for delimiter in ("", ";;", '"', "\n", "§"):
+        with pytest.raises(TableFileError, match="one character"):
+            TableFile(Path("t.csv"), delimiter)
 
 
 def test_a_missing_polars_is_named_with_the_extra_that_brings_it(monkeypatch):
@@ -227,8 +201,6 @@ def test_a_missing_polars_is_named_with_the_extra_that_brings_it(monkeypatch):
     with pytest.raises(ImportError, match=r'pip install "coverwell\[tables\]"'):
         needed_polars()
 
-
-# What columns of text hold.
 
 KINDS = {
     "whole": (["1", " 2", "-3", None, "NA"], "whole", [1, 2, -3, None, None]),
@@ -298,27 +270,18 @@ def test_a_parquet_file_says_itself_what_its_columns_are():
         table.typed(frame.with_columns(y=pl.Series([None, np.inf])), {})
 
 
-# Writing.
-
-
-class Broken(Exception):
-    """Something that goes wrong half way."""
-
-
-def breaking():
-    yield FRAME
-    yield FRAME
-    raise Broken
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_table_that_breaks_half_way_leaves_nothing_and_keeps_what_was_there(tmp_path, suffix):
+    def breaking():
+        yield FRAME
+        raise ConnectionError("half way")
+
     path = tmp_path / f"out{suffix}"
-    with pytest.raises(Broken):
+    with pytest.raises(ConnectionError, match="half way"):
         write_table(path, breaking())
     assert list(tmp_path.iterdir()) == []
     path.write_text("before")
-    with pytest.raises(Broken):
+    with pytest.raises(ConnectionError, match="half way"):
         write_table(path, breaking())
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]

@@ -154,8 +154,8 @@ def describe(model: object) -> ModelDescription:
             "seen": _series_columns(history, slice(0, len(history))),
         }
     elif source.columns is not None:
-        columns = [TableColumn(c.name, KINDS[c.kind.name], c.n_missing) for c in source.columns.columns]
-        dropped = [f"{one.name} ({one.reason})" for one in source.columns.dropped]
+        columns = [TableColumn(c.name, KINDS[c.kind], c.n_missing) for c in source.columns.columns]
+        dropped = [f"{name} ({reason})" for name, reason in source.columns.dropped]
         special = {"columns": tuple(columns), "dropped": tuple(dropped)}
     common: dict[str, Any] = {
         "takes": "images" if takes_images else "table",

@@ -296,7 +296,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Rows to train on; sets what is known about inputs and targets. `before` is a fit that is continued."""
         self.check_params()
         levels = tuple(sorted(levels_from(self.coverage)))
-        self.source_ = InputSource.of(X, self.network, getattr(self, "interval_network", None), before.get("source_"))
+        self.source_ = InputSource.of(self.network, getattr(self, "interval_network", None), before.get("source_"))
         read, targets = self.source_.fit(X, y, self)
         if targets.dtype.kind not in "biuf":
             raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")

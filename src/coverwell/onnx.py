@@ -30,7 +30,7 @@ from coverwell._version import __version__
 from coverwell.calibration import Correction
 from coverwell.estimator import IntervalRegressor
 from coverwell.files import new_file
-from coverwell.inputs.columns import Booleans, Categories, Column, Columns, Times
+from coverwell.inputs.columns import Column, Columns
 from coverwell.inputs.images import ROUNDING
 from coverwell.inputs.source import ImageSource
 from coverwell.networks.mlp import MLPTeam
@@ -175,7 +175,7 @@ class _Table(_Front):
             rows = _raw_examples(self_columns, rows, rng)
         super().__init__(model, model.predictor_, kind="table", columns=columns)
         self.columns = self_columns
-        unit = [1e6 if column["kind"] == Times.name else 1.0 for column in columns]  # times are read in microseconds
+        unit = [1e6 if column["kind"] == "times" else 1.0 for column in columns]  # times are read in microseconds
         self.register_buffer("unit", torch.tensor(unit, dtype=torch.float64))
         self.add("X", rows, "one column per raw column, in the order of `columns`")
 
@@ -190,12 +190,12 @@ class _Table(_Front):
 
 def _described(column: Column) -> dict[str, Any]:
     """How a raw column is written as numbers, for whoever fills the matrix."""
-    kind, entry = column.kind, {"name": column.name, "kind": column.kind.name, "missing": "NaN"}
-    if isinstance(kind, Categories):
-        return {**entry, "codes": {level: code for code, level in enumerate(kind.levels)}, "unknown": -1}
-    if isinstance(kind, Booleans):
+    entry = {"name": column.name, "kind": column.kind, "missing": "NaN"}
+    if column.kind == "text":
+        return {**entry, "codes": {level: code for code, level in enumerate(column.levels)}, "unknown": -1}
+    if column.kind == "booleans":
         return {**entry, "codes": {"false": 0, "true": 1}}
-    return {**entry, "unit": _seconds_by_the_clock(kind.zone)} if isinstance(kind, Times) else entry
+    return {**entry, "unit": _seconds_by_the_clock(column.zone)} if column.kind == "times" else entry
 
 
 def _seconds_by_the_clock(zone: str | None) -> str:
@@ -205,13 +205,13 @@ def _seconds_by_the_clock(zone: str | None) -> str:
 def _raw_examples(columns: Columns, features: Array, rng: np.random.Generator) -> Array:
     """Raw rows near those of the training, from features that are; some values are missing."""
     raw = rng.normal(size=(len(features), len(columns.columns)))
-    for place, (name, kind) in enumerate((column.name, column.kind) for column in columns.columns):
-        if name in columns.feature_names:
-            raw[:, place] = features[:, columns.feature_names.index(name)]
-        if isinstance(kind, Times):
+    for place, column in enumerate(columns.columns):
+        if column.name in columns.feature_names:
+            raw[:, place] = features[:, columns.feature_names.index(column.name)]
+        if column.kind == "times":
             raw[:, place] = np.floor(raw[:, place] * 86_400)
-        elif isinstance(kind, Booleans | Categories):
-            first, end = (-1, len(kind.levels)) if isinstance(kind, Categories) else (0, 2)
+        elif column.kind in ("booleans", "text"):
+            first, end = (-1, len(column.levels)) if column.kind == "text" else (0, 2)
             raw[:, place] = rng.integers(first, end, len(raw))
     raw[rng.random(raw.shape) < 0.1] = np.nan
     return raw

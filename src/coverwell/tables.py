@@ -1,8 +1,7 @@
 """Tables in files: CSV, TSV and Parquet, read in parts and written whole or not at all.
 
 polars parses and writes them. It would silently fill short rows with missing values, and read a blank line as a row of
-them. So the fields of a text file are counted before polars sees them. Whatever is wrong with a file is a
-`TableFileError` of one line that says where.
+them, so the fields of a text file are counted first. Whatever is wrong with a file is a `TableFileError` of one line.
 """
 
 from __future__ import annotations
@@ -55,9 +54,8 @@ def needed_polars() -> Any:
     try:
         import polars
     except ImportError:
-        raise ImportError(
-            'tables in files need polars; install the extra `tables`: pip install "coverwell[tables]"'
-        ) from None
+        way_out = 'install the extra `tables`: pip install "coverwell[tables]"'
+        raise ImportError(f"tables in files need polars; {way_out}") from None
     return polars
 
 
@@ -80,9 +78,8 @@ class TableFile:
         try:
             "".encode(self.encoding)
         except (LookupError, ValueError):
-            raise TableFileError(
-                f"encoding must be one that Python knows, such as cp1252 or utf-16, got {self.encoding!r}"
-            ) from None
+            must = "encoding must be one that Python knows, such as cp1252 or utf-16"
+            raise TableFileError(f"{must}, got {self.encoding!r}") from None
 
     @property
     def is_text(self) -> bool:
@@ -95,15 +92,13 @@ class TableFile:
             what = "is a folder" if self.path.is_dir() else "is no plain file"
             raise self._fault(f"{what if self.path.exists() else 'does not exist'}; give a file")
         if self.is_text:
-            with self._clear_errors(), self._open() as file:
+            with self.clear_errors(), self._open() as file:
                 names = self._header(file)[0]
         else:
             names = list(self.schema)
         if twice := [name for name, count in Counter(names).items() if count > 1]:
-            raise TableFileError(
-                f"every column must have a name of its own, but {self.path} has {_listed(twice)} more than once; "
-                "rename or remove columns"
-            )
+            has = f"{self.path} has {_listed(twice)} more than once"
+            raise TableFileError(f"every column must have a name of its own, but {has}; rename or remove columns")
         return names
 
     @cached_property
@@ -111,7 +106,7 @@ class TableFile:
         """The polars type of each column; in a text file all are text."""
         if self.is_text:
             return dict.fromkeys(self.columns, needed_polars().String)
-        with self._clear_errors():
+        with self.clear_errors():
             return dict(needed_polars().scan_parquet(self.path, glob=False).collect_schema())
 
     def check_has(self, names: Sequence[str], what: str = "column") -> None:
@@ -129,23 +124,23 @@ class TableFile:
         """The rows in parts of so many each, the last of fewer; those of a text file as text."""
         columns = self.columns if columns is None else list(columns)
         self.check_has(columns)
-        held: list[pl.DataFrame] = []
-        n_held, empty = 0, True
-        with self._clear_errors():
-            for part in self._text_parts(columns) if self.is_text else self._parquet_parts(columns, rows):
-                held, n_held, empty = [*held, part], n_held + len(part), empty and len(part) == 0
-                while n_held >= rows:
-                    whole = needed_polars().concat(held, rechunk=True)
-                    yield whole[:rows]
-                    held, n_held = [whole[rows:]], n_held - rows
-            if empty:
+        polars, n_rows, held = needed_polars(), 0, None
+        with self.clear_errors():
+            if self.is_text:
+                parts = self._text_parts(columns)
+            else:  # about as many rows as asked for
+                lazy = polars.scan_parquet(self.path, glob=False).select(columns)
+                parts = lazy.collect_batches(chunk_size=rows, maintain_order=True)
+            for part in parts:
+                n_rows += len(part)
+                held = part if held is None else polars.concat([held, part], rechunk=True)
+                while len(held) >= rows:
+                    yield held[:rows]
+                    held = held[rows:]
+            if n_rows == 0:
                 raise self._fault("has a header but no rows")
-            if n_held:
-                yield needed_polars().concat(held, rechunk=True)
-
-    def _parquet_parts(self, columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
-        lazy = needed_polars().scan_parquet(self.path, glob=False).select(columns)
-        yield from lazy.collect_batches(chunk_size=rows, maintain_order=True)  # about as many rows as it is asked for
+            if held is not None and len(held):
+                yield held
 
     def _text_parts(self, columns: list[str]) -> Iterator[pl.DataFrame]:
         polars, mark = needed_polars(), self._separator
@@ -159,8 +154,13 @@ class TableFile:
                 lazy = polars.scan_csv(content, separator=mark, infer_schema=False, new_columns=self.columns)
                 try:
                     yield lazy.select(columns).collect()
-                except polars.exceptions.PolarsError:
-                    self._explain(text, line)
+                except polars.exceptions.PolarsError:  # which does not name the line
+                    self._checked(text, line, every_row=True)
+                    for number, row in enumerate(text.split("\n"), line):
+                        if row.count('"') % 2:
+                            where = f"look at line {number} for a quote that is not closed"
+                            way_out = "a quote within a text must be doubled, and the text be quoted"
+                            raise self._fault(f"cannot be read as a table: {where}; {way_out}") from None
                     raise
         if n_blank:
             were = "blank line was" if n_blank == 1 else "blank lines were"
@@ -184,10 +184,8 @@ class TableFile:
         others = [mark for mark in (";", "\t", "|", ",") if mark != self._separator and mark in names[0]]
         if len(names) == 1 and others:
             in_a_shell = "tab" if others[0] == "\t" else f"'{others[0]}'"
-            raise self._fault(
-                f"has one column only, {_short(names[0])!r}: between its columns there seems to be {others[0]!r}, not "
-                f"{self._separator!r}; give --delimiter {in_a_shell}"
-            )
+            seems = f"between its columns there seems to be {others[0]!r}, not {self._separator!r}"
+            raise self._fault(f"has one column only, {_short(names[0])!r}: {seems}; give --delimiter {in_a_shell}")
         # The column that some programs write for row numbers has no name.
         names = [name.strip() or f"unnamed_{place}" for place, name in enumerate(names, start=1)]
         return names, reader.line_num, n_blank
@@ -205,10 +203,8 @@ class TableFile:
             yield text[:end], line
             rest, line = text[end:], line + text.count("\n", 0, end)
         if len(rest) > LONGEST_ROW or rest.count('"') % 2:
-            raise self._fault(
-                f"cannot be read as a table: the row that begins in line {line} has no end; look for a quote that is "
-                "not closed"
-            )
+            what = f"the row that begins in line {line} has no end; look for a quote that is not closed"
+            raise self._fault(f"cannot be read as a table: {what}")
         if rest:
             yield f"{rest}\n", line
 
@@ -234,21 +230,10 @@ class TableFile:
                 kept.append(row)
             else:
                 found = f"{len(fields)} field{'s' * (len(fields) > 1)}"
-                raise TableFileError(
-                    f"line {line + start} of {self.path} has {found}, but its header has {n_fields}; mend the line, or "
-                    f"give the right --delimiter, which is {self._separator!r} here"
-                )
+                way_out = f"mend the line, or give the right --delimiter, which is {self._separator!r} here"
+                where = f"line {line + start} of {self.path}"
+                raise TableFileError(f"{where} has {found}, but its header has {n_fields}; {way_out}")
         return "".join(kept), n_blank
-
-    def _explain(self, text: str, line: int) -> None:
-        """Raise with the line that polars cannot read, if it is found."""
-        self._checked(text, line, every_row=True)
-        for number, content in enumerate(text.split("\n"), line):
-            if content.count('"') % 2:
-                raise self._fault(
-                    f"cannot be read as a table: look at line {number} for a quote that is not closed; a quote within "
-                    "a text must be doubled, and the text be quoted"
-                )
 
     @contextmanager
     def _open(self) -> Iterator[io.TextIOWrapper]:
@@ -261,10 +246,8 @@ class TableFile:
             if self._is_utf8 and begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 raise self._not_utf8("it begins as UTF-16 does", "utf-16")
             if b"\r" in begin and b"\n" not in begin:
-                raise self._fault(
-                    "has lines that end as on old Macs, by a carriage return alone; save it with other line ends, for "
-                    "example by tr '\\r' '\\n'"
-                )
+                way_out = "save it with other line ends, for example by tr '\\r' '\\n'"
+                raise self._fault(f"has lines that end as on old Macs, by a carriage return alone; {way_out}")
             file.seek(len(codecs.BOM_UTF8) if begin.startswith(codecs.BOM_UTF8) else 0)
             with io.TextIOWrapper(file, self.encoding, newline="\n") as text:
                 yield text
@@ -278,55 +261,55 @@ class TableFile:
     def _is_utf8(self) -> bool:
         return codecs.lookup(self.encoding).name == UTF8
 
-    def _undecodable(self, error: UnicodeError) -> TableFileError:
-        with self._unpacked() as file:
-            for number, line in enumerate(file if self._is_utf8 else (), start=1):
-                try:
-                    line.decode()
-                except UnicodeDecodeError as found:
-                    return self._not_utf8(f"line {number} has the byte 0x{line[found.start]:02x}", "cp1252")
-        return self._fault(f"is not in the encoding {self.encoding} ({error}); give the right --encoding")
-
     def _not_utf8(self, wrong: str, likely: str) -> TableFileError:
-        return self._fault(
-            f"must be UTF-8 text, but {wrong}; say how it was saved, for example by --encoding {likely}, or save it as "
-            "UTF-8"
-        )
+        way_out = f"say how it was saved, for example by --encoding {likely}, or save it as UTF-8"
+        return self._fault(f"must be UTF-8 text, but {wrong}; {way_out}")
 
     def _fault(self, what: str) -> TableFileError:
         return TableFileError(f"{self.path} {what}")
 
     @contextmanager
-    def _clear_errors(self) -> Iterator[None]:
-        """What polars or Python says about the file, in one line that says what to do."""
+    def clear_errors(self) -> Iterator[None]:
+        """Errors of polars or Python about the file as one line with a way out."""
         try:
             yield
         except TableFileError:
             raise
         except UnicodeError as error:
-            raise self._undecodable(error) from None
+            with self._unpacked() as file:
+                for number, line in enumerate(file if self._is_utf8 else (), start=1):
+                    try:
+                        line.decode()
+                    except UnicodeDecodeError as bad:
+                        wrong = f"line {number} has the byte 0x{line[bad.start]:02x}"
+                        raise self._not_utf8(wrong, "cp1252") from None
+            what = f"is not in the encoding {self.encoding} ({error}); give the right --encoding"
+            raise self._fault(what) from None
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise self._fault(f"is a damaged gzip file ({error}); take another copy, or pack it again") from None
         except (csv.Error, needed_polars().exceptions.PolarsError) as error:
-            told = str(error).strip().partition("\n")[0]
+            why = str(error).strip().partition("\n")[0]
             if self.is_text:
-                raise self._fault(f"cannot be read as a table ({told}); look for a quote that is not closed") from error
-            raise self._fault(f"is damaged or not a Parquet file ({told}); write it again") from error
+                raise self._fault(f"cannot be read as a table ({why}); look for a quote that is not closed") from error
+            raise self._fault(f"is damaged or not a Parquet file ({why}); write it again") from error
 
     def kinds(self, frame: pl.DataFrame) -> dict[str, str]:
         """What each column of text holds, by all its rows; none for a Parquet file, whose columns have types.
 
         Warns of text in which every value has, or could have, a decimal comma.
         """
-        found = {column.name: _kind_of(column, self.decimal) for column in frame} if self.is_text else {}
-        commas = [name for name, kind in found.items() if kind == "text" and _has_decimal_commas(frame[name])]
+        found, commas = {}, []
+        for texts in frame if self.is_text else ():
+            kinds = (kind for kind in KINDS if _unreadable(texts, _as(kind, texts, self.decimal)) is None)
+            found[texts.name] = next(kinds, "text")
+            if found[texts.name] == "text":
+                some = _as("text", texts, POINT).drop_nulls()
+                could_have = some.str.contains(f"^(?:{DECIMAL_COMMA}|[+-]?[0-9]+)$").all()
+                if could_have and some.str.contains(COMMA, literal=True).any():
+                    commas.append(texts.name)
         if commas:
-            warnings.warn(
-                f"{', '.join(commas)} of {self.path} may hold numbers with a decimal comma, and is read as text; if "
-                "so, give --decimal ,",
-                DecimalCommaWarning,
-                stacklevel=2,
-            )
+            may = "may hold numbers with a decimal comma, and is read as text; if so, give --decimal ,"
+            warnings.warn(f"{', '.join(commas)} of {self.path} {may}", DecimalCommaWarning, stacklevel=2)
         return found
 
     def typed(
@@ -335,7 +318,7 @@ class TableFile:
         """The frame with its columns of text turned into what they hold; a Parquet file's columns have types already.
 
         A value of another kind is an error, and so is an infinite number. For the message, `rows` has the place of
-        each row in the file, counted from 0, and `what` says what the columns are.
+        each row in the file, counted from 0, and `what` names the columns.
         """
         changed = [_as(kinds[column.name], column, self.decimal) for column in frame] if self.is_text else list(frame)
         for given, values in zip(frame, changed, strict=True):
@@ -346,23 +329,11 @@ class TableFile:
             else:
                 continue
             row = 1 + (place if rows is None else rows[place])
-            is_comma = self.is_text and self.decimal == POINT and re.fullmatch(DECIMAL_COMMA, given[place].strip())
-            mend = "mend it, or leave it empty where the value is missing"
-            raise TableFileError(
-                f"{what} {given.name} must hold {must}, but row {row} of {self.path} {has}; "
-                f"{'if that is a decimal comma, give --decimal ,' if is_comma else mend}"
-            )
+            way_out = "mend it, or leave it empty where the value is missing"
+            if self.is_text and self.decimal == POINT and re.fullmatch(DECIMAL_COMMA, given[place].strip()):
+                way_out = "if that is a decimal comma, give --decimal ,"
+            raise TableFileError(f"{what} {given.name} must hold {must}, but row {row} of {self.path} {has}; {way_out}")
         return frame.with_columns(changed)
-
-
-def _kind_of(texts: pl.Series, decimal: str) -> str:
-    return next((kind for kind in KINDS if _unreadable(texts, _as(kind, texts, decimal)) is None), "text")
-
-
-def _has_decimal_commas(texts: pl.Series) -> bool:
-    texts = _as("text", texts, POINT).drop_nulls()
-    could_have = texts.str.contains(f"^(?:{DECIMAL_COMMA}|[+-]?[0-9]+)$").all()
-    return bool(could_have and texts.str.contains(COMMA, literal=True).any())
 
 
 def _as(kind: str, texts: pl.Series, decimal: str) -> pl.Series:
@@ -422,13 +393,13 @@ def _write_parquet(file: IO[bytes], first: pl.DataFrame, parts: Iterator[pl.Data
     except needed_polars().exceptions.PolarsError as error:
         if raised:  # which polars before 2 wraps
             raise raised[0] from None
-        if number := re.search(r"os error (\d+)", str(error)):  # it wraps what the system says about the disk
+        if number := re.search(r"os error (\d+)", str(error)):  # it wraps errors of the system about the disk
             raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
         raise
 
 
 def _suffix(path: Path) -> str:
-    """The ending of a file's name, which says what kind of table it holds; raises unless it is a known one."""
+    """The ending of a file's name, the kind of its table; raises unless it is a known one."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [GZIPPED] and suffixes[-2:-1] != [PARQUET]:
         suffixes = suffixes[:-1]
@@ -440,9 +411,8 @@ def _suffix(path: Path) -> str:
 def output_suffix(path: Path) -> str:
     """The ending of a file to be written, which is not compressed; raises unless it is a known one."""
     if path.suffix.lower() == GZIPPED:
-        raise TableFileError(
-            f"a table is not written compressed; let {path.name!r} end without {GZIPPED}, or in .parquet"
-        )
+        way_out = f"let {path.name!r} end without {GZIPPED}, or in .parquet"
+        raise TableFileError(f"a table is not written compressed; {way_out}")
     return _suffix(path)
 
 

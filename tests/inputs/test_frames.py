@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 
-from coverwell.inputs.frames import as_times, check_numbers, columns_of, is_frame, is_named, listed, read
+from coverwell.inputs.frames import as_times, check_numbers, columns_of, is_frame, is_named, read
 
 NAN = float("nan")
 NOON = datetime(2024, 5, 1, 12)
@@ -155,9 +155,6 @@ def test_what_is_no_kind_of_column_is_refused(frame, error, said):
         read_one(frame)
 
 
-# Frames --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("other", [np.zeros((2, 2)), [[1, 2]], None, "a", pl.Series([1]), pd.Series([1])])
 def test_other_things_are_no_frames(other):
     assert not is_frame(other)
@@ -195,20 +192,6 @@ def test_plain_are_numbers_and_booleans_without_gaps(column):
     assert read_one(pandas_column(pd.arrays.SparseArray([0, 0, 1]))).plain
 
 
-MAY_PASS = {
-    "numbers with gaps": polars_column([1.0, None, NAN]),
-    "booleans": polars_column([True, None]),
-    "objects": pandas_column([Decimal(1), None], object),
-    "nothing": polars_column([None, None]),
-    "sparse": pandas_column(pd.arrays.SparseArray([0, 0, 1])),
-}
-
-
-@pytest.mark.parametrize("frame", MAY_PASS.values(), ids=MAY_PASS)
-def test_numbers_and_booleans_with_gaps_pass(frame):
-    check_numbers(frame)
-
-
 MAY_NOT_PASS = {
     "text": (polars_column([None, "u"]), r"'a' holds String, such as 'u' in row 1 \(counted from 0\); convert it"),
     "dates": (polars_column([date(2024, 5, 1)]), "'a' holds Date, such as 2024-05-01T00:00:00.* in row 0"),
@@ -224,33 +207,3 @@ MAY_NOT_PASS = {
 def test_other_columns_are_refused_by_name_and_row(frame, said):
     with pytest.raises(ValueError, match=said):
         check_numbers(frame)
-
-
-@pytest.mark.parametrize(
-    ("items", "kind", "zone", "row"),
-    [
-        ([None, "2024-05-01", "soon", "later"], "times", None, 2),
-        (["2024-05-01", "2024-02-30"], "times", None, 1),
-        (["2024-05-01T12:30", "2024-05-01T12:30Z"], "times", None, 1),
-        (["2024-05-01T12:30Z", "2024-05-01T12:30"], "times", "UTC", 1),
-        ([None, "2024-05-01T12:30Z"], "times", "Asia/Tokyo", 1),
-        (["1.5", None, "big"], "numbers", None, 2),
-        ([None, "1.5", "2.5"], "numbers", None, 1),
-        (["True", "false", "yes"], "booleans", None, 2),
-        ([0.0, 1.0, 0.5], "booleans", None, 2),
-        ([None, 3.0], "times", None, 1),
-        ([None, 3.0], "text", None, 1),
-    ],
-)
-def test_the_first_value_of_another_kind_is_found(items, kind, zone, row):
-    assert read_one(polars_column(items)).first_other(kind, zone) == row
-
-
-@pytest.mark.parametrize(("item", "shown"), [(0.5, "0.5"), (True, "True"), ("x" * 100, f"'{'x' * 60}...'")])
-def test_a_value_is_shown_with_its_row(item, shown):
-    assert read_one(polars_column([item])).shown(0) == f"{shown} in row 0 (counted from 0)"
-
-
-def test_long_lists_of_names_are_cut():
-    assert listed(["a", "b"]) == "'a', 'b'"
-    assert listed(list("abcdefg")) == "'a', 'b', 'c', 'd', 'e' and 2 more"

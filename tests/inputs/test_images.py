@@ -7,7 +7,6 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch.utils.data import Dataset, TensorDataset
 
@@ -24,7 +22,7 @@ from coverwell.errors import ImageError, LargeImageWarning
 from coverwell.inputs.images import Images, images_of
 
 
-def scene(seed: int = 0, height: int = 60, width: int = 90) -> NDArray[np.uint8]:
+def scene(seed=0, height=60, width=90):
     """A bright rectangle on noise, (height, width, channel)."""
     rng = np.random.default_rng(seed)
     pixels = rng.integers(0, 80, (height, width, 3), dtype=np.uint8)
@@ -33,91 +31,68 @@ def scene(seed: int = 0, height: int = 60, width: int = 90) -> NDArray[np.uint8]
     return pixels
 
 
-def squeezed_by_pillow(image: Image.Image, size: int) -> NDArray[np.float64]:
+def squeezed_by_pillow(image, size):
     return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1) / 255
 
 
-class Deck(Dataset[Any]):
+class Deck(Dataset):
     """A data set as users write it, around a list."""
 
-    def __init__(self, items: list[Any]) -> None:
+    def __init__(self, items):
         self.items = items
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.items)
 
-    def __getitem__(self, position: int) -> Any:
+    def __getitem__(self, position):
         return self.items[position]
 
 
-def read_one(item: Any, size: int = 32) -> NDArray[np.float32]:
+def read_one(item, size=32):
     return images_of(Deck([item])).read(0, size).numpy()
 
 
-def all_of(images: Any, **options: Any) -> torch.Tensor:
+def all_of(images, **options):
     return torch.cat(list(images_of(images).batches(**{"size": 32, "batch_size": 3, **options})))
 
 
-# What users may give
-
-
-def test_the_same_image_gives_the_same_numbers_however_it_is_given(tmp_path: Path) -> None:
+def test_the_same_image_gives_the_same_numbers_however_it_is_given(tmp_path):
     pixels = scene()
     path = tmp_path / "scene.png"
     Image.fromarray(pixels).save(path)
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)
-    given = {
-        "array": tensor[None].numpy(),
-        "tensor": tensor[None],
-        "paths": [path],
-        "texts": (str(path),),
-        "array of texts": np.array([str(path)]),
-        "frame": pd.DataFrame({"file": [str(path)]}),
-        "series": pd.Series([path], index=[7]),
-        "polars frame": pl.DataFrame({"file": [str(path)]}),
-        "polars series": pl.Series([str(path)]),
-        "dataset of tensors": TensorDataset(tensor[None]),
-        "dataset of arrays": Deck([pixels]),
-        "dataset of images": Deck([Image.fromarray(pixels)]),
-        "dataset of paths": Deck([path]),
-        "list of images": [Image.open(path)],
-        "images": images_of([pixels]),
-    }
+    in_memory = [tensor[None].numpy(), tensor[None], [Image.open(path)], images_of([pixels])]
+    paths = [[path], (str(path),), np.array([str(path)]), pd.Series([path], index=[7]), pl.Series([str(path)])]
+    frames = [library.DataFrame({"file": [str(path)]}) for library in (pd, pl)]
+    datasets = [TensorDataset(tensor[None]), *(Deck([item]) for item in (pixels, Image.fromarray(pixels), path))]
     first = all_of([pixels])
     assert first.shape == (1, 3, 32, 32)
     assert first.dtype == torch.float32
-    for name, images in given.items():
-        assert torch.equal(all_of(images), first), name
+    for images in (*in_memory, *paths, *frames, *datasets):
+        assert torch.equal(all_of(images), first), images
 
 
-def test_floats_sixteen_and_eight_bits_of_one_image_agree() -> None:
+def test_floats_sixteen_and_eight_bits_of_one_image_agree():
     pixels = scene().astype(np.uint16)
     eight = read_one(pixels.astype(np.uint8))
     for other in (pixels * 257, (pixels * 257).astype(">u2"), pixels / 255, (pixels / 255).astype(np.float32)):
-        np.testing.assert_allclose(
-            read_one(other), eight, atol=1 / 255 + 1e-6
-        )  # eight bits are rounded twice on the way
+        np.testing.assert_allclose(read_one(other), eight, atol=1 / 255 + 1e-6)  # eight bits are rounded twice
 
 
-def test_memory_that_is_read_only_or_runs_backwards_is_read_all_the_same() -> None:
+def test_memory_that_is_read_only_or_runs_backwards_is_read_all_the_same():
     pixels = scene()
     pixels.flags.writeable = False
     np.testing.assert_array_equal(read_one(pixels[:, ::-1])[:, :, ::-1], read_one(pixels))
 
 
 @pytest.mark.parametrize("size", [16, 32, 200])
-def test_squeezing_is_pillows_bilinear_filter_to_a_step_of_eight_bits(size: int) -> None:
+def test_squeezing_is_pillows_bilinear_filter_to_a_step_of_eight_bits(size):
     pixels = scene(height=70, width=110)
     ours = read_one(pixels, size)
     np.testing.assert_allclose(ours, squeezed_by_pillow(Image.fromarray(pixels), size), atol=1.01 / 255)
 
 
-def test_an_image_of_the_right_size_is_not_changed() -> None:
-    pixels = scene(height=32, width=32)
-    np.testing.assert_array_equal(read_one(pixels), (pixels.transpose(2, 0, 1) / np.float32(255)))
-
-
-def test_halving_averages_neighbours_with_the_weights_of_a_triangle() -> None:
+def test_halving_averages_neighbours_with_the_weights_of_a_triangle():
     # Twice as wide a triangle as without antialiasing: at the edge (3, 3, 1) / 7, inside (1, 3, 3, 1) / 8.
     row = np.array([[0.0, 0.7, 0.7, 0.0, 0.0, 0.0, 0.8, 0.0]])
     halved = images_of(np.repeat(row, 8, axis=0)[None, None]).read(0, 4)[0, 0]
@@ -126,9 +101,7 @@ def test_halving_averages_neighbours_with_the_weights_of_a_triangle() -> None:
 
 @given(height=st.integers(1, 50), width=st.integers(1, 50), size=st.integers(1, 40), seed=st.integers(0, 99))
 @settings(max_examples=40)
-def test_places_in_fractions_of_the_sides_and_the_range_stay_what_they_were(
-    height: int, width: int, size: int, seed: int
-) -> None:
+def test_places_in_fractions_of_the_sides_and_the_range_stay_what_they_were(height, width, size, seed):
     pixels = np.random.default_rng(seed).random((height, width)).astype(np.float32)
     squeezed = images_of([pixels]).read(0, size)
     assert squeezed.shape == (3, size, size)
@@ -138,10 +111,7 @@ def test_places_in_fractions_of_the_sides_and_the_range_stay_what_they_were(
     np.testing.assert_allclose(turned.flip(-1, -2), squeezed, atol=1e-5)
 
 
-# Modes and formats of files
-
-
-def test_grey_becomes_three_equal_channels(tmp_path: Path) -> None:
+def test_grey_becomes_three_equal_channels(tmp_path):
     grey = scene()[:, :, 0]
     Image.fromarray(grey).save(tmp_path / "grey.png")
     wanted = read_one(np.stack([grey] * 3, axis=-1))
@@ -149,7 +119,7 @@ def test_grey_becomes_three_equal_channels(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read_one(item), wanted)
 
 
-def test_transparent_pixels_are_laid_on_white(tmp_path: Path) -> None:
+def test_transparent_pixels_are_laid_on_white(tmp_path):
     pixels = np.zeros((32, 32, 4), dtype=np.uint8)
     pixels[:, :, 0] = 200  # red, also where nobody sees it
     pixels[:16, :, 3] = 255
@@ -162,7 +132,7 @@ def test_transparent_pixels_are_laid_on_white(tmp_path: Path) -> None:
         np.testing.assert_allclose(read_one(item), wanted, atol=1e-6)
 
 
-def test_sixteen_bit_files_are_scaled_not_clipped(tmp_path: Path) -> None:
+def test_sixteen_bit_files_are_scaled_not_clipped(tmp_path):
     deep = np.linspace(0, 65_535, 32 * 32).astype(np.uint16).reshape(32, 32)
     Image.fromarray(deep).save(tmp_path / "deep.png")
     Image.fromarray(deep).save(tmp_path / "deep.tif")
@@ -171,14 +141,14 @@ def test_sixteen_bit_files_are_scaled_not_clipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["1", "P", "LA", "CMYK", "YCbCr", "F"])
-def test_rarer_modes_of_pillow_are_read(mode: str) -> None:
+def test_rarer_modes_of_pillow_are_read(mode):
     image = Image.fromarray(np.where(scene()[:, :, 0] > 128, 255, 0).astype(np.uint8))
     image = Image.fromarray(np.asarray(image) / np.float32(255)) if mode == "F" else image.convert(mode)
     bright = scene()[:, :, 0] > 128
     np.testing.assert_allclose(read_one(image, 60)[0].mean(), bright.mean(), atol=0.01)
 
 
-def test_a_palette_with_a_transparent_colour_is_laid_on_white(tmp_path: Path) -> None:
+def test_a_palette_with_a_transparent_colour_is_laid_on_white(tmp_path):
     image = Image.new("P", (2, 2))
     image.putpixel((1, 0), 1)
     image.putpixel((1, 1), 1)
@@ -187,7 +157,7 @@ def test_a_palette_with_a_transparent_colour_is_laid_on_white(tmp_path: Path) ->
     np.testing.assert_allclose(read_one(tmp_path / "palette.png", 2)[0], [[1, 100 / 255]] * 2, atol=1e-6)
 
 
-def test_pixels_come_as_they_are_stored_whatever_turn_the_camera_noted(tmp_path: Path) -> None:
+def test_pixels_come_as_they_are_stored_whatever_turn_the_camera_noted(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # a viewer would turn it by a quarter
     Image.fromarray(scene()).save(tmp_path / "noted.png", exif=exif)
@@ -196,37 +166,20 @@ def test_pixels_come_as_they_are_stored_whatever_turn_the_camera_noted(tmp_path:
         np.testing.assert_array_equal(read_one(ImageOps.exif_transpose(image)), read_one(np.rot90(scene(), -1)))
 
 
-def test_an_image_beyond_what_pillow_takes_for_safe_is_read_and_a_warning_names_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for side, name in ((10, "usual.png"), (12, "large.png")):
+def test_an_image_beyond_what_pillow_takes_for_safe_is_read_and_a_warning_names_its_path(tmp_path, monkeypatch):
+    for side, name in ((10, "small.png"), (12, "large.png")):
         Image.fromarray(scene(3, side, side)).save(tmp_path / name)
-    usual, exactly = read_one(tmp_path / "usual.png"), read_one(tmp_path / "large.png")
+    small, exactly = read_one(tmp_path / "small.png"), read_one(tmp_path / "large.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    with (
-        pytest.warns(Image.DecompressionBombWarning),
-        pytest.warns(
-            LargeImageWarning, match=r"large\.png has 144 pixels, more than the 100 .*MAX_IMAGE_PIXELS"
-        ) as ours,
-    ):
-        both = all_of([tmp_path / "usual.png", tmp_path / "large.png"])
-    np.testing.assert_array_equal(both, np.stack([usual, exactly]))
+    said = r"large\.png has 144 pixels, more than the 100 .*MAX_IMAGE_PIXELS"
+    with pytest.warns(Image.DecompressionBombWarning), pytest.warns(LargeImageWarning, match=said) as ours:
+        both = all_of([tmp_path / "small.png", tmp_path / "large.png"])
+    np.testing.assert_array_equal(both, np.stack([small, exactly]))
     assert len([warning for warning in ours if warning.category is LargeImageWarning]) == 1
 
 
-def test_where_warnings_are_errors_a_large_image_is_an_error_that_names_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Image.fromarray(scene(3, 12, 12)).save(tmp_path / "large.png")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    with pytest.raises(ImageError, match=r"large\.png\) cannot be read: it is larger than Pillow takes for safe"):
-        read_one(tmp_path / "large.png")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # a user who trusts them all
-    assert read_one(tmp_path / "large.png").shape[-1] == 32
-
-
 @pytest.mark.parametrize("name", ["huge.jpg", "huge.png"])
-def test_huge_images_are_shrunk_on_the_way_and_look_the_same(tmp_path: Path, name: str) -> None:
+def test_huge_images_are_shrunk_on_the_way_and_look_the_same(tmp_path, name):
     small = scene(3, 40, 60)
     huge = Image.fromarray(np.kron(small, np.ones((50, 50, 1), dtype=np.uint8)))  # 2,000 x 3,000
     huge.save(tmp_path / name, quality=95)
@@ -234,85 +187,54 @@ def test_huge_images_are_shrunk_on_the_way_and_look_the_same(tmp_path: Path, nam
     assert np.abs(read_one(tmp_path / name) - exactly).mean() < 0.01
 
 
-def test_a_huge_jpeg_is_decoded_at_an_eighth_of_its_sides(tmp_path: Path) -> None:
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (800, 800, 3), dtype=np.uint8)).save(
-        tmp_path / "huge.jpg"
-    )
-    with Image.open(tmp_path / "huge.jpg") as eighth, Image.open(tmp_path / "huge.jpg") as full:
-        eighth.draft(None, (100, 100))
-        assert eighth.size == (100, 100)
-        np.testing.assert_array_equal(read_one(tmp_path / "huge.jpg"), read_one(eighth))
-        assert (read_one(tmp_path / "huge.jpg") != read_one(full)).any()
-
-
-def test_an_image_that_a_user_holds_is_not_changed_by_reading_it(tmp_path: Path) -> None:
+def test_an_image_that_a_user_holds_is_not_changed_by_reading_it(tmp_path):
     Image.fromarray(scene(0, 600, 900)).save(tmp_path / "scene.jpg")
     with Image.open(tmp_path / "scene.jpg") as image:
         images_of([image]).read(0, 32)
         assert image.size == (900, 600)
 
 
-# Streaming
-
-
 @pytest.mark.parametrize("n_threads", [1, 4])
-def test_batches_keep_the_order_though_early_images_take_longest(n_threads: int) -> None:
+def test_batches_keep_the_order_and_a_data_set_is_asked_by_one_thread_at_a_time(n_threads):
+    inside = []
+
     class SlowStart(Deck):
-        def __getitem__(self, position: int) -> Any:
-            time.sleep(0.02 if position % 4 == 0 else 0)
-            return self.items[position]
+        def __getitem__(self, position):
+            inside.append(position)
+            assert inside == [position]
+            time.sleep(0.02 if position % 4 == 0 else 0.001)
+            return self.items[inside.pop()]
 
     levels = np.linspace(0, 1, 10)
-    batches = images_of(SlowStart([np.full((5, 5), level) for level in levels])).batches(
-        size=4, batch_size=4, n_threads=n_threads
-    )
-    batches = list(batches)
+    images = images_of(SlowStart([np.full((5, 5), level) for level in levels]))
+    batches = list(images.batches(size=4, batch_size=4, n_threads=n_threads))
     assert [len(batch) for batch in batches] == [4, 4, 2]
     np.testing.assert_allclose(torch.cat(batches)[:, 0, 0, 0], levels, atol=1e-6)
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
-def test_no_more_than_a_few_batches_are_alive_at_once(n_threads: int) -> None:
-    alive, most = weakref.WeakSet[torch.Tensor](), 0
+def test_no_more_than_a_few_batches_are_alive_at_once(n_threads):
+    alive, counts = weakref.WeakSet(), []
 
     class Counting(Images):
         """Counts the squeezed images that somebody still holds."""
 
-        def read(self, position: int, size: int) -> torch.Tensor:
-            nonlocal most
+        def read(self, position, size):
             image = super().read(position, size)
             alive.add(image)
-            most = max(most, len(alive))
+            counts.append(len(alive))
             return image
 
-    n_read = 0
-    items = Deck([np.full((8, 8), 0.5)] * 200)
-    for number, _batch in enumerate(Counting(items).batches(size=8, batch_size=5, n_threads=n_threads)):
+    images = Counting([np.full((8, 8), 0.5)] * 200)
+    for _ in images.batches(size=8, batch_size=5, n_threads=n_threads):
         time.sleep(0.002)  # readers have all the time to run ahead
-        n_read = (number + 1) * 5
     gc.collect()
-    assert n_read == 200
-    assert most <= 2 * 5  # the batch that is put together, and the next
+    assert len(counts) == 200
+    assert max(counts) <= 2 * 5  # the batch that is put together, and the next
     assert len(alive) == 0
 
 
-def test_a_data_set_is_asked_by_one_thread_at_a_time() -> None:
-    inside, most = 0, 0
-
-    class Delicate(Deck):
-        def __getitem__(self, position: int) -> Any:
-            nonlocal inside, most
-            inside += 1
-            most = max(most, inside)
-            time.sleep(0.001)
-            inside -= 1
-            return self.items[position]
-
-    all_of(Delicate([scene()] * 20), n_threads=4)
-    assert most == 1
-
-
-def test_readers_end_when_the_batches_are_left_early() -> None:
+def test_readers_end_when_the_batches_are_left_early():
     batches = images_of([scene()] * 50).batches(size=8, batch_size=2, n_threads=3)
     next(batches)
     assert any(thread.name.startswith("coverwell-images") for thread in threading.enumerate())
@@ -320,25 +242,13 @@ def test_readers_end_when_the_batches_are_left_early() -> None:
     assert not any(thread.name.startswith("coverwell-images") for thread in threading.enumerate())
 
 
-# Keys
-
-
-def test_equal_images_have_equal_keys_and_others_have_others(tmp_path: Path) -> None:
+def test_equal_images_have_equal_keys_and_others_have_others(tmp_path):
     for seed in range(2):
         Image.fromarray(scene(seed)).save(tmp_path / f"{seed}.png")
     array = np.stack([scene(0), scene(1)]).transpose(0, 3, 1, 2)
     first, second = tmp_path / "0.png", tmp_path / "1.png"
-    different = [
-        array,
-        array[::-1],
-        array[:1],
-        array.astype(np.uint16),
-        [first, second],
-        [second, first],
-        [first],
-        [Image.open(first)],
-        [Image.open(first).convert("L")],
-    ]
+    arrays = [array, array[::-1], array[:1], array.astype(np.uint16)]
+    different = [*arrays, [first, second], [second, first], [first], [Image.open(first)]]
     keys = [images_of(images).key() for images in different]
     assert len(set(keys)) == len(keys)
     assert [images_of(images).key() for images in different] == keys
@@ -347,7 +257,7 @@ def test_equal_images_have_equal_keys_and_others_have_others(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("change", ["content", "time"])
-def test_a_file_that_changes_changes_the_key(tmp_path: Path, change: str) -> None:
+def test_a_file_that_changes_changes_the_key(tmp_path, change):
     path = tmp_path / "scene.png"
     Image.fromarray(scene()).save(path)
     about = path.stat()
@@ -360,23 +270,20 @@ def test_a_file_that_changes_changes_the_key(tmp_path: Path, change: str) -> Non
     assert images_of([path]).key() != before
 
 
-def test_a_data_set_with_a_key_of_its_own_is_not_read() -> None:
+def test_a_data_set_with_a_key_of_its_own_is_not_read():
     class Named(Deck):
-        def __init__(self, key: str, n: int) -> None:
+        def __init__(self, key, n):
             super().__init__([None] * n)
             self.key = key
 
-        def __getitem__(self, position: int) -> Any:
+        def __getitem__(self, position):
             raise AssertionError("read")
 
     keys = {images_of(Named(key, n)).key() for key, n in [("a", 3), ("b", 3), ("a", 4)]}
     assert len(keys) == 3
 
 
-# Bad input
-
-
-def broken_files(folder: Path) -> dict[str, Path]:
+def broken_files(folder):
     Image.fromarray(scene(0, 300, 400)).save(folder / "whole.jpg")
     Image.fromarray(scene(0, 300, 400)).save(folder / "whole.png")
     (folder / "cut.jpg").write_bytes((folder / "whole.jpg").read_bytes()[:2000])
@@ -387,14 +294,14 @@ def broken_files(folder: Path) -> dict[str, Path]:
     return {n: folder / n for n in ("cut.jpg", "cut.png", "empty.jpg", "text.jpg", "folder.jpg", "missing.jpg")}
 
 
-def test_a_broken_empty_or_missing_file_is_named_with_its_position(tmp_path: Path) -> None:
+def test_a_broken_empty_or_missing_file_is_named_with_its_position(tmp_path):
     for name, path in broken_files(tmp_path).items():
         with pytest.raises(ImageError, match=rf"image 2 \({tmp_path}/{name}\) cannot be read: .*"):
             all_of([tmp_path / "whole.jpg", tmp_path / "whole.png", path])
 
 
 @pytest.mark.parametrize("side", [12, 20])  # Pillow warns from 100 pixels on, and refuses from 200 on
-def test_a_file_larger_than_pillow_reads_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: int) -> None:
+def test_a_file_larger_than_pillow_reads_is_named(tmp_path, monkeypatch, side):
     Image.new("RGB", (side, side)).save(tmp_path / "bomb.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(ImageError, match=r"image 0 \(.*bomb\.png\) cannot be read: it is larger .*; shrink it first"):
@@ -402,21 +309,13 @@ def test_a_file_larger_than_pillow_reads_is_named(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("error", [ImportError, MemoryError, KeyboardInterrupt])
-def test_what_is_no_fault_of_the_image_comes_through(
-    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
-) -> None:
-    def fail(*_: Any) -> None:
+def test_what_is_no_fault_of_the_image_comes_through(monkeypatch, error):
+    def fail(*_):
         raise error("mine")
 
     monkeypatch.setattr(Image.Image, "convert", fail)
     with pytest.raises(error, match=r"^mine$"):
         read_one(Image.fromarray(scene()))
-
-
-def test_a_missing_file_is_named_when_the_key_is_made(tmp_path: Path) -> None:
-    Image.fromarray(scene()).save(tmp_path / "there.png")
-    with pytest.raises(ImageError, match=r"image 1 \(.*missing\.png\) cannot be read"):
-        images_of([tmp_path / "there.png", tmp_path / "missing.png"]).key()
 
 
 @pytest.mark.parametrize(
@@ -442,14 +341,14 @@ def test_a_missing_file_is_named_when_the_key_is_made(tmp_path: Path) -> None:
         (7, "got int"),
     ],
 )
-def test_a_bad_item_is_named_by_its_position(item: Any, complaint: str) -> None:
+def test_a_bad_item_is_named_by_its_position(item, complaint):
     with pytest.raises(ImageError, match=f"image 1 cannot be read: .*{complaint}"):
         all_of(Deck([scene(), item]))
 
 
-def test_a_data_sets_own_error_comes_through_with_the_position() -> None:
+def test_a_data_sets_own_error_comes_through_with_the_position():
     class Failing(Deck):
-        def __getitem__(self, position: int) -> Any:
+        def __getitem__(self, position):
             if position == 3:
                 raise ConnectionError("the server is away")
             return self.items[position]
@@ -486,12 +385,12 @@ def test_a_data_sets_own_error_comes_through_with_the_position() -> None:
         (pl.LazyFrame({"file": ["a.jpg"]}), TypeError, r"use \.collect\(\)"),
     ],
 )
-def test_what_holds_no_images_is_refused_with_the_way_out(images: Any, error: type, complaint: str) -> None:
+def test_what_holds_no_images_is_refused_with_the_way_out(images, error, complaint):
     with pytest.raises(error, match=complaint):
         images_of(images)
 
 
-def test_without_pillow_files_name_the_extra_and_arrays_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pillow_files_name_the_extra_and_arrays_are_read(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     assert all_of(scene().transpose(2, 0, 1)[None]).shape == (1, 3, 32, 32)

@@ -34,11 +34,6 @@ def test_rows_are_images_each_followed_by_its_mirror_image():
     assert_array_equal(mirroring.flat(features)[1::2], features[:, 1])
 
 
-def test_who_trains_on_an_image_trains_on_its_mirror_image():
-    mask = np.array([[True, False, True]])
-    assert_array_equal(Mirroring("same").repeated(mask, axis=1), [[True, True, False, False, True, True]])
-
-
 def test_rows_are_read_in_place():
     features = np.zeros((3, 2, 4, 5), dtype=np.float16)
     assert Mirroring("same").flat(features).base is features
@@ -50,9 +45,6 @@ def test_the_mean_of_an_image_is_that_of_both_views():
     assert_allclose(mirroring.merged(torch.tensor([own, of_mirror_image])), [[0.15, 0.3, 0.55, 0.3]], rtol=1e-6)
     members = torch.from_numpy(np.stack([mirroring.rows(BOXES)] * 2))  # views that agree, (member, row, target)
     assert_allclose(mirroring.merged(members), np.stack([BOXES] * 2))
-
-
-# Bad targets ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_targets", [1, 3, 5])

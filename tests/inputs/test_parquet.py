@@ -5,7 +5,6 @@ import polars as pl
 import pytest
 
 from coverwell.errors import TableFileError
-from coverwell.inputs import parquet
 from coverwell.inputs.parquet import Part, TableFiles
 
 
@@ -50,12 +49,6 @@ def test_a_part_is_in_one_file(folder):
         Part(folder / "a.parquet", 64, 6, 64),
         Part(folder / "c.parquet", 0, 45, 70),
     ]
-
-
-def test_parts_of_wide_tables_have_fewer_rows(folder, monkeypatch):
-    monkeypatch.setattr(parquet, "PART_NUMBERS", 100)
-    files = TableFiles(folder)
-    assert files.part_rows == max(part.n_rows for part in files.parts()) == 50
 
 
 @pytest.mark.parametrize("numbers", [[0], [3, 69, 70, 114], range(115), []])

@@ -11,8 +11,7 @@ from scipy.stats import kstest, uniform
 from torch import nn
 from torch.func import functional_call
 
-from coverwell.networks.lstm import LSTM, LSTMTeam, PackedLSTM, StackedLSTM
-from coverwell.networks.team import Network
+from coverwell.networks.lstm import LSTM, LSTMTeam, StackedLSTM, is_single_row
 
 ways = pytest.mark.parametrize("way", [StackedLSTM.at_once, StackedLSTM.one_by_one], ids=lambda way: way.__name__)
 
@@ -54,9 +53,6 @@ def shaken(team):
 
 def rows_for(team, n=7, seed=2):
     return sequences(team.n_members, n, team.n_features, seed=seed)
-
-
-# One layer -----------------------------------------------------------------------------------------------------------
 
 
 def test_one_step_by_hand():
@@ -104,30 +100,6 @@ def test_a_layer_has_the_gradients_of_torchs_lstm(way, steps):
         assert_allclose(x.grad[m], own.grad, atol=1e-12)
 
 
-@ways
-@pytest.mark.parametrize("steps", [1, 2, 3])
-def test_the_gradients_are_those_of_small_differences(way, steps):
-    layer = layer_of(n_members=2, n_inputs=1, hidden=2)
-
-    def states(x, *weights):
-        own = dict(zip(["layer.weight", "layer.recurrent", "layer.bias"], weights, strict=True))
-        return torch.func.functional_call(_Through(layer, way), own, (x,))
-
-    x = sequences(2, steps, 2, 1).requires_grad_()
-    assert torch.autograd.gradcheck(states, (x, layer.weight, layer.recurrent, layer.bias))
-
-
-class _Through(nn.Module):
-    """A layer, run in one of its two ways."""
-
-    def __init__(self, layer, way):
-        super().__init__()
-        self.layer, self.way = layer, way
-
-    def forward(self, x):
-        return self.way(self.layer, x)
-
-
 def test_a_second_derivative_of_all_members_at_once_is_refused():
     """Its backward pass is written out without a record: a second one would be silently wrong."""
     layer, x = layer_of(), sequences(3, 4, 6, 2).requires_grad_()
@@ -158,24 +130,6 @@ def test_a_gpu_gives_the_states_and_gradients_of_a_cpu(steps):
         assert_allclose(on_gpu, on_cpu, atol=1e-12)
 
 
-@ways
-def test_a_state_depends_on_its_own_and_earlier_steps_alone(way):
-    layer, x = layer_of(), sequences(3, 5, 4, 2)
-    later = x.clone()
-    later[:, 3:] += 1.0
-    before, after = way(layer, x).detach(), way(layer, later).detach()
-    assert_array_equal(after[:, :3], before[:, :3])
-    assert (after[:, 3:] != before[:, 3:]).all()
-
-
-@ways
-def test_the_given_sequences_are_not_changed(way):
-    x = sequences(3, 4, 6, 2)
-    kept = x.clone()
-    way(layer_of(), x).sum().backward()
-    assert_array_equal(x, kept)
-
-
 @pytest.mark.parametrize("name", ["weight", "recurrent", "bias"])
 def test_a_layer_starts_from_the_law_of_torchs_lstm(name):
     torch.manual_seed(0)
@@ -184,9 +138,6 @@ def test_a_layer_starts_from_the_law_of_torchs_lstm(name):
     twin = getattr(nn.LSTM(16, 16), {"weight": "weight_ih_l0", "recurrent": "weight_hh_l0", "bias": "bias_ih_l0"}[name])
     for sample in (values, twin.detach().flatten()):
         assert kstest(sample, uniform(-bound, 2 * bound).cdf).pvalue > 1e-4
-
-
-# The team ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_network_of_the_paper_has_two_layers_of_128_units_and_a_linear_head():
@@ -219,41 +170,6 @@ def test_a_row_is_flat_step_by_step_with_the_channels_of_a_step_together():
     assert_array_equal(sequence, [[[[1, 10]], [[2, 20]], [[3, 30]]]])  # (member, step, batch, channel)
 
 
-def test_a_row_that_is_all_window_has_no_map_of_what_stands_beside():
-    assert build().beside is None
-    assert not any(name.startswith("beside") for name, _ in build().named_parameters())
-
-
-@given(seed=st.integers(0, 2**16), shortcut=st.booleans(), n_outputs=st.integers(1, 3))
-def test_what_stands_beside_adds_the_same_to_any_window(seed, shortcut, n_outputs):
-    team = build(n_outputs=n_outputs, n_beside=3, shortcut=shortcut, seed=seed).eval()
-    x, change = rows_for(team, seed=seed), sequences(3, 1, 3, seed=seed + 1)
-    moved = x.clone()
-    moved[..., 8:] += change
-    added = (team(moved) - team(x)).detach()
-    assert_allclose(added, (change @ team.beside.weight).detach().expand(-1, 7, -1), atol=1e-12)
-
-
-def test_the_map_of_what_stands_beside_starts_at_random_and_learns():
-    team = build(n_beside=3)
-    assert (team.beside.weight != 0).all()
-    team(rows_for(team)).sum().backward()
-    assert (team.beside.weight.grad != 0).all()
-    assert (team.beside.bias.grad != 0).all()
-
-
-def test_a_window_of_one_step_has_no_use_for_recurrent_weights():
-    team = build(steps=1).eval()
-    x = rows_for(team)
-    before = team(x).detach()
-    team(x).sum().backward()
-    for layer in team.layers:
-        assert_array_equal(layer.recurrent.grad, torch.zeros_like(layer.recurrent))
-        with torch.no_grad():
-            layer.recurrent += 1.0
-    assert_array_equal(team(x).detach(), before)
-
-
 def test_the_shortcut_starts_at_zero_and_learns():
     with_it, without = build().eval(), build(shortcut=False).eval()
     x = rows_for(with_it)
@@ -283,34 +199,6 @@ def test_a_members_loss_has_gradients_for_that_member_alone():
     for parameter in team.parameters():
         assert_array_equal(parameter.grad[[0, 2]], torch.zeros_like(parameter[[0, 2]]))
         assert (parameter.grad[1] != 0).any()
-
-
-def test_a_row_is_predicted_the_same_in_any_company():
-    team = shaken(build(n_beside=1)).eval()
-    x, some = rows_for(team, n=20), [3, 17, 4]
-    assert_allclose(team(x[:, some]).detach(), team(x)[:, some].detach(), atol=1e-12)
-
-
-def test_members_can_have_the_weights_of_those_of_another_team():
-    team, other = build(seed=0), build(seed=1)
-    x = rows_for(team)[:1].expand(3, -1, -1)
-    given, before = team(x).detach(), other(x).detach()
-    other.copy_from(team, slice(1, 3), slice(0, 2))
-    assert_allclose(other(x).detach(), torch.stack([before[0], given[0], given[1]]), atol=1e-12)
-
-
-def test_deployed_members_are_a_copy():
-    team = build()
-    x = rows_for(team)
-    before, part = team(x).detach(), team.deployed(slice(1, 3))
-    with torch.no_grad():
-        for parameter in team.parameters():
-            parameter += 1.0
-    assert part.n_members == 2
-    assert_allclose(part(x[1:].float()), before[1:], atol=1e-6)
-
-
-# Dropout -------------------------------------------------------------------------------------------------------------
 
 
 def shares_passed_on(team, x):
@@ -364,19 +252,6 @@ def test_outside_training_nothing_is_dropped():
     assert_array_equal(plain.train()(x).detach(), plain.eval()(x).detach())
 
 
-def test_dropout_draws_from_the_seed():
-    team = build(dropout=0.5).train()
-    x, outputs = rows_for(team), []
-    for seed in (7, 7, 8):
-        torch.manual_seed(seed)
-        outputs.append(team(x).detach())
-    assert_array_equal(outputs[0], outputs[1])
-    assert (outputs[0] != outputs[2]).any()
-
-
-# The recipe ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["hidden", "layers", "steps", "channels"])
 @pytest.mark.parametrize("wrong", [0, -3, True], ids=repr)
 def test_sizes_that_make_no_network_are_refused(name, wrong):
@@ -395,12 +270,6 @@ def test_rows_shorter_than_the_window_are_refused_with_the_way_out():
         LSTM(channels=2).build(1, (47,), 1)
 
 
-def test_the_recipe_is_a_network_and_compares_by_its_numbers():
-    assert isinstance(LSTM(), Network)
-    assert LSTM(hidden=3) == LSTM(hidden=3)
-    assert LSTM(hidden=3) != LSTM(hidden=3, shortcut=False)
-
-
 def test_the_weight_of_a_row_by_hand():
     """Four gates of 128 units at 24 steps, over the 64 numbers that an MLP holds for an input."""
     assert LSTM().build(1, (24,), 1).weight_of_row(24) == 24 * 128 * 4 // 64
@@ -412,13 +281,11 @@ def test_operations_by_hand():
     assert LSTM(hidden=3, layers=2, steps=5, channels=2).operations_per_row(10) == 5 * 4 * 3 * (2 + 3 + 3 + 3)
 
 
-# A single row on a CPU, by packed weights ----------------------------------------------------------------------------
-
 MEMBERS, STEPS, CHANNELS, HIDDEN = 3, 6, 2, 5
 ROW = torch.randn(MEMBERS, STEPS, 1, CHANNELS, generator=torch.Generator().manual_seed(0))
 
 with torch.no_grad():
-    SERVED = PackedLSTM.serves(ROW)
+    SERVED = is_single_row(ROW)
 packed = pytest.mark.skipif(not SERVED, reason="this torch has no oneDNN")
 
 
@@ -484,10 +351,10 @@ def test_weights_for_one_call_are_those_of_that_call(layer):
 @packed
 def test_several_rows_gradients_and_other_types_are_not_served(layer):
     with torch.no_grad():
-        assert not PackedLSTM.serves(ROW.expand(-1, -1, 2, -1))
-        assert not PackedLSTM.serves(ROW.double())
-        assert not PackedLSTM.serves(ROW.to("meta"))
-    assert not PackedLSTM.serves(ROW)  # gradients may be asked for
+        assert not is_single_row(ROW.expand(-1, -1, 2, -1))
+        assert not is_single_row(ROW.double())
+        assert not is_single_row(ROW.to("meta"))
+    assert not is_single_row(ROW)  # gradients may be asked for
     x = ROW.clone().requires_grad_(True)
     layer(x).sum().backward()
     assert x.grad is not None

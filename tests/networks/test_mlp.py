@@ -11,7 +11,6 @@ from scipy.stats import kstest, uniform
 from torch import nn
 
 from coverwell.networks.mlp import MLP, MLPTeam, PiecewiseLinear, StackedLinear
-from coverwell.networks.team import Network
 
 cells = st.floats(-5, 5, width=32)
 rates = pytest.mark.parametrize("rate", [0.1, 0.25, 0.5, 0.9])
@@ -53,9 +52,6 @@ def counter(rate, hidden, n_outputs=1, n_members=1):
     return team
 
 
-# Linear layers -------------------------------------------------------------------------------------------------------
-
-
 def test_a_stacked_layer_by_hand():
     layer = StackedLinear(1, 2, 1)
     with torch.no_grad():
@@ -94,9 +90,6 @@ def test_a_stacked_layer_starts_from_the_law_of_torchs_linear(name):
     bound = 1 / math.sqrt(25)
     for sample in (values, twin):
         assert kstest(sample, uniform(-bound, 2 * bound).cdf).pvalue > 1e-4
-
-
-# Piecewise-linear codes ----------------------------------------------------------------------------------------------
 
 
 def adapted(columns, *, bins, n_members=1):
@@ -185,11 +178,6 @@ def test_values_that_lie_as_close_as_floats_can_give_a_finite_code():
     assert_array_equal(outputs[0, :, 1], [0, 1, 1, 1])
 
 
-def test_fewer_rows_than_bins_give_fewer_bins():
-    outputs = adapted([[0.0], [1.0]], bins=8)(torch.tensor([0.0, 0.5, 1.0]).reshape(1, -1, 1))[0, :, 1:]
-    assert_array_equal(outputs.sum(dim=1), [0.0, 0.5, 1.0])
-
-
 def test_the_members_of_a_job_share_its_edges_and_other_jobs_have_their_own():
     code = PiecewiseLinear(n_members=4, n_features=1, bins=2)
     jobs = torch.tensor([[0.0, 1.0, 2.0], [0.0, 10.0, 20.0]]).reshape(2, 3, 1)
@@ -205,34 +193,6 @@ def test_rows_of_padding_do_not_move_the_edges():
     padded.adapt(torch.cat([rows, torch.full((1, 30, 3), 99.0)], dim=1), torch.arange(80)[None] < 50)
     assert_array_equal(padded.start, alone.start)
     assert_array_equal(padded.slope, alone.slope)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_code_has_the_precision_of_the_team(dtype):
-    code = adapted(np.random.default_rng(2).normal(size=(30, 2)), bins=4).to(dtype)
-    outputs = code(torch.zeros(1, 3, 2, dtype=dtype))
-    assert outputs.dtype == dtype
-    assert outputs.shape == (1, 3, 10)
-
-
-def test_edges_are_kept_with_the_weights_but_are_not_trained():
-    code = adapted([[0.0], [1.0], [2.0]], bins=2)
-    assert list(code.parameters()) == []
-    assert set(code.state_dict()) == {"start", "slope"}
-    other = PiecewiseLinear(1, 1, 2)
-    other.load_state_dict(code.state_dict())
-    x = torch.randn(1, 9, 1)
-    assert_array_equal(other(x), code(x))
-
-
-def test_the_code_leaves_the_given_inputs_unchanged():
-    code = adapted([[0.0], [1.0], [2.0]], bins=2)
-    x = torch.tensor([[[5.0], [-5.0]]])
-    code(x)
-    assert_array_equal(x, [[[5.0], [-5.0]]])
-
-
-# The team ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_network_of_the_paper_has_five_linear_layers():
@@ -255,14 +215,6 @@ def test_a_team_is_a_sequential_of_torch_member_by_member(layers, dropout):
         assert_allclose(team(x)[m].detach(), sequential_of(team, m)(x[m]).detach(), atol=1e-12)
 
 
-def test_with_bins_the_sequential_gets_the_code():
-    team = build(MLP(hidden=6, layers=3, dropout=0.0, bins=4)).eval()
-    x = torch.randn(3, 9, 4, dtype=torch.float64)
-    for m in range(3):
-        twin = sequential_of(team, m)(team.code(x)[m])
-        assert_allclose(team(x)[m].detach(), twin.detach(), atol=1e-12)
-
-
 def test_a_team_has_the_gradients_of_a_sequential():
     team = build(MLP(hidden=6, layers=3, dropout=0.0, bins=0))
     x = torch.randn(3, 9, 4, dtype=torch.float64)
@@ -273,12 +225,6 @@ def test_a_team_has_the_gradients_of_a_sequential():
         for stacked, linear in zip(team.linears, twin[::2], strict=True):
             assert_allclose(stacked.weight.grad[m], linear.weight.grad.T, atol=1e-12)
             assert_allclose(stacked.bias.grad[m, 0], linear.bias.grad, atol=1e-12)
-
-
-def test_without_dropout_training_and_prediction_give_the_same():
-    team = build(MLP(hidden=6, dropout=0.0))
-    x = torch.randn(3, 9, 4, dtype=torch.float64)
-    assert_array_equal(team.train()(x).detach(), team.eval()(x).detach())
 
 
 def test_inputs_and_weights_of_one_member_do_not_change_the_others_by_a_bit():
@@ -295,13 +241,6 @@ def test_inputs_and_weights_of_one_member_do_not_change_the_others_by_a_bit():
     assert (after[[0, 2]] != before[[0, 2]]).all()
 
 
-def test_a_row_is_predicted_the_same_in_any_batch():
-    team = build(MLP(hidden=6)).eval()
-    x = torch.randn(3, 20, 4, dtype=torch.float64)
-    some = [3, 17, 4]
-    assert_allclose(team(x[:, some]).detach(), team(x)[:, some].detach(), atol=1e-12)
-
-
 @pytest.mark.parametrize("bins", [0, 4])
 @pytest.mark.parametrize("n_jobs", [1, 3])
 def test_rows_that_members_share_are_computed_at_once_with_the_same_result(bins, n_jobs):
@@ -314,17 +253,6 @@ def test_rows_that_members_share_are_computed_at_once_with_the_same_result(bins,
     shared = team(rows).detach()
     assert_allclose(shared, team(x.repeat(3, 1, 1)).detach(), rtol=1e-12, atol=1e-14)
     assert (shared[0] != shared[1]).all()
-
-
-def test_the_given_inputs_are_not_changed():
-    team = build(MLP(hidden=6, layers=1, bins=0, dropout=0.5)).train()
-    x = torch.randn(3, 9, 4, dtype=torch.float64)
-    kept = x.clone()
-    team(x)
-    assert_array_equal(x, kept)
-
-
-# Dropout: shares of n units lie within 4 standard errors -------------------------------------------------------------
 
 
 @rates
@@ -393,20 +321,6 @@ def test_inputs_and_outputs_are_never_dropped():
     assert_array_equal(team(x).detach(), team.eval()(x).detach())
 
 
-def test_dropout_draws_from_the_seed():
-    team = build(MLP(hidden=16, dropout=0.5)).train()
-    x = torch.randn(3, 9, 4, dtype=torch.float64)
-    outputs = []
-    for seed in (7, 7, 8):
-        torch.manual_seed(seed)
-        outputs.append(team(x).detach())
-    assert_array_equal(outputs[0], outputs[1])
-    assert (outputs[0] != outputs[2]).any()
-
-
-# The recipe ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("wrong", [{"hidden": 0}, {"layers": 0}, {"bins": -1}], ids=str)
 def test_sizes_that_make_no_network_are_refused(wrong):
     with pytest.raises(ValueError, match="must be a whole number of at least"):
@@ -417,9 +331,3 @@ def test_sizes_that_make_no_network_are_refused(wrong):
 def test_a_dropout_outside_zero_to_one_is_refused(dropout):
     with pytest.raises(ValueError, match=r"dropout must lie in \[0, 1\)"):
         MLP(dropout=dropout)
-
-
-def test_the_recipe_is_a_network_and_compares_by_its_numbers():
-    assert isinstance(MLP(), Network)
-    assert MLP(hidden=3) == MLP(hidden=3)
-    assert MLP(hidden=3) != MLP(hidden=4)

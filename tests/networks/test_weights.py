@@ -1,9 +1,7 @@
 """The weights are the published file, or there is an error that says where to put it."""
 
 import hashlib
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -17,7 +15,7 @@ SHA256, ADDRESS = weights.SHA256, weights.ADDRESS
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     """An empty cache, no data folder, no network; the published content is a made-up one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("COVERWELL_DATA", raising=False)
@@ -27,25 +25,25 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "coverwell"
 
 
-def published_at(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def published_at(address, monkeypatch):
     monkeypatch.setattr(weights, "ADDRESS", address)
 
 
 class Breaks(BaseHTTPRequestHandler):
     """Announces the whole file and hangs up after half of it."""
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.send_response(200)
         self.send_header("Content-Length", str(len(CONTENT)))
         self.end_headers()
         self.wfile.write(CONTENT[: len(CONTENT) // 2])
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format, *args):
         """Silence: the test's output is not the server's log."""
 
 
 @pytest.fixture
-def breaking_address() -> Iterator[str]:
+def breaking_address():
     """Address of a server on this machine that never gives a whole file."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Breaks) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -55,7 +53,7 @@ def breaking_address() -> Iterator[str]:
         thread.join()
 
 
-def test_the_sha256_begins_as_torchvision_says_in_the_name_of_the_file() -> None:
+def test_the_sha256_begins_as_torchvision_says_in_the_name_of_the_file():
     assert len(SHA256) == 64
     assert weights.NAME == NAME == f"resnet18-{SHA256[:8]}.pth"
     assert f"https://download.pytorch.org/models/{NAME}" == ADDRESS
@@ -63,9 +61,7 @@ def test_the_sha256_begins_as_torchvision_says_in_the_name_of_the_file() -> None
 
 @pytest.mark.parametrize("inner", ["", "weights"])
 @pytest.mark.parametrize("given", [True, False])
-def test_the_file_is_found_in_the_data_folder_and_in_the_cache(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inner: str, given: bool
-) -> None:
+def test_the_file_is_found_in_the_data_folder_and_in_the_cache(cache, tmp_path, monkeypatch, inner, given):
     if given:
         monkeypatch.setenv("COVERWELL_DATA", str(tmp_path / "data"))
     path = (tmp_path / "data" if given else cache) / inner / NAME
@@ -74,9 +70,7 @@ def test_the_file_is_found_in_the_data_folder_and_in_the_cache(
     assert imagenet_weights() == path
 
 
-def test_a_download_is_kept_whole_in_the_cache_and_not_repeated(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_download_is_kept_whole_in_the_cache_and_not_repeated(cache, tmp_path, monkeypatch):
     (tmp_path / "source").write_bytes(CONTENT)
     published_at((tmp_path / "source").as_uri(), monkeypatch)
     assert imagenet_weights() == cache / "weights" / NAME
@@ -84,7 +78,7 @@ def test_a_download_is_kept_whole_in_the_cache_and_not_repeated(
     assert imagenet_weights().read_bytes() == CONTENT
 
 
-def test_a_changed_file_is_refused_by_name_and_stays(cache: Path) -> None:
+def test_a_changed_file_is_refused_by_name_and_stays(cache):
     path = cache / NAME
     path.parent.mkdir(parents=True)
     path.write_bytes(CONTENT[:-1])
@@ -93,9 +87,7 @@ def test_a_changed_file_is_refused_by_name_and_stays(cache: Path) -> None:
     assert path.read_bytes() == CONTENT[:-1]
 
 
-def test_a_download_of_something_else_leaves_nothing(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_download_of_something_else_leaves_nothing(cache, tmp_path, monkeypatch):
     (tmp_path / "source").write_bytes(b"please log in")
     published_at((tmp_path / "source").as_uri(), monkeypatch)
     with pytest.raises(ValueError, match=r"source is not the published file: .* Nothing was kept"):
@@ -103,17 +95,15 @@ def test_a_download_of_something_else_leaves_nothing(
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
-def test_an_interrupted_download_leaves_nothing(
-    cache: Path, breaking_address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_download_leaves_nothing(cache, breaking_address, monkeypatch):
     published_at(breaking_address, monkeypatch)
     with pytest.raises(FileNotFoundError, match=f"{len(CONTENT) // 2} of {len(CONTENT)} bytes arrived"):
         imagenet_weights()
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
-def test_without_a_network_the_error_says_where_to_put_the_file(cache: Path) -> None:
+def test_without_a_network_the_error_says_where_to_put_the_file(cache):
     with pytest.raises(FileNotFoundError) as missing:
         imagenet_weights()
-    told = [NAME, NOWHERE, str(cache), str(cache / "weights"), "Put the file into one of these", "COVERWELL_DATA"]
-    assert [part for part in told if part not in str(missing.value)] == []
+    parts = [NAME, NOWHERE, str(cache), str(cache / "weights"), "Put the file into one of these", "COVERWELL_DATA"]
+    assert [part for part in parts if part not in str(missing.value)] == []

@@ -21,7 +21,7 @@ class CrampedTeam(MLPTeam):
     """Asks the allocator for more than any machine has when it is larger than a number of members."""
 
     def forward(self, x):
-        if self.n_members > self.mlp.most:
+        if self.n_members > self.recipe.most:
             torch.empty(2**60)
         return super().forward(x)
 

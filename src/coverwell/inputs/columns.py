@@ -1,31 +1,27 @@
 """How the columns of a data frame become numbers: categories, booleans, dates and missing values.
 
-A column becomes one or more features. Each kind of column has a fixed list of possible features, and those that vary
-over the training rows are kept: a flag for missing values if some were missing, the hour of a date if the hours differ,
-nothing of a constant column. Only X is read, never y, but all of its rows, also those that calibrate the intervals.
+Each kind of column has a fixed list of possible features, and those that vary over the training rows are kept: a flag
+for missing values if some were missing, the hour of a date if the hours differ, nothing of a constant column. Only X is
+read, never y, but all of its rows, also those that calibrate the intervals.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from coverwell.errors import ColumnWarning, ConstantDataWarning
-from coverwell.inputs.frames import ISO_TIME, Values, as_times, columns_of, is_frame, is_named, listed, read
+from coverwell.inputs.frames import Values, as_times, columns_of, is_frame, is_named, listed, read
 from coverwell.options import stored
 
 Array = NDArray[np.float64]
-Features = dict[str, Any]  # arrays, or tensors
 
 MOST_LEVELS = 20  # with a feature of their own; rarer ones share one
 FEWEST_ROWS = 2  # of a level with a feature of its own: one row teaches a network nothing about others
@@ -35,8 +31,10 @@ DAY = 86_400e6  # microseconds
 
 # What is put behind the name of a column to name its features. A level is "=level", so no level is taken for these.
 ITSELF, MISSING, OTHER = "", " (missing)", " (other)"
+KINDS = {"numbers", "booleans", "text", "times"}
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 CONSTANT, EMPTY, IDENTIFIER = "one value only", "no value in any row", "text that differs in nearly every row"
+DROPPED = {CONSTANT: ConstantDataWarning, EMPTY: ColumnWarning, IDENTIFIER: ColumnWarning}
 # Text that was probably meant as something else, and how that is written.
 MISTAKABLE = {
     "numbers with a decimal comma; write 6.8 instead of 6,8": re.compile(r"[+-]?\d+,\d+"),
@@ -44,158 +42,94 @@ MISTAKABLE = {
 }
 
 
-def _check(holds: bool, must: str, got: Any) -> None:
-    """Raise for what no training can have left; model files come from anywhere."""
-    if not holds:
-        raise ValueError(f"{must}, got {got!r}")
-
-
-# Kinds of columns: what each learned from its training values; `codes`, its values as numbers, NaN for missing ones;
-# and `features`, all that it makes of codes: an array, or a tensor in an exported model.
-
-
-class _Kind:
-    """Numbers are their own codes."""
-
-    def codes(self, values: Values) -> Array:
-        return np.where(values.missing, np.nan, values.array)
-
-
 @stored
 @dataclass(frozen=True)
-class Numbers(_Kind):
-    """Numbers as they are; a missing one becomes the median, the lower of two, with a flag beside it."""
+class Column:
+    """How one column becomes features.
 
-    median: float
-    name: ClassVar[str] = "numbers"
+    Its values first become codes, in which NaN is a missing value: numbers and booleans are their own codes, text has
+    the place of its level, -1 for one that is not known, and times are microseconds since 1970 by the local clock.
 
-    def __post_init__(self) -> None:
-        _check(isinstance(self.median, float) and math.isfinite(self.median), "the median must be finite", self.median)
-
-    def features(self, codes: Any) -> Features:
-        library = library_of(codes)
-        missing = library.isnan(codes)
-        return {ITSELF: library.where(missing, self.median, codes), MISSING: _flags(missing)}
-
-    def described(self) -> tuple[str, str]:
-        """What the column is read as, and what stands for a missing value."""
-        return "numbers", f"the median {self.median:.6g}"
-
-
-@stored
-@dataclass(frozen=True)
-class Booleans(_Kind):
-    """0 and 1; a missing one becomes the more frequent of the two, with a flag beside it."""
-
-    usual: bool
-    name: ClassVar[str] = "booleans"
-
-    def __post_init__(self) -> None:
-        _check(isinstance(self.usual, bool), "the usual value must be true or false", self.usual)
-
-    @property
-    def median(self) -> float:
-        return float(self.usual)
-
-    def features(self, codes: Any) -> Features:
-        return Numbers(self.median).features(codes)
-
-    def described(self) -> tuple[str, str]:
-        return "booleans", f"the more frequent {str(self.usual).lower()}"
-
-
-@stored
-@dataclass(frozen=True)
-class Categories(_Kind):
-    """One feature of 0 and 1 for each known level, one for all others together, one for missing values.
-
-    The known levels are the most frequent ones, 20 at most, that occur at least twice. A level that was not seen in
-    training is read as the rare ones are; if there were none, all its features are 0, as in no training row.
+    The known levels of text are the most frequent ones, 20 at most, that occur at least twice. A level that was not
+    seen in training is read as the rare ones are; if there were none, all its features are 0, as in no training row.
     """
 
-    levels: tuple[str, ...]
-    name: ClassVar[str] = "text"
+    name: str
+    kind: str  # "numbers", "booleans", "text" or "times"
+    median: float = 0.0  # the code that stands for a missing value, the lower of two; text has a feature instead
+    levels: tuple[str, ...] = ()  # of text
+    zone: str | None = None  # of times
+    kept: tuple[str, ...] = ()  # those of the features that vary over the training rows
+    n_missing: int = 0
+    like_identifier: bool = False
 
-    def __post_init__(self) -> None:
-        are_texts = bool(self.levels) and all(isinstance(level, str) for level in self.levels)
-        _check(are_texts and len(set(self.levels)) == len(self.levels), "levels must be texts, each once", self.levels)
+    def read(self, values: Values) -> Values:
+        """Values of this column's kind, as far as they can be read so: dates written as text, 0 and 1 for booleans."""
+        if self.kind == "times":
+            return as_times(values) or values
+        if self.kind == "booleans" and values.kind == "numbers" and np.isin(values.present, (0, 1)).all():
+            return replace(values, kind="booleans")
+        return values
 
     def codes(self, values: Values) -> Array:
-        """The place of each level; -1 for one that is not known."""
-        code_of = {level: code for code, level in enumerate(self.levels)}
-        codes = np.fromiter((code_of.get(level, -1) for level in values.array), np.float64, len(values.array))
+        codes = values.array
+        if self.kind == "text":
+            code_of = {level: code for code, level in enumerate(self.levels)}
+            codes = np.fromiter((code_of.get(level, -1) for level in codes), np.float64, len(codes))
+        elif self.kind == "times":
+            codes = codes.astype("datetime64[us]").astype(np.int64)
         return np.where(values.missing, np.nan, codes)
 
-    def features(self, codes: Any) -> Features:
-        known = {f"={level}": _flags(codes == code) for code, level in enumerate(self.levels)}
-        missing = _flags(library_of(codes).isnan(codes))
-        return {**known, OTHER: 1 - sum(known.values()) - missing, MISSING: missing}
-
-    def described(self) -> tuple[str, str]:
-        return f"categories ({listed(self.levels)})", "a level of its own"
-
-
-@stored
-@dataclass(frozen=True)
-class Times(_Kind):
-    """Days since 1970, the year, and where in the year, the week and the day a time lies, by its own clock.
-
-    The positions in the year and the day are a sine and a cosine, so that an end meets the next beginning. A missing
-    time becomes the median, with a flag beside it.
-    """
-
-    median: str  # ISO 8601, by the local clock
-    zone: str | None = None
-    name: ClassVar[str] = "times"
-
-    def __post_init__(self) -> None:
-        is_time = isinstance(self.median, str) and ISO_TIME.fullmatch(self.median) is not None
-        is_local = is_time and datetime.fromisoformat(self.median).tzinfo is None
-        _check(is_local, "the median must be a time by the local clock", self.median)
-        _check(isinstance(self.zone, str | None), "the zone must be the name of one or nothing", self.zone)
-
-    def codes(self, values: Values) -> Array:
-        """Microseconds since 1970 by the local clock."""
-        codes = np.full(len(values.missing), np.nan)
-        codes[~values.missing] = _microseconds(values.present)
-        return codes
-
-    def features(self, codes: Any) -> Features:
+    def features(self, codes: Any) -> dict[str, Any]:
+        """All features of codes, an array or, in an exported model, a tensor."""
         library = library_of(codes)
-        missing = library.isnan(codes)
-        moments = library.where(missing, float(_microseconds(np.datetime64(self.median))), codes)
-        day = library.floor(moments / DAY)
-        year = library.floor(day / 365.2425) + 1970  # or the one before or after
-        year = year + _flags(day >= _new_year(year + 1)) - _flags(day < _new_year(year))
-        begin, end = DAY * _new_year(year), DAY * _new_year(year + 1)
-        weekday = day + 3 - 7 * library.floor((day + 3) / 7)  # 1 January 1970 was a Thursday
-        return {
-            ITSELF: moments / DAY,
-            " (year)": year,
-            **_wave("month", (moments - begin) / (end - begin)),
-            **_wave("hour", (moments - DAY * day) / DAY),
-            **{f" ({name})": _flags(weekday == number) for number, name in enumerate(WEEKDAYS)},
-            MISSING: _flags(missing),
-        }
+        gaps = library.isnan(codes)
+        missing = {MISSING: _flags(gaps)}
+        if self.kind == "text":
+            known = {f"={level}": _flags(codes == code) for code, level in enumerate(self.levels)}
+            return {**known, OTHER: 1 - sum(known.values()) - missing[MISSING], **missing}
+        filled = library.where(gaps, self.median, codes)
+        return {**(_calendar(filled) if self.kind == "times" else {ITSELF: filled}), **missing}
 
-    def described(self) -> tuple[str, str]:
-        return "dates and times" + ("" if self.zone is None else f" in {self.zone}"), f"the median {self.median}"
+    def mismatch(self, values: Values) -> str | None:
+        """What these values are, if they are not of this column's kind, with the first of them that is not."""
+        wanted, got = (self.kind, self.zone), (values.kind, values.zone)
+        if values.kind is None or got == wanted:
+            return None
+        must, has = (
+            f"{kind} in the time zone {zone}" if zone else f"{kind} without a time zone" if kind == "times" else kind
+            for kind, zone in (wanted, got)
+        )
+        return f"{self.name!r} must hold {must}, got {has} such as {values.shown(values.first_other(*wanted))}"
 
+    def unseen(self, values: Values) -> list[str]:
+        """What these values have that the training rows never had, as sentences."""
+        n_rows, sentences = len(values.missing), []
+        filled = "no known level" if self.kind == "text" else self._filled
+        if MISSING not in self.kept and (n_missing := int(values.missing.sum())):
+            sentences.append(f"is missing in {n_missing} of {n_rows} rows, never in training; read as {filled}")
+        if self.kind == "text" and OTHER not in self.kept and (other := self.codes(values) < 0).any():
+            where = f"in {int(other.sum())} of {n_rows} rows ({listed(sorted(set(values.array[other])))})"
+            sentences.append(f"has levels that were never seen in training {where}; read as {filled}")
+        return [f"{self.name!r} {sentence}" for sentence in sentences]
 
-Kind = Numbers | Booleans | Categories | Times
+    @property
+    def _filled(self) -> str:
+        """What stands for a missing value."""
+        if self.kind == "booleans":
+            return f"the more frequent {str(bool(self.median)).lower()}"
+        if self.kind == "times":
+            return f"the median {np.datetime64(int(self.median), 'us')}"
+        return "a level of its own" if self.kind == "text" else f"the median {self.median:.6g}"
 
-
-def kind_of(values: Values) -> Kind:
-    """The kind of a column with these training values."""
-    if values.kind == "text":
-        counts = sorted(Counter(values.present.tolist()).items(), key=lambda item: (-item[1], item[0]))
-        fewest = FEWEST_ROWS if len(counts) > 1 else 1
-        return Categories(tuple(level for level, count in counts[:MOST_LEVELS] if count >= fewest))
-    middle = (len(values.present) - 1) // 2
-    median = np.partition(values.present, middle)[middle]  # the lower of two: a value that occurred
-    if values.kind == "times":
-        return Times(str(median), values.zone)
-    return Booleans(bool(median)) if values.kind == "booleans" else Numbers(float(median))
+    def described(self, n_rows: int) -> str:
+        """How the column is read, in one line."""
+        zone = "" if self.zone is None else f" in {self.zone}"
+        read_as = {"text": f"categories ({listed(self.levels)})", "times": f"dates and times{zone}"}
+        missing = f"; {self.n_missing} of {n_rows} missing, read as {self._filled}" if self.n_missing else ""
+        other = "; rarer and unseen levels as one" if OTHER in self.kept else ""
+        identifier = "; looks like an identifier" if self.like_identifier else ""
+        return f"{self.name}: {read_as.get(self.kind, self.kind)}{other}{missing}{identifier}"
 
 
 def library_of(values: Any) -> Any:
@@ -207,8 +141,24 @@ def _flags(mask: Any) -> Any:
     return mask.double() if isinstance(mask, torch.Tensor) else mask.astype(np.float64)
 
 
-def _microseconds(times: Any) -> Any:
-    return times.astype("datetime64[us]").astype(np.int64)
+def _calendar(moments: Any) -> dict[str, Any]:
+    """Days since 1970, the year, and where in the year, the day and the week these microseconds since 1970 lie.
+
+    The positions in the year and the day are a sine and a cosine, so that an end meets the next beginning.
+    """
+    floor = library_of(moments).floor
+    day = floor(moments / DAY)
+    year = floor(day / 365.2425) + 1970  # or the one before or after
+    year = year + _flags(day >= _new_year(year + 1)) - _flags(day < _new_year(year))
+    begin, end = DAY * _new_year(year), DAY * _new_year(year + 1)
+    weekday = day + 3 - 7 * floor((day + 3) / 7)  # 1 January 1970 was a Thursday
+    return {
+        ITSELF: moments / DAY,
+        " (year)": year,
+        **_wave("month", (moments - begin) / (end - begin)),
+        **_wave("hour", (moments - DAY * day) / DAY),
+        **{f" ({name})": _flags(weekday == number) for number, name in enumerate(WEEKDAYS)},
+    }
 
 
 def _new_year(year: Any) -> Any:
@@ -217,7 +167,7 @@ def _new_year(year: Any) -> Any:
     return 365 * (year - 1970) + floor(past / 4) - floor(past / 100) + floor(past / 400) - 477
 
 
-def _wave(name: str, phase: Any) -> Features:
+def _wave(name: str, phase: Any) -> dict[str, Any]:
     """Sine and cosine of a position in a cycle, 0 to 1; rounded, since the last digits of equal ones would differ."""
     turn = 2 * np.pi * phase
     if isinstance(turn, torch.Tensor):  # onnxruntime 1.17 has no cosine in float64
@@ -227,113 +177,22 @@ def _wave(name: str, phase: Any) -> Features:
 
 @stored
 @dataclass(frozen=True)
-class Column:
-    """How one column becomes features."""
-
-    name: str
-    kind: Kind
-    kept: tuple[str, ...]  # those of the kind's features that vary over the training rows
-    n_missing: int = 0
-    like_identifier: bool = False
-
-    def __post_init__(self) -> None:
-        _check(isinstance(self.name, str), "a column needs a name", self.name)
-        _check(isinstance(self.n_missing, int) and self.n_missing >= 0, "gaps must be a count", self.n_missing)
-        possible = self.kind.features(np.zeros(0))
-        in_order = bool(self.kept) and self.kept == tuple(part for part in possible if part in self.kept)
-        _check(in_order, f"column {self.name!r} must give some of its features in their order", self.kept)
-
-    @property
-    def zone(self) -> str | None:
-        return self.kind.zone if isinstance(self.kind, Times) else None
-
-    def read(self, values: Values) -> Values:
-        """Values of this column's kind, as far as they can be read so: dates written as text, 0 and 1 for booleans."""
-        if isinstance(self.kind, Times):
-            return as_times(values) or values
-        if isinstance(self.kind, Booleans) and values.kind == "numbers" and np.isin(values.present, (0, 1)).all():
-            return replace(values, kind="booleans")
-        return values
-
-    def features(self, codes: Any) -> list[Any]:
-        """The kept features."""
-        features = self.kind.features(codes)
-        return [features[part] for part in self.kept]
-
-    def mismatch(self, values: Values) -> str | None:
-        """What these values are, if they are not of this column's kind, with the first of them that is not."""
-        if values.kind is None or (values.kind, values.zone) == (self.kind.name, self.zone):
-            return None
-        example = values.shown(values.first_other(self.kind.name, self.zone))
-        wanted, got = _with_zone(self.kind.name, self.zone), _with_zone(values.kind, values.zone)
-        return f"{self.name!r} must hold {wanted}, got {got} such as {example}"
-
-    def unseen(self, values: Values) -> Iterable[str]:
-        """What these values have that the training rows never had, as sentences."""
-        n_rows, is_text = len(values.missing), isinstance(self.kind, Categories)
-        filled = "no known level" if is_text else self.kind.described()[1]
-        if MISSING not in self.kept and (n_missing := int(values.missing.sum())):
-            yield f"{self.name!r} is missing in {n_missing} of {n_rows} rows, never in training; read as {filled}"
-        if is_text and OTHER not in self.kept and (other := self.kind.codes(values) < 0).any():
-            where = f"in {int(other.sum())} of {n_rows} rows ({listed(sorted(set(values.array[other])))})"
-            yield f"{self.name!r} has levels that were never seen in training {where}; read as {filled}"
-
-    def described(self, n_rows: int) -> str:
-        """How the column is read, in one line."""
-        read_as, filled = self.kind.described()
-        missing = f"; {self.n_missing} of {n_rows} missing, read as {filled}" if self.n_missing else ""
-        other = "; rarer and unseen levels as one" if OTHER in self.kept else ""
-        identifier = "; looks like an identifier" if self.like_identifier else ""
-        return f"{self.name}: {read_as}{other}{missing}{identifier}"
-
-
-def _with_zone(kind: str, zone: str | None) -> str:
-    zoned = " without a time zone" if zone is None else f" in the time zone {zone}"
-    return f"{kind}{zoned if kind == 'times' else ''}"
-
-
-@stored
-@dataclass(frozen=True)
-class Dropped:
-    """A column that is left out, and why."""
-
-    name: str
-    reason: str
-
-    def __post_init__(self) -> None:
-        known = isinstance(self.name, str) and self.reason in (CONSTANT, EMPTY, IDENTIFIER)
-        _check(known, "a column must be left out for a known reason", self.reason)
-
-
-@stored
-@dataclass(frozen=True)
 class Columns:
-    """How the columns of a data frame become numbers, learned from training rows.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> from coverwell.inputs.columns import Columns
-    >>> rows = pl.DataFrame({"area": [50.0, None, 80.0, 65.0], "heating": ["gas", "oil", "gas", "oil"]})
-    >>> columns = Columns.of(rows)
-    >>> columns.feature_names
-    ('area', 'area (missing)', 'heating=gas', 'heating=oil')
-    >>> columns.transform(rows)[1]
-    array([65.,  1.,  0.,  1.])
-    """
+    """How the columns of a data frame become numbers, learned from training rows."""
 
     columns: tuple[Column, ...]
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[tuple[str, str], ...] = ()  # names of those that are left out, and why
     n_rows: int = 0  # that they were learned from
     plain: bool = False  # numbers and booleans alone, without gaps: one feature each, as in an array under names
 
     def __post_init__(self) -> None:
-        names = tuple(column.name for column in self.columns) + tuple(column.name for column in self.dropped)
-        _check(bool(self.columns) and len(set(names)) == len(names), "there must be columns, each once", names)
-        enough = isinstance(self.n_rows, int) and all(column.n_missing <= self.n_rows for column in self.columns)
-        _check(enough, "no more values can be missing than there are rows", self.n_rows)
-        one_each = self.plain is False or (self.plain is True and self.feature_names == names)
-        _check(one_each, "every column must give one feature where all are numbers", self.feature_names)
+        """Raise for what no training can have left; model files come from anywhere."""
+        names = (*(column.name for column in self.columns), *(name for name, _ in self.dropped))
+        filled = self.features(np.full((1, len(self.columns)), np.nan))  # raises for a feature that is none
+        known = all(column.kind in KINDS for column in self.columns) and all(why in DROPPED for _, why in self.dropped)
+        once = len(set(names)) == len(names) and (not self.plain or self.feature_names == names)
+        if not (known and once and np.isfinite(filled).all()):
+            raise ValueError(f"columns must be of known kinds and named once, with finite medians, got {self}")
 
     @classmethod
     def of(cls, frame: Any) -> Columns:
@@ -342,13 +201,13 @@ class Columns:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """One name per feature: the column's, and what the feature says about it unless it is the value itself."""
+        """One name per feature: the column's, and what the feature is unless it is the value itself."""
         return tuple(column.name + part for column in self.columns for part in column.kept)
 
     @property
     def kinds(self) -> dict[str, str]:
         """What each column that is used holds: "numbers", "booleans", "text" or "times"."""
-        return {column.name: column.kind.name for column in self.columns}
+        return {column.name: column.kind for column in self.columns}
 
     def transform(self, frame: Any) -> Array:
         """The features of each row, `(row, feature)`: all finite, always the same number of features.
@@ -357,33 +216,32 @@ class Columns:
         """
         given = columns_of(frame)
         if absent := [column.name for column in self.columns if column.name not in given]:
-            raise ValueError(
-                f"the table must have all columns that were learned from, but {listed(absent)} "
-                f"{'is' if len(absent) == 1 else 'are'} missing, got {listed(list(given))}; add or rename columns"
-            )
+            lacks = f"{listed(absent)} {'is' if len(absent) == 1 else 'are'} missing, got {listed(list(given))}"
+            raise ValueError(f"the table must have all columns of the training, but {lacks}; add or rename columns")
         values = [(column, column.read(read(given[column.name]))) for column in self.columns]
-        if others := [told for column, got in values if (told := column.mismatch(got))]:
-            told = "; ".join(others[:5])
-            raise ValueError(f"columns must hold what they held in training, but {told}; convert them")
+        if others := list(filter(None, (column.mismatch(got) for column, got in values))):
+            found = "; ".join(others[:5])
+            raise ValueError(f"columns must hold what they held in training, but {found}; convert them")
         if unseen := [sentence for column, got in values for sentence in column.unseen(got)]:
             message = f"{'; '.join(unseen)}; no interval is to be trusted in these rows"
             warnings.warn(message, ColumnWarning, stacklevel=5)  # the line that asks an estimator for a prediction
-        features: Array = self.features(np.column_stack([column.kind.codes(got) for column, got in values]))
+        features: Array = self.features(np.column_stack([column.codes(got) for column, got in values]))
         return features
 
     def features(self, codes: Any) -> Any:
         """The features (row, feature) of codes (row, column), an array or a tensor."""
         library = library_of(codes)
         if self.plain:
-            medians = [column.kind.median for column in self.columns if isinstance(column.kind, Numbers | Booleans)]
+            medians = [column.median for column in self.columns]
             return library.where(library.isnan(codes), library.asarray(np.array(medians)), codes)
-        parts = [part for place, column in enumerate(self.columns) for part in column.features(codes[:, place])]
-        return library.stack(parts, 1)
+        features = [column.features(codes[:, place]) for place, column in enumerate(self.columns)]
+        kept = [of_one[part] for of_one, column in zip(features, self.columns, strict=True) for part in column.kept]
+        return library.stack(kept, 1)
 
     def report(self) -> tuple[str, ...]:
         """How each column is read, or why it is left out: one line each."""
         used = [column.described(self.n_rows) for column in self.columns]
-        return (*used, *(f"{column.name}: left out, {column.reason}" for column in self.dropped))
+        return (*used, *(f"{name}: left out, {reason}" for name, reason in self.dropped))
 
 
 def columns_for(X: Any) -> tuple[Columns, Array] | None:
@@ -399,61 +257,54 @@ def _learned(values: dict[str, Values], *, plain: bool) -> tuple[Columns, Array]
     """The columns, and the rows that they were learned from as numbers."""
     n_rows = max((len(column.missing) for column in values.values()), default=0)
     if not n_rows:
-        raise ValueError(f"a table must have rows and columns, got {n_rows} rows and {len(values)} columns")
-    found = [_column(name, as_times(column) or column, plain=plain) for name, column in values.items()]
-    columns = tuple(column for column in found if isinstance(column, Column))
-    dropped = tuple(column for column in found if isinstance(column, Dropped))
+        raise ValueError(f"a table must have rows and columns, got 0 rows and {len(values)} columns")
+    found = {name: _column(name, as_times(column) or column, plain=plain) for name, column in values.items()}
+    columns = tuple(column for column in found.values() if isinstance(column, Column))
+    dropped = tuple((name, reason) for name, reason in found.items() if isinstance(reason, str))
     if not columns:
-        reasons = "; ".join(f"{column.name!r}: {column.reason}" for column in dropped[:5])
+        reasons = "; ".join(f"{name!r}: {reason}" for name, reason in dropped[:5])
         raise ValueError(f"no column tells rows apart ({reasons}); give columns of numbers, categories or dates")
     _warn_of_training_columns(columns, dropped, values)
     learned = Columns(columns, dropped, n_rows, plain)
-    codes = [column.kind.codes(column.read(values[column.name])) for column in columns]
+    codes = [column.codes(column.read(values[column.name])) for column in columns]
     return learned, learned.features(np.column_stack(codes))
 
 
-def _column(name: str, values: Values, *, plain: bool) -> Column | Dropped:
+def _column(name: str, values: Values, *, plain: bool) -> Column | str:
+    """The column, or why it is left out."""
     if values.kind is None:
-        return Dropped(name, EMPTY)
-    if values.kind == "text" and _nearly_all_differ(values.present):
-        return Dropped(name, IDENTIFIER)
-    kind = kind_of(values)
-    kept = (
-        (ITSELF,)
-        if plain
-        else tuple(part for part, f in kind.features(kind.codes(values)).items() if (f != f[0]).any())
-    )
-    if not kept:
-        return Dropped(name, CONSTANT)
-    return Column(name, kind, kept, int(values.missing.sum()), _counts_rows(values))
-
-
-def _nearly_all_differ(present: NDArray[Any]) -> bool:
-    return len(set(present.tolist())) >= max(2, NEARLY_ALL * len(present))
-
-
-def _counts_rows(values: Values) -> bool:
-    """Whether these are whole numbers that go up, or down, in nearly every row, as a running number does."""
-    if not values.whole or len(values.present) < FEWEST_NUMBERS:
-        return False
-    steps = np.diff(values.present)
-    return _nearly_all_differ(values.present) and bool((steps >= 0).all() or (steps <= 0).all())
+        return EMPTY
+    present, is_text = values.present, values.kind == "text"
+    may_identify = is_text or (values.whole and len(present) >= FEWEST_NUMBERS)
+    nearly_all_differ = may_identify and len(set(present.tolist())) >= max(2, NEARLY_ALL * len(present))
+    if is_text and nearly_all_differ:
+        return IDENTIFIER
+    column = Column(name, values.kind, zone=values.zone)
+    if is_text:
+        counts = sorted(Counter(present.tolist()).items(), key=lambda item: (-item[1], item[0]))
+        fewest = FEWEST_ROWS if len(counts) > 1 else 1
+        column = replace(column, levels=tuple(level for level, count in counts[:MOST_LEVELS] if count >= fewest))
+    else:
+        middle = (len(present) - 1) // 2
+        column = replace(column, median=float(np.partition(column.codes(values)[~values.missing], middle)[middle]))
+    features = column.features(column.codes(values)).items()
+    kept = (ITSELF,) if plain else tuple(part for part, values_of in features if (values_of != values_of[0]).any())
+    counts_rows = nearly_all_differ and len(set(np.sign(np.diff(present))) - {0}) < 2
+    n_missing = int(values.missing.sum())
+    return replace(column, kept=kept, n_missing=n_missing, like_identifier=counts_rows) if kept else CONSTANT
 
 
 def _warn_of_training_columns(
-    columns: Iterable[Column], dropped: Iterable[Dropped], values: Mapping[str, Values]
+    columns: tuple[Column, ...], dropped: tuple[tuple[str, str], ...], values: dict[str, Values]
 ) -> None:
-    for reason, category in ((CONSTANT, ConstantDataWarning), (EMPTY, ColumnWarning), (IDENTIFIER, ColumnWarning)):
-        if names := [column.name for column in dropped if column.reason == reason]:
+    for reason, category in DROPPED.items():
+        if names := [name for name, why in dropped if why == reason]:
             way_out = "; convert what holds numbers, or dates other than 2024-01-31" if reason == IDENTIFIER else ""
             warnings.warn(f"left out of X: {listed(names)} ({reason}){way_out}", category, stacklevel=3)
     if names := [column.name for column in columns if column.like_identifier]:
-        warnings.warn(
-            f"{listed(names)} counts from row to row, as an identifier does; it is used as numbers: leave it out of X "
-            "if it is none of the things that y depends on",
-            ColumnWarning,
-            stacklevel=3,
-        )
+        way_out = "it is used as numbers: leave it out of X if y does not depend on it"
+        message = f"{listed(names)} counts from row to row, as an identifier does; {way_out}"
+        warnings.warn(message, ColumnWarning, stacklevel=3)
     texts = {name: set(column.present.tolist()) for name, column in values.items() if column.kind == "text"}
     for meant, pattern in MISTAKABLE.items():
         if names := [name for name, levels in texts.items() if all(map(pattern.fullmatch, levels))]:

@@ -1,9 +1,8 @@
 """What frozen layers make of images: computed once, kept on disk in float16, read in place.
 
-A file of kept features is a numpy file (version 1.0) that any numpy reads, with a seal behind the numbers: the sha256
-of the key and of everything before it. It is written in order, never through a memory map (on a full disk a map kills
-the process where a write raises an error), and gets its name when it is whole. So a file is whole or not there, whoever
-is interrupted, and processes that compute the same features at once do the work twice but do not disturb each other.
+A file of kept features is a numpy file (version 1.0) with a seal behind the numbers: the sha256 of the key and of all
+before it. It is written in order, never through a memory map (on a full disk a map kills the process where a write
+raises an error), and gets its name when it is whole. Processes that compute the same features do not disturb others.
 
 float16 carries 11 bits, about as many as the TF32 arithmetic with which GPUs compute the features in the first place.
 """
@@ -35,11 +34,9 @@ from coverwell.training.device import device_from
 
 FORMAT = 2  # grows when features computed by older versions must not be used: another layout, another way to read
 PATTERN = "features-*.npy"
-CHUNK = 1 << 20  # bytes read at a time
 SEAL = 64  # bytes of a sha256 in hexadecimal
 CPU_BATCH, GPU_BATCH = 32, 128  # images
-# A file in the making grows every few seconds; after an hour of silence its writer is dead.
-SECONDS_OF_SILENCE = 3600.0
+SECONDS_OF_SILENCE = 3600.0  # a file in the making grows every few seconds: after an hour its writer is dead
 
 
 def features_of(
@@ -52,43 +49,23 @@ def features_of(
     cache: str | Path | None = None,
     verbose: int = 0,
 ) -> NDArray[np.float16]:
-    """Features of images under a frozen trunk, as a read-only memory map: (image, channel, height, width).
+    """Features of images (see `images_of`) under a frozen trunk, as a read-only memory map.
 
-    Parameters
-    ----------
-    images : array, tensor, data frame, sequence or Images
-        See `images_of`.
-    trunk : torch.nn.Module
-        From (batch, 3, size, size) in [0, 1] to (batch, channel, height, width), or any other shape that begins with
-        the batch. A copy of it runs, in eval mode; it stays as it is.
-    size : int
-        Side of the square to which every image is squeezed.
-    mirrored : bool
-        Also give the features of the mirror images: (image, 2, channel, height, width), the image itself first.
-    device : str or torch.device
-        Where the trunk runs.
-    cache : path, optional
-        Folder in which features are kept and looked for. They are found again if the images, the trunk (its kind and
-        its weights), `size` and `mirrored` are the same; a damaged file is replaced, with a `DamagedFeaturesWarning`.
-        Without a folder they lie in a temporary file that goes when the array goes.
-    verbose : int
-        1 shows a progress bar while features are computed.
-
-    Examples
-    --------
-    >>> import numpy as np, torch
-    >>> from coverwell.inputs.features import features_of
-    >>> trunk = torch.nn.Conv2d(3, 8, kernel_size=16, stride=16)
-    >>> features_of(np.zeros((5, 3, 40, 30)), trunk, size=32, mirrored=True, device="cpu").shape
-    (5, 2, 8, 2, 2)
+    The trunk maps (batch, 3, size, size) in [0, 1] to (batch, channel, height, width), or another shape that begins
+    with the batch; a copy of it runs, in eval mode. With `mirrored`, features of the mirror images come second: (image,
+    2, channel, height, width). The folder `cache` keeps features of the same images, trunk and settings, and a damaged
+    file is replaced, with a warning. Without one, they lie in a temporary file that goes when the array goes.
     """
-    folder = None if cache is None else _checked_folder(Path(cache))
+    folder = None if cache is None else Path(cache)
+    if folder and (files := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]):
+        got = f"{folder}, where {files[0]} is a file; give another path, or None for a temporary file"
+        raise NotADirectoryError(f"cache must be a folder, existing or new, got {got}")
     found, torch_device = images_of(images), device_from(device)
 
     def write(file: IO[bytes], key: str) -> None:
-        batch_size = CPU_BATCH if torch_device.type == "cpu" else GPU_BATCH
         from tqdm import tqdm
 
+        batch_size = CPU_BATCH if torch_device.type == "cpu" else GPU_BATCH
         bar = tqdm(total=len(found), disable=not verbose, desc="features", unit="image")
         # The threads that read end with us, however we end.
         with bar, closing(found.batches(size=size, batch_size=batch_size)) as batches:
@@ -133,16 +110,6 @@ def _files(folder: Path) -> list[Path]:
     return [*folder.glob(PATTERN), *unfinished]
 
 
-def _checked_folder(folder: Path) -> Path:
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not there.is_dir():
-        raise NotADirectoryError(
-            f"cache must be a folder, existing or new, got {folder}, where {there} is a file; give another path, or "
-            "None for a temporary file"
-        )
-    return folder
-
-
 def _key_of(trunk: nn.Module) -> str:
     """Sha256 of what a module prints about itself (layers, strides, paddings) and of all its numbers."""
     digest = hashlib.sha256(f"{type(trunk).__module__}.{type(trunk).__qualname__} {trunk!r}".encode())
@@ -158,7 +125,7 @@ def _key_of(trunk: nn.Module) -> str:
 
 def _computed(
     trunk: nn.Module, batches: Iterable[Tensor], device: torch.device, *, mirrored: bool
-) -> Iterator[NDArray[np.float16]]:
+) -> Iterator[NDArray[Any]]:
     """Batch after batch under a copy of the trunk."""
     trunk, n_before = copy.deepcopy(trunk).to(device).eval(), 0
     for batch in batches:
@@ -171,23 +138,25 @@ def _computed(
         bad = ~torch.isfinite(kept).flatten(1).all(dim=1)
         if bad.any():
             wrong = "go beyond 65,504, the largest float16" if torch.isfinite(features).all() else "are NaN or infinite"
-            raise ValueError(
-                f"the features of image {n_before + int(bad.nonzero()[0, 0])} {wrong}, where those of trained layers "
-                "are of order one; look at the trunk's weights, or let the trunk divide what it gives"
-            )
+            way_out = "look at the trunk's weights, or let the trunk divide what it gives"
+            found = f"the features of image {n_before + int(bad.nonzero()[0, 0])} {wrong}"
+            raise ValueError(f"{found}, where those of trained layers are of order one; {way_out}")
         n_before += len(batch)
         yield kept.cpu().numpy()
 
 
 def _write_sealed(file: IO[bytes], key: str, batches: Iterable[NDArray[Any]], n_images: int, bar: Any) -> None:
-    digest = hashlib.sha256(key.encode())
+    digest, header = hashlib.sha256(key.encode()), io.BytesIO()
     for number, batch in enumerate(batches):
-        header = io.BytesIO()
         if number == 0:
-            _check_room(file, n_images * batch[0].nbytes)
+            folder = Path(file.name).parent if isinstance(file.name, str) else Path(tempfile.gettempdir())
+            n_bytes, free = n_images * batch[0].nbytes, shutil.disk_usage(folder).free
+            if free < n_bytes:  # better at the first batch than after an hour
+                lack = f"the features take {n_bytes:,} bytes, but only {free:,} are free"
+                raise OSError(errno.ENOSPC, f"{lack}; make room or give another cache", str(folder))
             about = {"descr": np.lib.format.dtype_to_descr(batch.dtype), "fortran_order": False}
             np.lib.format.write_array_header_1_0(header, {**about, "shape": (n_images, *batch.shape[1:])})
-        for content in (header.getvalue(), np.ascontiguousarray(batch).data):
+        for content in (header.getvalue() if number == 0 else b"", np.ascontiguousarray(batch).data):
             digest.update(content)
             file.write(content)
         bar.update(len(batch))
@@ -195,27 +164,16 @@ def _write_sealed(file: IO[bytes], key: str, batches: Iterable[NDArray[Any]], n_
     file.flush()
 
 
-def _check_room(file: IO[bytes], n_bytes: int) -> None:
-    """Raise at the first batch, not after an hour, if the rest will not fit."""
-    folder = Path(file.name).parent if isinstance(file.name, str) else Path(tempfile.gettempdir())
-    free = shutil.disk_usage(folder).free
-    if free < n_bytes:
-        told = f"the features take {n_bytes:,} bytes, but only {free:,} are free; make room or give another cache"
-        raise OSError(errno.ENOSPC, told, str(folder))
-
-
 def _kept(path: Path, key: str) -> NDArray[Any] | None:
-    """The features in a file that is whole; None if there is no such file, or if it is damaged."""
+    """The features in a file that is whole; None if it is absent or damaged."""
     if not path.exists():
         return None
     with path.open("rb") as file:
-        digest, n_left = hashlib.sha256(key.encode()), file.seek(0, io.SEEK_END) - SEAL
-        file.seek(0)
-        while n_left > 0 and (content := file.read(min(CHUNK, n_left))):
-            digest.update(content)
-            n_left -= len(content)
-        if file.read() == digest.hexdigest().encode():
-            return _mapped(file)
+        if path.stat().st_size > SEAL:
+            content, digest = np.memmap(file, dtype=np.uint8, mode="r"), hashlib.sha256(key.encode())
+            digest.update(content[:-SEAL].data)
+            if content[-SEAL:].tobytes() == digest.hexdigest().encode():
+                return _mapped(file)
     warnings.warn(f"{path} is damaged; its features are computed again", DamagedFeaturesWarning, stacklevel=3)
     return None
 

@@ -19,7 +19,7 @@ Mask = NDArray[np.bool_]
 
 LONGEST_SHOWN = 60  # letters of a text in a message
 # A date, or a date and a time, as ISO 8601 and most programs write them; other text is not taken for a time.
-ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
+ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?")
 
 
 @dataclass(frozen=True)
@@ -48,21 +48,20 @@ class Values:
 
     def first_other(self, kind: str, zone: str | None) -> int:
         """The first row whose value cannot be read as this kind; if each alone could be, the first with a value."""
+
+        def could_be(item: Any) -> bool:
+            try:
+                if kind == "times":
+                    is_time = ISO_TIME.fullmatch(item) is not None
+                    return is_time and (datetime.fromisoformat(item).tzinfo is None) == (zone is None)
+                if kind == "booleans":
+                    return item.lower() in ("true", "false") if isinstance(item, str) else bool(item in (0, 1))
+                return kind != "numbers" or float(item) is not None
+            except (TypeError, ValueError):  # no number, no such day, or no text at all
+                return False
+
         (rows,) = np.nonzero(~self.missing)
-        return int(next((row for row in rows if not _could_be(self.array[row], kind, zone)), rows[0]))
-
-
-def _could_be(item: Any, kind: str, zone: str | None) -> bool:
-    try:
-        if kind == "times":
-            return bool(ISO_TIME.fullmatch(item)) and (datetime.fromisoformat(item).tzinfo is None) == (zone is None)
-        if kind == "booleans":
-            return item.lower() in ("true", "false") if isinstance(item, str) else bool(item in (0, 1))
-        if kind == "numbers":
-            float(item)
-    except (TypeError, ValueError):  # no number, no such day, or no text at all
-        return False
-    return True
+        return int(next((row for row in rows if not could_be(self.array[row])), rows[0]))
 
 
 def is_frame(X: Any) -> bool:
@@ -81,16 +80,14 @@ def is_named(X: Any) -> bool:
 def columns_of(frame: Any) -> dict[str, nw.Series[Any]]:
     """The columns of a data frame by name."""
     if not is_frame(frame):
-        raise TypeError(
-            "a table must be a data frame of pandas or polars, with the columns that were fitted, got "
-            f"{type(frame).__name__}"
-        )
+        must = "a table must be a data frame of pandas or polars, with the columns that were fitted"
+        raise TypeError(f"{must}, got {type(frame).__name__}")
     return {series.name: series for series in nw.from_native(_with_text_names(frame), eager_only=True).iter_columns()}
 
 
 def _with_text_names(X: Any) -> Any:
     """A pandas frame with names as text, each once; anything else as it is."""
-    if not (hasattr(X, "iloc") and hasattr(X, "columns")):
+    if not nw.dependencies.is_pandas_like_dataframe(X):
         return X
     names = [str(name) for name in X.columns]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
@@ -103,22 +100,20 @@ def check_numbers(frame: Any) -> None:
     for name, series in columns_of(frame).items():
         values = read(series)
         if values.kind in ("text", "times") or (values.kind and series.dtype == nw.Duration):
-            raise ValueError(
-                f"X must hold numbers, as in training, but column {name!r} holds {series.to_native().dtype}, such as "
-                f"{values.shown(int(values.missing.argmin()))}; convert it"
-            )
+            found = f"{series.to_native().dtype}, such as {values.shown(int(values.missing.argmin()))}"
+            raise ValueError(f"X must hold numbers, as in training, but column {name!r} holds {found}; convert it")
 
 
 def read(series: nw.Series[Any]) -> Values:
     """A column as an array of its kind."""
-    missing = np.array(series.is_null().to_numpy(), dtype=bool)  # a copy: some libraries lend theirs read-only
-    dtype = series.dtype
+    # A copy: some libraries lend theirs read-only.
+    missing, dtype = np.array(series.is_null().to_numpy(), dtype=bool), series.dtype
     if missing.all():
         return Values(None, np.zeros(len(missing)), missing)
     if dtype.is_numeric() or dtype == nw.Boolean:
         numbers = (series.fill_null(0 if dtype.is_numeric() else False) if missing.any() else series).cast(nw.Float64)
         kind = "numbers" if dtype.is_numeric() else "booleans"
-        return _numbers(series, numbers.to_numpy(), missing, kind, whole=dtype.is_integer(), plain=True)
+        return _numbers(series, numbers.to_numpy(), missing, kind, plain=True)
     if dtype == nw.Duration:
         return _numbers(series, series.to_numpy() / np.timedelta64(1, "s"), missing)
     if dtype in (nw.Date, nw.Datetime):
@@ -126,7 +121,7 @@ def read(series: nw.Series[Any]) -> Values:
         local = series if zone is None else series.dt.replace_time_zone(None)  # keeps what the clock shows
         return Values("times", local.to_numpy().astype("datetime64[us]"), missing, zone=zone)
     if dtype in (nw.String, nw.Categorical, nw.Enum):
-        return Values("text", _as_text(series.to_list()), missing)
+        return Values("text", _as_text(series), missing)
     if dtype == nw.Object:
         return _objects(series, missing)
     if dtype == nw.Unknown and (array := series.to_numpy()).dtype.kind in "biuf":  # pandas' sparse columns
@@ -135,79 +130,67 @@ def read(series: nw.Series[Any]) -> Values:
 
 
 def _numbers(
-    series: nw.Series[Any],
-    array: NDArray[Any],
-    missing: Mask,
-    kind: str = "numbers",
-    *,
-    whole: bool = False,
-    plain: bool = False,
+    series: nw.Series[Any], array: NDArray[Any], missing: Mask, kind: str = "numbers", *, plain: bool = False
 ) -> Values:
     missing = missing | np.isnan(array)  # polars distinguishes NaN from a missing value; a network can use neither
     if (infinite := np.isinf(array) & ~missing).any():
-        raise ValueError(
-            f"column {series.name!r} must hold finite numbers, got infinity in row {infinite.argmax()} (counted from "
-            "0); leave such rows out, or have no value there"
-        )
+        got = f"infinity in row {infinite.argmax()} (counted from 0); leave those rows out, or have no value there"
+        raise ValueError(f"column {series.name!r} must hold finite numbers, got {got}")
     known, numbers = None if missing.all() else kind, np.asarray(array, np.float64)
-    return Values(known, numbers, missing, whole=whole, plain=plain and not missing.any())
+    return Values(known, numbers, missing, whole=series.dtype.is_integer(), plain=plain and not missing.any())
 
 
 def _objects(series: nw.Series[Any], missing: Mask) -> Values:
     """A column of Python objects, by their types: pandas stores booleans with gaps, dates and decimals like this."""
-    items = series.to_list()
-    present = [item for item, is_missing in zip(items, missing, strict=True) if not is_missing]
-    types = set(map(type, present))
+    items = np.array([*series.to_list(), None], dtype=object)[:-1]  # one axis, whatever the items are
+    types = set(map(type, items[~missing]))
 
     def all_are(*kinds: Any) -> bool:
         return all(issubclass(t, kinds) for t in types)
 
     booleans = all_are(bool, np.bool_)
     if booleans or (all_are(Real, Decimal) and bool not in types):
-        array = np.where(missing, 0, np.array(items, dtype=object)).astype(np.float64)
+        array = np.where(missing, 0, items).astype(np.float64)
         return _numbers(series, array, missing, "booleans" if booleans else "numbers")
+    text = Values("text", _as_text(series), missing)
     if all_are(date):
-        return _times_of(present, missing, name=series.name)
+        if (times := as_times(text)) is None:
+            must = f"times of column {series.name!r} must all have a time zone or all have none"
+            raise ValueError(f"{must}; convert them")
+        return times
     if other := [t for t in types if not issubclass(t, str | bool | np.bool_ | Real | Decimal | date)]:
         raise _no_column(series, f"objects of the type {other[0].__name__}")
-    return Values("text", _as_text(items), missing)
-
-
-def _no_column(series: nw.Series[Any], got: str) -> TypeError:
-    return TypeError(
-        f"column {series.name!r} must hold numbers, booleans, text or times, got {got}; convert it, or leave it out"
-    )
-
-
-def _as_text(items: Sequence[Any]) -> NDArray[np.object_]:
-    text = np.empty(len(items), dtype=object)
-    text[:] = [item if isinstance(item, str) else str(item) for item in items]
     return text
 
 
+def _no_column(series: nw.Series[Any], got: str) -> TypeError:
+    must = f"column {series.name!r} must hold numbers, booleans, text or times"
+    return TypeError(f"{must}, got {got}; convert it, or leave it out")
+
+
+def _as_text(series: nw.Series[Any]) -> NDArray[np.object_]:
+    return np.array([str(item) for item in series.to_list()], dtype=object)
+
+
 def as_times(values: Values) -> Values | None:
-    """Text read as times, if all of it is ISO 8601; times as they are; None for anything else."""
+    """Text read as times, if all of it is ISO 8601; times as they are; None for anything else.
+
+    Times with an offset are brought to UTC, since it may differ from row to row.
+    """
     if values.kind != "text":
         return values if values.kind in ("times", None) else None
     if not all(ISO_TIME.fullmatch(item) for item in values.present):
         return None
     try:
-        return _times_of([datetime.fromisoformat(item) for item in values.present], values.missing)
-    except ValueError:  # no such day, or some with a time zone and some without
+        times = [datetime.fromisoformat(item) for item in values.present]
+    except ValueError:  # no such day
         return None
-
-
-def _times_of(present: Sequence[date], missing: Mask, name: str | None = None) -> Values:
-    """Times from Python's dates; those with an offset are brought to UTC, since it may differ from row to row."""
-    aware = {getattr(item, "tzinfo", None) is not None for item in present}
-    if len(aware) > 1:
-        where = "" if name is None else f" of column {name!r}"
-        raise ValueError(f"times{where} must all have a time zone or all have none; convert them")
-    if aware == {True}:
-        present = [item.astimezone(UTC).replace(tzinfo=None) for item in present if isinstance(item, datetime)]
-    array = np.full(len(missing), np.datetime64("NaT", "us"))
-    array[~missing] = np.array(present, dtype="datetime64[us]")
-    return Values("times", array, missing, zone="UTC" if aware == {True} else None)
+    zoned = {time.tzinfo is not None for time in times}
+    if len(zoned) > 1:
+        return None
+    array = np.full(len(values.missing), np.datetime64("NaT", "us"))
+    array[~values.missing] = [time.astimezone(UTC).replace(tzinfo=None) if True in zoned else time for time in times]
+    return Values("times", array, values.missing, zone="UTC" if True in zoned else None)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -5,10 +5,9 @@ off, so positions in fractions of the sides stay what they were. The result is R
 
 - Grey becomes three equal channels. Sixteen bits are divided by 65,535, eight by 255.
 - Transparent pixels are laid on white: what lies under them is invisible and often noise.
-- Pixels come as they are stored. A turn that a camera noted in the EXIF data is not carried out, since positions in
-  data sets refer to the stored pixels; where they do not, give images through `PIL.ImageOps.exif_transpose`.
-- Files far larger than needed are shrunk on the way: JPEG while decoding, others by whole factors, to no less than
-  twice the size asked for.
+- Pixels come as they are stored, to which positions in data sets refer. A turn that a camera noted in the EXIF data is
+  not carried out: give images through `PIL.ImageOps.exif_transpose` where it should be.
+- Files far larger than needed are first shrunk, to no less than twice the size asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import hashlib
 import os
 import threading
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,22 +37,15 @@ if TYPE_CHECKING:
 
 CHANNELS = (1, 3, 4)  # grey, RGB, RGB and alpha
 MOST_THREADS = 4
-# A file is first shrunk cheaply, to no less than so many times the size asked for; less than 2 would show.
-SPARE = 2
-# Numbers outside [0, 1] by no more than this are rounding.
-ROUNDING = 1e-6
+SPARE = 2  # a file is first shrunk cheaply, to no less than so many times the size asked for; less would show
+ROUNDING = 1e-6  # numbers outside [0, 1] by no more than this are rounding
 
 
 class Images:
     """Images that are read when they are needed; made by `images_of`.
 
-    Parameters
-    ----------
-    items : sequence
-        With a length and `[i]`. An item is a path, a PIL image, a tensor (channel, height, width) or (height, width),
-        or an array (height, width) or (height, width, channel). Only one thread at a time asks for items, since a
-        user's data set need not stand more; decoding and squeezing run side by side. A data set that gives PIL images
-        as `PIL.Image.open` returns them, not yet decoded, leaves the decoding to those threads.
+    An item is a path, a PIL image, a tensor (channel, height, width) or (height, width), or an array (height, width) or
+    (height, width, channel). One thread at a time asks for items; decoding and squeezing run side by side.
     """
 
     def __init__(self, items: Any) -> None:
@@ -65,17 +57,13 @@ class Images:
 
     def read(self, position: int, size: int) -> Float[Tensor, "3 size size"]:
         """One image in [0, 1]."""
-        item = self._item(position)
-        with _naming(item, position):
+        with self._item(position) as item:
             return _squeezed(_pixels(item, size), size)
 
     def batches(
         self, *, size: int, batch_size: int = 32, n_threads: int | None = None
     ) -> Generator[Float[Tensor, "batch 3 size size"], None, None]:
-        """All images in order; one batch is read ahead.
-
-        Threads decode as fast as processes here, and copy nothing: neither a user's arrays nor the errors.
-        """
+        """All images in order; one batch is read ahead, by threads, which copy neither arrays nor errors."""
         pool = ThreadPoolExecutor(n_threads or min(MOST_THREADS, os.cpu_count() or 1), "coverwell-images")
 
         def submitted(first: int) -> list[Future[Tensor]]:
@@ -95,80 +83,45 @@ class Images:
     def key(self) -> str:
         """A sha256 that identifies these images in this order.
 
-        Files count by absolute path, length and time of change; images in memory by their content. A data set with an
-        attribute `key`, a text that its owner changes whenever its images change, is taken at its word and not read;
-        any other is read through once.
+        Files count by absolute path, length and time of change; images in memory by their content. A data set with a
+        text `key`, which its owner changes whenever its images change, is not read; any other is read through once.
         """
         given = getattr(self.items, "key", None)
         if isinstance(given, str):
             return hashlib.sha256(f"key {len(self)} {given}".encode()).hexdigest()
         digest = hashlib.sha256(f"items {len(self)}".encode())
         for position in range(len(self)):
-            item = self._item(position)
-            with _naming(item, position):
+            with self._item(position) as item:
                 digest.update(_identity(item))
         return digest.hexdigest()
 
-    def _item(self, position: int) -> Any:
+    @contextmanager
+    def _item(self, position: int) -> Iterator[Any]:
+        """An item; what is raised about it, missing or broken, becomes an `ImageError` that begins with its name."""
         try:
             with self._one_at_a_time:
                 item = self.items[position]
         except Exception as error:
             error.add_note(f"while reading image {position}")
             raise
-        # A TensorDataset of images alone gives tuples of one.
-        return item[0] if isinstance(item, tuple) and len(item) == 1 else item
-
-
-class _Stack:
-    """An array or tensor (image, channel, height, width) as a sequence of its images."""
-
-    def __init__(self, array: NDArray[Any] | Tensor) -> None:
-        shape = tuple(array.shape)
-        if len(shape) != 4 or shape[1] not in CHANNELS:
-            raise ValueError(
-                "an array of images must have the shape (image, channel, height, width) with 1, 3 or 4 channels, got "
-                f"{shape}{_way_to_stack(shape)}"
-            )
-        self.array = array
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def __getitem__(self, position: int) -> NDArray[Any] | Tensor:
-        image = self.array[position]
-        return image if isinstance(image, Tensor) else np.moveaxis(image, 0, -1)  # arrays have channels last
-
-
-def _way_to_stack(shape: tuple[int, ...]) -> str:
-    """What to do with an array of this shape."""
-    colours = CHANNELS[1:]
-    if len(shape) == 4 and shape[-1] in CHANNELS:
-        return "; move the channels with .transpose(0, 3, 1, 2) (numpy) or .permute(0, 3, 1, 2) (torch)"
-    if len(shape) == 3 and shape[0] in colours:
-        return "; a single image (channel, height, width) becomes [None]"
-    if len(shape) == 3 and shape[-1] in colours:
-        return "; a single image (height, width, channel) becomes .transpose(2, 0, 1)[None] (torch: .permute)"
-    return "; grey images (image, height, width) become [:, None]" if len(shape) == 3 else ""
+        item = item[0] if isinstance(item, tuple) and len(item) == 1 else item  # as a TensorDataset of images gives
+        path = item if isinstance(item, str | os.PathLike) else getattr(item, "filename", None)
+        name = f"image {position} ({os.fspath(path)})" if path else f"image {position}"
+        try:
+            yield item
+        except (ImportError, MemoryError):  # no fault of the image
+            raise
+        except Exception as error:  # decoders raise nearly anything about a broken file
+            other = f"{type(error).__name__}: {error}; replace it or leave it out"
+            raise ImageError(f"{name} cannot be read: {error if isinstance(error, ImageError) else other}") from error
 
 
 def images_of(images: Any) -> Images:
     """What a user gives as images, ready to be read.
 
-    Parameters
-    ----------
-    images : array, tensor, data frame or sequence
-        An array or tensor (image, channel, height, width) of uint8, of uint16, or of floats in [0, 1]; a list, a
-        column or a data frame of one column (pandas or polars) of file paths; a `torch.utils.data.Dataset` or any
-        other sequence with a length and `[i]`, whose items are as in `Images`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from coverwell.inputs.images import images_of
-    >>> grey = np.zeros((5, 1, 20, 30), dtype=np.uint8)  # image, channel, height, width
-    >>> [tuple(batch.shape) for batch in images_of(grey).batches(size=16, batch_size=4)]
-    [(4, 3, 16, 16), (1, 3, 16, 16)]
+    That is an array or tensor (image, channel, height, width) of uint8, of uint16, or of floats in [0, 1]; a list, a
+    column or a data frame of one column (pandas or polars) of file paths; or a `torch.utils.data.Dataset` or anything
+    else with a length and `[i]`, whose items are as in `Images`.
     """
     found = images if isinstance(images, Images) else Images(_items(images))
     if len(found) == 0:
@@ -180,24 +133,44 @@ def _items(images: Any) -> Any:
     if is_frame(images):
         columns = columns_of(images)
         if len(columns) != 1:
-            raise ValueError(
-                f"a data frame of images must have one column, of file paths, got {len(columns)}: {list(columns)}; "
-                "give that column alone, such as frame['path']"
-            )
+            got = f"{len(columns)}: {list(columns)}; give that column alone, such as frame['path']"
+            raise ValueError(f"a data frame of images must have one column, of file paths, got {got}")
         (images,) = columns.values()
     if hasattr(images, "to_list") and hasattr(images, "dtype"):  # a column
         return _paths(images.to_list())
+    if isinstance(images, np.ndarray) and images.ndim == 1 and images.dtype.kind in "OU":
+        return _paths(images.tolist())
     if isinstance(images, Tensor | np.ndarray):
-        are_paths = isinstance(images, np.ndarray) and images.ndim == 1 and images.dtype.kind in "OU"
-        return _paths(images.tolist()) if are_paths else _Stack(images)
-    is_sequence = hasattr(images, "__len__") and hasattr(images, "__getitem__")
+        _check_stack(tuple(images.shape))
+        return images if isinstance(images, Tensor) else np.moveaxis(images, 1, -1)  # arrays have channels last
+    is_sequence = isinstance(images, Sized) and callable(getattr(images, "__getitem__", None))
     if not is_sequence or isinstance(images, str | bytes | os.PathLike | dict):
         raise TypeError(
             "images must be an array (image, channel, height, width), a list or data frame of file paths, or a dataset "
             f"with a length and [i], got {type(images).__name__}; put a single image into a list"
         )
-    are_paths = isinstance(images, list | tuple) and len(images) > 0 and isinstance(images[0], str | os.PathLike)
+    are_paths = isinstance(images, list | tuple) and isinstance(next(iter(images), None), str | os.PathLike)
     return _paths(images) if are_paths else images
+
+
+def _check_stack(shape: tuple[int, ...]) -> None:
+    """Raise unless an array or tensor of this shape holds images."""
+    if len(shape) == 4 and shape[1] in CHANNELS:
+        return
+    way_out, colours = "", CHANNELS[1:]
+    match shape:
+        case (_, _):
+            way_out = ", a table; the network takes images: give file paths, or a network for tables such as MLP()"
+        case (n, _, _) if n in colours:
+            way_out = "; a single image (channel, height, width) becomes [None]"
+        case (_, _, n) if n in colours:
+            way_out = "; a single image (height, width, channel) becomes .transpose(2, 0, 1)[None] (torch: .permute)"
+        case (_, _, _):
+            way_out = "; grey images (image, height, width) become [:, None]"
+        case (_, _, _, n) if n in CHANNELS:
+            way_out = "; move the channels with .transpose(0, 3, 1, 2) (numpy) or .permute(0, 3, 1, 2) (torch)"
+    must = "an array of images must have the shape (image, channel, height, width) with 1, 3 or 4 channels"
+    raise ValueError(f"{must}, got {shape}{way_out}")
 
 
 def _paths(values: Sequence[Any]) -> list[Path]:
@@ -213,60 +186,28 @@ def pillow() -> Any:
     try:
         import PIL.Image
     except ImportError:
-        raise ImportError(
-            "reading images from files needs Pillow; install coverwell[images], with the extra `images`: pip install "
-            "'coverwell[images]'"
-        ) from None
+        way_out = "install the extra `images`: pip install 'coverwell[images]'"
+        raise ImportError(f"reading images from files needs Pillow; {way_out}") from None
     return PIL.Image
 
 
-@contextmanager
-def _naming(item: Any, position: int) -> Iterator[None]:
-    """Turn whatever is raised about a missing or broken image into an `ImageError` that begins with its name."""
-    path = item if isinstance(item, str | os.PathLike) else getattr(item, "filename", None)
-    name = f"image {position} ({os.fspath(path)})" if path else f"image {position}"
-    try:
-        yield
-    except (ImportError, MemoryError):  # no fault of the image
-        raise
-    except ImageError as error:
-        raise ImageError(f"{name} cannot be read: {error}") from error
-    except Exception as error:  # decoders raise nearly anything about a broken file
-        reason = f"{type(error).__name__}: {error}"
-        raise ImageError(f"{name} cannot be read: {reason}; replace it or leave it out") from error
-
-
-# From an item to a tensor (channel, height, width)
-
-
 def _pixels(item: Any, size: int) -> Tensor:
-    if isinstance(item, str | os.PathLike):
-        with _opened(item) as image:
-            image.draft(None, (SPARE * size, SPARE * size))  # JPEG decodes at 1/2, 1/4 or 1/8; others take no notice
-            return _channels_first(_array(image, least_side=SPARE * size))
-    return _channels_first(_array(item, least_side=SPARE * size) if _is_pil(item) else item)
-
-
-@contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[Image]:
-    """The image in a file, not yet decoded; a warning names the file, which Pillow's own does not."""
+    """An item as a tensor (channel, height, width)."""
+    if not isinstance(item, str | os.PathLike):
+        return _channels_first(_array(item, least_side=SPARE * size) if _is_pil(item) else item)
     images = pillow()
     try:
-        with images.open(path) as image:
+        with images.open(item) as image:
             n_pixels, limit = image.width * image.height, images.MAX_IMAGE_PIXELS
-            if limit is not None and n_pixels > limit:
-                warnings.warn(
-                    f"{os.fspath(path)} has {n_pixels:,} pixels, more than the {limit:,} that Pillow takes for safe; "
-                    "it is read all the same. If you trust it, set PIL.Image.MAX_IMAGE_PIXELS higher",
-                    LargeImageWarning,
-                    stacklevel=2,
-                )
-            yield image
+            if limit is not None and n_pixels > limit:  # Pillow's own warning does not name the file
+                found = f"{os.fspath(item)} has {n_pixels:,} pixels, more than the {limit:,} that Pillow takes for safe"
+                trusted = "it is read all the same. If you trust it, set PIL.Image.MAX_IMAGE_PIXELS higher"
+                warnings.warn(f"{found}; {trusted}", LargeImageWarning, stacklevel=2)
+            image.draft(None, (SPARE * size, SPARE * size))  # JPEG decodes at 1/2, 1/4 or 1/8; others take no notice
+            return _channels_first(_array(image, least_side=SPARE * size))
     except (images.DecompressionBombError, images.DecompressionBombWarning) as error:
-        raise ImageError(
-            f"it is larger than Pillow takes for safe ({error}); shrink it first, or if you trust it, set "
-            "PIL.Image.MAX_IMAGE_PIXELS higher"
-        ) from error
+        way_out = "shrink it first, or if you trust it, set PIL.Image.MAX_IMAGE_PIXELS higher"
+        raise ImageError(f"it is larger than Pillow takes for safe ({error}); {way_out}") from error
 
 
 def _is_pil(item: Any) -> bool:
@@ -277,11 +218,11 @@ def _array(image: Image, *, least_side: int) -> NDArray[Any]:
     """Pixels (height, width) or (height, width, channel); sides are shrunk to no less than `least_side`."""
     if image.mode.startswith("I") or image.mode == "F":  # more than 8 bits, which Pillow would clip to 255, not scale
         values = np.asarray(image)
-        if image.mode == "I":  # what some readers make of sixteen bits
-            if values.size > 0 and (values.min() < 0 or values.max() > 65_535):
-                raise ImageError(f"its numbers must lie in 0 to 65,535, got {values.min()} to {values.max()}")
-            values = values.astype(np.uint16)
-        return values
+        if image.mode != "I":
+            return values
+        if values.size > 0 and (values.min() < 0 or values.max() > 65_535):
+            raise ImageError(f"its numbers must lie in 0 to 65,535, got {values.min()} to {values.max()}")
+        return values.astype(np.uint16)  # some readers make "I" of sixteen bits
     if image.has_transparency_data:
         image = image.convert("RGBA")
     elif image.mode != "L":
@@ -300,10 +241,8 @@ def _channels_first(item: Any) -> Tensor:
         pixels = pixels.movedim(-1, 0) if pixels.ndim == 3 else pixels
         wanted = "an array (height, width) or (height, width, channel)"
     elif isinstance(item, tuple | list):
-        raise ImageError(
-            f"it must be an image, got {type(item).__name__} of {len(item)}; a dataset gives the images alone, the "
-            "targets go into y"
-        )
+        way_out = "a dataset gives the images alone, the targets go into y"
+        raise ImageError(f"it must be an image, got {type(item).__name__} of {len(item)}; {way_out}")
     else:
         raise ImageError(f"it must be a path, a PIL image, a tensor or an array, got {type(item).__name__}")
     pixels = pixels[None] if pixels.ndim == 2 else pixels
@@ -337,12 +276,12 @@ def _squeezed(pixels: Tensor, size: int) -> Float[Tensor, "3 size size"]:
 def _identity(item: Any) -> bytes:
     """Bytes that differ when the item differs."""
     if isinstance(item, str | os.PathLike):
-        about = os.stat(item)
-        return repr(("file", os.path.abspath(item), about.st_size, about.st_mtime_ns)).encode()
+        file = os.stat(item)
+        return repr(("file", os.path.abspath(item), file.st_size, file.st_mtime_ns)).encode()
     if _is_pil(item):
-        described = repr(("image", item.mode, item.size, item.getpalette(), item.info.get("transparency")))
-        return hashlib.sha256(described.encode() + item.tobytes()).digest()
-    pixels = _channels_first(item).contiguous()
-    digest = hashlib.sha256(repr(("pixels", pixels.dtype, tuple(pixels.shape))).encode())
-    digest.update(pixels.flatten().view(torch.uint8).numpy().data)
-    return digest.digest()
+        transparency, content = item.info.get("transparency"), item.tobytes()
+        about: tuple[Any, ...] = ("image", item.mode, item.size, item.getpalette(), transparency)
+    else:
+        pixels = _channels_first(item).contiguous()
+        about, content = ("pixels", pixels.dtype, tuple(pixels.shape)), pixels.flatten().view(torch.uint8).numpy().data
+    return hashlib.sha256(repr(about).encode() + content).digest()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +20,7 @@ from coverwell.tables import PARQUET, TableFile, needed_polars
 if TYPE_CHECKING:
     import polars as pl
 
-# A part is cut from a row group at any place; smaller ones would decode large row groups too often. Parts of wide
-# tables have fewer rows, with about so many numbers.
+# Smaller parts would decode large row groups too often; those of wide tables have about so many numbers.
 PART_ROWS, PART_NUMBERS = 2**15, 2**22
 
 
@@ -63,14 +61,23 @@ class TableFiles:
 
     def __init__(self, paths: Any, columns: Sequence[str] | None = None) -> None:
         self.paths = _found(paths)
-        schemas = [TableFile(path).schema for path in self.paths]
-        for path, schema in zip(self.paths[1:], schemas[1:], strict=True):
-            _check_same(self.paths[0], schemas[0], path, schema)
-        self.types: dict[str, Any] = schemas[0]
+        first, *others = self.paths
+        self.types: dict[str, Any] = TableFile(first).schema
+        for path in others:
+            types = TableFile(path).schema
+            for name in (*self.types, *types):
+                if name not in types or name not in self.types:
+                    has, lacks = (first, path) if name in self.types else (path, first)
+                    where = f"{name!r} is in {has} and not in {lacks}"
+                    raise TableFileError(f"all files must have the same columns, but {where}")
+                if types[name] != self.types[name]:
+                    both = f"{name!r} is {self.types[name]} in {first} and {types[name]} in {path}; convert one of them"
+                    raise TableFileError(f"columns must have the same type in all files, but {both}")
         if columns is not None:
             self.check_has(columns)
             self.types = {name: self.types[name] for name in columns}
         self._seen = {path: _state_of(path) for path in self.paths}
+        self.bytes_of_files = {path: n_bytes for path, (n_bytes, _) in self._seen.items()}  # when they were opened
 
     def __repr__(self) -> str:
         more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
@@ -89,16 +96,11 @@ class TableFiles:
         """How many rows each file has, from its footer."""
         counts, polars = {}, needed_polars()
         for path in self.paths:
-            with _clear(path):
+            with TableFile(path).clear_errors():
                 counts[path] = int(polars.scan_parquet(path, glob=False).select(polars.len()).collect().item())
         if not sum(counts.values()):
             raise TableFileError(f"there must be rows to read, but {listed(list(map(str, self.paths)))} has none")
         return counts
-
-    @property
-    def bytes_of_files(self) -> dict[Path, int]:
-        """How large each file was when it was opened."""
-        return {path: n_bytes for path, (n_bytes, _) in self._seen.items()}
 
     def check_has(self, names: Sequence[str], what: str = "column") -> None:
         """Raise unless all of these columns are there."""
@@ -125,7 +127,7 @@ class TableFiles:
         if _state_of(part.path) != self._seen[part.path]:
             raise TableFileError(f"{part.path} has changed since it was opened; begin again when it is complete")
         lazy = needed_polars().scan_parquet(part.path, glob=False).slice(part.first, part.n_rows)
-        with _clear(part.path):
+        with TableFile(part.path).clear_errors():
             # A part at a time, decoded whole: batches that polars prefetches would not be bounded.
             frame: pl.DataFrame = lazy.select(self.columns if columns is None else list(columns)).collect()
         if len(frame) != part.n_rows:
@@ -158,37 +160,13 @@ def _found(paths: Any) -> list[Path]:
     if not found:
         raise FileNotFoundError(f"there must be a file {paths}, but none matches; look at the folder and the pattern")
     if other := [path for path in found if path.suffix.lower() != PARQUET]:
-        raise TableFileError(
-            f"tables are streamed from {PARQUET} files, got {other[0].name!r}; convert it: "
-            "polars.scan_csv(...).sink_parquet(...)"
-        )
+        way_out = "convert it: polars.scan_csv(...).sink_parquet(...)"
+        raise TableFileError(f"tables are streamed from {PARQUET} files, got {other[0].name!r}; {way_out}")
     if len(set(found)) < len(found):
         raise ValueError(f"every file must be given once, got {listed(list(map(str, found)))}")
     return found
 
 
-def _check_same(first: Path, wanted: dict[str, Any], path: Path, got: dict[str, Any]) -> None:
-    for name in (*wanted, *got):
-        if name not in got or name not in wanted:
-            has, lacks = (first, path) if name in wanted else (path, first)
-            raise TableFileError(f"all files must have the same columns, but {name!r} is in {has} and not in {lacks}")
-        if got[name] != wanted[name]:
-            raise TableFileError(
-                f"columns must have the same type in all files, but {name!r} is {wanted[name]} in {first} and "
-                f"{got[name]} in {path}; convert one of them"
-            )
-
-
 def _state_of(path: Path) -> tuple[int, int]:
     state = path.stat()
     return state.st_size, state.st_mtime_ns
-
-
-@contextmanager
-def _clear(path: Path) -> Iterator[None]:
-    """An error of polars about a file in one line, with what to do."""
-    try:
-        yield
-    except needed_polars().exceptions.PolarsError as error:
-        first_line = str(error).strip().partition("\n")[0]
-        raise TableFileError(f"{path} is damaged or not a Parquet file ({first_line}); write it again") from error

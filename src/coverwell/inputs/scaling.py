@@ -14,6 +14,7 @@ from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
 from coverwell.options import stored
 
 Array = NDArray[np.float64]
+Known = Array | None
 
 LARGEST_NUMBER = 1e150  # the square of a number beyond this is no longer finite
 
@@ -35,12 +36,7 @@ class Scaling(nn.Module):
     high: Tensor
 
     def __init__(
-        self,
-        shape: Iterable[int],
-        centre: Array | None = None,
-        spread: Array | None = None,
-        low: Array | None = None,
-        high: Array | None = None,
+        self, shape: Iterable[int], centre: Known = None, spread: Known = None, low: Known = None, high: Known = None
     ) -> None:
         super().__init__()
         self.shape = tuple(shape)
@@ -62,26 +58,25 @@ class Scaling(nn.Module):
         return cls(spread.shape, centre, np.where(varies(values), spread, 1.0), *bounds)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.centre is None or self.spread is None:
+        if self.centre is None:
             return x
         x = x if self.low is None else x.clamp(self.low, self.high)
         return (x - self.centre) / self.spread
 
     def inverse(self, x: Tensor) -> Tensor:
         """Scaled values in the user's units."""
-        return x if self.centre is None or self.spread is None else x * self.spread + self.centre
+        return x if self.centre is None else x * self.spread + self.centre
 
     def widened(self, other: Scaling) -> Scaling:
         """This scaling with the range of both: what teams that trained on different rows have seen together."""
-        if self.low is None or self.high is None or other.low is None or other.high is None:
+        if self.low is None or other.low is None:
             return self
         low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
-        buffers = [buffer.cpu().numpy() for buffer in (self.centre, self.spread, low, high) if buffer is not None]
-        return Scaling(self.shape, *buffers)
+        return Scaling(self.shape, *(buffer.cpu().numpy() for buffer in (self.centre, self.spread, low, high)))
 
     def far_outside(self, X: Array) -> NDArray[np.bool_]:
         """Where a value lies outside the training range by more than that range."""
-        if self.low is None or self.high is None:
+        if self.low is None:
             return np.zeros(X.shape, dtype=bool)
         low, high = self.low.cpu().numpy(), self.high.cpu().numpy()
         margin = high - low
@@ -91,16 +86,13 @@ class Scaling(nn.Module):
     def warn_if_far_outside(self, X: Array, names: Sequence[str] | None) -> None:
         """Warn where a value lies far outside the training range."""
         far = self.far_outside(X)
-        if not far.any():
-            return
-        columns = np.flatnonzero(far.any(axis=0))[:5]
-        shown = [str(names[c]) if names is not None else f"column {c}" for c in columns]
-        warnings.warn(
-            f"{int(far.any(axis=1).sum())} of {len(X)} rows lie far outside the range of the training inputs "
-            f"(in {', '.join(shown)}); they are treated as lying on its border, and no interval is to be trusted there",
-            ExtrapolationWarning,
-            stacklevel=4,
-        )
+        if far.any():
+            columns = np.flatnonzero(far.any(axis=0))[:5]
+            shown = ", ".join(f"column {c}" if names is None else str(names[c]) for c in columns)
+            where = f"far outside the range of the training inputs (in {shown})"
+            held = "they are treated as lying on its border, and no interval is to be trusted there"
+            message = f"{int(far.any(axis=1).sum())} of {len(X)} rows lie {where}; {held}"
+            warnings.warn(message, ExtrapolationWarning, stacklevel=4)
 
 
 def varies(values: Array) -> NDArray[np.bool_]:
@@ -113,15 +105,10 @@ def check_values(X: Array | None, y: Array) -> None:
     """Raise for numbers whose squares are not finite; warn of columns and targets that do not vary."""
     for name, values in (("X", X), ("y", y)):
         if values is not None and (largest := np.abs(values).max()) > LARGEST_NUMBER:
-            raise ValueError(
-                f"{name} must lie within {LARGEST_NUMBER:g} of zero, got {largest:g}; give it in larger units"
-            )
+            must = f"must lie within {LARGEST_NUMBER:g} of zero"
+            raise ValueError(f"{name} {must}, got {largest:g}; give it in larger units")
     if X is not None and len(constant := np.flatnonzero(~varies(X))):
-        warnings.warn(
-            f"{len(constant)} of {X.shape[1]} columns of X are constant and carry no information (the first: column "
-            f"{constant[0]})",
-            ConstantDataWarning,
-            stacklevel=3,
-        )
+        message = f"{len(constant)} of {X.shape[1]} columns of X are constant and carry no information"
+        warnings.warn(f"{message} (the first: column {constant[0]})", ConstantDataWarning, stacklevel=3)
     if not varies(y).all():
         warnings.warn("y is constant: its intervals will be close to empty", ConstantDataWarning, stacklevel=3)

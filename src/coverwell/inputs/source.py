@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
 from numbers import Real
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,77 +24,47 @@ from coverwell.networks.team import ImageNetwork
 from coverwell.options import stored
 from coverwell.training.device import seeded
 
+if TYPE_CHECKING:
+    from coverwell.estimator import IntervalRegressor as Estimator
+
 Array = NDArray[np.float64]
 Read = NDArray[Any] | Callable[[np.random.RandomState], NDArray[Any]]
 
 TARGETS: dict[str, Any] = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
 
 
-@runtime_checkable
-class Estimator(Protocol):
-    """What a source needs to know of the estimator that it serves."""
-
-    device: str
-    verbose: int
-    network: Any
-
-
 class InputSource(ABC):
     """How X becomes rows: fitted once, kept by the model as `source_`, written into model files.
 
-    Attributes
-    ----------
-    names : tuple of str, or None
-        The names of the numbers of a row, if they have any.
-    row_shape : tuple of int
-        Of one row, without the axis of views; empty until it is known.
-    columns : Columns or None
-        How columns of a data frame with named columns become numbers.
-    mirroring : Mirroring or None
-        What a mirror does to the targets, if mirror images are rows as well.
-    scaled : bool
-        Whether rows are standardised, as those of tables, or used as they are.
+    A source of images runs its trunk on the estimator's `device`, and uses the `cache` of its `network`.
     """
 
-    names: tuple[str, ...] | None
-    row_shape: tuple[int, ...]
-    columns: Columns | None
-    mirroring: Mirroring | None
-    scaled: ClassVar[bool]
+    names: tuple[str, ...] | None = None  # of the numbers of a row, if they have any
+    row_shape: tuple[int, ...] = ()  # of one row, without the axis of views; empty until it is known
+    columns: Columns | None = None  # how columns of a data frame with named columns become numbers
+    mirroring: Mirroring | None = None  # what a mirror does to the targets, if mirror images are rows as well
+    scaled: ClassVar[bool]  # whether rows are standardised, as those of tables, or used as they are
 
     @staticmethod
-    def of(
-        X: Any, network: Any, interval_network: Any = None, before: InputSource | None = None
-    ) -> TableSource | ImageSource:
-        """The source for X and these networks, not yet fitted.
+    def of(network: Any, interval_network: Any = None, before: InputSource | None = None) -> InputSource:
+        """The source for these networks, not yet fitted.
 
-        Parameters
-        ----------
-        X : table or images
-        network, interval_network : recipe or None
-            A recipe with a `trunk` takes images, any other a table; both must take the same.
-        before : InputSource, optional
-            That of a model that continues training: its columns or its trunk are used again.
+        A recipe with a `trunk` takes images, any other a table; both networks must take the same. `before` is the
+        source of a model that continues training: its columns or its trunk are used again.
         """
         if interval_network is not None:
             _check_same_inputs(network, interval_network)
         if not is_image_network(network):
             return replace(before) if isinstance(before, TableSource) else TableSource()
-        _check_no_table(X)
         trunk = before.trunk if isinstance(before, ImageSource) else None
         return ImageSource(int(network.size), None if network.mirror is None else Mirroring(network.mirror), trunk)
 
     @abstractmethod
     def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
-        """Check X and y, and learn how X is read.
+        """Check X and y, and learn how X is read: the rows, as `rows` gives them, and y, finite.
 
-        Returns
-        -------
-        read : array, or function of a RandomState that gives it
-            The rows, as `rows` gives them. Images are only counted: cheaper checks can come before their features,
-            which take long, and before the random numbers that a trunk without weights needs.
-        targets : array (n,) or (n, target)
-            y, finite.
+        For images, the rows are a function of a RandomState: cheaper checks can come before their features, which
+        take long, and before the random numbers that a trunk without weights needs.
         """
 
     @property
@@ -108,8 +78,8 @@ class InputSource(ABC):
     def rows(self, X: Any, estimator: Estimator | None) -> NDArray[Any]:
         """The numbers that networks are given: (row, feature), or (image, [view,] channel, height, width) on disk.
 
-        Without an estimator, X must be a table with the fitted columns in their order, and scikit-learn, which takes
-        long to import, is not needed.
+        Without an estimator, X must be a table with the fitted columns in their order; this needs no scikit-learn,
+        which takes long to import.
         """
 
 
@@ -123,7 +93,6 @@ class TableSource(InputSource):
     row_shape: tuple[int, ...] = ()
 
     scaled: ClassVar[bool] = True
-    mirroring: ClassVar[None] = None  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         from sklearn.utils.validation import check_X_y, validate_data
@@ -178,8 +147,6 @@ class ImageSource(InputSource):
     row_shape: tuple[int, ...] = ()
 
     scaled: ClassVar[bool] = False
-    names: ClassVar[None] = None  # type: ignore[misc]
-    columns: ClassVar[None] = None  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         from sklearn.utils.validation import validate_data
@@ -204,18 +171,11 @@ class ImageSource(InputSource):
         return read, targets
 
     def rows(self, X: Any, estimator: Estimator | None) -> NDArray[Any]:
-        _check_no_table(X)
         assert self.trunk is not None  # it is fitted
-        assert estimator is not None  # which says on what device the trunk runs
-        return features_of(
-            X,
-            self.trunk,
-            size=self.size,
-            mirrored=self.mirroring is not None,
-            device=estimator.device,
-            cache=getattr(estimator.network, "cache", None),
-            verbose=estimator.verbose,
-        )
+        assert estimator is not None  # it has the device
+        how: dict[str, Any] = {"size": self.size, "mirrored": self.mirroring is not None, "device": estimator.device}
+        cache = getattr(estimator.network, "cache", None)
+        return features_of(X, self.trunk, cache=cache, verbose=estimator.verbose, **how)
 
 
 def is_image_network(network: Any) -> bool:
@@ -230,39 +190,24 @@ def without_cache(network: Any) -> Any:
 
 def _check_same_inputs(network: Any, interval_network: Any) -> None:
     """Raise unless both networks take tables, or the same features of images."""
+    must = "network and interval_network must"
     if is_image_network(interval_network) != is_image_network(network):
-        raise ValueError(
-            "network and interval_network must both take images or both take tables, got "
-            f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
-        )
+        got = f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
+        raise ValueError(f"{must} both take images or both take tables, got {got}")
     for name in ("size", "mirror", "weights") if is_image_network(network) else ():
-        mine, yours = getattr(network, name, None), getattr(interval_network, name, None)
+        mine, yours = (getattr(recipe, name, None) for recipe in (network, interval_network))
         if mine != yours:
-            raise ValueError(
-                f"network and interval_network must have the same {name}, since they see the same features, got "
-                f"{mine!r} and {yours!r}"
-            )
-
-
-def _check_no_table(X: Any) -> None:
-    if isinstance(X, np.ndarray) and X.ndim == 2:
-        raise ValueError(
-            f"the network takes images, but X is a table of the shape {X.shape}; give an array (image, channel, "
-            "height, width) or file paths, or a network for tables such as MLP()"
-        )
+            raise ValueError(f"{must} have the same {name}, for they see the same features, got {mine!r} and {yours!r}")
 
 
 def _check_holds_numbers(X: Any) -> None:
     """Raise for images, and for a frame or array of anything but numbers: dates would count some unit of time."""
     if getattr(X, "ndim", None) == 4:
-        raise ValueError(
-            f"the network takes tables, but X has the shape {tuple(X.shape)}, as images have; give "
-            "network=ResNet18(...) for images, or a table (row, feature)"
-        )
-    if isinstance(X, np.ndarray):
-        if X.dtype.kind in "mM":
-            raise ValueError(f"X must hold numbers, got {X.dtype}; convert it, or give a data frame")
-    elif is_frame(X):
+        way_out = "give network=ResNet18(...) for images, or a table (row, feature)"
+        raise ValueError(f"the network takes tables, but X has the shape {tuple(X.shape)}, as images have; {way_out}")
+    if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+        raise ValueError(f"X must hold numbers, got {X.dtype}; convert it, or give a data frame")
+    if not isinstance(X, np.ndarray) and is_frame(X):
         check_numbers(X)
 
 
@@ -273,10 +218,9 @@ def _finite(table: NDArray[Any], X: Any) -> Array:
         row, column = np.argwhere(odd)[0].tolist()
         what = "NaN" if np.isnan(rows[row, column]) else "infinity"
         name = f" ({list(columns_of(X))[column]!r})" if is_frame(X) else ""
-        raise ValueError(
-            f"Input X contains {what} in row {row}, column {column}{name}, both counted from 0; every number must be "
-            "finite: leave such rows out, or fit on a data frame with named columns, in which gaps are filled"
-        )
+        way_out = "leave those rows out, or fit on a data frame with named columns, in which gaps are filled"
+        found = f"Input X contains {what} in row {row}, column {column}{name}, both counted from 0"
+        raise ValueError(f"{found}; every number must be finite: {way_out}")
     return rows
 
 
@@ -287,25 +231,17 @@ def checked_groups(groups: ArrayLike, n_rows: int) -> NDArray[Any]:
     one_each: NDArray[Any] = column_or_1d(np.asarray(groups, dtype=object))
     if len(one_each) != n_rows:
         raise ValueError(f"groups must have one entry per row, got {len(one_each)} for {n_rows} rows")
-    if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "biuU":  # these have one kind and no gaps
-        _check_kinds_of_groups(one_each)
+    # Arrays of booleans, numbers or text have one kind and no gaps; 1 beside "1" would become the same in an array.
+    if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "biuU":
+        kinds = [_kind_of_group(group) for group in one_each]
+        for row, kind in enumerate(kinds):
+            found = f"{one_each[row]!r} in row {row} (counted from 0)"
+            if kind is None:
+                raise ValueError(f"groups must have a value in every row, got {found}; fill it in")
+            if kind != kinds[0]:
+                raise ValueError(f"groups must be of one kind, got {one_each[0]!r} in row 0 and {found}; convert them")
     checked: NDArray[Any] = column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
     return checked
-
-
-def _check_kinds_of_groups(groups: NDArray[np.object_]) -> None:
-    """Raise for a missing group, and for 1 beside "1", which one array would make the same."""
-    kinds = [_kind_of_group(group) for group in groups]
-    for row, kind in enumerate(kinds):
-        if kind is None:
-            raise ValueError(
-                f"groups must have a value in every row, got {groups[row]} in row {row} (counted from 0); fill it in"
-            )
-        if kind != kinds[0]:
-            raise ValueError(
-                f"groups must be of one kind, got {groups[0]!r} in row 0 and {groups[row]!r} in row {row} (counted "
-                "from 0); convert them"
-            )
 
 
 def _kind_of_group(group: Any) -> Any:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -15,23 +14,28 @@ from torch.autograd.function import once_differentiable
 
 from coverwell.networks.mlp import StackedLinear
 from coverwell.networks.team import Team
-from coverwell.options import stored
+from coverwell.options import check_count, stored
 
+Windows = Float[Tensor, "member batch feature"]
 Sequences = Float[Tensor, "member step batch channel"]
 States = Float[Tensor, "member step batch hidden"]
 
 LSTM_KIND = 2  # torch's own number of this kind of recurrence
+# What torch has no public name for: the kernels of torch.nn.LSTMCell on a GPU, oneDNN's order of weights (where oneDNN
+# is there), and how often a tensor has changed in place.
+kernels_of = attrgetter("_thnn_fused_lstm_cell", "_thnn_fused_lstm_cell_backward_impl")
+fused_cell, fused_cell_backward = kernels_of(torch.ops.aten)
+pack = getattr(torch.ops.mkldnn, "_reorder_mkldnn_rnn_layer_weight", None)
+version_of = attrgetter("_version")
 
 
 def _cell(inputs: Tensor, by_state: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One step: the new state and cell, and the gates i, f, g, o in torch's order, activated.
-
-    c = f c_before + i g,   h = o tanh(c)
+    """One step, c = f c_before + i g and h = o tanh(c): h, c, and the activated gates i, f, g, o in torch's order.
 
     Shape: inputs and by_state `(row, 4 * hidden)`, cell `(row, hidden)`.
     """
-    if inputs.device.type == "cuda":  # the kernel of torch.nn.LSTMCell
-        fused: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._thnn_fused_lstm_cell(inputs, by_state, cell)
+    if inputs.device.type == "cuda":
+        fused: tuple[Tensor, Tensor, Tensor] = fused_cell(inputs, by_state, cell)
         return fused
     gates = inputs + by_state
     enter, forget, candidate, leave = gates.chunk(4, dim=-1)
@@ -47,22 +51,14 @@ def _cell_backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the gates before their activation, and of the cell before the step."""
     if gates.device.type == "cuda":
-        backward = torch.ops.aten._thnn_fused_lstm_cell_backward_impl
-        of_gates, of_before, _ = backward(of_state, of_cell, before, cell, gates, False)
+        of_gates, of_before, _ = fused_cell_backward(of_state, of_cell, before, cell, gates, False)
         return of_gates, of_before
     enter, forget, candidate, leave = gates.chunk(4, dim=-1)
     tanh = cell.tanh()
     of_cell = torch.addcmul(of_cell, of_state * leave, 1 - tanh.square())
-    of_gates = torch.cat(
-        [
-            of_cell * candidate * enter * (1 - enter),
-            of_cell * before * forget * (1 - forget),
-            of_cell * enter * (1 - candidate.square()),
-            of_state * tanh * leave * (1 - leave),
-        ],
-        dim=-1,
-    )
-    return of_gates, of_cell * forget
+    of_enter, of_forget = of_cell * candidate * enter * (1 - enter), of_cell * before * forget * (1 - forget)
+    of_candidate, of_leave = of_cell * enter * (1 - candidate.square()), of_state * tanh * leave * (1 - leave)
+    return torch.cat([of_enter, of_forget, of_candidate, of_leave], dim=-1), of_cell * forget
 
 
 class _Recurrence(torch.autograd.Function):
@@ -71,8 +67,7 @@ class _Recurrence(torch.autograd.Function):
     The backward pass is written out: recorded step by step, the gradient of the recurrent weights would be a sum of as
     many small products as there are steps, and here it is one product.
 
-    Shape: inputs `(member, step, batch, 4 * hidden)`, weight `(member, 4 * hidden, hidden)`, result
-    `(member, step, batch, hidden)`.
+    Shape: inputs `(member, step, batch, 4 * hidden)`, weight `(member, 4 * hidden, hidden)`, result as `States`.
     """
 
     @staticmethod
@@ -104,9 +99,8 @@ class _Recurrence(torch.autograd.Function):
             of_state = of_states[step]
             if of_inputs:
                 of_state = torch.baddbmm(of_state, of_inputs[-1].unflatten(0, by_member), weight)
-            of_gates, of_cell = _cell_backward(
-                of_state.flatten(0, 1), of_cell, cells[step], cells[step + 1], gates[step]
-            )
+            at_step = of_cell, cells[step], cells[step + 1], gates[step]
+            of_gates, of_cell = _cell_backward(of_state.flatten(0, 1), *at_step)
             of_inputs.append(of_gates)
         of_all = torch.stack(of_inputs[::-1]).unflatten(1, by_member).transpose(0, 1)  # (member, step, batch, gate)
         all_before = torch.stack(before).unflatten(1, by_member).transpose(0, 1)
@@ -114,43 +108,11 @@ class _Recurrence(torch.autograd.Function):
         return of_all, of_weight
 
 
-class PackedLSTM:
-    """Weights in the order that oneDNN reads, which is behind torch's LSTM on a CPU: the same bits, sooner.
-
-    torch.lstm brings the weights into that order in every call, which is 40 % of its time for a single row, as a live
-    forecast needs one at every step.
-    """
-
-    def __init__(self, weights: Sequence[Tensor]) -> None:
-        self.sources = [weight.detach() for weight in weights]  # held, so that nothing else can have their places
-        self.versions = [weight._version for weight in weights]
-        from_inputs, from_states, bias = self.sources
-        self.hidden = from_states.shape[-1]
-        pack, one_row = torch.ops.mkldnn._reorder_mkldnn_rnn_layer_weight, [1, 1, from_inputs.shape[-1]]
-        self.members = [
-            (*pack(own, back, self.hidden, False, True, False, one_row), shift, torch.zeros_like(shift))
-            for own, back, shift in zip(from_inputs, from_states, bias[:, 0], strict=True)
-        ]
-
-    @staticmethod
-    def serves(x: Sequences) -> bool:
-        """Whether these sequences are of one row, on a CPU, without gradients, and oneDNN is there."""
-        if x.shape[2] != 1 or x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
-            return False
-        return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_mkldnn_rnn_layer_weight")
-
-    def is_of(self, weights: Sequence[Tensor]) -> bool:
-        """Whether these are the weights that were packed, unchanged since."""
-        same = all(kept.data_ptr() == now.data_ptr() for kept, now in zip(self.sources, weights, strict=True))
-        return same and self.versions == [weight._version for weight in weights]
-
-    def states(self, x: Sequences) -> States:
-        start, layer = x.new_zeros(x.shape[2], self.hidden), torch.ops.aten.mkldnn_rnn_layer
-        members = [
-            layer(rows, *own, start, start, False, [], LSTM_KIND, self.hidden, 1, True, False, False, False)[0]
-            for rows, own in zip(x, self.members, strict=True)
-        ]
-        return torch.stack(members)
+def is_single_row(x: Sequences) -> bool:
+    """Whether these sequences are of one row, on a CPU, without gradients, and oneDNN is there."""
+    if x.shape[2] != 1 or x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
+        return False
+    return torch.backends.mkldnn.is_available() and pack is not None
 
 
 class StackedLSTM(nn.Module):
@@ -162,17 +124,17 @@ class StackedLSTM(nn.Module):
     def __init__(self, n_members: int, n_inputs: int, hidden: int) -> None:
         super().__init__()
         bound = 1 / math.sqrt(hidden)  # as torch.nn.LSTM starts
-        self.weight = nn.Parameter(torch.empty(n_members, 4 * hidden, n_inputs).uniform_(-bound, bound))
-        self.recurrent = nn.Parameter(torch.empty(n_members, 4 * hidden, hidden).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(n_members, 1, 4 * hidden).uniform_(-bound, bound))
-        self._packed: PackedLSTM | None = None
+        shapes = (4 * hidden, n_inputs), (4 * hidden, hidden), (1, 4 * hidden)
+        starts = (torch.empty(n_members, *shape).uniform_(-bound, bound) for shape in shapes)
+        self.weight, self.recurrent, self.bias = map(nn.Parameter, starts)
+        self._packed: Any = None  # the state of the weights, the weights, and their packed form for each member
 
     def forward(self, x: Sequences) -> States:
         # A CPU is faster with torch's own layer, member by member, a GPU with all members at once
         # (benchmarks/results/forecasting.md).
         if x.device.type != "cpu":
             return self.at_once(x)
-        return self.one_row(x) if PackedLSTM.serves(x) else self.one_by_one(x)
+        return self.one_row(x) if is_single_row(x) else self.one_by_one(x)
 
     def at_once(self, x: Sequences) -> States:
         """All members in batched matrix products, step by step."""
@@ -192,21 +154,35 @@ class StackedLSTM(nn.Module):
         return torch.stack(members)
 
     def one_row(self, x: Sequences) -> States:
-        """The same bits as `one_by_one` for a row without gradients, from weights that are packed once."""
-        weights = (self.weight, self.recurrent, self.bias)
-        if self._packed is None or not self._packed.is_of(weights):
-            self._packed = PackedLSTM(weights)
-        return self._packed.states(x)
+        """The same bits as `one_by_one`, sooner: from weights in the order of oneDNN, which is behind torch's LSTM.
+
+        torch.lstm brings them into that order in every call: 40 % of its time for a single row, as in a live forecast.
+        """
+        weights, hidden = (self.weight, self.recurrent, self.bias), self.recurrent.shape[-1]
+        state = [(weight.data_ptr(), version_of(weight)) for weight in weights]
+        if self._packed is None or self._packed[0] != state:
+            held = [weight.detach() for weight in weights]  # so that nothing else can have their places
+            order = (hidden, False, True, False, [1, 1, x.shape[-1]])
+            members = [
+                (*pack(own, back, *order), shift, torch.zeros_like(shift))  # type: ignore[misc]
+                for own, back, shift in zip(held[0], held[1], held[2][:, 0], strict=True)
+            ]
+            self._packed = state, held, members
+        start, layer = x.new_zeros(x.shape[2], hidden), torch.ops.aten.mkldnn_rnn_layer
+        states = [
+            layer(rows, *own, start, start, False, [], LSTM_KIND, hidden, 1, True, False, False, False)[0]
+            for rows, own in zip(x, self._packed[2], strict=True)
+        ]
+        return torch.stack(states)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_packed": None}  # a copy packs for itself
 
 
 class LSTMTeam(Team):
-    """LSTM layers over a window and a linear head, for all members.
+    """Linear maps of an LSTM's last state, of a row's other columns and, with a shortcut, of its window, added up.
 
-    A row is flat: the window step by step, then other columns. Linear maps of the last state and of the other columns
-    are added; with a shortcut, so is one of the window, which starts at zero.
+    A row is flat: the window step by step, then other columns. The shortcut starts at zero.
 
     Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
     """
@@ -228,15 +204,15 @@ class LSTMTeam(Team):
         for parameter in () if self.shortcut is None else self.shortcut.parameters():
             nn.init.zeros_(parameter)
 
-    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
-        states = self.sequence_of(x)
+    def forward(self, x: Windows) -> Float[Tensor, "member batch output"]:
+        states, rate = self.sequence_of(x), self.lstm.dropout
         for layer in self.layers:
-            states = self._drop(layer(states))
+            states = layer(states)
+            if self.training and rate:  # of a row the same units at every step (Gal and Ghahramani 2016)
+                states = states * torch.rand_like(states[:, :1]).ge_(rate) / (1 - rate)
         return self.outputs_from(states, x)
 
-    def outputs_from(
-        self, states: States, x: Float[Tensor, "member batch feature"]
-    ) -> Float[Tensor, "member batch output"]:
+    def outputs_from(self, states: States, x: Windows) -> Float[Tensor, "member batch output"]:
         """The outputs, from the states of the last layer and the row itself."""
         outputs: Tensor = self.head(states[:, -1])
         if self.beside is not None:
@@ -249,20 +225,10 @@ class LSTMTeam(Team):
         # Four gates of every unit at every step; an MLP holds some sixty numbers for each input.
         return max(1, self.lstm.steps * self.lstm.hidden * 4 // 64)
 
-    def sequence_of(self, x: Float[Tensor, "member batch feature"]) -> Sequences:
+    def sequence_of(self, x: Windows) -> Sequences:
         """The window, step by step."""
-        window = x[..., : self.n_window].unflatten(-1, (self.lstm.steps, self.lstm.channels))
-        # (member, batch, step, channel) -> (member, step, batch, channel)
-        sequence: Tensor = window.transpose(1, 2).contiguous()
-        return sequence
-
-    def _drop(self, states: States) -> States:
-        """Drop a share of the units in training, a row's the same ones at every step (Gal and Ghahramani 2016)."""
-        rate = self.lstm.dropout
-        if not (self.training and rate):
-            return states
-        kept = torch.rand_like(states[:, :1]).ge_(rate)
-        return states * kept / (1 - rate)
+        window = x[..., : self.n_window].reshape(*x.shape[:2], self.lstm.steps, self.lstm.channels)
+        return window.transpose(1, 2).contiguous()  # (member, batch, step, channel) -> (member, step, batch, channel)
 
 
 @stored
@@ -300,19 +266,15 @@ class LSTM:
 
     def __post_init__(self) -> None:
         for name in ("hidden", "layers", "steps", "channels"):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+            check_count(name, getattr(self, name))
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         n_window = self.steps * self.channels
         if input_shape[0] < n_window:
-            raise ValueError(
-                f"a row must hold a window of {self.steps} steps and {self.channels} channels, {n_window} numbers, got "
-                f"{input_shape[0]}; set steps and channels to what the rows are"
-            )
+            window = f"a window of {self.steps} steps and {self.channels} channels, {n_window} numbers"
+            raise ValueError(f"a row must hold {window}, got {input_shape[0]}; set steps and channels to what rows are")
         return LSTMTeam(self, n_members, input_shape[0], n_outputs)
 
     def operations_per_row(self, n_inputs: int) -> float:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from coverwell.networks.team import Team
-from coverwell.options import stored
+from coverwell.options import check_number, stored
+
+Rows = Float[Tensor, "member batch feature"]
 
 
 class StackedLinear(nn.Module):
@@ -27,15 +28,12 @@ class StackedLinear(nn.Module):
         self.weight = nn.Parameter(torch.empty(n_members, n_inputs, n_outputs).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(n_members, 1, n_outputs).uniform_(-bound, bound))
 
-    def forward(
-        self, x: Float[Tensor, "member batch feature"], gain: float = 1.0
-    ) -> Float[Tensor, "member batch output"]:
+    def forward(self, x: Rows, gain: float = 1.0) -> Float[Tensor, "member batch output"]:
         if len(x) == 1 or x.stride(0) != 0:  # members look at memory of their own
             return torch.baddbmm(self.bias, x, self.weight, alpha=gain)
         side_by_side = self.weight.transpose(0, 1).flatten(start_dim=1)  # (feature, member and output)
-        wide: Tensor = torch.addmm(self.bias.flatten(), x[0], side_by_side, alpha=gain)  # one product for all members
-        by_member: Tensor = wide.unflatten(1, (len(x), -1)).transpose(0, 1)
-        return by_member
+        wide = torch.addmm(self.bias.flatten(), x[0], side_by_side, alpha=gain)  # one product for all members
+        return wide.reshape(len(wide), len(x), -1).transpose(0, 1)
 
 
 class PiecewiseLinear(nn.Module):
@@ -52,10 +50,9 @@ class PiecewiseLinear(nn.Module):
 
     def __init__(self, n_members: int, n_features: int, bins: int) -> None:
         super().__init__()
-        self.bins = bins
-        self.n_outputs = n_features * (1 + bins)
-        self.register_buffer("start", torch.zeros(n_members, 1, n_features, bins))
-        self.register_buffer("slope", torch.zeros(n_members, 1, n_features, bins))
+        self.bins, self.n_outputs = bins, n_features * (1 + bins)
+        for name in ("start", "slope"):
+            self.register_buffer(name, torch.zeros(n_members, 1, n_features, bins))
 
     @torch.no_grad()
     def adapt(self, inputs: Float[Tensor, "job row feature"], valid: Bool[Tensor, "job row"]) -> None:
@@ -72,12 +69,9 @@ class PiecewiseLinear(nn.Module):
             self.start[members] = edges[:-1].T
             self.slope[members] = slope.T
 
-    def forward(
-        self, x: Float[Tensor, "member batch feature"], members: slice = slice(None)
-    ) -> Float[Tensor, "member batch code"]:
-        code = ((x[..., None] - self.start[members]) * self.slope[members]).clamp_(
-            0, 1
-        )  # (member, batch, feature, bin)
+    def forward(self, x: Rows, members: slice = slice(None)) -> Float[Tensor, "member batch code"]:
+        # (member, batch, feature, bin)
+        code = ((x[..., None] - self.start[members]) * self.slope[members]).clamp_(0, 1)
         return torch.cat([x, code.flatten(start_dim=2)], dim=-1)
 
 
@@ -92,11 +86,7 @@ class MLPTeam(Team):
 
     def __init__(self, recipe: MLP, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__()
-        self.n_members = n_members
-        self.n_features = n_features
-        self.mlp = recipe
-        self.recipe = recipe
-        self.rate = recipe.dropout
+        self.n_members, self.recipe, self.rate = n_members, recipe, recipe.dropout
         self.code = PiecewiseLinear(n_members, n_features, recipe.bins) if recipe.bins else None
         n_inputs = self.code.n_outputs if self.code else n_features
         sizes = [n_inputs, *[recipe.hidden] * (recipe.layers - 1), n_outputs]
@@ -111,7 +101,7 @@ class MLPTeam(Team):
         if self.code:
             self.code.adapt(inputs, valid)
 
-    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
+    def forward(self, x: Rows) -> Float[Tensor, "member batch output"]:
         if self.code and len(x) > 1 and x.stride(0) == 0:  # members of one job have the same edges
             x = self.code(x[:1], slice(1)).expand(len(x), -1, -1)
         elif self.code:
@@ -171,9 +161,7 @@ class MLP:
 
     def __post_init__(self) -> None:
         for name, least in (("hidden", 1), ("layers", 1), ("bins", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+            check_number(name, getattr(self, name), least=least, whole=True)
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
 

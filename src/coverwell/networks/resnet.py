@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import pickle
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from os import PathLike, fspath
 from types import MappingProxyType
 from typing import ClassVar
@@ -15,15 +17,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from coverwell.networks.team import LoopTeam, Network, State, Team
-from coverwell.networks.weights import imagenet_weights, parts_of, state_in
-from coverwell.options import stored
+from coverwell.networks.weights import imagenet_weights
+from coverwell.options import check_count, stored
 
 FilePath = str | PathLike[str]
 
 IMAGENET = "imagenet"  # the name of torchvision's public weights
-# Of red, green and blue over ImageNet's training images, in [0, 1].
+# ImageNet's red, green and blue, in [0, 1].
 IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TRUNK_CHANNELS, TAIL_CHANNELS = 256, 512
+NAMED = 12  # tensors that an error names before it only counts
 TRUNK_PARTS = ("conv1", "bn1", "layer1", "layer2", "layer3")
 
 
@@ -132,32 +135,26 @@ class ResNet18Tail(nn.Module):
 
     def forward(self, features: Float[Tensor, "batch 256 height width"]) -> Float[Tensor, "batch output"]:
         if self.training and len(features) == 1 and max(features.shape[2:]) <= 2:  # layer 4 makes 1 x 1 of 2 x 2
-            raise ValueError(
-                "batches of one image must have features larger than 2 x 2, or batch norms have a single number to "
-                f"learn from; got {features.shape[2]} x {features.shape[3]}: give a batch_size of at least 2, or a "
-                "larger size"
-            )
-        pooled = self._layer4(self.feature_dropout(features)).mean(dim=(2, 3))  # -> (batch, channel)
+            must = "have features larger than 2 x 2, or batch norms have a single number to learn from"
+            got = f"{features.shape[2]} x {features.shape[3]}: give a batch_size of at least 2, or a larger size"
+            raise ValueError(f"batches of one image must {must}; got {got}")
+        features = self.feature_dropout(features)
+        # In training a GPU computes convolutions in bfloat16, with the channels last.
+        is_half = self.training and features.is_cuda and features.dtype == torch.float32
+        if is_half:
+            features = features.to(dtype=torch.bfloat16, memory_format=torch.channels_last)
+        # A step that is captured and replayed must not have autocast's cache of cast weights.
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if is_half else nullcontext():
+            wide = self.layer4(features)
+        pooled = (wide.float() if is_half else wide).mean(dim=(2, 3))  # -> (batch, channel)
         outputs: Tensor = self.fc(self.dropout(pooled))
         return outputs
-
-    def _layer4(self, features: Tensor) -> Tensor:
-        """Layer 4; in training a GPU computes its convolutions in bfloat16, with the channels last."""
-        if not (self.training and features.is_cuda and features.dtype == torch.float32):
-            wide: Tensor = self.layer4(features)
-            return wide
-        features = features.to(dtype=torch.bfloat16, memory_format=torch.channels_last)
-        # A step that is captured and replayed must not have autocast's cache of cast weights.
-        with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
-            wide = self.layer4(features)
-        return wide.float()
 
 
 class ResNet18Team(LoopTeam):
     """Tails of a ResNet-18, one after the other: on a CPU faster than grouped convolutions for all members at once.
 
-    Their batch norms are torchvision's: the batch's own statistics in training, running ones elsewhere. Norms without
-    batch statistics (over groups of channels, or fixed at the start) learned a fresh layer 4 more slowly.
+    Batch norms are torchvision's; those without batch statistics learned a fresh layer 4 more slowly.
 
     Shape: input `(member, batch, 256, height, width)`, output `(member, batch, output)`.
     """
@@ -185,21 +182,18 @@ class ResNet18:
     Parameters
     ----------
     dropout, feature_dropout : float
-        Shares of channels silenced in training: of the 512 pooled ones before the head, and of the 256 that the trunk
-        gives to layer 4.
+        Shares of channels silenced in training: of the 512 pooled ones before the head, and of the trunk's 256.
     weights : path, "imagenet" or None
-        A file of torchvision's ResNet-18. If it has layer 4, all members start from it; if it is the trunk alone, layer
-        4 starts from random weights, as the head always does. "imagenet" is torchvision's public file, found or fetched
-        by `coverwell.networks.imagenet_weights`. With None the trunk is random too: for tests.
+        A file of torchvision's ResNet-18, whole or the trunk alone: without layer 4, that starts from random weights,
+        as the head always does. "imagenet" is torchvision's public file, found or fetched by
+        `coverwell.networks.imagenet_weights`. With None the trunk is random too: for tests.
     size : int
         Side of the square to which images are squeezed.
     mirror : "same", "boxes" or None
-        Whether mirror images are trained on as well and averaged with the images at prediction, and what a mirror does
-        to the targets: nothing; or, for boxes (x, y, width, height) in fractions of the image's sides, x becomes
-        1 - x - width.
+        Train on mirror images as well, and average predictions over both. A mirror leaves the targets the same, or
+        turns boxes (x, y, width, height), in fractions of the image's sides: x becomes 1 - x - width.
     cache : path, optional
-        Folder in which the trunk's features are kept, for later calls with the same images. Without one they lie in a
-        temporary file for each call.
+        Folder that keeps the trunk's features for later calls with the same images; a temporary file without one.
 
     Examples
     --------
@@ -227,8 +221,7 @@ class ResNet18:
             share = getattr(self, name)
             if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= float(share) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {share!r}")
-        if not isinstance(self.size, Integral) or isinstance(self.size, bool) or self.size < 1:
-            raise ValueError(f"size must be a whole number of at least 1, got {self.size!r}")
+        check_count("size", self.size)
         if self.mirror not in (None, "same", "boxes"):
             raise ValueError(f"mirror must be 'same', 'boxes' or None, got {self.mirror!r}")
         for name, what in (("weights", "a path, 'imagenet' or None"), ("cache", "the path of a folder, or None")):
@@ -246,10 +239,8 @@ class ResNet18:
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         if len(input_shape) != 3 or input_shape[0] != TRUNK_CHANNELS or min(input_shape) < 1:
-            raise ValueError(
-                f"ResNet18 takes features of the shape ({TRUNK_CHANNELS}, height, width), got {tuple(input_shape)}; "
-                "pass images through its trunk() first"
-            )
+            must = f"takes features of the shape ({TRUNK_CHANNELS}, height, width)"
+            raise ValueError(f"ResNet18 {must}, got {tuple(input_shape)}; pass images through its trunk() first")
         rates = {"dropout": self.dropout, "feature_dropout": self.feature_dropout}
         tails = [ResNet18Tail(n_outputs, **rates) for _ in range(n_members)]
         if self.weights is not None:
@@ -261,16 +252,56 @@ class ResNet18:
     def operations_per_row(self, n_inputs: int) -> float:
         """Roughly the multiplications of one pass."""
         n_places = n_inputs / TRUNK_CHANNELS / 4  # after the stride
-        to_wider, within = TRUNK_CHANNELS * TAIL_CHANNELS, TAIL_CHANNELS**2
-        return n_places * ((9 + 1) * to_wider + 3 * 9 * within)
+        return n_places * ((9 + 1) * TRUNK_CHANNELS * TAIL_CHANNELS + 3 * 9 * TAIL_CHANNELS**2)
 
 
 def read_weights(path: FilePath) -> State:
     """The weights in a file of torchvision's ResNet-18, or of its trunk alone, with all names and shapes checked.
 
-    It must have conv1 to layer 3; layer 4 and the head `fc` may each be absent as a whole. The head may have any number
-    of classes. Counts of batches (`num_batches_tracked`), which older files do not have, may be absent.
+    Layer 4 and the head may each be absent as a whole, and so may counts of batches, which older files do not have. The
+    head may have any number of classes.
     """
     with torch.device("meta"):  # shapes, without memory
         whole = {**ResNet18Trunk().state_dict(), **ResNet18Tail(n_outputs=1000).state_dict()}
-    return state_in(imagenet_weights() if path == IMAGENET else path, whole, needed=TRUNK_PARTS)
+    path = imagenet_weights() if path == IMAGENET else path
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:  # torch's errors for broken files
+        got = f"it cannot be read ({type(error).__name__}); get the file again"
+        raise ValueError(f"{fspath(path)} must be a state dict that torch.save wrote, but {got}") from error
+    entries = state.items() if isinstance(state, dict) else [(None, None)]
+    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in entries):
+        way_out = "save it with torch.save(model.state_dict(), path)"
+        raise ValueError(f"{fspath(path)} must be a state dict of names and tensors, got something else; {way_out}")
+    held, known = {*TRUNK_PARTS, *map(_part_of, state)}, [name for name in state if name in whole]
+    due = [name for name in whole if _part_of(name) in held and not name.endswith("num_batches_tracked")]
+
+    def shape(values: State, name: str) -> tuple[int, ...]:
+        return tuple(values[name].shape)[1 if _part_of(name) == "fc" else 0 :]
+
+    others = [name for name in known if shape(state, name) != shape(whole, name)]
+    problems = {
+        "missing": [name for name in due if name not in state],
+        "unknown": [name for name in state if name not in whole],
+        "of another shape": [f"{n} {tuple(state[n].shape)} instead of {tuple(whole[n].shape)}" for n in others],
+        "not finite": [name for name in known if not state[name].isfinite().all()],
+    }
+    if found := [
+        f"{len(names)} {problem} ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})"
+        for problem, names in problems.items()
+        if names
+    ]:
+        raise ValueError(
+            f"{fspath(path)} must hold the weights of a ResNet-18 with torchvision's names, whole or up to layer 3, "
+            f"got tensors that are {'; '.join(found)}; take the file from torchvision's resnet18, unchanged"
+        )
+    return dict(state)
+
+
+def parts_of(state: State, parts: Collection[str]) -> State:
+    """The tensors of some parts, which are the first words of their names."""
+    return {name: value for name, value in state.items() if _part_of(name) in parts}
+
+
+def _part_of(name: str) -> str:
+    return name.split(".")[0]

@@ -1,8 +1,4 @@
-"""Teams: networks that train side by side, one per fold and repeat.
-
-Every team maps `(member, batch, ...)` to `(member, batch, output)`, whether its members are stacked into one set of
-parameters or are separate modules.
-"""
+"""Teams: networks that train side by side, one per fold and repeat, stacked or as separate modules."""
 
 from __future__ import annotations
 
@@ -32,10 +28,7 @@ class Team(nn.Module):
     precision = torch.float64  # in which a trained team predicts
 
     def adapt(self, inputs: Float[Tensor, "job row ..."], valid: Bool[Tensor, "job row"]) -> None:
-        """Set what a network reads off its training inputs before it is trained; by default nothing.
-
-        Members are ordered by job: the first `n_members / job` belong to the first one.
-        """
+        """Set what a network reads off its training inputs, by default nothing; members are ordered by job."""
 
     def weight_of_row(self, n_inputs: int) -> int:
         """The memory that one row needs outside training, in input numbers of an MLP."""
@@ -76,19 +69,16 @@ class LoopTeam(Team):
 
     def __init__(self, modules: Sequence[nn.Module], n_outputs: int) -> None:
         super().__init__()
-        self.n_members = len(modules)
-        self.n_outputs = n_outputs
-        self.members = nn.ModuleList(modules)
+        self.n_members, self.n_outputs, self.members = len(modules), n_outputs, nn.ModuleList(modules)
 
     def forward(self, x: Float[Tensor, "member batch *input"]) -> Float[Tensor, "member batch output"]:
         outputs = [module(rows) for module, rows in zip(self.members, x, strict=True)]
         for output in outputs:
             if not isinstance(output, Tensor) or output.shape != (x.shape[1], self.n_outputs):
                 got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-                raise ValueError(
-                    f"the network must map (batch, ...) to (batch, {self.n_outputs}), for {x.shape[1]} rows it gave "
-                    f"{got}; let its last layer have n_outputs = {self.n_outputs} units"
-                )
+                must = f"the network must map (batch, ...) to (batch, {self.n_outputs})"
+                way_out = f"let its last layer have n_outputs = {self.n_outputs} units"
+                raise ValueError(f"{must}, for {x.shape[1]} rows it gave {got}; {way_out}")
         return torch.stack(outputs)
 
     def for_members(self, x: Float[Tensor, "job row *input"]) -> Float[Tensor, "member row *input"]:
@@ -123,23 +113,12 @@ class ImageNetwork(Network, Protocol):
     It may have `defaults`: a mapping from names of parameters to the numbers that "auto" stands for.
     """
 
-    @property
-    def size(self) -> int:
-        """Side of the square to which images are squeezed."""
-        ...
-
-    @property
-    def mirror(self) -> str | None:
-        """What mirroring does to the targets ("same", "boxes"); None for no mirror images."""
-        ...
-
-    @property
-    def cache(self) -> str | None:
-        """Folder in which features are kept; None for a temporary file."""
-        ...
+    size: int  # side of the square to which images are squeezed
+    mirror: str | None  # what mirroring does to the targets ("same", "boxes"); None for no mirror images
+    cache: str | None  # folder in which features are kept; None for a temporary file
 
     def trunk(self) -> nn.Module:
-        """The frozen layers, from (batch, 3, size, size) in [0, 1] to what `build` is told as the input shape."""
+        """The frozen layers, from (batch, 3, size, size) in [0, 1] to the input shape of `build`."""
         ...
 
 
@@ -165,15 +144,10 @@ def network_from(choice: Network | Callable[[int, int], nn.Module]) -> Network:
     choice : Network or callable
         A recipe such as `MLP()`, or a function of the numbers of features and outputs that gives a new module.
     """
-    if isinstance(choice, nn.Module):
-        raise TypeError(
-            "network must be a recipe such as MLP(...) or a function (n_features, n_outputs) -> nn.Module, got a "
-            "module: every member needs one of its own"
-        )
     if isinstance(choice, Network) and not isinstance(choice, type):
         return choice
-    if callable(choice):
+    if callable(choice) and not isinstance(choice, nn.Module):
         return FactoryNetwork(choice)
-    raise TypeError(
-        f"network must be a recipe such as MLP(...) or a function (n_features, n_outputs) -> nn.Module, got {choice!r}"
-    )
+    got = "a module: every member needs one of its own" if isinstance(choice, nn.Module) else repr(choice)
+    must = "a recipe such as MLP(...) or a function (n_features, n_outputs) -> nn.Module"
+    raise TypeError(f"network must be {must}, got {got}")

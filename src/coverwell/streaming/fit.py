@@ -152,7 +152,7 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
         check_enough_rows(n_kept, levels, f"calibration='split' keeps {n_kept} of {n_rows} rows")
     model.n_rows_, model.out_of_fold_rows_ = n_rows, sample.numbers.astype(np.int64)
     model.n_ranked_ = n_rows if isinstance(calibration, Cross) else n_kept
-    model.source_ = InputSource.of(table.files, model.network, model.interval_network)
+    model.source_ = InputSource.of(model.network, model.interval_network)
     X, _ = model.source_.fit(sample.X, sample.y[:, 0] if model.one_dimensional_ else sample.y, model)
     assert isinstance(X, np.ndarray)  # a table is read already
     assert model.source_.columns is not None  # a data frame has named columns
@@ -181,7 +181,7 @@ def check_fit(
         raise ValueError("a streamed fit starts anew, got warm_start=True; set it to False")
     if is_image_network(model.network):
         raise ValueError("files of tables are read for networks on tables, got one that takes images")
-    InputSource.of(files, model.network, model.interval_network)
+    InputSource.of(model.network, model.interval_network)
     if (n := len(files)) < FEWEST_ROWS:
         raise ValueError(f"a streamed fit needs {FEWEST_ROWS} rows or more, got {n}; read them into a data frame")
     return StreamedTable.of(files, (target,) if isinstance(target, str) else tuple(target), groups)

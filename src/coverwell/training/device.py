@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,11 +20,16 @@ from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Team
 from coverwell.training.rows import Rows
 
-ORDINARY_STEPS = 3  # before the first capture, see `CudaGraphs`
+if TYPE_CHECKING:
+    from coverwell.estimator import Training
+
 Step = Callable[[Tensor], Tensor]
-Result = TypeVar("Result", covariant=True)
-# Floating-point operations of one step below which a second thread waits more than it works.
-SMALL_STEP = 4e9
+
+ORDINARY_STEPS = 3  # before the first capture, see `CudaGraphs`
+SMALL_STEP = 4e9  # floating-point operations of one step below which a second thread waits more than it works
+fused_adam = partial(
+    adam, fused=True, amsgrad=False, beta1=0.9, beta2=0.999, weight_decay=0.0, eps=1e-8, maximize=False
+)
 
 
 def device_from(choice: str | torch.device) -> torch.device:
@@ -33,9 +39,8 @@ def device_from(choice: str | torch.device) -> torch.device:
     try:
         device = torch.device(choice)
     except RuntimeError:
-        raise ValueError(
-            f"device must be 'auto', 'cpu', 'cuda' or another name that torch knows, got {choice!r}"
-        ) from None
+        must = "device must be 'auto', 'cpu', 'cuda' or another name that torch knows"
+        raise ValueError(f"{must}, got {choice!r}") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {str(choice)!r} is not available here; use device='cpu' or 'auto'")
     return device
@@ -47,23 +52,17 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
     On a GPU, convolutions also run in a fixed order.
     """
-    cuda = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda), _same_bits() if cuda else nullcontext():
+    cuda, before = [device] if device.type == "cuda" else [], cudnn.deterministic
+    with torch.random.fork_rng(devices=cuda):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would also reseed GPUs that are not ours
         if cuda:
+            cudnn.deterministic = True
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
-        yield
-
-
-@contextmanager
-def _same_bits() -> Iterator[None]:
-    before = cudnn.deterministic
-    cudnn.deterministic = True
-    try:
-        yield
-    finally:
-        cudnn.deterministic = before
+        try:
+            yield
+        finally:
+            cudnn.deterministic = before
 
 
 @dataclass(frozen=True)
@@ -103,26 +102,8 @@ class Adam:
         for weight in self.weights:
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
-        adam(
-            self.weights,
-            list(map(attrgetter("grad"), self.weights)),
-            self.means,
-            self.squares,
-            [],
-            self.n_steps,
-            fused=True,
-            amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
-            lr=self.learning_rate,
-            weight_decay=0.0,
-            eps=1e-8,
-            maximize=False,
-        )
-        for weight in self.weights:
-            weight.grad = None
-
-    def drop_gradients(self) -> None:
+        gradients = list(map(attrgetter("grad"), self.weights))
+        fused_adam(self.weights, gradients, self.means, self.squares, [], self.n_steps, lr=self.learning_rate)
         for weight in self.weights:
             weight.grad = None
 
@@ -151,7 +132,8 @@ class CudaGraphs:
                 captured = self._captured(step, rows)
             if captured is None:
                 self.n_ordinary -= self.n_ordinary > 0
-                return self._apart(lambda: step(rows))
+                with self._apart():
+                    return step(rows)
             graph, input_rows, losses = captured
             input_rows.copy_(rows)
             graph.replay()
@@ -161,56 +143,32 @@ class CudaGraphs:
 
     def _captured(self, step: Step, rows: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor] | None:
         graph, input_rows = torch.cuda.CUDAGraph(), rows.clone()
-
-        def capture() -> Tensor:
-            graph.capture_begin(pool=self.pool)
-            try:
-                return step(input_rows)
-            finally:
-                graph.capture_end()
-
         try:
-            losses = self._apart(capture)
-            self.latest = graph
-            return graph, input_rows, losses
+            with self._apart():
+                graph.capture_begin(pool=self.pool)
+                try:
+                    losses = step(input_rows)
+                finally:
+                    graph.capture_end()
         except RuntimeError:
-            self.optimizer.drop_gradients()  # what was recorded was never computed
+            for weight in self.optimizer.weights:
+                weight.grad = None  # what was recorded was never computed
             self.n_ordinary = -1  # never again
             return None
+        self.latest = graph
+        return graph, input_rows, losses
 
-    def _apart(self, work: Callable[[], Tensor]) -> Tensor:
-        """Run something on a stream of its own, as capturing needs it."""
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Work on a stream of its own, as capturing needs it."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            result = work()
+            yield
         torch.cuda.current_stream().wait_stream(self.stream)
-        return result
-
-
-def is_current_gpu(device: torch.device) -> bool:
-    """Whether a device is the GPU on whose streams torch works by itself; only there are steps captured."""
-    return device.type == "cuda" and device.index in (None, torch.cuda.current_device())
-
-
-@runtime_checkable
-class Trainable(Protocol[Result]):
-    """How an estimator trains all jobs at once."""
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def network(self) -> Any: ...
-
-    def run(self, rows: Rows, on_round: Callable[..., None]) -> Result: ...
-
-    def shortened(self) -> Trainable[Result]:
-        """The same with as little training as shows whether it fits into memory."""
-        ...
 
 
 @contextmanager
-def few_threads(training: Trainable[Any], rows: Rows) -> Iterator[None]:
+def few_threads(training: Training, rows: Rows) -> Iterator[None]:
     """One thread while training steps are small, the caller's number for large ones; restored afterwards."""
     per_row = getattr(training.network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
     n_networks = training.settings.batch_size * rows.trains.shape[0] * rows.trains.shape[1]
@@ -223,48 +181,37 @@ def few_threads(training: Trainable[Any], rows: Rows) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def run_within_memory(training: Trainable[Result], rows: Rows, on_round: Callable[..., None]) -> Result:
-    """Train the jobs; where memory is too short, say how many members would fit.
+def run_within_memory(training: Training, rows: Rows, on_round: Callable[..., None]) -> Any:
+    """What training the jobs gives; where memory is too short, the error says how many members would fit.
 
     Raises
     ------
     NotEnoughMemoryError
     """
-    try:
-        return training.run(rows, on_round)
-    except (RuntimeError, MemoryError) as error:
-        if not _is_about_memory(error):
-            raise
-    fits = _what_fits(training.shortened(), rows)
-    raise NotEnoughMemoryError(_memory_of(training.settings.device), rows.n_jobs, rows.members_per_job, fits)
-
-
-def _what_fits(training: Trainable[Any], rows: Rows) -> tuple[int, int]:
-    """The numbers of jobs and of members of a job that survive a short training, found by halving."""
-    n_jobs, n_members = rows.n_jobs, rows.members_per_job
-    while n_jobs * n_members > 1:
+    attempt, some, fits = training, rows, (0, 0)
+    while True:
+        try:
+            trained = attempt.run(some, on_round if some is rows else lambda *_: None)
+            if some is rows:
+                return trained
+            fits = some.n_jobs, some.members_per_job
+            break
+        except (RuntimeError, MemoryError) as error:  # a CPU's allocator has no error of its own
+            known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+            if not known and "can't allocate memory" not in str(error):
+                raise
+        n_jobs, n_members = some.n_jobs, some.members_per_job
+        if n_jobs * n_members == 1:
+            break
         # Only here, where the error and the tensors that its traceback held are gone, can their memory be used again.
         gc.collect()
         if training.settings.device.type == "cuda":
             torch.cuda.empty_cache()
-        n_jobs, n_members = (n_jobs // 2, n_members) if n_jobs > 1 else (1, n_members // 2)
-        try:
-            training.run(rows.few(n_jobs, n_members), lambda *_: None)
-        except (RuntimeError, MemoryError) as error:
-            if not _is_about_memory(error):
-                raise
-        else:
-            return n_jobs, n_members
-    return 0, 0
-
-
-def _is_about_memory(error: BaseException) -> bool:
-    # A CPU's allocator has no error of its own.
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
-
-
-def _memory_of(device: torch.device) -> str:
-    if device.type != "cuda":
-        return f"the {device.type} has free" if device.type != "cpu" else "this machine has free"
-    free, total = torch.cuda.mem_get_info(device)
-    return f"{torch.cuda.get_device_name(device)} has ({total / 1e9:.1f} GB, {free / 1e9:.1f} GB free)"
+        halved = (n_jobs // 2, n_members) if n_jobs > 1 else (1, n_members // 2)
+        attempt, some = training.shortened(), rows.few(*halved)
+    device = training.settings.device
+    memory = "this machine has free" if device.type == "cpu" else f"the {device.type} has free"
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        memory = f"{torch.cuda.get_device_name(device)} has ({total / 1e9:.1f} GB, {free / 1e9:.1f} GB free)"
+    raise NotEnoughMemoryError(memory, rows.n_jobs, rows.members_per_job, fits)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coverwell.errors import NonFiniteLossError
 from coverwell.networks.team import Network, Team
-from coverwell.training.device import Adam, CudaGraphs, Settings, is_current_gpu
+from coverwell.training.device import Adam, CudaGraphs, Settings
 from coverwell.training.rows import Rows, Workers
 
 # How many input numbers a network takes at a time outside training (few enough for the layers to stay in a processor's
@@ -43,7 +43,9 @@ class Learner:
         self.average = copy.deepcopy(self.team).eval().requires_grad_(False)
         self.optimizer = Adam(self.team, settings.learning_rate)
         self.n_epochs = 0
-        captured = self.team.capturable and settings.device.type == "cuda" and is_current_gpu(settings.device)
+        # Steps are captured on the GPU on whose streams torch works by itself.
+        on_gpu = settings.device.type == "cuda" and settings.device.index in (None, torch.cuda.current_device())
+        captured = self.team.capturable and on_gpu
         self.graphs = CudaGraphs(self.optimizer) if captured else None
 
     def start_from(self, members: slice, team: Team) -> None:

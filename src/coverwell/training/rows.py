@@ -185,7 +185,7 @@ class Rows:
             y_seen = y[places]
             if mirroring is not None:  # an image and its mirror image are two rows
                 x, y_own, y_seen = mirroring.flat(x), mirroring.rows(y_own), mirroring.rows(y_seen)
-                masks = mirroring.repeated(masks, axis=2)
+                masks = masks.repeat(2, axis=2)
             inputs = Scaling.of(x, bounded=bounded) if scaled else Scaling(x.shape[1:])
             targets = Scaling.of(y_seen, unit_range=unit_range)
             if start:  # networks that continue training keep their units, over the range of all rows seen
