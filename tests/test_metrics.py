@@ -328,7 +328,7 @@ def test_bad_values_shapes_and_bounds_are_errors():
         (order, lambda: coverage([0.0, 0.0], [0.0, 1.0], [0.0, 0.5])),
         (order, lambda: average_width([0.0, 1.0], [0.0, 0.5])),
         (order, lambda: calibration_curve([0.0], [[0.0, 1.0]], [[0.0, 0.5]], [0.5, 0.9])),
-        ("n_test must be at least 1", lambda: expected_calibration_error(0.5, n_test=0, n_train=10)),
+        ("n_test must be a whole number of at least 1", lambda: expected_calibration_error(0.5, n_test=0, n_train=10)),
         ("n_train must be a whole number of at least 1", lambda: coverage_rank(0.5, 0)),
         (r"shape \(n, 4\): left, top, width and height; got \(2, 3\)", lambda: iou(np.ones((2, 3)), np.ones((2, 3)))),
     ]:
@@ -416,8 +416,8 @@ def test_iou_is_what_counting_pixels_gives():
     found = []
     for pair in zip(one, other, strict=True):
         filled = np.zeros((2, 20, 20), dtype=bool)
-        for picture, (left, top, width, height) in zip(filled, pair, strict=True):
-            picture[top : top + height, left : left + width] = True
+        for image, (left, top, width, height) in zip(filled, pair, strict=True):
+            image[top : top + height, left : left + width] = True
         found.append(filled.all(axis=0).sum() / filled.any(axis=0).sum())
     assert iou(one, other) == pytest.approx(np.mean(found))
 
