@@ -168,9 +168,9 @@ def test_bad_rows_are_refused_in_one_line(model, tmp_path):
         r"y must have 2 targets for each row, as in training, got shape \(12, 1\)": {"y": y[:, 0]},
         "y must hold numbers": {"y": np.full((12, 2), "a")},
         "group 'block' must have one value for each of 12 rows": {"groups": {"block": [1, 2]}},
-        r"group 'pair' must have one value .* got the shape \(12, 2\)": {"groups": {"pair": y}},
+        r"group 'pair' must have one value .* got shape \(12, 2\)": {"groups": {"pair": y}},
         "row_numbers must be a whole number for each of 12 rows": {"row_numbers": [1, 2]},
-        "quantiles must be at least 2, got 1": {"quantiles": 1},
+        "quantiles must be a whole number of at least 2, got 1": {"quantiles": 1},
         "must have all columns": {"X": X[["area"]]},
         "boxes are for models of images, and this one is of tables": {"boxes": True},
     }.items():

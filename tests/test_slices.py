@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from coverwell.slices import BY_CHANCE, Slice, Slices, slices_of
+from coverwell.evaluation import BY_CHANCE, Slice, Slices, slices_of
 
 RNG = np.random.default_rng(0)
 counts = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))
@@ -35,8 +35,8 @@ def named(slices):
         (
             np.datetime64("2020-01-01T10:30") + np.arange(8),
             [
-                ("2020-01-01 10:30:00 to 2020-01-01 10:34:00", 5, 3),
-                ("2020-01-01 10:35:00 to 2020-01-01 10:37:00", 3, 2),
+                ("2020-01-01 10:30 to 2020-01-01 10:34", 5, 3),
+                ("2020-01-01 10:35 to 2020-01-01 10:37", 3, 2),
             ],
         ),
     ],

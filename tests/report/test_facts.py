@@ -30,13 +30,11 @@ from coverwell.report.facts import (
     numbers_of_a_miss,
     period_rows,
     shift_rows,
-    shifts_between,
     shifts_of,
     slice_columns,
     slices_by,
     source_rows,
     summary,
-    window_of,
     worst_stretch,
 )
 
@@ -87,7 +85,6 @@ def test_the_worst_stretch_is_the_first_with_the_fewest_inside(by_hand):
     inside = np.array([True, False, True, True, False, False, True, False, False])
     view = by_hand(np.where(inside, 0.0, 9.0), -np.ones(9), np.ones(9)).views[0]
     assert worst_stretch(view, 3) == (3, pytest.approx(1 / 3))
-    assert [window_of(n) for n in (10, 400, 10_000)] == [2, 100, 500]
 
 
 def test_the_worst_stretch_by_chance_of_a_single_window_is_that_of_the_binomial_law():
@@ -142,12 +139,8 @@ def plain():
     return describe(made.fit(X, X[:, 1]))
 
 
-def shifts_in(described, X):
-    return shifts_between(described.input_range(X), described.n_trained)
-
-
 def test_a_difference_is_in_standard_deviations_of_the_training_rows(plain):
-    first, second = shifts_in(plain, np.column_stack([np.ones(40), np.full(40, 29.5)]))
+    first, second = shifts_of(np.column_stack([np.ones(40), np.full(40, 29.5)]), plain)
     assert (first.name, second.name) == ("column 0", "column 1")
     assert first.difference == pytest.approx((1 - 0.5) / 0.5)
     assert first.is_share
@@ -157,7 +150,7 @@ def test_a_difference_is_in_standard_deviations_of_the_training_rows(plain):
 
 
 def test_rows_outside_the_range_of_training_are_counted_and_the_surest_difference_comes_first(plain):
-    first, *_ = shifts_in(plain, np.column_stack([np.tile([0.0, 1.0], 10), np.arange(50.0, 70.0)]))
+    first, *_ = shifts_of(np.column_stack([np.tile([0.0, 1.0], 10), np.arange(50.0, 70.0)]), plain)
     assert (first.name, first.n_outside) == ("column 1", 10)
 
 
@@ -167,12 +160,12 @@ def test_new_samples_of_the_same_rows_are_rarely_called_different(plain):
     rng = np.random.default_rng(0)
     X = np.column_stack([np.tile([0.0, 1.0], 30), np.arange(60.0)])
     samples = [X[rng.integers(0, 60, 30)] for _ in range(40)]
-    assert sum(not all(shift.is_expected for shift in shifts_in(plain, s)) for s in samples) <= 7
+    assert sum(not all(shift.is_expected for shift in shifts_of(s, plain)) for s in samples) <= 7
 
 
 def test_levels_gaps_and_dates_of_a_frame_are_inputs_with_their_own_units(evaluated, flats):
     outcome, described = evaluated(flats(60, seed=1))
-    shifts = shifts_of(outcome, described)
+    shifts = shifts_of(outcome.inputs, described)
     found, training = {shift.name: shift for shift in shifts}, flats(120)
     assert found["city=Oslo"].is_share
     assert found["city=Oslo"].train_mean == pytest.approx((training["city"] == "Oslo").mean())
@@ -184,7 +177,7 @@ def test_levels_gaps_and_dates_of_a_frame_are_inputs_with_their_own_units(evalua
 def test_a_difference_of_very_many_deviations_takes_few_characters(evaluated, flats):
     with pytest.warns(UserWarning, match="far outside the range"):
         outcome, described = evaluated(flats(60, seed=1).with_columns(area=pl.lit(1e200)))
-    row = shift_rows(shifts_of(outcome, described), described)[0]
+    row = shift_rows(shifts_of(outcome.inputs, described), described)[0]
     assert row[0] == "area"
     assert max(map(len, row)) < 20
 

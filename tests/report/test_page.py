@@ -10,11 +10,10 @@ import pytest
 from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.description import describe
-from coverwell.evaluation import forecast_outcome, outcome_of
+from coverwell.evaluation import as_text, forecast_outcome, outcome_of
 from coverwell.report import page as page_module
 from coverwell.report.facts import lowest_by_chance
 from coverwell.report.page import check_library, rendered, write_page
-from coverwell.report.words import as_text
 
 EVIL = "<script>alert('\"&')</script>"
 

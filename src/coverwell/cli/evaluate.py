@@ -13,8 +13,7 @@ from coverwell.cli.messages import print_json
 from coverwell.tables import TableFile
 
 if TYPE_CHECKING:
-    from coverwell.evaluation import View
-    from coverwell.slices import Slice, Slices
+    from coverwell.evaluation import Slice, Slices, View
 
 HEADS = ("target", "asked", "RMSE", "coverage", "expected", "CE", "expected", "width", "interval score")
 SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
@@ -88,7 +87,7 @@ def _line(view: View) -> tuple[str, ...]:
 
 
 def _sentence(slices: Slices, part: Slice) -> str:
-    from coverwell.slices import BY_CHANCE
+    from coverwell.evaluation import BY_CHANCE
 
     chance = slices.chance(part)
     by_chance = f"by chance in at most {max(chance, 1e-6):.1g} of cases"

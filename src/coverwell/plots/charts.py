@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom, rankdata
 
+from coverwell.evaluation import BY_CHANCE, Slice, Slices
 from coverwell.plots.axes import drawn
 from coverwell.plots.grammar import SLICE, Axis, Chart, CurveStyle, Mark, Table, Tip, percent, shortened, with_unit
 from coverwell.prediction import PredictionInterval
-from coverwell.slices import BY_CHANCE, Slice, Slices
 
 Array = NDArray[np.float64]
 
