@@ -83,6 +83,10 @@ class Outcome:
         """A target at every level."""
         return [self.view(target, level) for level in range(len(self.levels))]
 
+    def of_level(self, level: int) -> list[View]:
+        """Every target at a level."""
+        return [self.view(target, level) for target in range(len(self.target_names))]
+
     def of_targets(self, places: Sequence[int]) -> Outcome:
         """The same with some of the targets."""
         arrays = {name: getattr(self, name) for name in ("y", "prediction", "lower", "upper", "times")}

@@ -96,7 +96,7 @@ def test_only_the_area_between_the_inner_and_the_outer_box_is_shaded():
     assert colour_at(50, 30) == colour_at(190, 140)  # in the inner box: as outside of both
 
 
-def test_a_picture_fills_the_frame_whatever_its_resolution():
-    ax = with_box(picture=np.zeros((10, 10, 3)))
+def test_an_image_fills_the_frame_whatever_its_resolution():
+    ax = with_box(image=np.zeros((10, 10, 3)))
     (image,) = ax.images
     assert image.get_extent() == [0, 200, 150, 0]

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 from coverwell import PredictionInterval, plots
 from coverwell.evaluation import Slice, Slices
-from coverwell.plots.axes import draw
-from coverwell.plots.grammar import Axis, Chart, Mark, Tip
+from coverwell.plots.chart import Axis, Chart, Mark, Tip, draw
 from coverwell.report.charts import ChartStore, legend, specification
 
 INTERVAL = PredictionInterval(np.array([0.0, 1.0]), np.array([2.0, 4.0]), coverage=0.9)

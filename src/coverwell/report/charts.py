@@ -18,6 +18,7 @@ from scipy.stats import norm
 
 from coverwell import metrics
 from coverwell.evaluation import Outcome, View
+from coverwell.plots.chart import COLOURS, SLICE, Axis, Chart, Mark, Tip, shortened
 from coverwell.plots.charts import (
     draw_calibration_curve,
     draw_forecast,
@@ -25,7 +26,6 @@ from coverwell.plots.charts import (
     draw_rounds,
     split_points,
 )
-from coverwell.plots.grammar import COLOURS, SLICE, Axis, Chart, Mark, Tip, shortened
 from coverwell.prediction import PredictionInterval
 from coverwell.report.facts import Shift, row_number, time_of, window_of
 

@@ -29,7 +29,7 @@ from coverwell.evaluation import BY_CHANCE, Outcome, Slice, Slices, View, as_tex
 from coverwell.inputs.images import images_of, pillow
 from coverwell.model_file import read_tensors
 from coverwell.plots.boxes import inner_and_outer
-from coverwell.plots.grammar import percent, shortened
+from coverwell.plots.chart import percent, shortened
 
 Row = Sequence[str]  # of a table
 
@@ -222,9 +222,8 @@ def numbers_of_a_miss(view: View, place: int) -> list[str]:
 
 def chosen_images(outcome: Outcome, level: int) -> list[tuple[int, bool, bool]]:
     """The places of the images that are shown, whether each is among the worst, and whether it is inside."""
-    views = [outcome.view(target, level) for target in range(len(outcome.target_names))]
     # In units of the mean width, so that targets on different scales count alike.
-    missed = np.max([view.missed_by / max(view.width.mean(), 1e-300) for view in views], axis=0)
+    missed = np.max([view.missed_by / max(view.width.mean(), 1e-300) for view in outcome.of_level(level)], axis=0)
     worst = [int(place) for place in np.argsort(-missed, kind="stable")[:N_WORST] if missed[place] > 0]
     others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(outcome)), worst))[:N_OTHERS]
     return [(place, place in worst, not missed[place]) for place in [*worst, *np.sort(others).tolist()]]

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from coverwell.description import ModelDescription
 from coverwell.evaluation import BY_CHANCE, Outcome
 from coverwell.files import new_file
+from coverwell.plots.chart import percent
 from coverwell.plots.charts import slices_chart
-from coverwell.plots.grammar import percent
 from coverwell.report import charts, facts
 
 if TYPE_CHECKING:
