@@ -104,7 +104,7 @@ def test_bad_input_is_told_in_one_line(folder, model, tmp_path, refused, houses)
     assert "must go to a file that ends in .html" in refused(model, data, "--out", tmp_path / "report.pdf")
     assert "column for --group: block" in refused(model, data, "--out", out, "--group", "block")
     assert "boxes are for models of images" in refused(model, data, "--out", out, "--boxes")
-    assert "--pictures is for models of images" in refused(model, data, "--out", out, "--pictures", "id")
+    assert "--images is for models of images" in refused(model, data, "--out", out, "--images", "id")
     assert "--time is for forecasters" in refused(model, data, "--out", out, "--time", "sold")
     assert "damaged or not a model file" in refused(data, data, "--out", out)
 
@@ -116,7 +116,7 @@ def test_a_missing_extra_is_named(run, folder, model, tmp_path, monkeypatch):
     assert result.stderr.startswith("Error: reports need vl-convert-python; install the extra `report`")
 
 
-def test_pictures_are_found_beside_the_table(run, tmp_path, refused):
+def test_images_are_found_beside_the_table(run, tmp_path, refused):
     rng = np.random.default_rng(0)
     images, ages = rng.integers(0, 255, (22, 3, 32, 32), dtype=np.uint8), rng.normal(size=22)
     network = ResNet18(weights=None, size=32)
@@ -128,16 +128,16 @@ def test_pictures_are_found_beside_the_table(run, tmp_path, refused):
     rows = pl.DataFrame({"file": [f"{place}.png" for place in range(10)], "y": ages[12:]})
     rows.write_csv(tmp_path / "test.csv")
     given = (tmp_path / "model.safetensors", tmp_path / "test.csv", "--out", tmp_path / "report.html")
-    assert "name the column of their files with --pictures" in refused(*given)
-    result = run("report", *given, "--pictures", "file")
+    assert "name the column of their files with --images" in refused(*given)
+    result = run("report", *given, "--images", "file")
     assert result.exit_code == 0, result.output
     assert "data:image/jpeg" in written(tmp_path / "report.html")
-    assert "the model has 1" in refused(*given, "--pictures", "file", "--boxes", "--force")
+    assert "the model has 1" in refused(*given, "--images", "file", "--boxes", "--force")
     gone = rows.with_columns(file=pl.Series([*rows["file"][:-1], "gone.png"]))
     gone.write_csv(tmp_path / "test.csv")
-    assert "gone.png" in refused(*given, "--pictures", "file", "--force")
+    assert "gone.png" in refused(*given, "--images", "file", "--force")
     rows.with_columns(file=pl.Series([None, *rows["file"][1:]])).write_csv(tmp_path / "test.csv")
-    assert "must name a file in every row, but row 1 has none" in refused(*given, "--pictures", "file", "--force")
+    assert "must name a file in every row, but row 1 has none" in refused(*given, "--images", "file", "--force")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from coverwell import LSTM, MatchedForecaster, Schedule
-from coverwell.cli.series import later_values
+from coverwell.cli.report import later_values
 from coverwell.tables import TableFile
 
 N, SEEN = 120, 90

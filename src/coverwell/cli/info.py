@@ -27,6 +27,7 @@ def info(model: Path, as_json: bool) -> None:
         return
     names = found["features"] or [f"{found['n_features']} columns without names"]
     calibration = f"{found['calibration']}, ranks of {_count(found['rows_ranked'])} rows"
+    seconds = found["training_seconds"]
     lines = {
         "file": f"{found['file']} ({found['bytes']:,} bytes)",
         "model": f"{found['class']}, {found['members']} networks, {found['weights']:,} weights",
@@ -34,8 +35,7 @@ def info(model: Path, as_json: bool) -> None:
         "coverage": ", ".join(map(str, found["coverage"])),
         "features": ", ".join(names),
         "calibration": calibration if found["calibration"] else "none, widths as the networks learned them",
-        "training": f"{_count(found['training_rows'])} rows, {found['rounds']} rounds in "
-        f"{found['training_seconds']:.1f} s",
+        "training": f"{_count(found['training_rows'])} rows, {found['rounds']} rounds in {seconds:.1f} s",
         "seed": found["seed"],
         "versions": ", ".join(f"{package} {number}" for package, number in found["versions"].items()),
     }
@@ -54,6 +54,13 @@ def _contents(path: Path) -> dict[str, Any]:
     model = load_table_model(path, device="cpu")
     about = describe(model)
     columns, teams = model.source_.columns, [m for m in model.predictor_.modules() if isinstance(m, Team)]
+
+    def plain(value: Any) -> Any:
+        """What JSON can hold; of anything else its description."""
+        if isinstance(value, list | tuple):
+            return [plain(item) for item in value]
+        return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
@@ -71,16 +78,9 @@ def _contents(path: Path) -> dict[str, Any]:
         "training_seconds": round(sum(entry.seconds for entry in model.rounds_), 3),
         "members": sum(team.n_members for team in teams),
         "weights": sum(weights.numel() for team in teams for weights in team.parameters()),
-        "parameters": {name: _plain(value) for name, value in model.get_params(deep=False).items()},
+        "parameters": {name: plain(value) for name, value in model.get_params(deep=False).items()},
         "versions": read_tensors(path)[0]["versions"],
     }
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold; of anything else its description."""
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def _count(number: int | None) -> str:

@@ -21,33 +21,30 @@ if TYPE_CHECKING:
     from coverwell.evaluation import Outcome
 
 OUT = options.out("The figure to write: .png, .svg or .pdf.")
-TARGET = click.option(
-    "--target", multiple=True, metavar="COLUMN", help="Only this; may be given again.  [default: all]"
-)
+TARGET = click.option("--target", multiple=True, metavar="COLUMN", help="Only this; again for more.  [default: all]")
 UNIT = click.option("--unit", metavar="TEXT", help="The unit of the targets, for the axes.")
 
 
 def _of_rows(*own: Callable[[Any], Any]) -> Callable[[Callable[..., Figure]], Any]:
     """A function from an outcome and the place of a level to a figure, as a command with these options of its own."""
-    return options.together(
-        options.MODEL, options.DATA, OUT, TARGET, *own, options.KNOWN_ROWS, options.FORCE, _read_and_drawn
-    )
 
+    def read_and_drawn(draw: Callable[..., Figure]) -> Callable[..., None]:
+        @functools.wraps(draw)
+        def command(*, model: Path, table: TableFile, out: Path, force: bool, **asked: Any) -> None:
+            _check_figure(out, force=force, inputs=(model, table.path))
+            from coverwell.cli.rows import read_outcome
+            from coverwell.evaluation import place_of_level
 
-def _read_and_drawn(draw: Callable[..., Figure]) -> Callable[..., None]:
-    @functools.wraps(draw)
-    def command(*, model: Path, table: TableFile, out: Path, force: bool, **asked: Any) -> None:
-        _check_figure(out, force=force, inputs=(model, table.path))
-        from coverwell.cli.rows import read_outcome
-        from coverwell.evaluation import place_of_level
+            names = ("device", "skip_missing", "group", "quantiles")
+            outcome = read_outcome(model, table, **{name: asked.pop(name) for name in names if name in asked})
+            places = _places(outcome.target_names, asked.pop("target"))
+            level = place_of_level(outcome.levels, asked.pop("coverage", None))
+            _write(draw(outcome.of_targets(places), level, **asked), out)
 
-        names = ("device", "skip_missing", "group", "quantiles")
-        outcome = read_outcome(model, table, **{name: asked.pop(name) for name in names if name in asked})
-        places = _places(outcome.target_names, asked.pop("target"))
-        level = place_of_level(outcome.levels, asked.pop("coverage", None))
-        _write(draw(outcome.of_targets(places), level, **asked), out)
+        return command
 
-    return command
+    shared = (options.MODEL, options.DATA, OUT, TARGET, *own, options.KNOWN_ROWS, options.FORCE)
+    return options.together(*shared, read_and_drawn)
 
 
 @click.group()
@@ -86,8 +83,7 @@ def intervals(outcome: Outcome, level: int, unit: str | None, along: str | None,
 def calibration(outcome: Outcome, level: int) -> Figure:
     """Draw the share of rows inside their intervals at every fitted level, beside the share to expect.
 
-    A model that was fitted with several levels (coverwell fit --coverage 0.5,0.9 ...) has a curve, others have a single
-    point.
+    A model that was fitted with several levels (coverwell fit --coverage 0.5,0.9 ...) has a curve, others have a point.
 
     \b
     Example:
@@ -141,9 +137,7 @@ def slices(outcome: Outcome, level: int, worst: int) -> Figure:
 @options.LEVEL
 @UNIT
 @options.FORCE
-def rounds(
-    model: Path, out: Path, target: tuple[str, ...], coverage: float | None, unit: str | None, force: bool
-) -> None:
+def rounds(model: Path, out: Path, target: tuple[str, ...], force: bool, **asked: Any) -> None:
     """Draw how error, coverage and width of MODEL changed from round to round of its training.
 
     \b
@@ -156,8 +150,8 @@ def rounds(
     from coverwell.plots.figures import rounds_figure
 
     fitted = describe(coverwell.load(model))
-    places, level = _places(fitted.target_names, target), place_of_level(fitted.levels, coverage)
-    _write(rounds_figure(fitted, level, targets=places, unit=unit), out)
+    places, level = _places(fitted.target_names, target), place_of_level(fitted.levels, asked["coverage"])
+    _write(rounds_figure(fitted, level, targets=places, unit=asked["unit"]), out)
 
 
 def _check_figure(out: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
@@ -184,9 +178,8 @@ def _along(outcome: Outcome, name: str) -> Any:
     values = outcome.features[name]
     if values.dtype.kind not in "iufM":
         held = "true and false alone" if set(values) <= {"true", "false", None} else "text"
-        raise ValueError(
-            f"--along {name} holds {held}; rows can stand along numbers or dates, or see coverwell plot slices"
-        )
+        way_out = "rows can stand along numbers or dates, or see coverwell plot slices"
+        raise ValueError(f"--along {name} holds {held}; {way_out}")
     return values
 
 
