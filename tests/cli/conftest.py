@@ -72,3 +72,8 @@ def folder(tmp_path_factory, houses):
     assert result.exit_code == 0, result.stderr
     (folder / "fit.txt").write_text(result.stdout)
     return folder
+
+
+@pytest.fixture
+def model(folder):
+    return folder / "model.safetensors"

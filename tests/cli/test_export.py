@@ -12,11 +12,6 @@ import coverwell
 onnxruntime = pytest.importorskip("onnxruntime")
 
 
-@pytest.fixture
-def model(folder):
-    return folder / "model.safetensors"
-
-
 def test_an_exported_model_predicts_what_the_model_predicts(run, model, houses, tmp_path):
     out = tmp_path / "new folder" / "model.onnx"
     result = run("export", model, out)
@@ -44,8 +39,3 @@ def test_json_has_the_metadata_and_the_sha256_of_the_model_file(run, model, tmp_
     assert found["model_sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
     assert [column["name"] for column in found["columns"]] == ["area", "city", "sold", "garden"]
     assert (found["targets"], found["levels"]) == (["rent", "price"], [0.5, 0.8])
-
-
-def test_a_file_that_is_no_model_is_refused_in_one_line_and_nothing_is_written(refused, folder, tmp_path):
-    assert "damaged or not a model file" in refused("export", folder / "test.csv", tmp_path / "model.onnx")
-    assert list(tmp_path.iterdir()) == []

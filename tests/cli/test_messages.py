@@ -35,6 +35,7 @@ def raising(error):
         (ValueError("two\n\nlines  of text"), 2, "Error: two lines of text"),
         (BadInput("no such thing"), 2, "Error: no such thing"),
         (ImportError("install it"), 1, "Error: install it"),
+        (KeyboardInterrupt(), 130, "\nStopped. Nothing was written."),
         (NonFiniteLossError("the loss is NaN"), 1, "Error: the loss is NaN"),
         (MemoryError(), 1, "Error: there is not enough memory for this; take fewer rows, or a larger machine"),
         (
@@ -47,11 +48,6 @@ def raising(error):
 def test_an_error_is_one_line_with_its_exit_code(error, code, line):
     result = told(raising(error))
     assert (result.exit_code, result.stderr, result.stdout) == (code, f"{line}\n", "")
-
-
-def test_ctrl_c_ends_without_a_traceback():
-    result = told(raising(KeyboardInterrupt()))
-    assert (result.exit_code, result.stderr) == (130, "\nStopped. Nothing was written.\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there, the signal ends a process at once")
@@ -112,33 +108,22 @@ def test_warnings_are_lines_each_text_once_and_the_last_of_many_are_counted():
     assert lines[4:] == ["Warning: 3 more of the kind ExtrapolationWarning, for other rows."]
 
 
-def test_an_output_is_checked_before_any_work(tmp_path):
+def test_an_output_is_checked_before_any_work_and_called_what_users_call_it(tmp_path):
     check_output(tmp_path / "new" / "deep" / "out.csv", force=False)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "there").write_text("kept")
     check_output(tmp_path / "there", force=True)
     for path, message in (
-        (tmp_path, "is a folder"),
-        (tmp_path / "there", "exists; give another --out, or --force"),
-        (tmp_path / "there" / "below", "is not a folder"),
-    ):
-        with pytest.raises(BadInput, match=message):
-            check_output(path, force=False)
-    with pytest.raises(BadInput, match="is the file that is read"):
-        check_output(tmp_path / "there", force=True, inputs=(tmp_path / "there",))
-
-
-def test_a_place_is_called_what_users_call_it(tmp_path):
-    (tmp_path / "there").touch()
-    for path, message in (
-        (tmp_path, "OUT must be a file"),
+        (tmp_path, "OUT must be a file, but .* is a folder"),
         (tmp_path / "there", "exists; give another OUT, or --force"),
         (tmp_path / "there" / "below", r"OUT .* is not a folder; give another OUT"),
         (tmp_path / ("n" * 300), r"OUT .* cannot be written \(File name too long.*\); give another OUT"),
     ):
-        with pytest.raises(BadInput, match=message) as refusal:
-            check_output(path, force=False, name="OUT")
-        assert "--out" not in str(refusal.value)
+        for name in ("OUT", "--out"):
+            with pytest.raises(BadInput, match=message.replace("OUT", name)):
+                check_output(path, force=False, name=name)
+    with pytest.raises(BadInput, match=r"--out .* is the file that is read"):
+        check_output(tmp_path / "there", force=True, inputs=(tmp_path / "there",))
 
 
 @pytest.mark.skipif(not Path("/dev/null").is_char_device(), reason="there is no device to write to")
@@ -157,11 +142,6 @@ def test_a_link_is_judged_by_what_it_points_to(tmp_path):
     (tmp_path / "round").symlink_to(tmp_path / "round")
     with pytest.raises(BadInput, match=r"--out .*round cannot be written \(Too many levels of symbolic links"):
         check_output(tmp_path / "round", force=False)
-
-
-def test_a_name_that_is_too_long_is_told_before_any_work(tmp_path):
-    with pytest.raises(BadInput, match=r"cannot be written \(File name too long"):
-        check_output(tmp_path / ("n" * 300), force=False)
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no folder in which nobody can write")
@@ -198,3 +178,16 @@ def test_a_file_that_exists_is_replaced_by_force_alone_and_one_that_is_read_neve
     read = tmp_path / "read" / out.name
     read.symlink_to(given[0])
     assert f"{name} {read} is the file that is read" in refused(*command.split(), *given, read, "--force")
+
+
+@pytest.mark.parametrize("command", [*WRITING, "info", "evaluate"])
+def test_a_damaged_model_and_a_file_that_is_none_are_refused_in_one_line(refused, folder, tmp_path, command):
+    if command == "fit":
+        return
+    data, out = folder / "test.csv", tmp_path / f"out{Path(WRITING.get(command, [''])[-1]).suffix}"
+    more = [data] if command in ("predict", "report", "plot intervals", "evaluate") else []
+    more += [*(["--out"] if command != "export" else []), out] if command in WRITING else []
+    (tmp_path / "cut").write_bytes((folder / "model.safetensors").read_bytes()[:-3])
+    for no_model in (tmp_path / "cut", data):
+        assert "damaged or not a model file" in refused(*command.split(), no_model, *more)
+    assert not out.exists()

@@ -1,6 +1,5 @@
 """`coverwell plot`: figures from a model and a file, one-line errors, and nothing overwritten."""
 
-import polars as pl
 import pytest
 
 WITH_DATA = ("intervals", "calibration", "widths", "slices")
@@ -65,14 +64,6 @@ def test_another_ending_or_a_folder_is_refused_before_any_work(refused, folder, 
     assert ".png, .svg or .pdf" in refused(*no_model, tmp_path / "figure.jpeg")
     (tmp_path / "folder.png").mkdir()
     assert "is a folder" in refused(*no_model, tmp_path / "folder.png")
-    assert "damaged or not a model file" in refused(*no_model, tmp_path / "a.png")
-
-
-def test_data_without_the_target_are_refused(refused, folder, tmp_path):
-    pl.read_csv(folder / "test.csv").drop("price").write_csv(tmp_path / "without.csv")
-    given = (folder / "model.safetensors", tmp_path / "without.csv", "--out", tmp_path / "a.png")
-    assert "price" in refused("plot", "slices", *given)
-    assert not (tmp_path / "a.png").exists()
 
 
 def test_without_matplotlib_the_extra_is_named_before_any_work(refused, arguments, tmp_path, monkeypatch):

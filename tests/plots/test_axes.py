@@ -34,10 +34,6 @@ def no_figure_left():
         pyplot.close(number)
 
 
-def test_every_kind_of_chart_is_tried_here():
-    assert set(DRAWN_FROM_NOTHING) == {name for name in plots.__all__ if name.startswith("draw_")}
-
-
 @pytest.mark.parametrize("draw", DRAWN_FROM_NOTHING.values(), ids=list(DRAWN_FROM_NOTHING))
 def test_without_axes_a_new_figure_is_made_and_axes_that_came_are_drawn_on(draw, no_figure_left):
     ax = Figure().subplots()

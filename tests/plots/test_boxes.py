@@ -60,12 +60,8 @@ def test_bounds_that_cross_or_are_not_four_are_refused():
 
 def test_all_four_boxes_are_drawn_to_scale_and_differ_without_colour():
     ax = with_box(truth=np.array([30.0, 20.0, 70.0, 55.0]))
-    boxes = {
-        "true": (30, 20, 70, 55),
-        "predicted": (30, 15, 80, 60),
-        "inner": (40, 20, 40, 40),
-        "outer": (20, 10, 120, 80),
-    }
+    boxes = {"true": (30, 20, 70, 55), "predicted": (30, 15, 80, 60)}
+    boxes |= {"inner": (40, 20, 40, 40), "outer": (20, 10, 120, 80)}
     assert {name: box_of(ax, name) for name in boxes} == boxes
     looks = {(patch.get_linestyle(), patch.get_linewidth()) for patch in ax.patches if patch.get_label() in boxes}
     assert len(looks) == 4
