@@ -1,7 +1,7 @@
 """Outcomes: targets beside their predictions and intervals, their scores, and the coverage of slices of the rows.
 
-Intervals promise their coverage on average over rows. Slices look for parts of the rows that are covered less. Some of
-many slices fall short by chance alone, so each comes with its binomial uncertainty, and all of them with their number.
+Intervals promise coverage on average; slices look for rows that are covered less. Some of many slices fall short by
+chance alone, so each comes with its binomial uncertainty, and all of them with their number.
 """
 
 from __future__ import annotations
@@ -80,12 +80,10 @@ class Outcome:
         return self.views[target * len(self.levels) + level]
 
     def of_target(self, target: int) -> list[View]:
-        """A target at every level."""
-        return [self.view(target, level) for level in range(len(self.levels))]
+        return self.views[target * len(self.levels) :][: len(self.levels)]
 
     def of_level(self, level: int) -> list[View]:
-        """Every target at a level."""
-        return [self.view(target, level) for target in range(len(self.target_names))]
+        return self.views[level :: len(self.levels)]
 
     def of_targets(self, places: Sequence[int]) -> Outcome:
         """The same with some of the targets."""
@@ -151,8 +149,7 @@ class View:
     @property
     def is_expected(self) -> bool:
         """Whether the coverage lies in the expected band."""
-        low, high = self.scores["band"]
-        return bool(low <= self.scores["coverage"] <= high)
+        return bool(self.scores["band"][0] <= self.scores["coverage"] <= self.scores["band"][1])
 
     @cached_property
     def slices(self) -> Slices:
@@ -203,21 +200,13 @@ def outcome_of(
     grouped = {str(name): np.array(values, dtype=object) for name, values in (groups or {}).items()}
     _check_columns("group", grouped, len(targets))
     for column in grouped.values():
-        column[:] = [None if value is None or value != value else str(value) for value in column]
+        column[:] = [None if missing else str(value) for value, missing in zip(column, _missing(column), strict=True)]
     features = description.features(X, feature_names)
-    return Outcome(
-        targets,
-        *(predicted.mean, predicted.lower, predicted.upper),
-        *(description.levels, description.target_names, description.n_ranked),
-        {name: column for name, column in features.items() if name not in grouped},
-        grouped,
-        quantiles,
-        numbers,
-        n_skipped,
-        boxes=_are_boxes(description, targets, boxes),
-        inputs=X,
-        warnings=tuple(kept),
-    )
+    about: dict[str, Any] = {"n_ranked": description.n_ranked, "row_numbers": numbers, "n_skipped": n_skipped}
+    about["features"] = {name: column for name, column in features.items() if name not in grouped}
+    about |= {"groups": grouped, "quantiles": quantiles, "inputs": X, "warnings": tuple(kept)}
+    names, is_boxes = (description.levels, description.target_names), _are_boxes(description, targets, boxes)
+    return Outcome(targets, predicted.mean, predicted.lower, predicted.upper, *names, boxes=is_boxes, **about)
 
 
 def forecast_outcome(
@@ -347,10 +336,9 @@ class Slices:
         return tuple(part for part in self.slices if part.column == column)
 
     def worst(self, n: int = 5) -> tuple[Slice, ...]:
-        """First the slices that fall short by more than chance, then the others.
+        """First the slices that fall short by more than chance, then the others, by the upper end of their confidence interval.
 
-        Each kind comes by the upper end of the confidence interval, which is high for few rows: a small slice must be
-        missed often to come before a large one.
+        It is high for few rows: a small slice must be missed often to come before a large one.
         """
         return tuple(self._ranked[0][:n])
 
@@ -378,10 +366,7 @@ class Slices:
         return [self.slices[place] for place in order], int((~by_chance).sum())
 
     def chance(self, part: Slice) -> float:
-        """A bound on the probability that chance alone makes any of all slices this short (Bonferroni).
-
-        It holds however the slices overlap, if each row is inside with the asked probability.
-        """
+        """A bound on the probability that chance alone makes any slice this short, however they overlap (Bonferroni)."""
         return min(1.0, len(self) * part.chance(self.asked))
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from coverwell.regressor import MatchedRegressor
 
-NO_CALIBRATION = "none"
-
 
 def _levels(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[float]:
     share: click.ParamType[float] = click.FloatRange(0, 1, min_open=True, max_open=True)
@@ -43,13 +41,14 @@ def _levels(context: click.Context, option: click.Parameter, values: tuple[str, 
 @click.option("--ignore", multiple=True, metavar="COLUMN", help="A column that is not to be used; may be given again.")
 @click.option(
     "--calibration",
-    type=click.Choice(["cross", "cv+", "split", NO_CALIBRATION]),
+    type=click.Choice(["cross", "cv+", "split", "none"]),
     default="cross",
+    callback=lambda context, option, value: None if value == "none" else value,
     help="How widths are set: by ranks of out-of-fold residuals (cross; cv+ is slower, with a weak guarantee), of rows "
     "kept apart (split, with a guarantee), or as the networks learned them.",
 )
 @click.option("--matching", type=click.Choice(["sigma", "iqr"]), default="sigma", help="How both networks are matched.")
-@click.option("--seed", type=click.IntRange(min=0, max=2**32 - 1), default=0, help="Same seed, same model.")
+@click.option("--seed", "random_state", type=click.IntRange(0, 2**32 - 1), default=0, help="Same seed, same model.")
 @click.option("--folds", type=click.IntRange(min=2), default=5, help="Parts, each left out by some of the networks.")
 @click.option("--max-rounds", type=click.IntRange(min=1), help="Stop training after so many rounds.  [default: 100]")
 @click.option("--streamed", is_flag=True, help="Read DATA part by part: Parquet files that may exceed the memory.")
@@ -63,8 +62,6 @@ def fit(
     out: Path,
     group: str | None,
     ignore: tuple[str, ...],
-    calibration: str,
-    seed: int,
     max_rounds: int | None,
     streamed: bool,
     skip_missing: bool,
@@ -86,15 +83,14 @@ def fit(
     """
     check_output(out, force=force, inputs=[table.path for table in tables])
     if len(tables) > 1 and not streamed:
-        way_out = "give --streamed to read Parquet files part by part"
-        raise ValueError(f"one file is read into memory, got {len(tables)}; {way_out}")
+        raise ValueError(
+            f"one file is read into memory, got {len(tables)}; give --streamed to read Parquet files in parts"
+        )
     if streamed and skip_missing:
         raise ValueError("--skip-missing is for a table that is read whole; leave such rows out of what is --streamed")
     model = coverwell.MatchedRegressor(
         coverage=coverage if len(coverage) > 1 else coverage[0],
-        calibration=None if calibration == NO_CALIBRATION else calibration,
         schedule=None if max_rounds is None else coverwell.Schedule(max_rounds=max_rounds),
-        random_state=seed,
         verbose=int(sys.stderr.isatty()),
         **asked,
     )

@@ -18,14 +18,8 @@ from scipy.stats import norm
 
 from coverwell import metrics
 from coverwell.evaluation import Outcome, View
+from coverwell.plots import charts
 from coverwell.plots.chart import COLOURS, SLICE, Axis, Chart, Mark, Tip, shortened
-from coverwell.plots.charts import (
-    draw_calibration_curve,
-    draw_forecast,
-    draw_rolling_coverage,
-    draw_rounds,
-    split_points,
-)
 from coverwell.prediction import PredictionInterval
 from coverwell.report.facts import Shift, row_number, time_of, window_of
 
@@ -60,10 +54,10 @@ def calibration_chart(view: View) -> Chart:
     low, high = np.array([one.scores["band"] for one in views]).T
     label = "where nine of ten samples lie if the intervals are right"
     found = [one.scores["coverage"] for one in views]
-    chart = draw_calibration_curve.chart([one.asked for one in views], found, band=(low, high), band_label=label)
+    chart = charts.draw_calibration_curve.chart([one.asked for one in views], found, band=(low, high), band_label=label)
     marks = [replace(mark, label="reached as asked") if mark.kind == "diagonal" else mark for mark in chart.marks]
     labels = "reached, inside the band", "reached, outside the band"
-    marks += [CHOSEN, *split_points("asked", "value", "expected", labels=labels)]
+    marks += [CHOSEN, *charts.split_points("asked", "value", "expected", labels=labels)]
     truths = {"expected": [one.is_expected for one in views], "chosen": [one is view for one in views]}
     table = {**chart.table, **{name: np.array(values) for name, values in truths.items()}}
     return replace(chart, table=table, marks=marks)
@@ -100,7 +94,9 @@ def stretch_chart(view: View, first: int, last: int) -> Chart:
         for of in (view, view.static)
     )
     assert live is not None
-    chart = draw_forecast.chart(view.times[rows], live, prediction=view.prediction[rows], y=view.y[rows], static=static)
+    chart = charts.draw_forecast.chart(
+        view.times[rows], live, prediction=view.prediction[rows], y=view.y[rows], static=static
+    )
     return replace(chart, x=_titled(chart.x), y=Axis(shortened(view.name)))
 
 
@@ -116,7 +112,7 @@ def rolling_chart(view: View) -> tuple[Chart, int, Array, Array | None]:
     drawn = np.round(np.linspace(0, len(shares) - 1, min(len(shares), MOST_WINDOWS_DRAWN))).astype(int)
     drawn = np.unique([*drawn, shares.argmin()])  # the lowest is always among them
     label, times = "reached" if static is None else "with live calibration", view.times[drawn + window - 1]
-    chart = draw_rolling_coverage.chart(times, shares[drawn], asked=view.asked, label=label)
+    chart = charts.draw_rolling_coverage.chart(times, shares[drawn], asked=view.asked, label=label)
     marks, table, tips = [replace(chart.marks[0], label="asked"), chart.marks[1]], chart.table, [*chart.tips]
     if static is not None:
         marks.insert(1, Mark("line", "time", "static", "", "other", "without it", dash="--"))
@@ -139,11 +135,11 @@ def residual_charts(outcome: Outcome, target: int) -> list[Chart]:
     tips.append(Tip("residual", "observed minus predicted"))
     axes = Axis("prediction"), Axis("observed minus predicted", zero=True)
     zero, look = Mark("rule", "", 0, colour="centre", thickness=0.7), ("inside its interval", "outside")
-    charts = []
+    found = []
     for level in range(len(views)):
-        points = split_points("prediction", "residual", f"inside {level}", labels=look, sizes=(3.5, 5.0))
-        charts.append(Chart(table, [zero, *points], *axes, tips))
-    return charts
+        points = charts.split_points("prediction", "residual", f"inside {level}", labels=look, sizes=(3.5, 5.0))
+        found.append(Chart(table, [zero, *points], *axes, tips))
+    return found
 
 
 def histogram(view: View, noun: str) -> tuple[Chart, float, Array, int]:
@@ -166,7 +162,7 @@ def histogram(view: View, noun: str) -> tuple[Chart, float, Array, int]:
 
 def round_chart(measure: str, values: Array, asked: float | None = None) -> Chart:
     """A measure by round of training."""
-    chart = draw_rounds.chart(values[None], asked=asked)
+    chart = charts.draw_rounds.chart(values[None], asked=asked)
     up = Axis(measure, zero=True) if asked is None else Axis(measure, "share", (0, 1))
     marks = [replace(mark, marker="o") for mark in chart.marks if mark.kind != "area"]  # there is one trial
     return replace(chart, marks=marks, y=up, tips=[chart.tips[0], replace(chart.tips[1], title=measure)])
@@ -183,13 +179,10 @@ def shift_chart(shifts: Sequence[Shift]) -> Chart | None:
     table["expected"] = np.array([shift.is_expected for shift in drawn])
     labels = "difference of the means", "larger than chance allows, however many inputs were compared"
     marks = [Mark("rows", "low", "place", "high", "bar", "where 19 of 20 differences lie if nothing has changed", 12.0)]
-    marks += split_points("difference", "place", "expected", labels=labels)
+    marks += charts.split_points("difference", "place", "expected", labels=labels)
     tips = [Tip("name", "input", "text"), Tip("difference", "difference (sd)")]
     across = Axis("test minus training (standard deviations)", zero=True)
     return Chart(table, marks, across, Axis(None, "slice"), tips, height=SLICE * len(drawn))
-
-
-# Vega-Lite.
 
 
 def specification(chart: Chart) -> Spec:

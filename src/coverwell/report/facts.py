@@ -45,9 +45,6 @@ SIDE, QUALITY = 240, 80  # pixels, and of JPEG
 N_WORST, N_OTHERS = 6, 6  # images
 
 
-# Numbers in words.
-
-
 def number(value: float) -> str:
     """A number to four digits."""
     if not math.isfinite(value):
@@ -58,23 +55,24 @@ def number(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """A share to a tenth of a percent: 0.8599 is "86.0 %"."""
     return f"{100 * value:.1f} %"
 
 
 def span(ends: tuple[float, float]) -> str:
-    """A range of shares, such as "80.0 to 94.5 %"."""
     return f"{100 * ends[0]:.1f} to {share(ends[1])}"
 
 
 def counted(count: int, what: str) -> str:
-    """A count with its noun, such as "1 row" or "1,200 rows"."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def chance_of(probability: float) -> str:
     """A bound on a probability as far as its digits mean something: "at most 0.02", "less than 0.0001"."""
     return f"at most {probability:.1g}" if probability >= LEAST_CHANCE else f"less than {LEAST_CHANCE}"
+
+
+def by_chance(probability: float) -> str:
+    return "may be" if probability >= BY_CHANCE else chance_of(probability)
 
 
 def room_for(outcome: Outcome, most: int) -> int:
@@ -102,9 +100,6 @@ def joint_coverage(outcome: Outcome, level: int) -> float:
     return metrics.joint_coverage(outcome.y, outcome.lower[..., level], outcome.upper[..., level])
 
 
-# Slices.
-
-
 def slice_rows(found: Slices, parts: Sequence[Slice]) -> list[Row]:
     """Slices in a line each."""
     rows: list[Row] = []
@@ -112,10 +107,6 @@ def slice_rows(found: Slices, parts: Sequence[Slice]) -> list[Row]:
         counts = (f"{part.n_rows:,}", f"{part.n_inside:,}", share(part.coverage), span((part.low, part.high)))
         rows.append((f"{part.column}: {part.values}", *counts, by_chance(found.chance(part))))
     return rows
-
-
-def by_chance(probability: float) -> str:
-    return "may be" if probability >= BY_CHANCE else chance_of(probability)
 
 
 def slice_columns(outcome: Outcome, first: View) -> tuple[list[str], int]:
@@ -135,11 +126,8 @@ def slice_columns(outcome: Outcome, first: View) -> tuple[list[str], int]:
 def slices_by(view: View, column: str) -> tuple[Sequence[Slice], int]:
     """The slices by a column, or where they are many the worst of them, and how many there are."""
     ranked = view.slices.by_column[column]
-    is_cut = len(ranked) > MOST_OF_A_COLUMN
-    return (ranked[:MOST_OF_A_COLUMN] if is_cut else view.slices.of(column)), len(ranked)
-
-
-# Series.
+    shown = ranked[:MOST_OF_A_COLUMN] if len(ranked) > MOST_OF_A_COLUMN else view.slices.of(column)
+    return shown, len(ranked)
 
 
 def time_of(view: View, place: int) -> str:
@@ -159,12 +147,6 @@ def window_of(view: View) -> int:
     return max(1, min(MOST_WINDOW, len(view.y) // 4))
 
 
-def worst_window(view: View) -> tuple[int, int, float, float]:
-    """The size of a window, where the worst begins, its coverage, and what chance brings."""
-    window = window_of(view)
-    return window, *worst_stretch(view, window), lowest_by_chance(view.asked, len(view.y), window)
-
-
 def stretches(view: View) -> list[tuple[int, int]]:
     """Where the worst stretch, the first and the last begin and end."""
     n = min(STRETCH, len(view.y))
@@ -181,9 +163,6 @@ def lowest_by_chance(asked: float, n_values: int, n: int) -> float:
     rng = np.random.default_rng(0)
     lowest = [metrics.rolling_coverage(rng.random(n_values) < asked, n).min() for _ in range(PERIODS)]
     return float(np.quantile(lowest, ONE_IN_TWENTY, method="lower"))
-
-
-# Single rows.
 
 
 def row_number(outcome: Outcome, place: int) -> int:
@@ -223,7 +202,10 @@ def numbers_of_a_miss(view: View, place: int) -> list[str]:
 def chosen_images(outcome: Outcome, level: int) -> list[tuple[int, bool, bool]]:
     """The places of the images that are shown, whether each is among the worst, and whether it is inside."""
     # In units of the mean width, so that targets on different scales count alike.
-    missed = np.max([view.missed_by / max(view.width.mean(), 1e-300) for view in outcome.of_level(level)], axis=0)
+    missed = np.max(
+        [view.missed_by / max(view.width.mean(), 1e-300) for view in outcome.of_level(level)],
+        axis=0,
+    )
     worst = [int(place) for place in np.argsort(-missed, kind="stable")[:N_WORST] if missed[place] > 0]
     others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(outcome)), worst))[:N_OTHERS]
     return [(place, place in worst, not missed[place]) for place in [*worst, *np.sort(others).tolist()]]
@@ -249,9 +231,6 @@ def boxes_in(outcome: Outcome, place: int, level: int) -> list[tuple[str, float,
             start, end = np.clip([box[:2], box[:2] + box[2:]], 0, 1).round(4)
             boxes.append((name, *start.tolist(), *np.maximum(end - start, 0.0).round(4).tolist()))
     return boxes
-
-
-# The data.
 
 
 def column_rows(outcome: Outcome, model: ModelDescription) -> tuple[list[Row], int]:
@@ -322,7 +301,7 @@ def shifts_of(X: Any, model: ModelDescription) -> list[Shift]:
     if X is None:
         return []
     names, rows, means, deviations, lows, highs = model.input_range(X)
-    standard_error = float(np.sqrt(1 / len(rows) + (1 / model.n_trained if model.n_trained else 0.0)))
+    standard_error = math.sqrt(1 / len(rows) + (1 / model.n_trained if model.n_trained else 0.0))
     shifts = []
     for place, name in enumerate(names):
         test, low, high = rows[:, place], lows[place], highs[place]
@@ -332,9 +311,8 @@ def shifts_of(X: Any, model: ModelDescription) -> list[Shift]:
             chance = min(1.0, len(names) * float(2 * norm.sf(abs(difference) / standard_error)))
         elif not (test == low).all():
             difference, chance = float(np.copysign(np.inf, mean - low)), 0.0
-        n_outside = int(((test < low) | (test > high)).sum())
+        n_outside, both = int(((test < low) | (test > high)).sum()), (float(means[place]), mean)
         is_share = bool(low == 0 and high == 1 and np.isin(test, (0.0, 1.0)).all())
-        both = float(means[place]), mean
         shifts.append(Shift(name, *both, difference, standard_error, chance, n_outside, is_share))
     return sorted(shifts, key=lambda shift: (shift.chance, -abs(shift.difference)))
 
@@ -346,9 +324,8 @@ def shift_rows(shifts: Sequence[Shift], model: ModelDescription) -> list[Row]:
         difference = "one value in training"
         if math.isfinite(shift.difference):
             difference = f"{shift.difference:+.2f}" if abs(shift.difference) < 1000 else f"{shift.difference:+.3g}"
-        is_date = model.columns.get(shift.name, ("", 0))[0] == "dates and times"
         means = [share(mean) if shift.is_share else number(mean) for mean in (shift.train_mean, shift.test_mean)]
-        if is_date:  # days since 1970
+        if model.columns.get(shift.name, ("", 0))[0] == "dates and times":  # days since 1970
             means = [str(np.datetime64(int(mean), "D")) for mean in (shift.train_mean, shift.test_mean)]
         rows.append((shift.name, *means, difference, by_chance(shift.chance), f"{shift.n_outside:,}"))
     return rows
