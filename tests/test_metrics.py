@@ -64,9 +64,6 @@ def binomial_error(asked, n_test):
     return 2 / n_test * m * math.comb(n_test, m) * asked**m * (1 - asked) ** (n_test - m + 1)
 
 
-# Values worked out by hand
-
-
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
@@ -119,9 +116,6 @@ def test_coverage_rank_says_how_many_rows_it_needs(asked, needed):
     if needed > 1:
         with pytest.raises(ValueError, match=f"needs at least {needed} rows, got {needed - 1}"):
             coverage_rank(asked, needed - 1)
-
-
-# Properties
 
 
 @given(thousandths=st.integers(1, 999), n_train=st.integers(1000, 10**9))
@@ -196,9 +190,6 @@ def test_with_very_many_training_rows_the_expected_error_is_the_binomial_one(ask
     assert expected == pytest.approx(binomial_error(asked, n_test), rel=0.02, abs=1e-4)
 
 
-# Twins
-
-
 @given(seed=st.integers(0, 1000), level=shares)
 def test_rmse_and_pinball_agree_with_scikit_learn(seed, level):
     a, b = np.random.default_rng(seed).normal(size=(2, 20, 3))
@@ -245,9 +236,6 @@ def test_weighted_interval_score_on_even_levels_is_the_one_of_bracher():
     assert ours == pytest.approx(bracher * 19 / 20)
 
 
-# Statistics
-
-
 @pytest.mark.parametrize(("asked", "n_test", "n_train"), [(0.9, 100, 99), (0.5, 30, 40), (0.95, 200, 50)])
 def test_expected_calibration_error_is_what_exact_ranks_reach(asked, n_test, n_train):
     n_trials = 20_000
@@ -279,9 +267,6 @@ def test_calibration_curve_of_true_normal_intervals_is_the_diagonal():
     low, high = normal_bounds(nine_levels, mean=np.zeros(n))
     reached = calibration_curve(y, low, high, nine_levels)
     assert (np.abs(reached - nine_levels) < 4 * np.sqrt(nine_levels * (1 - nine_levels) / n)).all()
-
-
-# The border
 
 
 @pytest.mark.parametrize("asked", [0.0, 1.0, -0.1, 1.1, math.nan])
@@ -347,9 +332,6 @@ def test_rolling_coverage_needs_truth_values_and_a_whole_window():
     for window in (0, -1, True):
         with pytest.raises(ValueError, match="window must be a whole number of at least 1"):
             rolling_coverage([True, False, True], window)
-
-
-# Boxes, and what all targets do together.
 
 
 def random_boxes(seed, n=50):

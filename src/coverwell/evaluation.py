@@ -222,8 +222,14 @@ def forecast_outcome(
     common = (description.levels, description.target_names)
     static = Outcome(found.y, found.prediction, found.static_lower, found.static_upper, *common)
     live = replace(static, lower=found.lower, upper=found.upper, static=static if description.live else None)
-    times = _clock_times(found.stamps)[steps]
-    return replace(live, times=times, inputs=columns, n_seen=n_seen, warnings=tuple(kept))
+    stamps = found.stamps.to_timestamp() if hasattr(found.stamps, "to_timestamp") else found.stamps  # periods
+    if getattr(stamps, "tz", None) is not None:
+        stamps = stamps.tz_localize(None)
+    elif getattr(getattr(stamps, "dtype", None), "time_zone", None) is not None:
+        stamps = stamps.dt.replace_time_zone(None)
+    times = np.asarray(stamps)  # by the local clock, or counts
+    times = times.astype("datetime64[ms]") if times.dtype.kind == "M" else times
+    return replace(live, times=times[steps], inputs=columns, n_seen=n_seen, warnings=tuple(kept))
 
 
 @contextmanager
@@ -270,18 +276,6 @@ def _are_boxes(description: ModelDescription, y: Array, asked: bool | None) -> b
         got = f"got values from {y.min():g} to {y.max():g}; divide them by width and height"
         raise ValueError(f"boxes must be given in fractions of the images' sides, {got}")
     return boxes
-
-
-def _clock_times(stamps: Any) -> Column:
-    """Stamps of any kind as dates by the local clock, or as counts."""
-    if hasattr(stamps, "to_timestamp"):  # periods
-        stamps = stamps.to_timestamp()
-    if getattr(stamps, "tz", None) is not None:
-        stamps = stamps.tz_localize(None)
-    if getattr(getattr(stamps, "dtype", None), "time_zone", None) is not None:
-        stamps = stamps.dt.replace_time_zone(None)
-    values = np.asarray(stamps)
-    return values.astype("datetime64[ms]") if values.dtype.kind == "M" else values
 
 
 @dataclass(frozen=True)
@@ -336,9 +330,10 @@ class Slices:
         return tuple(part for part in self.slices if part.column == column)
 
     def worst(self, n: int = 5) -> tuple[Slice, ...]:
-        """First the slices that fall short by more than chance, then the others, by the upper end of their confidence interval.
+        """First the slices that fall short by more than chance, then the others.
 
-        It is high for few rows: a small slice must be missed often to come before a large one.
+        Each kind comes by the upper end of the confidence interval, so that a small slice must be missed often to
+        come before a large one.
         """
         return tuple(self._ranked[0][:n])
 
@@ -366,7 +361,7 @@ class Slices:
         return [self.slices[place] for place in order], int((~by_chance).sum())
 
     def chance(self, part: Slice) -> float:
-        """A bound on the probability that chance alone makes any slice this short, however they overlap (Bonferroni)."""
+        """A bound on the probability that chance makes any slice this short, however they overlap (Bonferroni)."""
         return min(1.0, len(self) * part.chance(self.asked))
 
 

@@ -15,7 +15,6 @@ onnxruntime = pytest.importorskip("onnxruntime")
 def test_an_exported_model_predicts_what_the_model_predicts(run, model, houses, tmp_path):
     out = tmp_path / "new folder" / "model.onnx"
     result = run("export", model, out)
-    assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith(f"wrote {out}: {out.stat().st_size:,} bytes\n  input  X ")
     session = onnxruntime.InferenceSession(out)
     told = json.loads(session.get_modelmeta().custom_metadata_map["coverwell"])

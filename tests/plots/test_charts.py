@@ -40,9 +40,6 @@ def edges_of(collection):
     return {tuple(point) for point in collection.get_paths()[0].vertices.tolist()}
 
 
-# Curves over the asked coverage.
-
-
 @pytest.mark.parametrize("draw", [draw_calibration_curve, draw_width_curve])
 def test_a_curve_goes_through_its_values_on_the_axes_that_came(draw):
     ax = Figure().subplots()
@@ -102,8 +99,6 @@ def test_bad_curves_are_refused_with_the_way_out(draw):
             draw(Figure().subplots(), asked, [1.0, 2.0])
 
 
-# Rows with their intervals.
-
 PREDICTION = np.array([3.0, 1.0, 2.0])
 INTERVAL = PredictionInterval(PREDICTION - 1.0, np.array([4.0, 3.0, 5.0]), coverage=0.9)
 Y = np.array([3.5, 9.0, 1.0])  # inside, above, on the lower bound
@@ -154,8 +149,6 @@ def test_bad_rows_are_refused_with_the_way_out(changed, message):
         draw_intervals(Figure().subplots(), INTERVAL, **{"prediction": PREDICTION, **changed})
 
 
-# Series.
-
 BAND = PredictionInterval(np.array([0.0, 1.0, 2.0]), np.array([2.0, 3.0, 4.0]), coverage=0.9)
 
 
@@ -201,9 +194,6 @@ def test_series_of_different_lengths_are_refused():
         draw_forecast(Figure().subplots(), [1, 2], BAND, prediction=[1, 2, 3])
     with pytest.raises(ValueError, match=r"one shape \(n,\), got \(2,\) and \(3,\)"):
         draw_rolling_coverage(Figure().subplots(), [1, 2], [0.9, 0.9, 0.9], asked=0.9)
-
-
-# Rounds of training.
 
 
 def test_the_mean_by_round_is_solid_while_all_trials_run_and_dotted_after():

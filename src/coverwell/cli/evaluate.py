@@ -50,7 +50,14 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
         return
     skipped = f" ({outcome.n_skipped:,} without a target left out)" if outcome.n_skipped else ""
     click.echo(f"{table.path}: {len(outcome):,} rows{skipped}\n")
-    _print_table(HEADS, [_line(view) for view in outcome.views])
+    lines = []
+    for view in outcome.views:
+        scores, (low, high) = view.scores, view.scores["band"]
+        coverage = (f"{scores['coverage']:.3f}", f"{low:.3f} to {high:.3f}")
+        errors = (f"{scores[name]:.3f}" for name in ("calibration_error", "expected_calibration_error"))
+        widths = (f"{scores[name]:.4g}" for name in ("width", "interval_score"))
+        lines.append((view.name, f"{view.asked:g}", f"{scores['rmse']:.4g}", *coverage, *errors, *widths))
+    _print_table(HEADS, lines)
     for view in outcome.views:
         name = f"{view.name} at {view.asked:g}"
         listed = {f"by {column}": view.slices.of(column) for column in outcome.groups}
@@ -62,7 +69,11 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
         if worst and not all_slices:
             click.echo(f"\n{name}, the worst of {len(view.slices)} slices:")
             for part in view.slices.worst(worst):
-                click.echo(f"  {_sentence(view, part)}")
+                chance = f"by chance in at most {max(view.slices.chance(part), 1e-6):.1g} of cases"
+                chance = chance if part in view.slices.short else "as chance alone may bring"
+                inside = f"{part.n_inside:,} of {part.n_rows:,} rows inside; {chance}"
+                reached = f"coverage {part.coverage:.3f} ({part.low:.3f} to {part.high:.3f})"
+                click.echo(f"  {part.column} {part.values}: {reached}, {inside}")
 
 
 def _content(view: View, worst: int) -> dict[str, Any]:
@@ -74,22 +85,6 @@ def _content(view: View, worst: int) -> dict[str, Any]:
 
     slices = {"slices": [*map(entry, view.slices)], "worst_slices": [*map(entry, view.slices.worst(worst))]}
     return {"target": view.name, "asked": view.asked, **view.scores, **slices, "n_slices": len(view.slices)}
-
-
-def _line(view: View) -> tuple[str, ...]:
-    scores, (low, high) = view.scores, view.scores["band"]
-    coverage = (f"{scores['coverage']:.3f}", f"{low:.3f} to {high:.3f}")
-    errors = (f"{scores[name]:.3f}" for name in ("calibration_error", "expected_calibration_error"))
-    widths = (f"{scores[name]:.4g}" for name in ("width", "interval_score"))
-    return (view.name, f"{view.asked:g}", f"{scores['rmse']:.4g}", *coverage, *errors, *widths)
-
-
-def _sentence(view: View, part: Slice) -> str:
-    chance = "as chance alone may bring"
-    if part in view.slices.short:
-        chance = f"by chance in at most {max(view.slices.chance(part), 1e-6):.1g} of cases"
-    coverage = f"coverage {part.coverage:.3f} ({part.low:.3f} to {part.high:.3f})"
-    return f"{part.column} {part.values}: {coverage}, {part.n_inside:,} of {part.n_rows:,} rows inside; {chance}"
 
 
 def _print_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

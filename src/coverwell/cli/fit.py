@@ -96,15 +96,18 @@ def fit(
     )
     start = time.perf_counter()
     names = _features_in(tables[0], target, coverage, group, ignore)
-    used = [*names, *target, *([group] if group else [])]
     if streamed:
+        used = [*names, *target, *([group] if group else [])]
         files = coverwell.TableFiles([table.path for table in tables], columns=used)
         model.fit(files, target if len(target) > 1 else target[0], group)
         y, n_skipped = files.take(model.out_of_fold_rows_, target).to_numpy(), 0
     else:
-        rows = tables[0].read(used)
-        y = _fit_table(model, tables[0], rows, names, target, group, skip_missing=skip_missing)
-        n_skipped = len(rows) - len(y)
+        features, y, groups, n_skipped = _training_rows(tables[0], names, target, group, skip_missing=skip_missing)
+        if len(y) == 1:
+            needed = f"--folds {model.folds} needs at least {model.folds}"
+            raise ValueError(f"{tables[0].path} has one row to learn from, but {needed}; give more rows")
+        model.fit(features, y if len(target) > 1 else y[target[0]], groups)
+        y = y.to_numpy()
     seconds = time.perf_counter() - start
     coverwell.save(model.set_params(verbose=0), out)
     found = {"out": str(out), "rows_skipped": n_skipped, **_summary(model, y), "seconds": round(seconds, 3)}
@@ -141,23 +144,14 @@ def _features_in(
     return names
 
 
-def _fit_table(
-    model: MatchedRegressor,
-    table: TableFile,
-    rows: Any,
-    names: list[str],
-    targets: tuple[str, ...],
-    group: str | None,
-    *,
-    skip_missing: bool,
-) -> NDArray[Any]:
-    """Fit on the rows that have all targets, and give these targets."""
+def _training_rows(
+    table: TableFile, names: list[str], targets: tuple[str, ...], group: str | None, *, skip_missing: bool
+) -> tuple[Any, Any, NDArray[Any] | None, int]:
+    """Features, targets and groups of the rows that have all targets, and how many others were left out."""
     from coverwell.cli.rows import groups_of, targets_of
 
+    rows = table.read([*names, *targets, *([group] if group else [])])
     y, there = targets_of(table, rows, targets, skip_missing=skip_missing)
-    if len(y) == 1:
-        needed = f"--folds {model.folds} needs at least {model.folds}"
-        raise ValueError(f"{table.path} has one row to learn from, but {needed}; give more rows")
     features = rows.select(names).filter(there)
     features = table.typed(features, table.kinds(features), there.nonzero()[0].tolist())
     groups = None
@@ -167,8 +161,7 @@ def _fit_table(
             row = without.argmax() + 1
             raise ValueError(f"--group {group} must have a value in every row, but has none in row {row}; fill it in")
         groups = of_rows.cast(needed_polars().String).to_numpy()[there]
-    model.fit(features, y if len(targets) > 1 else y[targets[0]], groups)
-    return y.to_numpy()
+    return features, y, groups, len(rows) - len(y)
 
 
 def _summary(model: MatchedRegressor, y: NDArray[Any]) -> dict[str, Any]:

@@ -68,14 +68,24 @@ def predict(
     from coverwell.prediction import prediction_columns
     from coverwell.training.device import device_from
 
-    source, predictor, targets = load_predictor(model)
+    polars, (source, predictor, targets) = needed_polars(), load_predictor(model)
     names = prediction_columns(targets, predictor.levels, keep)
     if float32:
         for team in (module for module in predictor.modules() if isinstance(module, Team)):
             team.to(torch.float32)
             team.precision = torch.float32
-    for table in tables:
-        _check_can_keep(keep, table, tables[0], out)
+    for table in tables:  # kept columns must be there, of one type in all files, and of one that OUT can hold
+        table.check_has(keep, "column to keep:")
+        for name in keep:
+            kind, first = table.schema[name], tables[0].schema[name]
+            if kind != first:
+                both = f"{first} in {tables[0].path} and {kind} in {table.path}"
+                raise ValueError(
+                    f"--keep {name} must have one type in all files, but it is {both}; convert one of them"
+                )
+            if output_suffix(out) != PARQUET and (kind.is_nested() or kind in (polars.Binary, polars.Object)):
+                cannot = f"--keep {name} cannot be written to {out}, since text files hold no {kind}"
+                raise ValueError(f"{cannot}; let --out end in .parquet, or do not keep it")
     readers, parts = [Reader(source, targets, model, table) for table in tables], list[int]()
     write_table(out, _predicted(predictor.to(device_from(device)), readers, keep, names, parts))
     n_rows, seconds = sum(parts), time.perf_counter() - start
@@ -83,19 +93,6 @@ def predict(
         print_json({"out": str(out), "rows": n_rows, "columns": names, "seconds": round(seconds, 3)})
     else:
         click.echo(f"wrote {out}: {n_rows:,} rows in {seconds:.1f} s")
-
-
-def _check_can_keep(keep: tuple[str, ...], table: TableFile, first: TableFile, out: Path) -> None:
-    """Raise unless these columns can be copied: there, of one type in all files, and of one that OUT can hold."""
-    table.check_has(keep, "column to keep:")
-    for name in keep:
-        kind, polars = table.schema[name], needed_polars()
-        if kind != first.schema[name]:
-            both = f"{first.schema[name]} in {first.path} and {kind} in {table.path}"
-            raise ValueError(f"--keep {name} must have one type in all files, but it is {both}; convert one of them")
-        if output_suffix(out) != PARQUET and (kind.is_nested() or kind in (polars.Binary, polars.Object)):
-            way_out = "let --out end in .parquet, or do not keep it"
-            raise ValueError(f"--keep {name} cannot be written to {out}, since text files hold no {kind}; {way_out}")
 
 
 def _predicted(

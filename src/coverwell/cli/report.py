@@ -51,7 +51,8 @@ def report(
     """
     from coverwell.description import describe
     from coverwell.evaluation import place_of_level
-    from coverwell.report import Source
+    from coverwell.forecasting.forecaster import SeriesForecaster
+    from coverwell.report import Source, write_series_report
     from coverwell.report.page import check_library
 
     check_library()
@@ -61,8 +62,17 @@ def report(
     description = describe(coverwell.load(model))
     place_of_level(description.levels, asked["coverage"])  # before any work
     description.regressor.set_params(device=device)
-    write = _write_series if description.takes == "series" else _write_rows
-    n_bytes = write(description, table, path=out, source=Source(model, table.path, context.meta[TYPED]), **asked)
+    asked |= {"path": out, "source": Source(model, table.path, context.meta[TYPED])}
+    if isinstance(description.model, SeriesForecaster):
+        if any(asked.pop(name) for name in ("group", "images", "boxes", "skip_missing")):
+            what = "--group, --images, --boxes and --skip-missing"
+            raise BadInput(f"{what} are for models of rows; leave them out for a series")
+        later = later_values(description.model, table, time=asked.pop("time"))
+        n_bytes = write_series_report(
+            description.model, **later, **{k: v for k, v in asked.items() if k != "quantiles"}
+        )
+    else:
+        n_bytes = _write_rows(description, table, **asked)
     click.echo(f"wrote {out}: {n_bytes:,} bytes")
 
 
@@ -90,17 +100,6 @@ def _write_rows(
     reader = Reader(source, about.target_names, path, table, images)
     X, y, known = reader.known_rows(group, skip_missing=skip_missing)
     return write_report(about.model, X, y, boxes=boxes or None, **known, **asked)
-
-
-def _write_series(about: ModelDescription, table: TableFile, *, time: str | None, quantiles: int, **asked: Any) -> int:
-    from coverwell.forecasting.forecaster import SeriesForecaster
-    from coverwell.report import write_series_report
-
-    if any(asked.pop(name) for name in ("group", "images", "boxes", "skip_missing")):
-        what = "--group, --images, --boxes and --skip-missing"
-        raise BadInput(f"{what} are for models of rows; leave them out for a series")
-    assert isinstance(about.model, SeriesForecaster)
-    return write_series_report(about.model, **later_values(about.model, table, time=time), **asked)
 
 
 def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None = None) -> dict[str, Any]:

@@ -73,11 +73,7 @@ def draw_width_curve(
 ) -> Chart:
     """Average width against the asked coverage, from zero; call it once for each method.
 
-    Parameters
-    ----------
-    asked, width : array-like (level,)
-    unit : str, of the target
-    label, style, error : as in `draw_calibration_curve`
+    All but `unit`, that of the target, is as in `draw_calibration_curve`.
 
     Examples
     --------

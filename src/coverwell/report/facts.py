@@ -25,11 +25,11 @@ from scipy.stats import norm
 from coverwell import metrics
 from coverwell._version import __version__
 from coverwell.description import ModelDescription
-from coverwell.evaluation import BY_CHANCE, Outcome, Slice, Slices, View, as_text
+from coverwell.evaluation import BY_CHANCE, Outcome, Slice, View, as_text
 from coverwell.inputs.images import images_of, pillow
 from coverwell.model_file import read_tensors
 from coverwell.plots.boxes import inner_and_outer
-from coverwell.plots.chart import percent, shortened
+from coverwell.plots.chart import shortened
 
 Row = Sequence[str]  # of a table
 
@@ -80,33 +80,9 @@ def room_for(outcome: Outcome, most: int) -> int:
     return max(FEWEST_IN_A_TABLE, min(most, ROWS_OF_ALL_TABLES // len(outcome.views)))
 
 
-def summary(outcome: Outcome) -> tuple[Row, list[Row]]:
-    """Heads and rows of the table of all targets and levels."""
-    lines: list[dict[str, str]] = []
-    for view in outcome.views:
-        found, slices = view.scores, view.slices
-        line = {"target": view.name, "asked": percent(view.asked), "reached": share(found["coverage"])}
-        line |= {} if view.static is None else {"static": share(view.static.scores["coverage"])}
-        band = "✓ inside" if view.is_expected else "✕ below" if found["coverage"] < found["band"][0] else "✕ above"
-        line |= {"expected": span(found["band"]), "band": band}
-        line |= {"slices short": f"{len(slices.short):,} of {len(slices):,}"} if len(slices) else {}
-        line |= {"RMSE": number(found["rmse"]), "mean width": number(found["width"])}
-        lines.append({**line, "interval score": number(found["interval_score"])})
-    return list(lines[0]), [list(line.values()) for line in lines]
-
-
 def joint_coverage(outcome: Outcome, level: int) -> float:
     """How often all targets of a row are inside at once."""
     return metrics.joint_coverage(outcome.y, outcome.lower[..., level], outcome.upper[..., level])
-
-
-def slice_rows(found: Slices, parts: Sequence[Slice]) -> list[Row]:
-    """Slices in a line each."""
-    rows: list[Row] = []
-    for part in parts:
-        counts = (f"{part.n_rows:,}", f"{part.n_inside:,}", share(part.coverage), span((part.low, part.high)))
-        rows.append((f"{part.column}: {part.values}", *counts, by_chance(found.chance(part))))
-    return rows
 
 
 def slice_columns(outcome: Outcome, first: View) -> tuple[list[str], int]:

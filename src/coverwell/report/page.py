@@ -8,8 +8,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,16 +48,6 @@ LICENCE = (
 STRETCHES = ("the worst stretch", "the beginning", "the end")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What a reader may choose."""
-
-    key: str
-    label: str
-    options: Sequence[str]
-    chosen: int = 0
-
-
 def check_library() -> None:
     """Raise before any work unless pages can be made."""
     for module, package in {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}.items():
@@ -90,14 +78,15 @@ def rendered(
     """The whole page as HTML; `level` is the place of the one that is shown first."""
     source = source or facts.Source()
     levels = [percent(one) for one in outcome.levels]
-    choices = [Choice("target", "Target", outcome.target_names), Choice("level", "Level", levels, level)]
+    offered = {"target": ("Target", outcome.target_names, 0), "level": ("Level", levels, level)}
     if len((first := outcome.view(0, level)).slices):
-        choices.append(Choice("column", "Feature or group", *facts.slice_columns(outcome, first)))
+        offered["column"] = ("Feature or group", *facts.slice_columns(outcome, first))
     if outcome.times is not None:
-        choices.append(Choice("stretch", "Period", STRETCHES))
-    store, chosen = charts.ChartStore(), {choice.key: choice.chosen for choice in choices}
+        offered["stretch"] = ("Period", STRETCHES, 0)
+    keys = ("key", "label", "options", "chosen")
+    store, chosen = charts.ChartStore(), {key: place for key, (*_, place) in offered.items()}
     context = {
-        "choices": {choice.key: choice for choice in choices},
+        "choices": {key: dict(zip(keys, (key, *choice), strict=True)) for key, choice in offered.items()},
         "noun": "row" if outcome.times is None else "value",
         "place_of": store.place_of,
         "shown": lambda when: all(chosen[key] == place for key, place in when.items()),
@@ -125,10 +114,11 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("coverwell.report", ""),
         autoescape=True,
+        extensions=["jinja2.ext.do"],
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: value.replace(" %", "\u00a0%") if type(value) is str else value,  # on one line
     )
-    filters = (facts.share, facts.span, facts.number, facts.counted, facts.chance_of, percent)
+    filters = (facts.share, facts.span, facts.number, facts.counted, facts.chance_of, facts.by_chance, percent)
     environment.filters |= {format.__name__: format for format in filters}
     environment.filters["squeezed"] = lambda text: type(text)(re.sub(r"[ \n]+", " ", text).strip())
     for module in (facts, charts):
