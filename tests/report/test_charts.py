@@ -12,7 +12,6 @@ from coverwell.report.charts import (
     histogram,
     residual_charts,
     rolling_chart,
-    round_chart,
     stretch_chart,
     width_error_chart,
 )
@@ -102,13 +101,3 @@ def test_every_row_is_in_one_bin_or_counted_as_beyond(by_hand, values):
     counts, _, n_beyond = residual_bins(by_hand, values)
     assert sum(counts) + n_beyond == len(values)
     assert n_beyond <= 0.05 * len(values) + 1
-
-
-def test_charts_of_training_hold_the_record_of_the_model(model, evaluated, flats):
-    rmse, coverage, width = evaluated(flats(20))[1].by_round
-    assert rmse[:, 0] == pytest.approx([one.rmse for one in model.rounds_])
-    assert coverage[:, 0] == pytest.approx(np.array([one.coverage for one in model.rounds_]))
-    assert width[:, 0] == pytest.approx(np.array([one.width for one in model.rounds_]))
-    chart = round_chart("coverage", coverage[:, 0, 1], 0.9)
-    assert chart.table["round"].tolist() == [1, 2]
-    assert chart.marks[0].y == 0.9

@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 
 from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, Schedule
@@ -37,13 +36,6 @@ def test_pandas_and_polars_give_the_same_report(model, flats, tmp_path, page_of)
     write_report(model, rows.drop("rent").to_pandas(), rows["rent"].to_pandas(), tmp_path / "pandas.html")
     made = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
     assert made.sub("", page_of(tmp_path / "polars.html").html) == made.sub("", page_of(tmp_path / "pandas.html").html)
-
-
-def test_warnings_of_the_model_stand_in_the_report(model, flats, tmp_path, page_of):
-    rows = flats(30, seed=1).with_columns(area=pl.lit(9999.0))
-    with pytest.warns(UserWarning, match="far outside the range"):
-        write_report(model, rows.drop("rent"), np.full(30, 5.0), tmp_path / "report.html")
-    assert "Warning while predicting: 30 of 30 rows lie far outside the range" in page_of(tmp_path / "report.html").html
 
 
 def test_many_columns_are_cut_to_what_a_page_can_hold(tmp_path, page_of):

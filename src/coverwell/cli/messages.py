@@ -150,7 +150,7 @@ def check_output(path: Path, *, force: bool, inputs: Sequence[Path] = (), name: 
 
 
 def print_json(content: Any) -> None:
-    click.echo(json.dumps(content, indent=1))
+    click.echo(json.dumps(content, indent=1, default=str))
 
 
 def _one_line(message: object) -> str:
