@@ -261,7 +261,7 @@ def _targets(y: Any, names: tuple[str, ...]) -> Array:
         raise ValueError(f"y must have {len(names)} targets for each row, as in training, got shape {targets.shape}")
     if not np.isfinite(targets).all():
         row = int((~np.isfinite(targets)).any(axis=1).argmax())
-        raise ValueError(f"y must be finite, but row {row} (counted from 0) is not; leave such rows out")
+        raise ValueError(f"y must be finite, but row {row} (counted from 0) is not; leave these rows out")
     return targets
 
 

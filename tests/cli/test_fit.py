@@ -1,4 +1,4 @@
-"""`coverwell fit`: the model that the Python API gives, and every fault of a table told before or without a file."""
+"""`coverwell fit`: the model that the Python API gives, and every fault of a table in one line and without a file."""
 
 import json
 
@@ -143,7 +143,7 @@ def test_columns_that_tell_nothing_are_warned_of(run, table, numbers, out):
         ("a,y\n,2\n,3\n", ("--target", "y"), ["no column tells rows apart", "'a': no value in any row"]),
     ],
 )
-def test_a_table_that_cannot_be_used_is_told_in_one_line_and_no_file_is_written(
+def test_a_table_that_cannot_be_used_is_refused_in_one_line_and_no_file_is_written(
     refused, table, out, content, options, parts
 ):
     message = refused("fit", table(content), *options, "--out", out)
@@ -162,7 +162,7 @@ def test_a_table_that_cannot_be_used_is_told_in_one_line_and_no_file_is_written(
         (("--seed", "-1"), "-1 is not in the range"),
     ],
 )
-def test_a_wrong_option_is_told_before_anything_is_read(tried, table, out, options, message):
+def test_a_wrong_option_is_refused_before_anything_is_read(tried, table, out, options, message):
     result = tried("fit", table(""), "--target", "y", *options, "--out", out)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
@@ -183,7 +183,7 @@ def test_a_word_for_a_missing_value_is_no_group(refused, table, out, blank):
     assert message == "--group g must have a value in every row, but has none in row 8; fill it in"
 
 
-def test_a_group_of_lists_is_told_in_one_line(refused, tmp_path, out):
+def test_a_group_of_lists_is_refused_in_one_line(refused, tmp_path, out):
     rows = pl.DataFrame({"a": np.arange(30.0), "g": [[1, 2]] * 30, "y": np.arange(30.0)})
     rows.write_parquet(tmp_path / "lists.parquet")
     options = ("--target", "y", "--group", "g", *QUICKLY, "--out", out)
@@ -223,7 +223,7 @@ def test_a_streamed_fit_is_the_one_that_the_python_api_gives(run, sales, out):
         (["--streamed"], "a streamed fit needs at least 500 rows, got 300"),
     ],
 )
-def test_what_cannot_be_streamed_is_told(refused, sales, out, options, message):
+def test_what_cannot_be_streamed_is_refused(refused, sales, out, options, message):
     more = [sales[1] if option == "sales-2.parquet" else option for option in options]
     assert message in refused("fit", sales[0], *more, "--target", "y", "--out", out)
     assert not out.exists()

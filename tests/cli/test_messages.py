@@ -17,7 +17,7 @@ from coverwell.errors import ExtrapolationWarning, NonFiniteLossError
 from coverwell.files import new_file
 
 
-def told(action):
+def result_of(action):
     """The result of a command that does this."""
     return CliRunner().invoke(OneLineGroup(commands={"do": click.Command("do", callback=action)}), ["do"])
 
@@ -46,7 +46,7 @@ def raising(error):
     ],
 )
 def test_an_error_is_one_line_with_its_exit_code(error, code, line):
-    result = told(raising(error))
+    result = result_of(raising(error))
     assert (result.exit_code, result.stderr, result.stdout) == (code, f"{line}\n", "")
 
 
@@ -58,14 +58,14 @@ def test_the_signal_by_which_systems_end_a_process_leaves_nothing_half_written(t
             time.sleep(10)
 
     before = signal.getsignal(signal.SIGTERM)
-    result = told(action)
+    result = result_of(action)
     assert (result.exit_code, result.stderr) == (143, "\nStopped. Nothing was written.\n")
     assert list(tmp_path.iterdir()) == []
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_an_error_that_nobody_thought_of_keeps_its_traceback():
-    assert isinstance(told(raising(ZeroDivisionError())).exception, ZeroDivisionError)
+    assert isinstance(result_of(raising(ZeroDivisionError())).exception, ZeroDivisionError)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_wrong_arguments_are_one_line_and_no_arguments_bring_the_help(tried, arg
         assert "Usage: coverwell" in result.output
     else:
         assert result.stdout == ""
-        (told,) = result.stderr.splitlines()
-        assert told.replace('"', "'").replace(": --fast", " '--fast'") == line  # versions of click differ in quotes
+        (found,) = result.stderr.splitlines()
+        assert found.replace('"', "'").replace(": --fast", " '--fast'") == line  # versions of click differ in quotes
 
 
 class OldNameWarning(UserWarning, DeprecationWarning):
@@ -103,7 +103,7 @@ def test_warnings_are_lines_each_text_once_and_the_last_of_many_are_counted():
         warnings.warn("for programmers", DeprecationWarning, stacklevel=1)
         warnings.warn("for programmers, of a kind that is both", OldNameWarning, stacklevel=1)
 
-    lines = told(action).stderr.splitlines()
+    lines = result_of(action).stderr.splitlines()
     assert lines[:4] == [f"Warning: {number} rows lie outside" for number in range(4)]
     assert lines[4:] == ["Warning: 3 more of the kind ExtrapolationWarning, for other rows."]
 
@@ -145,7 +145,7 @@ def test_a_link_is_judged_by_what_it_points_to(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no folder in which nobody can write")
-def test_a_folder_in_which_nothing_can_be_written_is_told_before_any_work():
+def test_a_folder_in_which_nothing_can_be_written_is_refused_before_any_work():
     with pytest.raises(BadInput, match=r"--out /proc/new/model cannot be written \(.*: /proc.*\); give another --out"):
         check_output(Path("/proc/new/model"), force=False)
 

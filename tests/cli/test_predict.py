@@ -143,7 +143,7 @@ def test_decimal_commas_and_other_encodings_give_the_same_predictions(run, folde
     ("column", "kind"),
     [([[1], [2]], "List(Int64)"), ([{"a": 1}, {"a": 2}], "Struct"), ([b"\x00", b"\xff"], "Binary")],
 )
-def test_kept_columns_that_text_cannot_hold_are_told_before_any_work(run, refused, plain, tmp_path, column, kind):
+def test_kept_columns_that_text_cannot_hold_are_refused_before_any_work(run, refused, plain, tmp_path, column, kind):
     rows = pl.DataFrame({"a": [0.1, 0.2], "b": [0.1, 0.2], "c": [0.1, 0.2], "more": column})
     rows.write_parquet(tmp_path / "new.parquet")
     message = refused(
@@ -196,7 +196,7 @@ def test_warnings_of_many_parts_are_counted_not_repeated(run, plain, out, tmp_pa
         ("area,city,sold,garden\n1,Rome,2020-01-01,true\n", ("--keep", "area") * 2, ["every column once"]),
     ],
 )
-def test_rows_that_cannot_be_predicted_are_told_in_one_line_and_no_file_is_written(
+def test_rows_that_cannot_be_predicted_are_refused_in_one_line_and_no_file_is_written(
     refused, model, out, tmp_path, content, options, parts
 ):
     (tmp_path / "new.csv").write_text(content)
@@ -225,7 +225,7 @@ def test_what_the_model_says_of_a_part_comes_with_the_rows_of_that_part(refused,
     assert "sold" in message
 
 
-def test_a_model_for_other_things_than_tables_is_told(refused, folder, out, tmp_path):
+def test_a_model_for_other_things_than_tables_is_refused(refused, folder, out, tmp_path):
     brief = Schedule(max_rounds=1, mean_epochs=1)
     series = MatchedForecaster(0.8, past=3, network=coverwell.LSTM(hidden=2), schedule=brief)
     coverwell.save(series.fit(np.sin(np.arange(80.0))), tmp_path / "series.safetensors")
@@ -251,7 +251,7 @@ for command in (
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no limit on the size of files")
-def test_a_full_disk_is_told_in_one_line_with_exit_code_1_and_leaves_nothing(folder, model, tmp_path):
+def test_a_full_disk_is_refused_in_one_line_with_exit_code_1_and_leaves_nothing(folder, model, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(model), str(folder / "test.csv"), str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(SOURCES)},

@@ -73,7 +73,7 @@ def test_a_tab_between_columns_is_named_in_the_command(run, model, tmp_path, hou
     assert "--delimiter tab" in written(out)
 
 
-def test_bad_input_is_told_in_one_line(folder, model, tmp_path, refused, houses):
+def test_bad_input_is_refused_in_one_line(folder, model, tmp_path, refused, houses):
     out = tmp_path / "report.html"
     test = houses[90:]
     bad = {
@@ -153,7 +153,7 @@ def test_a_report_on_a_forecaster_is_about_what_came_later(run, forecaster_file,
     assert "60 forecasts of load, 2024-01-09 08:00 to 2024-01-11 19:00" in written(out)
 
 
-def test_bad_files_of_a_series_are_told_in_one_line(forecaster_file, load_series, tmp_path, refused):
+def test_bad_files_of_a_series_are_refused_in_one_line(forecaster_file, load_series, tmp_path, refused):
     later, out = load_series[200:], tmp_path / "report.html"
     bad = {
         "name.csv": (later.rename(columns={"load": "lod"}), "column with the values of the series: load"),

@@ -61,7 +61,7 @@ def test_a_legend_below_covers_neither_data_nor_labels_and_stays_in_the_figure(s
     figure = Figure(figsize=size, layout="constrained")
     ax = figure.subplots()
     for place in range(4):
-        ax.plot([0, 1], [place, 1], label=f"a name of usual length {place}")
+        ax.plot([0, 1], [place, 1], label=f"a name of ordinary length {place}")
     ax.set_xlabel("a label below the ticks")
     legend_below(ax)
     figure.draw_without_rendering()

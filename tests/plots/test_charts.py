@@ -138,7 +138,7 @@ def test_along_a_feature_or_dates_rows_stand_at_their_values():
     ("changed", "message"),
     [
         ({"prediction": [1.0, 2.0]}, r"one target at one level.*\(3,\) and \(2,\).*predict_interval"),
-        ({"along": [1.0, np.nan, 2.0]}, r"one finite number per row, \(3,\).*leave such rows out"),
+        ({"along": [1.0, np.nan, 2.0]}, r"one finite number per row, \(3,\).*leave these rows out"),
         ({"along": [1.0, 2.0]}, r"one finite number per row, \(3,\)"),
         ({"along": np.array(["2024-01-01", "NaT", "2024-01-02"], dtype="datetime64[D]")}, "1 that are missing"),
         ({"along": ["a", "b", "c"]}, "along must hold numbers or dates"),

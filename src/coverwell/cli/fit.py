@@ -87,7 +87,7 @@ def fit(
             f"one file is read into memory, got {len(tables)}; give --streamed to read Parquet files in parts"
         )
     if streamed and skip_missing:
-        raise ValueError("--skip-missing is for a table that is read whole; leave such rows out of what is --streamed")
+        raise ValueError("--skip-missing is for a table that is read whole; leave these rows out of what is --streamed")
     model = coverwell.MatchedRegressor(
         coverage=coverage if len(coverage) > 1 else coverage[0],
         schedule=None if max_rounds is None else coverwell.Schedule(max_rounds=max_rounds),

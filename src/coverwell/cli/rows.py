@@ -145,7 +145,7 @@ def targets_of(
     if not there.all() and not skip_missing:
         gaps = next(column.is_null() for column in targets if column.null_count())
         where = f"{gaps.sum()} of {len(rows)} rows of {path}, first in row {gaps.arg_true()[0] + 1}"
-        way_out = "fill them in, or give --skip-missing to leave such rows out"
+        way_out = "fill them in, or give --skip-missing to leave these rows out"
         raise ValueError(f"the target {gaps.name} is missing in {where}; {way_out}")
     if not there.any():
         raise ValueError(f"no row of {path} has a value for all of the targets {', '.join(names)}")

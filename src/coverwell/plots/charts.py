@@ -129,8 +129,8 @@ def draw_intervals(
 ) -> Chart:
     """Every row's interval as a bar, with its prediction and, where it is known, the observed value.
 
-    Rows stand side by side from the lowest prediction to the highest, or each at its value of a feature. A few hundred
-    rows can be told apart; draw a sample of more.
+    Rows stand side by side from the lowest prediction to the highest, or each at its value of a feature. A figure
+    has room for a few hundred rows; draw a sample of more.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def _places(along: ArrayLike, n_rows: int) -> NDArray[Any]:
     odd = np.isnat(values) if values.dtype.kind == "M" else ~np.isfinite(values)
     if values.shape != (n_rows,) or odd.any():
         got = f"{values.shape} with {odd.sum()} that are missing or infinite"
-        raise ValueError(f"along must have one finite number per row, ({n_rows},), got {got}; leave such rows out")
+        raise ValueError(f"along must have one finite number per row, ({n_rows},), got {got}; leave these rows out")
     return values
 
 
