@@ -77,15 +77,7 @@ def report(
 
 
 def _write_rows(
-    about: ModelDescription,
-    table: TableFile,
-    *,
-    time: str | None,
-    group: tuple[str, ...],
-    images: str | None,
-    boxes: bool,
-    skip_missing: bool,
-    **asked: Any,
+    about: ModelDescription, table: TableFile, *, time: str | None, images: str | None, boxes: bool, **asked: Any
 ) -> int:
     from coverwell.cli.rows import Reader
     from coverwell.report import write_report
@@ -98,7 +90,7 @@ def _write_rows(
     if images is not None and not takes_images:
         raise BadInput(f"--images is for models of images, and {path} holds one of tables; leave it out")
     reader = Reader(source, about.target_names, path, table, images)
-    X, y, known = reader.known_rows(group, skip_missing=skip_missing)
+    X, y, known = reader.known_rows(asked.pop("group"), skip_missing=asked.pop("skip_missing"))
     return write_report(about.model, X, y, boxes=boxes or None, **known, **asked)
 
 

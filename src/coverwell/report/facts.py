@@ -276,20 +276,16 @@ def shifts_of(X: Any, model: ModelDescription) -> list[Shift]:
     """
     if X is None:
         return []
-    names, rows, means, deviations, lows, highs = model.input_range(X)
+    names, rows, means, deviations, low, high = model.input_range(X)
     standard_error = math.sqrt(1 / len(rows) + (1 / model.n_trained if model.n_trained else 0.0))
-    shifts = []
-    for place, name in enumerate(names):
-        test, low, high = rows[:, place], lows[place], highs[place]
-        mean, difference, chance = float(test.mean()), 0.0, 1.0
-        if high > low:
-            difference = float((mean - means[place]) / deviations[place])
-            chance = min(1.0, len(names) * float(2 * norm.sf(abs(difference) / standard_error)))
-        elif not (test == low).all():
-            difference, chance = float(np.copysign(np.inf, mean - low)), 0.0
-        n_outside, both = int(((test < low) | (test > high)).sum()), (float(means[place]), mean)
-        is_share = bool(low == 0 and high == 1 and np.isin(test, (0.0, 1.0)).all())
-        shifts.append(Shift(name, *both, difference, standard_error, chance, n_outside, is_share))
+    test, is_new = rows.mean(axis=0), (rows != low).any(axis=0)
+    difference = np.where(is_new, np.copysign(np.inf, test - low), 0.0)  # where the training had one value
+    np.divide(test - means, deviations, out=difference, where=high > low)
+    chance = np.minimum(1.0, 2 * len(names) * norm.sf(np.abs(difference) / standard_error))
+    n_outside = ((rows < low) | (rows > high)).sum(axis=0)
+    is_share = (low == 0) & (high == 1) & np.isin(rows, (0.0, 1.0)).all(axis=0)
+    columns = (means, test, difference, np.full(len(names), standard_error), chance, n_outside, is_share)
+    shifts = [Shift(*one) for one in zip(names, *(column.tolist() for column in columns), strict=True)]
     return sorted(shifts, key=lambda shift: (shift.chance, -abs(shift.difference)))
 
 
