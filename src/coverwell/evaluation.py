@@ -179,10 +179,9 @@ def outcome_of(
     feature_names: Sequence[str] | None = None,
     boxes: bool | None = None,
 ) -> Outcome:
-    """A fitted regressor's predictions and intervals for rows whose targets are known.
+    """A fitted regressor's predictions and intervals for rows whose targets are known; arguments as in `write_report`.
 
-    The columns of a data frame y are taken by name. A group replaces a feature of its name. `feature_names` are for the
-    columns of an array. Whether targets are boxes is known from the fit unless `boxes` is given.
+    A group replaces a feature of its name; `feature_names` are for the columns of an array.
     """
     description = describe(model)
     if description.takes == "series":

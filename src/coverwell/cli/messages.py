@@ -104,10 +104,7 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Print the first few warnings of a kind, and at the end how many came after them.
-
-    A file that is read in parts may bring the same kind for every part.
-    """
+    """Print the first few warnings of a kind, and at the end how many came after them, such as from parts of a file."""
     shown: defaultdict[type[Warning], list[str]] = defaultdict(list)
     more: Counter[type[Warning]] = Counter()
 

@@ -284,8 +284,8 @@ def draw_rounds(
 ) -> Chart:
     """A measure by round: its mean over trials, and a shade from the lowest trial to the highest.
 
-    Trials may end at different rounds. From the first round that one of them lacks, the mean is over the trials that
-    go on, which are not a random choice: there its line is thin and dotted.
+    Trials may end at different rounds. Where one has ended, the mean is over those that go on, which are not a random
+    choice: there its line is thin and dotted.
 
     Parameters
     ----------

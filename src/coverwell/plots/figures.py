@@ -70,10 +70,7 @@ def intervals_figure(
 
 
 def calibration_figure(outcome: Outcome) -> Figure:
-    """Coverage against asked coverage, with the band of nine in ten samples if the intervals are right.
-
-    The band is that of exact ranks where it is known how many rows were ranked, otherwise the narrower binomial one.
-    """
+    """Coverage against asked coverage, with the band of nine in ten samples if the intervals are right."""
 
     def draw(ax: Axes, views: list[View]) -> None:
         reached, band = [view.scores["coverage"] for view in views], np.array([view.scores["band"] for view in views])

@@ -1,7 +1,6 @@
 """Charts of a report: those of `coverwell.plots` for a view, some that only a report has, and all of them in Vega-Lite.
 
-Colours are variables of the page's style sheet, so that charts follow light, dark and print without being drawn again.
-Legends are the page's too: there they wrap on narrow screens.
+Colours are variables of the page's style sheet, so that charts follow light, dark and print; legends are the page's.
 """
 
 from __future__ import annotations
@@ -143,10 +142,7 @@ def residual_charts(outcome: Outcome, target: int) -> list[Chart]:
 
 
 def histogram(view: View, noun: str) -> tuple[Chart, float, Array, int]:
-    """How often residuals of each size occur, their mean and quartiles, and how many are not drawn.
-
-    Bins are equal, over the central 99 % of the residuals.
-    """
+    """How often central residuals of each size occur, mean and quartiles of all, and how many are not drawn."""
     values = view.y - view.prediction
     low, high = np.quantile(values, [(1 - CENTRAL) / 2, (1 + CENTRAL) / 2], method="closest_observation")
     central = values[(values >= low) & (values <= high)]
@@ -311,10 +307,7 @@ class ChartStore:
 
 
 def _column(values: Any) -> list[Any]:
-    """What JSON can hold: truths as 0 and 1, dates as texts, numbers to as many digits as a chart of them shows.
-
-    These are six, and more where the numbers differ only far behind the first digit.
-    """
+    """What JSON can hold: truths as 0 and 1, dates as texts, numbers to six digits, or more where these are equal."""
     column = np.asarray(values)
     if column.dtype.kind == "M":
         return [str(time) for time in column.astype("datetime64[ms]")]

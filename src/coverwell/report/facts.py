@@ -86,10 +86,7 @@ def joint_coverage(outcome: Outcome, level: int) -> float:
 
 
 def slice_columns(outcome: Outcome, first: View) -> tuple[list[str], int]:
-    """The columns that can be chosen, and the place of the one with the worst slice of the first view.
-
-    All of them, or where they are too many for a page those with the worst slices.
-    """
+    """The columns that a page has room for, those with the worst slices, and the place of the very worst."""
     by_column, n_views = first.slices.by_column, len(outcome.views)
     drawn = np.cumsum([min(len(parts), MOST_OF_A_COLUMN) for parts in by_column.values()]) * n_views
     n_charts = np.arange(1, len(drawn) + 1) * n_views
@@ -119,7 +116,7 @@ def worst_stretch(view: View, n: int) -> tuple[int, float]:
 
 
 def window_of(view: View) -> int:
-    """How many values a moving window has: a quarter of them, 500 at most."""
+    """How many values a moving window has."""
     return max(1, min(MOST_WINDOW, len(view.y) // 4))
 
 
@@ -131,11 +128,8 @@ def stretches(view: View) -> list[tuple[int, int]]:
 
 @functools.cache
 def lowest_by_chance(asked: float, n_values: int, n: int) -> float:
-    """The coverage that the worst `n` of so many values in a row falls below in one period of twenty.
-
-    It holds if each value is inside with the asked probability, independently of the others, and is found by drawing
-    periods: the windows overlap, so no plain formula gives it.
-    """
+    """The coverage that the worst `n` of so many independent values in a row falls below in one of twenty periods."""
+    # The windows overlap, so no plain formula gives it: periods are drawn.
     rng = np.random.default_rng(0)
     lowest = [metrics.rolling_coverage(rng.random(n_values) < asked, n).min() for _ in range(PERIODS)]
     return float(np.quantile(lowest, ONE_IN_TWENTY, method="lower"))
@@ -270,10 +264,7 @@ class Shift:
 
 
 def shifts_of(X: Any, model: ModelDescription) -> list[Shift]:
-    """How the networks' inputs for a table differ from those of the training, the one that differs most surely first.
-
-    The model keeps mean, deviation and range, so an input whose spread or shape alone has changed is not found.
-    """
+    """How the means of the networks' inputs differ from those of the training, the surest difference first."""
     if X is None:
         return []
     names, rows, means, deviations, low, high = model.input_range(X)

@@ -23,22 +23,6 @@ if TYPE_CHECKING:
     import jinja2
 
 MOST_BYTES = 5_000_000
-SECTIONS = {  # macros of sections.html.j2, which give a piece or nothing
-    "reached": "Asked and reached coverage",
-    "bands": "Forecasts and observed values",
-    "rolling": "Coverage over time",
-    "calibration": "Coverage at every level",
-    "widths": "Width against error",
-    "worst": "The worst slices",
-    "slices": "Coverage by feature and group",
-    "misses": "The largest misses",
-    "images": "Images",
-    "residuals": "Residuals",
-    "rounds": "Training",
-    "data": "The data",
-    "drift": "Test rows beside training rows",
-    "provenance": "How this was made",
-}
 LICENCE = (
     "Vega, Vega-Lite, Vega-Embed: Copyright (c) 2015-2026, University of Washington Interactive Data Lab, and their "
     "contributors. BSD-3-Clause licence: redistribution and use in source and binary forms, with or without "
@@ -88,22 +72,25 @@ def rendered(
     context = {
         "choices": {key: dict(zip(keys, (key, *choice), strict=True)) for key, choice in offered.items()},
         "noun": "row" if outcome.times is None else "value",
-        "place_of": store.place_of,
+        "chosen": chosen,
+        "store": store,
         "shown": lambda when: all(chosen[key] == place for key, place in when.items()),
         "source": source,
     }
-    environment, assets = _environment(), files("coverwell.report")
-    macros = environment.get_template("sections.html.j2").make_module(context)
-    pieces = [(key, heading, getattr(macros, key)(outcome, model).strip()) for key, heading in SECTIONS.items()]
-    return environment.get_template("page.html.j2").render(
-        **context,
-        title=title or f"Report on {source.model_file.name if source.model_file else model.name}",
-        subtitle=subtitle,
-        sections=[piece for piece in pieces if piece[2]],
-        data=charts.as_json({"chosen": chosen, "specs": store.specs, "tables": store.tables}),
-        style=(assets / "page.css").read_text("utf-8"),
-        script=(assets / "page.js").read_text("utf-8"),
-        library=_chart_library(),
+    assets = files("coverwell.report")
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            **context,
+            outcome=outcome,
+            model=model,
+            title=title or f"Report on {source.model_file.name if source.model_file else model.name}",
+            subtitle=subtitle,
+            style=(assets / "page.css").read_text("utf-8"),
+            script=(assets / "page.js").read_text("utf-8"),
+            library=_chart_library(),
+        )
     )
 
 
