@@ -445,7 +445,7 @@ def draw_figure5(line: Line, photograph: Photograph | None = None) -> Figure:
 
 def _draw_example(ax: Axes, example: Line, photograph: Photograph | None) -> None:
     boxes = {name: np.array(example[name]) for name in ("lower", "upper", "prediction", "truth", "size")}
-    plots.draw_box(ax, **boxes, picture=None if photograph is None else photograph(example["image_id"]))
+    plots.draw_box(ax, **boxes, image=None if photograph is None else photograph(example["image_id"]))
     ax.set_title(f"image {example['image_id']}: {example['width_percent']:.1f} %", fontsize=FONT_SIZE)
     ax.tick_params(labelsize=TICK_SIZE)
 

@@ -48,7 +48,7 @@ for ax, k in zip(axes, (0, 1, 2), strict=True):
         prediction=model.predict(new[k : k + 1])[0] * SIDE,
         truth=truth[k] * SIDE,
         size=(SIDE, SIDE),
-        picture=new[k].transpose(1, 2, 0),
+        image=new[k].transpose(1, 2, 0),
     )
     ax.axis("off")
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)

@@ -21,15 +21,12 @@ def clip_boxes(
 
     Parameters
     ----------
-    boxes : array-like of shape (n_images, 4)
-        Left, top, width and height.
-    sizes : array-like of shape (n_images, 2)
-        Width and height of the images.
+    boxes : array-like of shape (n_images, 4), left, top, width and height
+    sizes : array-like of shape (n_images, 2), width and height of the images
     clip : {"warn", "refuse"} or None
         What happens to boxes past an edge: cut with a `BoxOutsideImageWarning`, refused with a ValueError, or kept,
         even those outside their image as a whole.
-    image_ids : array-like of shape (n_images,), optional
-        How messages call the images; by default their positions.
+    image_ids : array-like of shape (n_images,), how messages call the images; by default their positions
 
     Raises
     ------
@@ -57,16 +54,16 @@ def clip_boxes(
     ids = np.arange(len(boxes)) if image_ids is None else np.asarray(image_ids)
     no_box: Mask = ~np.isfinite(boxes).all(axis=1) | np.any(boxes[:, 2:] <= 0, axis=1)
     if no_box.any():
-        raise ValueError(
-            f"boxes must be finite, wider and higher than 0; not so {_described(no_box, boxes, sizes, ids)}"
-        )
+        bad = _described(no_box, boxes, sizes, ids)
+        raise ValueError(f"boxes must be finite, wider and higher than 0; not so {bad}")
     past: Mask = np.any(boxes[:, :2] < 0, axis=1) | np.any(boxes[:, :2] + boxes[:, 2:] > sizes, axis=1)
     if clip is None or not past.any():
         return boxes
     if clip == "refuse":
         way_out = "mend them, cut them by clip='warn', or keep them by clip=None"
         raise ValueError(f"boxes must lie inside their images; not so {_described(past, boxes, sizes, ids)}; {way_out}")
-    cut = _cut(boxes, sizes)
+    start, end = np.maximum(boxes[:, :2], 0.0), np.minimum(boxes[:, :2] + boxes[:, 2:], sizes)
+    cut = np.concatenate([start, end - start], axis=1)
     beyond: Mask = np.any(cut[:, 2:] <= 0, axis=1)
     if beyond.any():
         raise ValueError(f"boxes must at least reach into their images; not so {_described(beyond, boxes, sizes, ids)}")
@@ -80,11 +77,6 @@ def _numbers(name: str, values: ArrayLike) -> Boxes:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of numbers, one row for each image; {error}") from None
-
-
-def _cut(boxes: Boxes, sizes: Boxes) -> Boxes:
-    start, end = np.maximum(boxes[:, :2], 0.0), np.minimum(boxes[:, :2] + boxes[:, 2:], sizes)
-    return np.concatenate([start, end - start], axis=1)
 
 
 def _described(bad: Mask, boxes: Boxes, sizes: Boxes, ids: NDArray[Any]) -> str:

@@ -6,13 +6,12 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.integrate import trapezoid
 from scipy.stats import betabinom, binom
 
-from coverwell.options import coverage_rank
+from coverwell.options import check_count, check_share, coverage_rank
 
 __all__ = [
     "average_width",
@@ -60,7 +59,7 @@ def coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Score:
     >>> coverage([1.0, 2.0, 3.0, 9.0], [0.0, 0.0, 0.0, 0.0], [3.0, 3.0, 3.0, 3.0])
     0.75
     """
-    return _score(_inside(*_intervals(y, lower, upper)).mean(axis=0))
+    return _score(_inside(*_arrays(y=y, lower=lower, upper=upper)).mean(axis=0))
 
 
 def joint_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
@@ -68,12 +67,10 @@ def joint_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
 
     Examples
     --------
-    In the second row one of two targets lies outside:
-
     >>> joint_coverage([[1.0, 2.0], [1.0, 9.0]], [[0.0, 0.0], [0.0, 0.0]], [[3.0, 3.0], [3.0, 3.0]])
     0.5
     """
-    inside = _inside(*_intervals(y, lower, upper))
+    inside = _inside(*_arrays(y=y, lower=lower, upper=upper))
     return float(inside.reshape(len(inside), -1).all(axis=1).mean())
 
 
@@ -85,8 +82,7 @@ def rolling_coverage(inside: ArrayLike, window: int = ROLLING_WINDOW) -> Array:
     >>> rolling_coverage([True, True, False, False], window=2)
     array([1. , 0.5, 0. ])
     """
-    if not isinstance(window, Integral) or isinstance(window, bool) or window < 1:
-        raise ValueError(f"window must be a whole number of at least 1, got {window!r}")
+    check_count("window", window)
     rows = np.asarray(inside)
     if rows.dtype != np.bool_:
         raise ValueError(f"inside must hold True and False, got {rows.dtype}; compare the targets with their bounds")
@@ -97,26 +93,21 @@ def rolling_coverage(inside: ArrayLike, window: int = ROLLING_WINDOW) -> Array:
 
 
 def calibration_error(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: float) -> Score:
-    """Distance between the coverage and the asked level.
-
-    This is the error of one trial; a table's CE is its mean over trials. Even exact ranks do not reach zero:
-    `expected_calibration_error` gives the error to expect.
+    """Distance between the coverage and the asked level; even exact ranks miss it (`expected_calibration_error`).
 
     Examples
     --------
     >>> calibration_error([1.0, 2.0, 3.0, 9.0], [0.0, 0.0, 0.0, 0.0], [3.0, 3.0, 3.0, 3.0], asked=0.5)
     0.25
     """
-    _check_share("asked", asked)
-    return _score(np.abs(_inside(*_intervals(y, lower, upper)).mean(axis=0) - asked))
+    check_share("asked", asked)
+    return _score(np.abs(_inside(*_arrays(y=y, lower=lower, upper=upper)).mean(axis=0) - asked))
 
 
-# What to expect of exact ranks. Take n_train exchangeable scores without ties, and cover a new row when its score is at
-# most the k-th smallest of them, k = ceil((n_train + 1) p). Given the training scores, the probability of covering is
-#     B ~ Beta(k, n_train + 1 - k),
-# and the number of covered rows among n_test new ones is
-#     C ~ BetaBin(n_test; k, n_train + 1 - k).
-# So C / n_test scatters around p even for a perfect method: E|C / n_test - p| is the calibration error to expect.
+# Exact ranks cover a new row when its score is at most the k-th smallest of n_train exchangeable scores without ties,
+# k = ceil((n_train + 1) p). Given these, they cover with probability B ~ Beta(k, n_train + 1 - k), and cover
+#     C ~ BetaBin(n_test; k, n_train + 1 - k)
+# of n_test new rows. So C / n_test scatters around p even for a perfect method.
 
 
 def expected_calibration_error(asked: float, n_test: int, n_train: int | None) -> float:
@@ -124,19 +115,12 @@ def expected_calibration_error(asked: float, n_test: int, n_train: int | None) -
 
     Parameters
     ----------
-    asked : float
-        The asked coverage, in (0, 1).
-    n_test : int
-        Rows on which the coverage was counted.
-    n_train : int or None
-        Rows whose ranks set the intervals; None without ranks, where C ~ Bin(n_test; asked).
+    asked : float, in (0, 1)
+    n_test : int, rows on which the coverage was counted
+    n_train : int or None, rows whose ranks set the intervals; without ranks, C ~ Bin(n_test; asked)
 
     Examples
     --------
-    One row is covered with probability 9/10, so the error is .1 nine times out of ten and .9 once:
-
-    >>> round(expected_calibration_error(0.9, n_test=1, n_train=9), 6)
-    0.18
     >>> round(expected_calibration_error(0.9, n_test=100, n_train=400), 3)
     0.027
     """
@@ -149,17 +133,15 @@ def coverage_band(asked: float, n_test: int, n_train: int | None, *, probability
 
     Parameters
     ----------
-    asked, n_test, n_train
-        As in `expected_calibration_error`.
-    probability : float, default=0.9
-        The band holds at least this probability, with at most half of the rest on either side.
+    asked, n_test, n_train : as in `expected_calibration_error`
+    probability : float, which the band holds at least, with at most half of the rest on either side
 
     Examples
     --------
     >>> coverage_band(0.9, n_test=100, n_train=400)
     (0.84, 0.95)
     """
-    _check_share("probability", probability)
+    check_share("probability", probability)
     shares, probabilities = _coverage_law(asked, n_test, n_train)
     up_to = probabilities.cumsum()
     lowest, highest = np.searchsorted(up_to / up_to[-1], [(1 - probability) / 2, (1 + probability) / 2])
@@ -175,20 +157,17 @@ def average_width(lower: ArrayLike, upper: ArrayLike) -> Score:
     2.0
     """
     lower, upper = _arrays(lower=lower, upper=upper)
-    _check_order(lower, upper)
     return _score((upper - lower).mean(axis=0))
 
 
 def constant_width(y: ArrayLike, y_hat: ArrayLike, coverage: float | ArrayLike) -> Score:
     """Width of the narrowest intervals around the predictions that all have the same width and cover a given share.
 
-    Intervals that know only a row's prediction need this width. A smaller mean width is what knowing where to be wide
-    has gained. `coverage` is the share of these rows to cover, in [0, 1]: one per target, or one for all.
+    A smaller mean width is what knowing where to be wide has gained. `coverage` is the share of these rows to cover, in
+    [0, 1]: one per target, or one for all.
 
     Examples
     --------
-    The errors are 1, 2, 3 and 4. A half-width of 3 covers three of the four rows:
-
     >>> constant_width([1.0, -2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 0.0], coverage=0.75)
     6.0
     """
@@ -209,13 +188,11 @@ def interval_score(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: floa
 
     Examples
     --------
-    Both intervals are 2 wide; the second misses by 1, which costs 2 / (1 - .75) = 8:
-
     >>> interval_score([1.0, 3.0], [0.0, 0.0], [2.0, 2.0], asked=0.75)
     6.0
     """
-    _check_share("asked", asked)
-    y, lower, upper = _intervals(y, lower, upper)
+    check_share("asked", asked)
+    y, lower, upper = _arrays(y=y, lower=lower, upper=upper)
     missed_by = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
     return _score((upper - lower + 2 / (1 - asked) * missed_by).mean(axis=0))
 
@@ -228,18 +205,15 @@ def pinball(y: ArrayLike, quantile: ArrayLike, level: float) -> Score:
     >>> pinball([1.0, -1.0], [0.0, 0.0], level=0.75)
     0.5
     """
-    _check_share("level", level)
+    check_share("level", level)
     y, quantile = _arrays(y=y, quantile=quantile)
-    return _score(_pinball(y, quantile, np.float64(level)).mean(axis=0))
+    return _score(_pinball(y, quantile, level).mean(axis=0))
 
 
 # The weighted interval score. With q(t) the quantile function of the forecast,
 #     CRPS = 2 * integral over t in (0, 1) of pinball_t(y, q(t)).
 # We know q at K levels t_1 < ... < t_K: both ends (1 - p) / 2 and (1 + p) / 2 of every interval, and the median at 1/2.
-# The trapezoid rule over them, with the loss running to 0 at t_0 = 0 and t_(K+1) = 1 as it does for any forecast with a
-# finite mean, is
-#     WIS = 2 * sum over i of weight_i * pinball_(t_i)(y, q_i),    weight_i = (t_(i+1) - t_(i-1)) / 2.
-# The weights are positive, so the true quantiles have the lowest WIS on average, however few the levels are.
+# The score is the trapezoid rule over them, with a loss of 0 at t = 0 and 1 as for any forecast with a finite mean.
 
 
 def weighted_interval_score(
@@ -251,35 +225,25 @@ def weighted_interval_score(
     ----------
     y, median : array-like (n,) or (n, target)
     lower, upper : array-like (n, level) or (n, target, level)
-    asked : array-like (level,)
-        At least nine different coverage levels in (0, 1), in the order of the bounds.
+    asked : array-like (level,), at least nine different coverage levels in (0, 1), in the order of the bounds
 
     Examples
     --------
-    The CRPS of a standard normal forecast at its own mean is .2337:
-
-    >>> import numpy as np
-    >>> from scipy.stats import norm
-    >>> asked = np.arange(1, 100) / 100
-    >>> half_width = norm.ppf((1 + asked) / 2)[None, :]
-    >>> round(weighted_interval_score([0.0], [0.0], -half_width, half_width, asked), 4)
-    0.2337
+    >>> levels, point = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9], [[0.0] * 9]
+    >>> round(weighted_interval_score([1.0], [0.0], point, point, levels), 4)
+    0.95
     """
     y, median = _arrays(y=y, median=median)
     lower, upper, asked = _nested_bounds(y, lower, upper, asked)
     if len(asked) < FEWEST_LEVELS:
-        raise ValueError(
-            f"the weighted interval score needs at least {FEWEST_LEVELS} coverage levels, got {len(asked)}: "
-            "ask for more levels, or use interval_score for each"
-        )
-    levels = np.concatenate([(1 - asked) / 2, [0.5], (1 + asked) / 2])
+        needed = f"the weighted interval score needs at least {FEWEST_LEVELS} coverage levels"
+        raise ValueError(f"{needed}, got {len(asked)}: ask for more levels, or use interval_score for each")
+    levels = np.concatenate([[0.0], (1 - asked) / 2, [0.5], (1 + asked) / 2, [1.0]])
     quantiles = np.concatenate([lower, median[..., None], upper], axis=-1)  # (n, target, 2 * level + 1)
-    losses = _pinball(y[..., None], quantiles, levels)
+    losses = np.zeros((*y.shape, len(levels)))
+    losses[..., 1:-1] = _pinball(y[..., None], quantiles, levels[1:-1])
     order = np.argsort(levels)
-    around = np.concatenate([[0.0], levels[order], [1.0]])
-    weights = np.empty_like(levels)
-    weights[order] = (around[2:] - around[:-2]) / 2
-    return _score((2 * losses @ weights).mean(axis=0))
+    return _score(2 * trapezoid(losses[..., order], levels[order]).mean(axis=0))
 
 
 def calibration_curve(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, asked: ArrayLike) -> Array:
@@ -302,8 +266,6 @@ def iou(boxes: ArrayLike, others: ArrayLike) -> float:
 
     Examples
     --------
-    Two unit squares that share a half have 1/2 in common, and 3/2 together:
-
     >>> round(iou([[0.0, 0.0, 1.0, 1.0]], [[0.5, 0.0, 1.0, 1.0]]), 4)
     0.3333
     """
@@ -318,11 +280,11 @@ def iou(boxes: ArrayLike, others: ArrayLike) -> float:
 
 
 def _coverage_law(asked: float, n_test: int, n_train: int | None) -> tuple[Array, Array]:
-    """Every share of `n_test` rows that can be covered, and its probability under exact ranks, or without ranks."""
-    _check_count("n_test", n_test)
+    """Every share of `n_test` rows that can be covered, and its probability."""
+    check_count("n_test", n_test)
+    check_share("asked", asked)
     covered = np.arange(n_test + 1)
     if n_train is None:
-        _check_share("asked", asked)
         return covered / n_test, binom.pmf(covered, n_test, asked)
     rank = coverage_rank(asked, n_train)
     return covered / n_test, betabinom.pmf(covered, n_test, rank, n_train + 1 - rank)
@@ -332,7 +294,7 @@ def _inside(y: Array, lower: Array, upper: Array) -> NDArray[np.bool_]:
     return (lower <= y) & (y <= upper)
 
 
-def _pinball(y: Array, quantile: Array, level: Array | np.float64) -> Array:
+def _pinball(y: Array, quantile: Array, level: Array | float) -> Array:
     return np.maximum(level * (y - quantile), (level - 1) * (y - quantile))
 
 
@@ -340,36 +302,27 @@ def _score(value: Array | np.float64) -> Score:
     return float(value) if np.ndim(value) == 0 else np.asarray(value)
 
 
-# The border: everything below turns arguments into arrays, or says what is wrong with them.
-
-
 def _arrays(**named: ArrayLike) -> list[Array]:
-    """The arguments as finite float64 arrays of one shape, (n,) or (n, target)."""
+    """The arguments as finite float64 arrays of one shape, (n,) or (n, target), no lower bound above its upper one."""
     arrays = {name: _finite(name, values) for name, values in named.items()}
     shapes = {array.shape for array in arrays.values()}
     if len(shapes) > 1 or next(iter(arrays.values())).ndim not in (1, 2):
         got = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise ValueError(f"expected arrays of one shape, (n,) or (n, target), got {got}")
+    if "upper" in arrays:
+        _check_order(arrays["lower"], arrays["upper"])
     return list(arrays.values())
-
-
-def _intervals(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> list[Array]:
-    """Targets and bounds of one shape, no lower bound above its upper bound."""
-    arrays = _arrays(y=y, lower=lower, upper=upper)
-    _check_order(*arrays[1:])
-    return arrays
 
 
 def _nested_bounds(y: Array, lower: ArrayLike, upper: ArrayLike, asked: ArrayLike) -> tuple[Array, Array, Array]:
     """Bounds with a level axis after the axes of y, and the levels."""
     lower, upper, asked = _finite("lower", lower), _finite("upper", upper), _finite("asked", asked)
     if asked.ndim != 1 or lower.shape != (*y.shape, len(asked)) or upper.shape != lower.shape:
-        raise ValueError(
-            "expected bounds of shape (n, level) or (n, target, level) and asked of shape (level,), "
-            f"got y {y.shape}, lower {lower.shape}, upper {upper.shape}, asked {asked.shape}"
-        )
+        expected = "expected bounds of shape (n, level) or (n, target, level) and asked of shape (level,)"
+        got = f"y {y.shape}, lower {lower.shape}, upper {upper.shape}, asked {asked.shape}"
+        raise ValueError(f"{expected}, got {got}")
     for share in asked:
-        _check_share("asked", float(share))
+        check_share("asked", float(share))
     if len(np.unique(asked)) < len(asked):
         raise ValueError(f"the levels in asked must differ from each other, got {asked.tolist()}")
     _check_order(lower, upper)
@@ -392,13 +345,3 @@ def _check_order(lower: Array, upper: Array) -> None:
     crossed = lower > upper
     if crossed.any():
         raise ValueError(f"lower must not lie above upper, but does in {crossed.sum()} of {crossed.size} places")
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}")
-
-
-def _check_count(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value!r}")

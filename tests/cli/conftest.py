@@ -15,9 +15,21 @@ def run_command(*arguments):
 
 
 @pytest.fixture
-def run():
+def tried():
     """Runs a command in this process."""
     return run_command
+
+
+@pytest.fixture
+def run():
+    """Runs a command that must succeed."""
+
+    def run(*arguments):
+        result = run_command(*arguments)
+        assert result.exit_code == 0, result.output
+        return result
+
+    return run
 
 
 @pytest.fixture
@@ -72,3 +84,8 @@ def folder(tmp_path_factory, houses):
     assert result.exit_code == 0, result.stderr
     (folder / "fit.txt").write_text(result.stdout)
     return folder
+
+
+@pytest.fixture
+def model(folder):
+    return folder / "model.safetensors"

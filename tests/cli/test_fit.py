@@ -1,4 +1,4 @@
-"""`coverwell fit`: the model that the Python API gives, and every fault of a table told before or without a file."""
+"""`coverwell fit`: the model that the Python API gives, and every fault of a table in one line and without a file."""
 
 import json
 
@@ -37,9 +37,6 @@ def numbers():
     return frame.with_columns(y=frame["a"] + rng.normal(size=60), g=pl.Series(np.repeat(np.arange(12), 5)))
 
 
-# What it makes.
-
-
 def test_the_model_is_the_one_that_the_python_api_gives(folder, houses):
     model = coverwell.load(folder / "model.safetensors")
     train = houses[:90]
@@ -65,16 +62,18 @@ def test_a_parquet_file_gives_the_same_model_as_the_same_table_in_text(folder, h
     houses[:90].with_columns(pl.col("sold").str.to_date()).write_parquet(tmp_path / "houses.parquet")
     targets = ("--target", "rent", "--target", "price", "--coverage", 0.8, "--coverage", 0.5)
     options = (*targets, "--ignore", "id", "--seed", 3, *QUICKLY)
-    result = run("fit", tmp_path / "houses.parquet", *options, "--out", out)
-    assert result.exit_code == 0, result.stderr
+    run("fit", tmp_path / "houses.parquet", *options, "--out", out)
     models = [coverwell.load(path) for path in (out, folder / "model.safetensors")]
     np.testing.assert_array_equal(*(model.predict(houses[90:]) for model in models))
 
 
 def test_json_has_what_the_text_says(run, table, numbers, out):
-    result = run("fit", table(numbers), "--target", "y", "--ignore", "g", *QUICKLY, "--out", out, "--json")
+    gaps = numbers.with_columns(y=pl.when(pl.int_range(60) % 20 == 7).then(None).otherwise(pl.col("y")))
+    options = ("--target", "y", "--ignore", "g", "--skip-missing", *QUICKLY)
+    result = run("fit", table(gaps), *options, "--out", out, "--json")
     found = json.loads(result.stdout)
-    assert (found["rows"], found["rounds"], found["out"]) == (60, 1, str(out))
+    assert (found["rows"], found["rows_skipped"], found["rounds"], found["out"]) == (57, 3, 1, str(out))
+    assert len(coverwell.load(out).out_of_fold_.prediction) == 57
     assert found["columns"] == ["a: numbers", "b: numbers"]
     (entry,) = found["out_of_fold"]
     assert (entry["target"], entry["asked"]) == ("y", 0.9)
@@ -85,24 +84,15 @@ def test_json_has_what_the_text_says(run, table, numbers, out):
 def test_decimal_commas_give_the_model_of_decimal_points(run, table, numbers, out, tmp_path):
     content = table(numbers).read_text().replace(",", ";").replace(".", ",")
     options = ("--target", "y", *QUICKLY, "--delimiter", ";", "--decimal", ",")
-    result = run("fit", table(content), *options, "--out", out)
-    assert result.exit_code == 0, result.stderr
-    assert run("fit", table(numbers), "--target", "y", *QUICKLY, "--out", tmp_path / "m").exit_code == 0
+    run("fit", table(content), *options, "--out", out)
+    run("fit", table(numbers), "--target", "y", *QUICKLY, "--out", tmp_path / "m")
     models = [coverwell.load(path) for path in (out, tmp_path / "m")]
     rows = numbers.select("a", "b", "g")
     np.testing.assert_array_equal(*(model.predict(rows) for model in models))
 
 
-def test_text_that_looks_like_decimal_commas_brings_the_name_of_the_option(run, table, out):
-    rows = "".join(f"{i % 7},5;{i};{i % 3},5 m\n" for i in range(30))
-    result = run("fit", table("a;y;b\n" + rows), "--target", "y", "--delimiter", ";", *QUICKLY, "--out", out)
-    (line,) = [line for line in result.stderr.splitlines() if "--decimal ," in line]
-    assert line.startswith("Warning: a of ")
-
-
 def test_rows_of_one_group_are_never_apart_and_the_group_is_no_feature(run, table, numbers, out):
-    result = run("fit", table(numbers), "--target", "y", "--group", "g", *QUICKLY, "--out", out)
-    assert result.exit_code == 0, result.stderr
+    run("fit", table(numbers), "--target", "y", "--group", "g", *QUICKLY, "--out", out)
     model = coverwell.load(out)
     assert list(model.feature_names_in_) == ["a", "b"]
     twin = MatchedRegressor(random_state=0, **BRIEF)
@@ -113,40 +103,24 @@ def test_rows_of_one_group_are_never_apart_and_the_group_is_no_feature(run, tabl
 @pytest.mark.parametrize("calibration", ["cv+", "split", "none"])
 def test_the_calibration_may_be_chosen(run, table, numbers, out, calibration):
     options = ("--target", "y", "--calibration", calibration, "--coverage", 0.8, "--matching", "iqr", *QUICKLY)
-    result = run("fit", table(numbers), *options, "--out", out)
-    assert result.exit_code == 0, result.stderr
+    run("fit", table(numbers), *options, "--out", out)
     model = coverwell.load(out)
     assert (model.calibration, model.matching) == (None if calibration == "none" else calibration, "iqr")
-
-
-def test_rows_without_a_target_are_skipped_on_request(run, table, numbers, out):
-    gaps = numbers.with_columns(y=pl.when(pl.int_range(60) % 20 == 7).then(None).otherwise(pl.col("y")))
-    result = run("fit", table(gaps), "--target", "y", "--skip-missing", *QUICKLY, "--out", out)
-    assert "fitted on 57 rows (3 without a target left out)" in result.stdout
-    model = coverwell.load(out)
-    assert len(model.out_of_fold_.prediction) == 57
-    assert not np.isnan(model.out_of_fold_.prediction).any()
 
 
 def test_columns_that_tell_nothing_are_warned_of(run, table, numbers, out):
     odd = numbers.with_columns(one=pl.lit("same"), none=pl.lit(None, dtype=pl.String), y=pl.col("y"))
     result = run("fit", table(odd), "--target", "y", *QUICKLY, "--out", out)
-    assert result.exit_code == 0, result.stderr
     assert "Warning: " in result.stderr
     for name in ("one", "none"):
         assert name in result.stderr
         assert f"{name}: left out" in result.stdout
 
 
-# Faults.
-
-
 @pytest.mark.parametrize(
     ("content", "options", "parts"),
     [
         ("a,y\n1,2\n", ("--target", "z"), ["no column for the target: z", "its columns are a, y"]),
-        ("a,price\n1,2\n", ("--target", "pirce"), ["did you mean price?"]),
-        ("a,a,y\n1,2,3\n", ("--target", "y"), ["has a more than once"]),
         ("a,y\n1,2\n2,cheap\n", ("--target", "y"), ["the target y must hold numbers, but row 2", "'cheap'"]),
         ("a,y\n1,2\n2,\n3,NA\n", ("--target", "y"), ["missing in 2 of 3 rows", "first in row 2", "--skip-missing"]),
         ("a,y\n1,\n2,\n", ("--target", "y", "--skip-missing"), ["no row of", "has a value"]),
@@ -157,38 +131,25 @@ def test_columns_that_tell_nothing_are_warned_of(run, table, numbers, out):
         ("a,y\n1,2\n", ("--target", "y", "--ignore", "b"), ["no column for --ignore: b"]),
         ("a,y\n1,2\n", ("--target", "y", "--ignore", "a"), ["no column to learn from"]),
         ("a;y\n1;2\n", ("--target", "y"), ["--delimiter ';'"]),
-        ("a,y\n1,2\n", ("--target", "y", "--delimiter", ";;"), ["one character"]),
         ("", ("--target", "y"), ["is empty"]),
-        ("a,y\n", ("--target", "y"), ["no rows"]),
         ("a,y\n1,2\n", ("--target", "y"), ["has one row to learn from, but --folds 5 needs at least 5"]),
         ("a,y\n1,2\n2,1e200\n", ("--target", "y"), ["target y must lie within 1e+150 of zero", "1e+200"]),
-        ("a,y\n1,2\n2,3,4\n", ("--target", "y"), ["line 3 of", "has 3 fields, but its header has 2"]),
         ("a,y\n1,NA\n2,3\ninf,4\n", ("--target", "y", "--skip-missing"), ["column a must hold finite", "row 3"]),
-        (
-            "a,p,p_lower_0.9\n1,2,3\n2,3,4\n",
-            ("--target", "p", "--target", "p_lower_0.9"),
-            ["two columns named p_lower_0.9", "no target"],
-        ),
+        ("a,p,p_lower_0.9\n1,2,3\n", ("--target", "p", "--target", "p_lower_0.9"), ["two columns named p_lower_0.9"]),
         ("a;y\n1,5;2\n", ("--target", "a", "--delimiter", ";"), ["row 1", "'1,5'", "give --decimal ,"]),
-        ("a,y\n1,2\n", ("--target", "y", "--encoding", "klingon"), ["encoding must be one that Python knows"]),
         ("a,y\n1,2\n2,inf\n", ("--target", "y"), ["target y must hold finite numbers", "row 2", "is infinite"]),
         ("a,y\n1,2\n2,3\n3,4\n4,5\n", ("--target", "y"), ["folds=5 needs at least as many rows, got 4"]),
         ("a,y\n1,2\n2,3\n3,4\n4,5\n", ("--target", "y", "--folds", 2), ["needs at least 9 rows, got 4"]),
         ("a,y\n,2\n,3\n", ("--target", "y"), ["no column tells rows apart", "'a': no value in any row"]),
     ],
 )
-def test_a_table_that_cannot_be_used_is_told_in_one_line_and_no_file_is_written(
+def test_a_table_that_cannot_be_used_is_refused_in_one_line_and_no_file_is_written(
     refused, table, out, content, options, parts
 ):
     message = refused("fit", table(content), *options, "--out", out)
     for part in parts:
         assert part in message
     assert not out.parent.exists()
-
-
-def test_a_file_in_another_encoding_is_told(refused, tmp_path, out):
-    (tmp_path / "t.csv").write_bytes("city,y\nZürich,2\n".encode("latin-1"))
-    assert "must be UTF-8 text, but line 2" in refused("fit", tmp_path / "t.csv", "--target", "y", "--out", out)
 
 
 @pytest.mark.parametrize(
@@ -201,23 +162,16 @@ def test_a_file_in_another_encoding_is_told(refused, tmp_path, out):
         (("--seed", "-1"), "-1 is not in the range"),
     ],
 )
-def test_a_wrong_option_is_told_before_anything_is_read(run, table, out, options, message):
-    result = run("fit", table(""), "--target", "y", *options, "--out", out)
+def test_a_wrong_option_is_refused_before_anything_is_read(tried, table, out, options, message):
+    result = tried("fit", table(""), "--target", "y", *options, "--out", out)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
-
-
-def test_a_missing_table_or_target_is_told(run, tmp_path, out):
-    assert "does not exist" in run("fit", tmp_path / "none.csv", "--target", "y", "--out", out).stderr
-    (tmp_path / "t.csv").touch()
-    assert "Missing option '--target'" in run("fit", tmp_path / "t.csv", "--out", out).stderr
 
 
 def test_text_in_a_parquet_file_stays_text(run, tmp_path, out):
     rows = {"zip": ["01", "02", "3"] * 20, "garage": ["None", "attached", "built-in"] * 20, "y": np.arange(60.0)}
     pl.DataFrame(rows).write_parquet(tmp_path / "zip.parquet")
-    result = run("fit", tmp_path / "zip.parquet", "--target", "y", *QUICKLY, "--out", out)
-    assert result.exit_code == 0, result.output
+    run("fit", tmp_path / "zip.parquet", "--target", "y", *QUICKLY, "--out", out)
     report = coverwell.load(out).columns_.report()
     assert report == ("zip: categories ('01', '02', '3')", "garage: categories ('None', 'attached', 'built-in')")
 
@@ -229,15 +183,12 @@ def test_a_word_for_a_missing_value_is_no_group(refused, table, out, blank):
     assert message == "--group g must have a value in every row, but has none in row 8; fill it in"
 
 
-def test_a_group_of_lists_is_told_in_one_line(refused, tmp_path, out):
+def test_a_group_of_lists_is_refused_in_one_line(refused, tmp_path, out):
     rows = pl.DataFrame({"a": np.arange(30.0), "g": [[1, 2]] * 30, "y": np.arange(30.0)})
     rows.write_parquet(tmp_path / "lists.parquet")
     options = ("--target", "y", "--group", "g", *QUICKLY, "--out", out)
     assert "look at the columns of that file" in refused("fit", tmp_path / "lists.parquet", *options)
     assert not out.exists()
-
-
-# Files that are read part by part.
 
 
 @pytest.fixture
@@ -253,9 +204,8 @@ def sales(tmp_path):
 
 
 def test_a_streamed_fit_is_the_one_that_the_python_api_gives(run, sales, out):
-    told = ("--streamed", "--target", "y", "--group", "g", "--ignore", "unused", *QUICKLY)
-    result = run("fit", *sales, *told, "--out", out)
-    assert result.exit_code == 0, result.output
+    options = ("--streamed", "--target", "y", "--group", "g", "--ignore", "unused", *QUICKLY)
+    result = run("fit", *sales, *options, "--out", out)
     assert result.output.startswith("fitted on 600 rows: 1 rounds in ")
     files = TableFiles(sales, columns=["a", "b", "y", "g"])
     twin = MatchedRegressor(0.9, random_state=0, **BRIEF).fit(files, "y", "g")
@@ -273,12 +223,7 @@ def test_a_streamed_fit_is_the_one_that_the_python_api_gives(run, sales, out):
         (["--streamed"], "a streamed fit needs at least 500 rows, got 300"),
     ],
 )
-def test_what_cannot_be_streamed_is_told(refused, sales, out, options, message):
+def test_what_cannot_be_streamed_is_refused(refused, sales, out, options, message):
     more = [sales[1] if option == "sales-2.parquet" else option for option in options]
     assert message in refused("fit", sales[0], *more, "--target", "y", "--out", out)
     assert not out.exists()
-
-
-def test_a_text_file_is_not_streamed(refused, table, numbers, out):
-    line = refused("fit", table(numbers), "--streamed", "--target", "y", "--out", out)
-    assert line.startswith("tables are streamed from .parquet files, got 'table.csv'")

@@ -25,11 +25,6 @@ def out(tmp_path):
     return tmp_path / "predictions.csv"
 
 
-@pytest.fixture
-def model(folder):
-    return folder / "model.safetensors"
-
-
 @pytest.fixture(scope="session")
 def plain(tmp_path_factory):
     """A small model of numbers alone, in a folder of its own."""
@@ -46,16 +41,11 @@ def plain(tmp_path_factory):
 def expected(model, rows):
     """What the Python API says, in the columns of the file."""
     fitted = coverwell.load(model)
-    interval = fitted.predict_interval(rows, coverage=fitted.predictor_.levels)
-    n_targets, n_levels = len(fitted.target_names_), len(fitted.predictor_.levels)
-    lower, upper = (bound.reshape(len(rows), n_targets, n_levels) for bound in interval)
-    prediction = fitted.predict(rows).reshape(len(rows), n_targets)
-    columns = []
-    for target in range(n_targets):
-        columns.append(prediction[:, target])
-        for level in range(n_levels):
-            columns += [lower[:, target, level], upper[:, target, level]]
-    return np.stack(columns, axis=1)
+    shape = (len(rows), len(fitted.target_names_), len(fitted.predictor_.levels))
+    bounds = fitted.predict_interval(rows, coverage=fitted.predictor_.levels)
+    bounds = np.stack([bound.reshape(shape) for bound in bounds], axis=-1).reshape(*shape[:2], -1)
+    prediction = fitted.predict(rows).reshape(*shape[:2], 1)
+    return np.concatenate([prediction, bounds], axis=-1).reshape(len(rows), -1)
 
 
 def as_printed(values):
@@ -68,12 +58,8 @@ def texts(path):
     return [line.split(",") for line in path.read_text().splitlines()[1:]]
 
 
-# What it writes.
-
-
 def test_predictions_are_those_of_the_api_to_the_last_printed_digit(run, folder, model, houses, out):
     result = run("predict", model, folder / "test.csv", "--out", out, "--device", "cpu")
-    assert result.exit_code == 0, result.stderr
     assert pl.read_csv(out).columns == NAMES
     assert texts(out) == as_printed(expected(model, houses[90:]))
     assert result.stdout.startswith(f"wrote {out}: 40 rows in ")
@@ -87,34 +73,16 @@ def test_a_file_of_several_parts_has_the_bits_of_one_call(run, plain, out, tmp_p
         np.random.default_rng(3).normal(size=(2 * ROWS_AT_A_TIME + 77, 3)).clip(-1, 1), schema=list("abc")
     )
     rows.write_csv(tmp_path / "new.csv")
-    assert run("predict", plain, tmp_path / "new.csv", "--out", out).exit_code == 0
+    run("predict", plain, tmp_path / "new.csv", "--out", out)
     np.testing.assert_array_equal(pl.read_csv(out).to_numpy(), expected(plain, rows))
-
-
-@pytest.mark.parametrize("suffix", [".tsv", ".parquet"])
-def test_other_kinds_of_files_have_the_same_numbers(run, folder, model, houses, tmp_path, suffix):
-    out = tmp_path / f"predictions{suffix}"
-    assert run("predict", model, folder / "test.csv", "--out", out).exit_code == 0
-    frame = pl.read_parquet(out) if suffix == ".parquet" else pl.read_csv(out, separator="\t")
-    np.testing.assert_array_equal(frame.to_numpy(), expected(model, houses[90:]))
 
 
 def test_kept_columns_come_first_and_are_copied_to_the_letter(run, model, out, tmp_path):
     content = "id,area,city,sold,garden,note\n007,50.00,Rome,2020-05-01,TRUE,NA\n008, 60,Oslo,2020-06-01,false,\n"
     (tmp_path / "new.csv").write_text(content)
-    result = run(
-        "predict", model, tmp_path / "new.csv", "--out", out, "--keep", "id", "--keep", "area", "--keep", "note"
-    )
-    assert result.exit_code == 0, result.stderr
+    run("predict", model, tmp_path / "new.csv", "--out", out, "--keep", "id", "--keep", "area", "--keep", "note")
     assert out.read_text().splitlines()[0] == ",".join(["id", "area", "note", *NAMES])
     assert [row[:3] for row in texts(out)] == [["007", "50.00", "NA"], ["008", " 60", ""]]
-
-
-def test_columns_are_found_by_name_and_others_are_ignored(run, folder, model, houses, out, tmp_path):
-    shuffled = houses[90:].select("garden", "price", "sold", pl.lit("x").alias("more"), "city", "area")
-    shuffled.write_csv(tmp_path / "new.csv")
-    assert run("predict", model, tmp_path / "new.csv", "--out", out).exit_code == 0
-    assert texts(out) == as_printed(expected(model, houses[90:]))
 
 
 @pytest.fixture
@@ -131,7 +99,7 @@ def nameless(tmp_path):
 def test_a_model_without_column_names_takes_a_file_with_as_many_columns(run, refused, nameless, out, tmp_path):
     model, x = nameless
     pl.DataFrame(x, schema=["first", "second"]).write_csv(tmp_path / "new.csv")
-    assert run("predict", tmp_path / "m", tmp_path / "new.csv", "--out", out).exit_code == 0
+    run("predict", tmp_path / "m", tmp_path / "new.csv", "--out", out)
     np.testing.assert_array_equal(pl.read_csv(out)["y"].to_numpy(), model.predict(x))
     (tmp_path / "more.csv").write_text("a,b,c\n1,2,3\n")
     message = refused("predict", tmp_path / "m", tmp_path / "more.csv", "--out", tmp_path / "o.csv")
@@ -141,7 +109,7 @@ def test_a_model_without_column_names_takes_a_file_with_as_many_columns(run, ref
 def test_truths_count_as_0_and_1_for_a_model_without_column_names(run, refused, nameless, out, tmp_path):
     model, _ = nameless
     (tmp_path / "new.csv").write_text("a,b\ntrue,0.5\nfalse,0.25\n")
-    assert run("predict", tmp_path / "m", tmp_path / "new.csv", "--out", out).exit_code == 0
+    run("predict", tmp_path / "m", tmp_path / "new.csv", "--out", out)
     np.testing.assert_array_equal(pl.read_csv(out)["y"].to_numpy(), model.predict([[1, 0.5], [0, 0.25]]))
     (tmp_path / "odd.csv").write_text("a,b\nNA,1\ntrue,0.5\nmaybe,0.25\n")
     message = refused("predict", tmp_path / "m", tmp_path / "odd.csv", "--out", tmp_path / "o.csv")
@@ -149,29 +117,33 @@ def test_truths_count_as_0_and_1_for_a_model_without_column_names(run, refused, 
     assert "has 'maybe'" in message
 
 
+@pytest.mark.parametrize("suffix", [".tsv", ".parquet"])
+def test_other_kinds_of_files_have_the_same_numbers_and_columns_are_found_by_name(run, model, houses, tmp_path, suffix):
+    shuffled = houses[90:].select("garden", "price", "sold", pl.lit("x").alias("more"), "city", "area")
+    shuffled.write_csv(tmp_path / "new.csv")
+    out = tmp_path / f"predictions{suffix}"
+    result = run("predict", model, tmp_path / "new.csv", "--out", out, "--json")
+    found = json.loads(result.stdout)
+    assert (found["out"], found["rows"], found["columns"]) == (str(out), 40, NAMES)
+    frame = pl.read_parquet(out) if suffix == ".parquet" else pl.read_csv(out, separator="\t")
+    np.testing.assert_array_equal(frame.to_numpy(), expected(model, houses[90:]))
+
+
 def test_decimal_commas_and_other_encodings_give_the_same_predictions(run, folder, model, houses, out, tmp_path):
     content = (folder / "test.csv").read_text().replace(",", ";").replace(".", ",").replace("id", "Geb\u00e4ude")
     (tmp_path / "new.csv").write_text(content, encoding="cp1252")
     options = ("--delimiter", ";", "--decimal", ",", "--encoding", "cp1252", "--keep", "Geb\u00e4ude", "--keep", "area")
-    result = run("predict", model, tmp_path / "new.csv", "--out", out, *options)
-    assert result.exit_code == 0, result.stderr
+    run("predict", model, tmp_path / "new.csv", "--out", out, *options)
     assert pl.read_csv(out).columns == ["Geb\u00e4ude", "area", *NAMES]
     np.testing.assert_array_equal(pl.read_csv(out).select(NAMES).to_numpy(), expected(model, houses[90:]))
     assert pl.read_csv(out, infer_schema=False)["area"][1] == content.splitlines()[2].split(";")[1]  # to the letter
-
-
-def test_blank_lines_are_left_out_with_a_warning(run, folder, model, houses, out, tmp_path):
-    (tmp_path / "new.csv").write_text((folder / "test.csv").read_text().replace("\n", "\n\n"))
-    result = run("predict", model, tmp_path / "new.csv", "--out", out)
-    assert result.stderr == f"Warning: 41 blank lines were left out of {tmp_path / 'new.csv'}\n"
-    assert texts(out) == as_printed(expected(model, houses[90:]))
 
 
 @pytest.mark.parametrize(
     ("column", "kind"),
     [([[1], [2]], "List(Int64)"), ([{"a": 1}, {"a": 2}], "Struct"), ([b"\x00", b"\xff"], "Binary")],
 )
-def test_kept_columns_that_text_cannot_hold_are_told_before_any_work(run, refused, plain, tmp_path, column, kind):
+def test_kept_columns_that_text_cannot_hold_are_refused_before_any_work(run, refused, plain, tmp_path, column, kind):
     rows = pl.DataFrame({"a": [0.1, 0.2], "b": [0.1, 0.2], "c": [0.1, 0.2], "more": column})
     rows.write_parquet(tmp_path / "new.parquet")
     message = refused(
@@ -179,35 +151,20 @@ def test_kept_columns_that_text_cannot_hold_are_told_before_any_work(run, refuse
     )
     assert "--keep more cannot be written to" in message
     assert f"text files hold no {kind}" in message
-    kept = run("predict", plain, tmp_path / "new.parquet", "--out", tmp_path / "o.parquet", "--keep", "more")
-    assert kept.exit_code == 0, kept.stderr
+    run("predict", plain, tmp_path / "new.parquet", "--out", tmp_path / "o.parquet", "--keep", "more")
     assert pl.read_parquet(tmp_path / "o.parquet")["more"].to_list() == column
 
 
-def test_an_infinite_number_of_a_parquet_file_is_told_with_its_row(refused, plain, out, tmp_path):
-    rows = pl.DataFrame({"a": [0.1, float("inf")], "b": [0.1, 0.2], "c": [0.1, 0.2]})
-    rows.write_parquet(tmp_path / "new.parquet")
-    message = refused("predict", plain, tmp_path / "new.parquet", "--out", out)
-    assert "column a must hold finite numbers, but row 2 of" in message
-
-
 def test_single_precision_is_close_and_not_the_same(run, folder, model, houses, out):
-    assert run("predict", model, folder / "test.csv", "--out", out, "--float32").exit_code == 0
+    run("predict", model, folder / "test.csv", "--out", out, "--float32")
     found, exact = pl.read_csv(out).to_numpy(), expected(model, houses[90:])
     spread = np.repeat([houses["rent"].std(), houses["price"].std()], len(BOUNDS))
     assert 0 < np.abs((found - exact) / spread).max() < 1e-5  # as the help says: some 1e-6
 
 
-def test_json_says_what_was_written(run, folder, model, out):
-    result = run("predict", model, folder / "test.csv", "--out", out, "--keep", "id", "--json")
-    found = json.loads(result.stdout)
-    assert (found["out"], found["rows"], found["columns"]) == (str(out), 40, ["id", *NAMES])
-
-
 def test_values_that_training_never_had_are_warned_of_and_predicted(run, model, out, tmp_path):
     (tmp_path / "new.csv").write_text("area,city,sold,garden\n1e6,Paris,2020-05-01,true\n50,,2020-05-01,true\n")
     result = run("predict", model, tmp_path / "new.csv", "--out", out)
-    assert result.exit_code == 0, result.stderr
     warnings = result.stderr.splitlines()
     assert all(line.startswith("Warning: ") for line in warnings)
     assert any("city" in line and "never seen in training" in line for line in warnings)
@@ -224,9 +181,6 @@ def test_warnings_of_many_parts_are_counted_not_repeated(run, plain, out, tmp_pa
     assert "far outside" in lines[0]
 
 
-# Faults: one line, and no file.
-
-
 @pytest.mark.parametrize(
     ("content", "options", "parts"),
     [
@@ -235,27 +189,14 @@ def test_warnings_of_many_parts_are_counted_not_repeated(run, plain, out, tmp_pa
         ("area,city,sold,garden\nbig,Rome,2020-01-01,true\n", (), ["column area must hold numbers", "row 1", "'big'"]),
         ("area,city,sold,garden\n1,Rome,2020-01-01,maybe\n", (), ["garden must hold true or false", "'maybe'"]),
         ("area,city,sold,garden\n1,Rome,soon,true\n", (), ["sold"]),
-        (
-            "area,city,sold,garden\ninf,Rome,2020-01-01,true\n",
-            (),
-            ["column area must hold finite numbers, but row 1 of"],
-        ),
-        ("area,city,sold,garden\n1,Rome,2020-01-01,true\n1,Rome\n", (), ["line 3 of", "has 2 fields", "header has 4"]),
-        ('area,city,sold,garden\n"1,5",Rome,2020-01-01,true\n', (), ["column area", "'1,5'", "give --decimal ,"]),
-        ("area,city,area,sold,garden\n1,Rome,2,2020-01-01,true\n", (), ["has area more than once"]),
+        ("area,city,sold,garden\ninf,Rome,2020-01-01,true\n", (), ["area must hold finite numbers, but row 1 of"]),
         ("area,city,sold,garden\n", (), ["no rows"]),
-        ("", (), ["is empty"]),
-        ("area;city;sold;garden\n1;Rome;2020-01-01;true\n", (), ["--delimiter ';'"]),
         ("area,city,sold,garden\n1,Rome,2020-01-01,true\n", ("--keep", "id"), ["no column to keep: id"]),
         ("area,city,sold,garden,price\n1,Rome,2020-01-01,true,2\n", ("--keep", "price"), ["two columns named price"]),
-        (
-            "area,city,sold,garden\n1,Rome,2020-01-01,true\n",
-            ("--keep", "area", "--keep", "area"),
-            ["every column once"],
-        ),
+        ("area,city,sold,garden\n1,Rome,2020-01-01,true\n", ("--keep", "area") * 2, ["every column once"]),
     ],
 )
-def test_rows_that_cannot_be_predicted_are_told_in_one_line_and_no_file_is_written(
+def test_rows_that_cannot_be_predicted_are_refused_in_one_line_and_no_file_is_written(
     refused, model, out, tmp_path, content, options, parts
 ):
     (tmp_path / "new.csv").write_text(content)
@@ -284,27 +225,12 @@ def test_what_the_model_says_of_a_part_comes_with_the_rows_of_that_part(refused,
     assert "sold" in message
 
 
-def test_a_file_that_holds_no_model_is_told(refused, folder, out, tmp_path):
-    message = refused("predict", folder / "test.csv", folder / "test.csv", "--out", out)
-    assert "damaged or not a model file" in message
-    (tmp_path / "cut").write_bytes((folder / "model.safetensors").read_bytes()[:-5])
-    assert "damaged" in refused("predict", tmp_path / "cut", folder / "test.csv", "--out", out)
-    assert not out.exists()
-
-
-def test_a_model_for_other_things_than_tables_is_told(refused, folder, out, tmp_path):
-    series = MatchedForecaster(
-        0.8, past=3, network=coverwell.LSTM(hidden=2), schedule=Schedule(max_rounds=1, mean_epochs=1)
-    )
+def test_a_model_for_other_things_than_tables_is_refused(refused, folder, out, tmp_path):
+    brief = Schedule(max_rounds=1, mean_epochs=1)
+    series = MatchedForecaster(0.8, past=3, network=coverwell.LSTM(hidden=2), schedule=brief)
     coverwell.save(series.fit(np.sin(np.arange(80.0))), tmp_path / "series.safetensors")
     message = refused("predict", tmp_path / "series.safetensors", folder / "test.csv", "--out", out)
     assert "holds a MatchedForecaster, not one for tables; use it in Python" in message
-
-
-@pytest.mark.parametrize("name", ["predictions.xlsx", "predictions"])
-def test_an_output_of_another_kind_is_told(refused, folder, model, tmp_path, name):
-    message = refused("predict", model, folder / "test.csv", "--out", tmp_path / name)
-    assert "ends in .csv, .tsv, .tab, .parquet" in message
 
 
 FULL_DISK = """
@@ -325,7 +251,7 @@ for command in (
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no limit on the size of files")
-def test_a_full_disk_is_told_in_one_line_with_exit_code_1_and_leaves_nothing(folder, model, tmp_path):
+def test_a_full_disk_is_refused_in_one_line_with_exit_code_1_and_leaves_nothing(folder, model, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(model), str(folder / "test.csv"), str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
@@ -342,28 +268,14 @@ def test_a_full_disk_is_told_in_one_line_with_exit_code_1_and_leaves_nothing(fol
     assert list(tmp_path.iterdir()) == []
 
 
-# Several files.
-
-
 def test_rows_of_several_files_come_one_file_after_the_other(run, folder, model, out, tmp_path):
     both = [folder / "test.csv", folder / "houses.csv"]
-    assert run("predict", model, *both, "--out", out, "--keep", "id", "--device", "cpu").exit_code == 0
+    run("predict", model, *both, "--out", out, "--keep", "id", "--device", "cpu")
     alone = []
     for path in both:
-        assert run("predict", model, path, "--out", tmp_path / "one.csv", "--keep", "id", "--force").exit_code == 0
+        run("predict", model, path, "--out", tmp_path / "one.csv", "--keep", "id", "--force")
         alone += (tmp_path / "one.csv").read_text().splitlines()[1:]
     assert out.read_text().splitlines()[1:] == alone
-
-
-def test_a_fault_in_a_later_file_is_found_there(refused, folder, model, out, tmp_path):
-    text = (folder / "test.csv").read_text().splitlines()
-    (tmp_path / "odd.csv").write_text(
-        "\n".join([*text[:3], text[3].replace(",true,", ",perhaps,").replace(",false,", ",perhaps,")])
-    )
-    line = refused("predict", model, folder / "test.csv", tmp_path / "odd.csv", "--out", out)
-    assert "odd.csv" in line
-    assert "row 3" in line
-    assert not out.exists()
 
 
 def test_a_kept_column_has_one_type_in_all_files(refused, folder, model, houses, out, tmp_path):

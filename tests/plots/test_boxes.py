@@ -60,12 +60,8 @@ def test_bounds_that_cross_or_are_not_four_are_refused():
 
 def test_all_four_boxes_are_drawn_to_scale_and_differ_without_colour():
     ax = with_box(truth=np.array([30.0, 20.0, 70.0, 55.0]))
-    boxes = {
-        "true": (30, 20, 70, 55),
-        "predicted": (30, 15, 80, 60),
-        "inner": (40, 20, 40, 40),
-        "outer": (20, 10, 120, 80),
-    }
+    boxes = {"true": (30, 20, 70, 55), "predicted": (30, 15, 80, 60)}
+    boxes |= {"inner": (40, 20, 40, 40), "outer": (20, 10, 120, 80)}
     assert {name: box_of(ax, name) for name in boxes} == boxes
     looks = {(patch.get_linestyle(), patch.get_linewidth()) for patch in ax.patches if patch.get_label() in boxes}
     assert len(looks) == 4
@@ -96,7 +92,7 @@ def test_only_the_area_between_the_inner_and_the_outer_box_is_shaded():
     assert colour_at(50, 30) == colour_at(190, 140)  # in the inner box: as outside of both
 
 
-def test_a_picture_fills_the_frame_whatever_its_resolution():
-    ax = with_box(picture=np.zeros((10, 10, 3)))
+def test_an_image_fills_the_frame_whatever_its_resolution():
+    ax = with_box(image=np.zeros((10, 10, 3)))
     (image,) = ax.images
     assert image.get_extent() == [0, 200, 150, 0]

@@ -10,12 +10,9 @@ from coverwell.evaluation import forecast_outcome
 from coverwell.report.charts import (
     calibration_chart,
     histogram,
-    residual_bins,
     residual_charts,
     rolling_chart,
-    round_chart,
     stretch_chart,
-    width_bins,
     width_error_chart,
 )
 from coverwell.report.facts import stretches, worst_stretch
@@ -32,30 +29,31 @@ def test_every_level_stands_beside_its_band_and_the_chosen_one_is_marked(evaluat
 
 def bins_of(by_hand, y, width):
     width = np.asarray(width)
-    return width_bins(by_hand(y, -width / 2, width / 2).views[0])
+    table = width_error_chart(by_hand(y, -width / 2, width / 2).views[0], "row").table
+    return {name: values.tolist() for name, values in table.items()}
 
 
 def test_bins_of_width_have_the_means_of_their_rows(by_hand):
-    narrow, wide = bins = bins_of(by_hand, np.repeat([0.25, 2.0], 20), np.repeat([1.0, 3.0], 20))
-    assert (narrow.n_rows, narrow.width, narrow.error, narrow.coverage) == (20, 1.0, 0.25, 1.0)
-    assert (wide.n_rows, wide.width, wide.error, wide.coverage) == (20, 3.0, 2.0, 0.0)
-    assert width_error_chart(bins, "row").table["high"].tolist() == [0.25, 2.0]  # no spread, no error
+    bins = bins_of(by_hand, np.repeat([0.25, 2.0], 20), np.repeat([1.0, 3.0], 20))
+    assert (bins["n_rows"], bins["width"]) == ([20, 20], [1.0, 3.0])
+    assert bins["error"] == bins["high"] == [0.25, 2.0]  # no spread, no error
+    assert bins["coverage"] == [1.0, 0.0]
 
 
 def test_equal_widths_are_one_bin_and_a_single_row_has_no_standard_error(by_hand):
-    assert [one.n_rows for one in bins_of(by_hand, np.zeros(100), np.full(100, 2.0))] == [100]
-    first, _ = bins_of(by_hand, np.zeros(40), np.r_[0.5, np.full(39, 1.0)])
-    assert first.n_rows == 1
-    assert np.isnan(first.standard_error)
+    assert bins_of(by_hand, np.zeros(100), np.full(100, 2.0))["n_rows"] == [100]
+    bins = bins_of(by_hand, np.zeros(40), np.r_[0.5, np.full(39, 1.0)])
+    assert bins["n_rows"] == [1, 39]
+    assert np.isnan(bins["high"][0])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the fixture is a function without state
 @given(widths=st.lists(st.sampled_from([0.5, 1.0, 1.5, 2.0, 7.0]), min_size=10, max_size=120))
 def test_bins_hold_all_rows_once_from_narrow_to_wide(by_hand, widths):
     bins = bins_of(by_hand, np.zeros(len(widths)), widths)
-    assert sum(one.n_rows for one in bins) == len(widths)
-    assert [one.width for one in bins] == sorted({one.width for one in bins})
-    assert sum(one.n_rows * one.width for one in bins) == pytest.approx(sum(widths))
+    assert sum(bins["n_rows"]) == len(widths)
+    assert bins["width"] == sorted(set(bins["width"]))
+    assert np.dot(bins["n_rows"], bins["width"]) == pytest.approx(sum(widths))
 
 
 def test_the_lowest_window_is_always_drawn_and_a_stretch_has_its_own_rows(forecaster, series):
@@ -82,26 +80,24 @@ def test_residuals_of_all_levels_share_one_table(evaluated, flats):
     assert quartiles.tolist() == pytest.approx(np.quantile(wide.table["residual"], [0.25, 0.75]).tolist())
 
 
-def test_far_ends_are_left_out_of_the_bins_and_equal_residuals_are_one_bin():
-    _, edges, n_beyond = residual_bins(np.concatenate([np.linspace(-1, 1, 1000), [1e6]]))
+def residual_bins(by_hand, residuals):
+    """Counts and upper ends of the bins, and how many residuals lie beyond."""
+    chart, *_, n_beyond = histogram(
+        by_hand(residuals, -np.ones(len(residuals)), np.ones(len(residuals))).views[0], "row"
+    )
+    return chart.table["rows"].tolist(), chart.table["high"].tolist(), n_beyond
+
+
+def test_far_ends_are_left_out_of_the_bins_and_equal_residuals_are_one_bin(by_hand):
+    _, ends, n_beyond = residual_bins(by_hand, np.concatenate([np.linspace(-1, 1, 1000), [1e6]]))
     assert n_beyond >= 1
-    assert edges[-1] <= 1.0
-    counts, edges, n_beyond = residual_bins(np.full(30, 2.0))
-    assert (counts.tolist(), edges.tolist(), n_beyond) == ([30], [1.0, 3.0], 0)
+    assert ends[-1] <= 1.0
+    assert residual_bins(by_hand, np.full(30, 2.0)) == ([30], [3.0], 0)
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=arrays(np.float64, st.integers(10, 80), elements=st.floats(-1e6, 1e6)))
-def test_every_row_is_in_one_bin_or_counted_as_beyond(values):
-    counts, _, n_beyond = residual_bins(values)
-    assert counts.sum() + n_beyond == len(values)
+def test_every_row_is_in_one_bin_or_counted_as_beyond(by_hand, values):
+    counts, _, n_beyond = residual_bins(by_hand, values)
+    assert sum(counts) + n_beyond == len(values)
     assert n_beyond <= 0.05 * len(values) + 1
-
-
-def test_charts_of_training_hold_the_record_of_the_model(model, evaluated, flats):
-    rmse, coverage, width = evaluated(flats(20))[1].by_round
-    assert rmse[:, 0] == pytest.approx([one.rmse for one in model.rounds_])
-    assert coverage[:, 0] == pytest.approx(np.array([one.coverage for one in model.rounds_]))
-    assert width[:, 0] == pytest.approx(np.array([one.width for one in model.rounds_]))
-    chart = round_chart("coverage", coverage[:, 0, 1], 0.9)
-    assert chart.table["round"].tolist() == [1, 2]
-    assert chart.marks[0].y == 0.9

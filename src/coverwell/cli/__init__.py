@@ -17,8 +17,6 @@ COMMANDS = ("evaluate", "export", "fit", "info", "plot", "predict", "report")
 
 
 class _Commands(OneLineGroup):
-    """The commands by name, each imported when it is asked for."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

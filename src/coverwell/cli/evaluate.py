@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,7 @@ from coverwell.cli.messages import print_json
 from coverwell.tables import TableFile
 
 if TYPE_CHECKING:
-    from coverwell.evaluation import View
-    from coverwell.slices import Slice, Slices
+    from coverwell.evaluation import Slice, View
 
 HEADS = ("target", "asked", "RMSE", "coverage", "expected", "CE", "expected", "width", "interval score")
 SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
@@ -52,62 +50,44 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
         return
     skipped = f" ({outcome.n_skipped:,} without a target left out)" if outcome.n_skipped else ""
     click.echo(f"{table.path}: {len(outcome):,} rows{skipped}\n")
-    _print_table(HEADS, [_line(view) for view in outcome.views])
+    lines = []
+    for view in outcome.views:
+        scores, (low, high) = view.scores, view.scores["band"]
+        coverage = (f"{scores['coverage']:.3f}", f"{low:.3f} to {high:.3f}")
+        errors = (f"{scores[name]:.3f}" for name in ("calibration_error", "expected_calibration_error"))
+        widths = (f"{scores[name]:.4g}" for name in ("width", "interval_score"))
+        lines.append((view.name, f"{view.asked:g}", f"{scores['rmse']:.4g}", *coverage, *errors, *widths))
+    _print_table(HEADS, lines)
     for view in outcome.views:
         name = f"{view.name} at {view.asked:g}"
-        for column in outcome.groups:
-            _print_slices(f"{name}, by {column}:", view.slices.of(column))
-        if all_slices:
-            _print_slices(f"{name}, all slices:", view.slices.slices)
-        elif worst:
+        listed = {f"by {column}": view.slices.of(column) for column in outcome.groups}
+        for title, parts in (listed | ({"all slices": view.slices.slices} if all_slices else {})).items():
+            click.echo(f"\n{name}, {title}:")
+            counts = [(f"{part.column} {part.values}", f"{part.n_rows:,}") for part in parts]
+            shares = [(f"{part.coverage:.3f}", f"{part.low:.3f} to {part.high:.3f}") for part in parts]
+            _print_table(SLICE_HEADS, [(*count, *share) for count, share in zip(counts, shares, strict=True)])
+        if worst and not all_slices:
             click.echo(f"\n{name}, the worst of {len(view.slices)} slices:")
             for part in view.slices.worst(worst):
-                click.echo(f"  {_sentence(view.slices, part)}")
+                chance = f"by chance in at most {max(view.slices.chance(part), 1e-6):.1g} of cases"
+                chance = chance if part in view.slices.short else "as chance alone may bring"
+                inside = f"{part.n_inside:,} of {part.n_rows:,} rows inside; {chance}"
+                reached = f"coverage {part.coverage:.3f} ({part.low:.3f} to {part.high:.3f})"
+                click.echo(f"  {part.column} {part.values}: {reached}, {inside}")
 
 
 def _content(view: View, worst: int) -> dict[str, Any]:
     """One target at one level, as what JSON can hold."""
+    names = ("column", "values", "n_rows", "n_inside", "coverage", "low", "high")
 
-    def listed(parts: Iterable[Slice]) -> list[dict[str, Any]]:
-        names = ("column", "values", "n_rows", "n_inside", "coverage", "low", "high")
-        return [
-            {**{name: getattr(part, name) for name in names}, "chance_of_any": view.slices.chance(part)}
-            for part in parts
-        ]
+    def entry(part: Slice) -> dict[str, Any]:
+        return {**{name: getattr(part, name) for name in names}, "chance_of_any": view.slices.chance(part)}
 
-    slices = {"slices": listed(view.slices), "worst_slices": listed(view.slices.worst(worst))}
+    slices = {"slices": [*map(entry, view.slices)], "worst_slices": [*map(entry, view.slices.worst(worst))]}
     return {"target": view.name, "asked": view.asked, **view.scores, **slices, "n_slices": len(view.slices)}
 
 
-def _line(view: View) -> tuple[str, ...]:
-    scores, (low, high) = view.scores, view.scores["band"]
-    coverage = (f"{scores['coverage']:.3f}", f"{low:.3f} to {high:.3f}")
-    errors = (f"{scores[name]:.3f}" for name in ("calibration_error", "expected_calibration_error"))
-    widths = (f"{scores[name]:.4g}" for name in ("width", "interval_score"))
-    return (view.name, f"{view.asked:g}", f"{scores['rmse']:.4g}", *coverage, *errors, *widths)
-
-
-def _sentence(slices: Slices, part: Slice) -> str:
-    from coverwell.slices import BY_CHANCE
-
-    chance = slices.chance(part)
-    by_chance = f"by chance in at most {max(chance, 1e-6):.1g} of cases"
-    return (
-        f"{part.column} {part.values}: coverage {part.coverage:.3f} ({part.low:.3f} to {part.high:.3f}), "
-        f"{part.n_inside:,} of {part.n_rows:,} rows inside; "
-        + ("as chance alone may bring" if chance >= BY_CHANCE else by_chance)
-    )
-
-
-def _print_slices(title: str, parts: Iterable[Slice]) -> None:
-    click.echo(f"\n{title}")
-    rows = [
-        (f"{p.column} {p.values}", f"{p.n_rows:,}", f"{p.coverage:.3f}", f"{p.low:.3f} to {p.high:.3f}") for p in parts
-    ]
-    _print_table(SLICE_HEADS, rows)
-
-
-def _print_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+def _print_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """The first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     for first, *others in (heads, *rows):

@@ -19,8 +19,8 @@ from coverwell.cli.messages import check_output, print_json
     "--precision",
     type=click.Choice(["float32", "float64"]),
     default="float32",
-    help="In which fully connected networks are computed. float32 is twice as fast and half the size; its "
-    "predictions and bounds differ from those of MODEL by some 1e-6 of the target's standard deviation.",
+    help="Of fully connected networks. float32 is twice as fast and half the size; its predictions and bounds differ "
+    "from those of MODEL by some 1e-6 of the target's standard deviation.",
 )
 @options.JSON
 @options.FORCE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,13 @@ import click
 
 import coverwell
 from coverwell.cli import options
-from coverwell.cli.messages import at_a_terminal, check_output, print_json
+from coverwell.cli.messages import check_output, print_json
 from coverwell.tables import TableFile, needed_polars
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NO_CALIBRATION = "none"
+    from coverwell.regressor import MatchedRegressor
 
 
 def _levels(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[float]:
@@ -37,24 +37,19 @@ def _levels(context: click.Context, option: click.Parameter, values: tuple[str, 
     help="The share of new rows inside their intervals; several, as 0.5,0.9 or given again, give nested intervals.",
 )
 @options.out("The model file, by custom .safetensors.")
-@click.option(
-    "--group", metavar="COLUMN", help="Rows with one value here, such as a patient, stay in one fold. It is no feature."
-)
+@click.option("--group", metavar="COLUMN", help="No feature: rows with one value here, as a patient, stay in one fold.")
 @click.option("--ignore", multiple=True, metavar="COLUMN", help="A column that is not to be used; may be given again.")
 @click.option(
     "--calibration",
-    type=click.Choice(["cross", "cv+", "split", NO_CALIBRATION]),
+    type=click.Choice(["cross", "cv+", "split", "none"]),
     default="cross",
+    callback=lambda context, option, value: None if value == "none" else value,
     help="How widths are set: by ranks of out-of-fold residuals (cross; cv+ is slower, with a weak guarantee), of rows "
     "kept apart (split, with a guarantee), or as the networks learned them.",
 )
-@click.option(
-    "--matching", type=click.Choice(["sigma", "iqr"]), default="sigma", help="How the two networks are matched."
-)
-@click.option("--seed", type=click.IntRange(min=0, max=2**32 - 1), default=0, help="Same seed, same model.")
-@click.option(
-    "--folds", type=click.IntRange(min=2), default=5, help="Parts, each predicted by networks that did not train on it."
-)
+@click.option("--matching", type=click.Choice(["sigma", "iqr"]), default="sigma", help="How both networks are matched.")
+@click.option("--seed", "random_state", type=click.IntRange(0, 2**32 - 1), default=0, help="Same seed, same model.")
+@click.option("--folds", type=click.IntRange(min=2), default=5, help="Parts, each left out by some of the networks.")
 @click.option("--max-rounds", type=click.IntRange(min=1), help="Stop training after so many rounds.  [default: 100]")
 @click.option("--streamed", is_flag=True, help="Read DATA part by part: Parquet files that may exceed the memory.")
 @options.KNOWN_ROWS
@@ -67,8 +62,6 @@ def fit(
     out: Path,
     group: str | None,
     ignore: tuple[str, ...],
-    calibration: str,
-    seed: int,
     max_rounds: int | None,
     streamed: bool,
     skip_missing: bool,
@@ -91,33 +84,45 @@ def fit(
     check_output(out, force=force, inputs=[table.path for table in tables])
     if len(tables) > 1 and not streamed:
         raise ValueError(
-            f"one file is read into memory, got {len(tables)}; give --streamed to read Parquet files part by part"
+            f"one file is read into memory, got {len(tables)}; give --streamed to read Parquet files in parts"
         )
     if streamed and skip_missing:
-        raise ValueError("--skip-missing is for a table that is read whole; leave such rows out of what is --streamed")
+        raise ValueError("--skip-missing is for a table that is read whole; leave these rows out of what is --streamed")
     model = coverwell.MatchedRegressor(
         coverage=coverage if len(coverage) > 1 else coverage[0],
-        calibration=None if calibration == NO_CALIBRATION else calibration,
         schedule=None if max_rounds is None else coverwell.Schedule(max_rounds=max_rounds),
-        random_state=seed,
-        verbose=int(at_a_terminal()),
+        verbose=int(sys.stderr.isatty()),
         **asked,
     )
     start = time.perf_counter()
     names = _features_in(tables[0], target, coverage, group, ignore)
     if streamed:
-        files = coverwell.TableFiles([table.path for table in tables], columns=_used(names, target, group))
+        used = [*names, *target, *([group] if group else [])]
+        files = coverwell.TableFiles([table.path for table in tables], columns=used)
         model.fit(files, target if len(target) > 1 else target[0], group)
         y, n_skipped = files.take(model.out_of_fold_rows_, target).to_numpy(), 0
     else:
-        y, n_skipped = _fit_table(model, tables[0], names, target, group, skip_missing=skip_missing)
+        features, y, groups, n_skipped = _training_rows(tables[0], names, target, group, skip_missing=skip_missing)
+        if len(y) == 1:
+            needed = f"--folds {model.folds} needs at least {model.folds}"
+            raise ValueError(f"{tables[0].path} has one row to learn from, but {needed}; give more rows")
+        model.fit(features, y if len(target) > 1 else y[target[0]], groups)
+        y = y.to_numpy()
     seconds = time.perf_counter() - start
     coverwell.save(model.set_params(verbose=0), out)
-    found = {"out": str(out), **_summary(model, y, n_skipped), "seconds": round(seconds, 3)}
+    found = {"out": str(out), "rows_skipped": n_skipped, **_summary(model, y), "seconds": round(seconds, 3)}
     if as_json:
         print_json(found)
-    else:
-        _print(found)
+        return
+    skipped = f" ({n_skipped:,} without a target left out)" if n_skipped else ""
+    click.echo(f"fitted on {found['rows']:,} rows{skipped}: {found['rounds']} rounds in {seconds:.1f} s")
+    click.echo("\n  ".join(["columns:", *found["columns"]]))
+    which = "training rows" if len(y) == found["rows"] else f"a sample of {len(y):,} rows"
+    click.echo(f"{which}, each predicted by networks that did not train on it:")
+    for entry in found["out_of_fold"]:
+        at = f"at {entry['asked']:g} coverage {entry['coverage']:.3f}, mean width {entry['width']:.4g}"
+        click.echo(f"  {entry['target']}: RMSE {entry['rmse']:.4g}; {at}")
+    click.echo(f"wrote {out}")
 
 
 def _features_in(
@@ -139,23 +144,14 @@ def _features_in(
     return names
 
 
-def _used(names: list[str], targets: tuple[str, ...], group: str | None) -> list[str]:
-    return [*names, *targets, *([group] if group else [])]
-
-
-def _fit_table(
-    model: Any, table: TableFile, names: list[str], targets: tuple[str, ...], group: str | None, *, skip_missing: bool
-) -> tuple[NDArray[Any], int]:
-    """Fit on a table that is read whole; the targets of its rows, and how many rows without one were left out."""
+def _training_rows(
+    table: TableFile, names: list[str], targets: tuple[str, ...], group: str | None, *, skip_missing: bool
+) -> tuple[Any, Any, NDArray[Any] | None, int]:
+    """Features, targets and groups of the rows that have all targets, and how many others were left out."""
     from coverwell.cli.rows import groups_of, targets_of
 
-    rows = table.read(_used(names, targets, group))
+    rows = table.read([*names, *targets, *([group] if group else [])])
     y, there = targets_of(table, rows, targets, skip_missing=skip_missing)
-    if len(y) == 1:
-        raise ValueError(
-            f"{table.path} has one row to learn from, but --folds {model.folds} needs at least {model.folds}; give "
-            "more rows"
-        )
     features = rows.select(names).filter(there)
     features = table.typed(features, table.kinds(features), there.nonzero()[0].tolist())
     groups = None
@@ -165,47 +161,25 @@ def _fit_table(
             row = without.argmax() + 1
             raise ValueError(f"--group {group} must have a value in every row, but has none in row {row}; fill it in")
         groups = of_rows.cast(needed_polars().String).to_numpy()[there]
-    model.fit(features, y if len(targets) > 1 else y[targets[0]], groups)
-    return y.to_numpy(), len(rows) - len(y)
+    return features, y, groups, len(rows) - len(y)
 
 
-def _summary(model: Any, y: NDArray[Any], n_skipped: int) -> dict[str, Any]:
+def _summary(model: MatchedRegressor, y: NDArray[Any]) -> dict[str, Any]:
     """What was fitted, and how it does on training rows by members that did not train on them."""
-    from coverwell.description import describe
+    import numpy as np
 
-    metrics, known, found = coverwell.metrics, model.out_of_fold_, []
-    for (target, name), (level, asked) in product(enumerate(model.target_names_), enumerate(describe(model).levels)):
-        there = known.prediction[:, target] == known.prediction[:, target]  # NaN where no member left the row out
-        bounds = [bound[there, target, level] for bound in (known.lower, known.upper)]
-        truth = y[there, target].astype(float)
-        found.append(
-            {
-                "target": name,
-                "asked": asked,
-                "rmse": metrics.rmse(truth, known.prediction[there, target]),
-                "coverage": metrics.coverage(truth, *bounds),
-                "width": metrics.average_width(*bounds),
-            }
-        )
+    from coverwell.evaluation import Outcome
+
+    known, names = model.out_of_fold_, ("rmse", "coverage", "width")
+    assert known is not None
+    truth = np.where(np.isnan(known.prediction), np.nan, y.astype(float))  # NaN where no member left the row out
+    bounds, levels = (known.lower, known.upper), model.predictor_.levels
+    views = Outcome(truth, known.prediction, *bounds, levels, model.target_names_).views
+    scores = [{"target": v.name, "asked": v.asked, **{name: v.scores[name] for name in names}} for v in views]
     return {
         "rows": getattr(model, "n_rows_", len(y)),
-        "rows_judged": len(y),
-        "rows_skipped": n_skipped,
+        "rows_evaluated": len(y),
         "columns": list(model.columns_.report()) if model.columns_ is not None else model.table_columns_,
         "rounds": len(model.rounds_),
-        "out_of_fold": found,
+        "out_of_fold": scores,
     }
-
-
-def _print(found: dict[str, Any]) -> None:
-    skipped = f" ({found['rows_skipped']:,} without a target left out)" if found["rows_skipped"] else ""
-    click.echo(f"fitted on {found['rows']:,} rows{skipped}: {found['rounds']} rounds in {found['seconds']:.1f} s")
-    click.echo("\n  ".join(["columns:", *found["columns"]]))
-    which = "training rows" if found["rows_judged"] == found["rows"] else f"a sample of {found['rows_judged']:,} rows"
-    click.echo(f"{which}, each predicted by networks that did not train on it:")
-    for entry in found["out_of_fold"]:
-        click.echo(
-            f"  {entry['target']}: RMSE {entry['rmse']:.4g}; at {entry['asked']:g} coverage {entry['coverage']:.3f}, "
-            f"mean width {entry['width']:.4g}"
-        )
-    click.echo(f"wrote {found['out']}")

@@ -21,12 +21,40 @@ def info(model: Path, as_json: bool) -> None:
     Example:
       coverwell info model.safetensors
     """
-    found = _contents(model)
+    from coverwell.cli.rows import load_table_model
+    from coverwell.description import describe
+    from coverwell.model_file import read_tensors
+    from coverwell.networks.team import Team
+
+    fitted = load_table_model(model, device="cpu")
+    about = describe(fitted)
+    columns, teams = fitted.source_.columns, [m for m in fitted.predictor_.modules() if isinstance(m, Team)]
+    found: dict[str, Any] = {
+        "file": str(model),
+        "bytes": model.stat().st_size,
+        "class": about.name,
+        "targets": list(about.target_names),
+        "coverage": list(about.levels),
+        "features": fitted.table_columns_,
+        "n_features": int(fitted.n_features_in_),
+        "columns": None if columns is None else list(columns.report()),
+        "calibration": fitted.chosen_calibration.name,
+        "seed": fitted.random_state,
+        "training_rows": about.n_trained,
+        "rows_ranked": about.n_ranked,
+        "rounds": len(fitted.rounds_),
+        "training_seconds": round(sum(entry.seconds for entry in fitted.rounds_), 3),
+        "members": sum(team.n_members for team in teams),
+        "weights": sum(weights.numel() for team in teams for weights in team.parameters()),
+        "parameters": fitted.get_params(deep=False),
+        "versions": read_tensors(model)[0]["versions"],
+    }
     if as_json:
         print_json(found)
         return
     names = found["features"] or [f"{found['n_features']} columns without names"]
     calibration = f"{found['calibration']}, ranks of {_count(found['rows_ranked'])} rows"
+    seconds = found["training_seconds"]
     lines = {
         "file": f"{found['file']} ({found['bytes']:,} bytes)",
         "model": f"{found['class']}, {found['members']} networks, {found['weights']:,} weights",
@@ -34,8 +62,7 @@ def info(model: Path, as_json: bool) -> None:
         "coverage": ", ".join(map(str, found["coverage"])),
         "features": ", ".join(names),
         "calibration": calibration if found["calibration"] else "none, widths as the networks learned them",
-        "training": f"{_count(found['training_rows'])} rows, {found['rounds']} rounds in "
-        f"{found['training_seconds']:.1f} s",
+        "training": f"{_count(found['training_rows'])} rows, {found['rounds']} rounds in {seconds:.1f} s",
         "seed": found["seed"],
         "versions": ", ".join(f"{package} {number}" for package, number in found["versions"].items()),
     }
@@ -43,44 +70,6 @@ def info(model: Path, as_json: bool) -> None:
         click.echo(f"{name + ':':<13}{value}")
     if found["columns"]:
         click.echo("\n  ".join(["columns:", *found["columns"]]))
-
-
-def _contents(path: Path) -> dict[str, Any]:
-    from coverwell.cli.rows import load_table_model
-    from coverwell.description import describe
-    from coverwell.model_file import read_tensors
-    from coverwell.networks.team import Team
-
-    model = load_table_model(path, device="cpu")
-    about = describe(model)
-    columns, teams = model.source_.columns, [m for m in model.predictor_.modules() if isinstance(m, Team)]
-    return {
-        "file": str(path),
-        "bytes": path.stat().st_size,
-        "class": about.name,
-        "targets": list(about.target_names),
-        "coverage": list(about.levels),
-        "features": model.table_columns_,
-        "n_features": int(model.n_features_in_),
-        "columns": None if columns is None else list(columns.report()),
-        "calibration": model.chosen_calibration.name,
-        "seed": model.random_state,
-        "training_rows": about.n_trained,
-        "rows_ranked": about.n_ranked,
-        "rounds": len(model.rounds_),
-        "training_seconds": round(sum(entry.seconds for entry in model.rounds_), 3),
-        "members": sum(team.n_members for team in teams),
-        "weights": sum(weights.numel() for team in teams for weights in team.parameters()),
-        "parameters": {name: _plain(value) for name, value in model.get_params(deep=False).items()},
-        "versions": read_tensors(path)[0]["versions"],
-    }
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold; of anything else its description."""
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def _count(number: int | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import sys
 import threading
 import warnings
 from collections import Counter, defaultdict
@@ -45,18 +44,18 @@ class OneLineGroup(click.Group):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         typed = shlex.join([info_name or "", *args])
-        with _usage_in_one_line():
+        with _errors_in_one_line():
             context = super().make_context(info_name, args, parent, **extra)
         context.meta.setdefault(TYPED, typed)
         return context
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _usage_in_one_line(), _errors_in_one_line(), _warnings_in_one_line(), _sigterm_like_ctrl_c():
+        with _errors_in_one_line(), _warnings_in_one_line(), _sigterm_like_ctrl_c():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _usage_in_one_line() -> Iterator[None]:
+def _errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except click.UsageError as error:
@@ -64,12 +63,6 @@ def _usage_in_one_line() -> Iterator[None]:
             raise
         command = "" if error.ctx is None else f" (see {error.ctx.command_path} --help)"
         raise BadInput(f"{_one_line(error.format_message()).rstrip('.')}{command}") from None
-
-
-@contextmanager
-def _errors_in_one_line() -> Iterator[None]:
-    try:
-        yield
     except KeyboardInterrupt as stop:
         click.echo("\nStopped. Nothing was written.", err=True)
         by = signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT
@@ -79,16 +72,14 @@ def _errors_in_one_line() -> Iterator[None]:
     except (ValueError, TypeError) as error:  # what the library says about data and parameters
         raise BadInput(_one_line(error)) from None
     except MemoryError:
-        raise click.ClickException(
-            "there is not enough memory for this; take fewer rows, or a larger machine"
-        ) from None
+        way_out = "take fewer rows, or a larger machine"
+        raise click.ClickException(f"there is not enough memory for this; {way_out}") from None
     except BrokenPipeError:
         raise  # whoever read our output has seen enough; click ends quietly
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        raise click.ClickException(
-            f"{error.strerror or error}{where}; nothing was written: make room, or choose another place"
-        ) from None
+        way_out = "nothing was written: make room, or choose another place"
+        raise click.ClickException(f"{error.strerror or error}{where}; {way_out}") from None
     except Exception as error:
         if not type(error).__module__.startswith("polars"):
             raise
@@ -113,10 +104,7 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Print the first few warnings of a kind, and at the end how many came after them.
-
-    A file that is read in parts may bring the same kind for every part.
-    """
+    """Print the first few warnings of a kind, and at the end how many came after them, such as from parts of a file."""
     shown: defaultdict[type[Warning], list[str]] = defaultdict(list)
     more: Counter[type[Warning]] = Counter()
 
@@ -142,14 +130,13 @@ def _warnings_in_one_line() -> Iterator[None]:
 def check_output(path: Path, *, force: bool, inputs: Sequence[Path] = (), name: str = "--out") -> None:
     """Raise before any work unless a file can be written there; `name` is what users call the place."""
     try:
-        place = pointed_to(path)
+        above = next(folder for folder in pointed_to(path).absolute().parents if folder.exists())
         if path.exists() and not path.is_file():
             raise BadInput(f"{name} must be a file, but {path} is {'a folder' if path.is_dir() else 'no plain file'}")
         if any(path.exists() and path.samefile(other) for other in inputs):
             raise BadInput(f"{name} {path} is the file that is read; give another name")
         if path.exists() and not force:
             raise BadInput(f"{path} exists; give another {name}, or --force to replace it")
-        above = next(folder for folder in place.absolute().parents if folder.exists())
         if not above.is_dir():
             raise BadInput(f"{name} {path} cannot be written, since {above} is not a folder; give another {name}")
         with TemporaryFile(dir=above):  # permissions are not enough: the disk may be read-only or full
@@ -160,12 +147,7 @@ def check_output(path: Path, *, force: bool, inputs: Sequence[Path] = (), name: 
 
 
 def print_json(content: Any) -> None:
-    click.echo(json.dumps(content, indent=1))
-
-
-def at_a_terminal() -> bool:
-    """Whether somebody sees progress bars."""
-    return sys.stderr.isatty()
+    click.echo(json.dumps(content, indent=1, default=str))
 
 
 def _one_line(message: object) -> str:

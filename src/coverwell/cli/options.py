@@ -23,10 +23,6 @@ def out(endings: str) -> Callable[[Command], Command]:
     return click.option("--out", type=click.Path(path_type=Path), required=True, help=endings)
 
 
-def _delimiter(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    return "\t" if value in ("tab", "\\t") else value
-
-
 def _device(context: click.Context, option: click.Parameter, value: str) -> str:
     if value not in ("auto", "cpu"):  # others are known by torch alone
         from coverwell.training.device import device_from
@@ -58,33 +54,18 @@ TEXT = together(
     click.option(
         "--delimiter",
         metavar="CHARACTER",
-        callback=_delimiter,
+        callback=lambda context, option, value: "\t" if value in ("tab", "\\t") else value,
         help="Between the columns of DATA, such as ';' or tab.  [default: a comma; a tab in .tsv files]",
     ),
-    click.option(
-        "--decimal", type=click.Choice(DECIMALS), default=DECIMALS[0], help="The decimal mark of the numbers in DATA."
-    ),
+    click.option("--decimal", type=click.Choice(DECIMALS), default=DECIMALS[0], help="The decimal mark in DATA."),
     click.option("--encoding", default=UTF8, help="Of the text of DATA, such as cp1252, latin1 or utf-16."),
     _with_table,
 )
-DEVICE = click.option(
-    "--device", default="auto", callback=_device, help="auto, cpu or cuda; auto is cuda where there is one."
-)
-SKIP = click.option(
-    "--skip-missing", is_flag=True, help="Leave out rows in which a target is missing; otherwise they are an error."
-)
+DEVICE = click.option("--device", default="auto", callback=_device, help="auto, cpu or cuda; auto prefers cuda.")
+SKIP = click.option("--skip-missing", is_flag=True, help="Leave out rows without a target, otherwise an error.")
 KNOWN_ROWS = together(DEVICE, TEXT, SKIP)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 FORCE = click.option("--force", is_flag=True, help="Replace the output file if it exists.")
-GROUPS = click.option(
-    "--group", multiple=True, metavar="COLUMN", help="Also coverage for each value here; may be given again."
-)
-LEVEL = click.option(
-    "--coverage", type=float, metavar="SHARE", help="One of the fitted levels.  [default: the highest]"
-)
-QUANTILES = click.option(
-    "--quantiles",
-    type=click.IntRange(min=2, max=100),
-    default=4,
-    help="Into how many slices features of numbers are cut.",
-)
+GROUPS = click.option("--group", multiple=True, metavar="COLUMN", help="Also coverage by this; may be given again.")
+LEVEL = click.option("--coverage", type=float, metavar="SHARE", help="A fitted level.  [default: the highest]")
+QUANTILES = click.option("--quantiles", type=click.IntRange(2, 100), default=4, help="Slices of a feature of numbers.")

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,38 +17,37 @@ from coverwell.cli.messages import check_output
 from coverwell.tables import TableFile
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from coverwell.evaluation import Outcome
 
 OUT = options.out("The figure to write: .png, .svg or .pdf.")
-TARGET = click.option(
-    "--target", multiple=True, metavar="COLUMN", help="Only this; may be given again.  [default: all]"
-)
+TARGET = click.option("--target", multiple=True, metavar="COLUMN", help="Only this; again for more.  [default: all]")
 UNIT = click.option("--unit", metavar="TEXT", help="The unit of the targets, for the axes.")
 
 
-def _of_rows(*own: Callable[[Any], Any]) -> Callable[[Callable[..., Figure]], Any]:
-    """A function from an outcome and the place of a level to a figure, as a command with these options of its own."""
-    return options.together(
-        options.MODEL, options.DATA, OUT, TARGET, *own, options.KNOWN_ROWS, options.FORCE, _read_and_drawn
-    )
+def _of_rows(*own: Callable[[Any], Any]) -> Callable[[Callable[[], None]], Any]:
+    """A command with options of its own that draws rows by the function of its name in `coverwell.plots.figures`."""
 
+    def drawing(kind: Callable[[], None]) -> Callable[..., None]:
+        @functools.wraps(kind)
+        def command(*, model: Path, table: TableFile, out: Path, force: bool, target: Any, **asked: Any) -> None:
+            figures = _figures_for(out, force=force, inputs=(model, table.path))
+            from coverwell.cli.rows import read_outcome
+            from coverwell.evaluation import place_of_level
 
-def _read_and_drawn(draw: Callable[..., Figure]) -> Callable[..., None]:
-    @functools.wraps(draw)
-    def command(*, model: Path, table: TableFile, out: Path, force: bool, **asked: Any) -> None:
-        _check_figure(out, force=force, inputs=(model, table.path))
-        from coverwell.cli.rows import read_outcome
-        from coverwell.evaluation import place_of_level
+            names = ("device", "skip_missing", "group", "quantiles")
+            outcome = read_outcome(model, table, **{name: asked.pop(name) for name in names if name in asked})
+            outcome = outcome.of_targets(_places(outcome.target_names, target))
+            if "coverage" in asked:
+                asked["level"] = place_of_level(outcome.levels, asked.pop("coverage"))
+            if asked.get("along") is not None:
+                asked |= {"along": _along(outcome, asked["along"]), "along_name": asked["along"]}
+            figures.save_figure(getattr(figures, f"{kind.__name__}_figure")(outcome, **asked), out)
+            click.echo(f"wrote {out}")
 
-        names = ("device", "skip_missing", "group", "quantiles")
-        outcome = read_outcome(model, table, **{name: asked.pop(name) for name in names if name in asked})
-        places = _places(outcome.target_names, asked.pop("target"))
-        level = place_of_level(outcome.levels, asked.pop("coverage", None))
-        _write(draw(outcome.of_targets(places), level, **asked), out)
+        return command
 
-    return command
+    shared = (options.MODEL, options.DATA, OUT, TARGET, *own, options.KNOWN_ROWS, options.FORCE)
+    return options.together(*shared, drawing)
 
 
 @click.group()
@@ -65,51 +65,40 @@ def plot() -> None:
     options.LEVEL,
     UNIT,
     click.option("--along", metavar="COLUMN", help="Place rows by this feature.  [default: by their predictions]"),
-    click.option("--rows", type=click.IntRange(min=1), default=200, help="At most so many; the title counts all."),
+    click.option("--rows", "most", type=click.IntRange(1), default=200, help="At most so many; the title counts all."),
     click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the choice of rows."),
 )
-def intervals(outcome: Outcome, level: int, unit: str | None, along: str | None, rows: int, seed: int) -> Figure:
+def intervals() -> None:
     """Draw rows of DATA with their predictions, intervals and observed values, those outside marked.
 
     \b
     Example:
       coverwell plot intervals model.safetensors test.csv --along age --unit EUR --out intervals.png
     """
-    from coverwell.plots.figures import intervals_figure
-
-    values = None if along is None else _along(outcome, along)
-    return intervals_figure(outcome, level, along=values, along_name=along or "", unit=unit, most=rows, seed=seed)
 
 
 @plot.command(short_help="Coverage reached against coverage asked.")
 @_of_rows()
-def calibration(outcome: Outcome, level: int) -> Figure:
+def calibration() -> None:
     """Draw the share of rows inside their intervals at every fitted level, beside the share to expect.
 
-    A model that was fitted with several levels (coverwell fit --coverage 0.5,0.9 ...) has a curve, others have a single
-    point.
+    A model that was fitted with several levels (coverwell fit --coverage 0.5,0.9 ...) has a curve, others have a point.
 
     \b
     Example:
       coverwell plot calibration model.safetensors test.csv --out calibration.png
     """
-    from coverwell.plots.figures import calibration_figure
-
-    return calibration_figure(outcome)
 
 
 @plot.command(short_help="Average width by asked coverage.")
 @_of_rows(UNIT)
-def widths(outcome: Outcome, level: int, unit: str | None) -> Figure:
+def widths() -> None:
     """Draw the average width at every fitted level, beside the width that one size for all rows would need.
 
     \b
     Example:
       coverwell plot widths model.safetensors test.csv --unit EUR --out widths.png
     """
-    from coverwell.plots.figures import widths_figure
-
-    return widths_figure(outcome, unit=unit)
 
 
 @plot.command(short_help="Coverage in slices of the rows, the worst on top.")
@@ -117,9 +106,9 @@ def widths(outcome: Outcome, level: int, unit: str | None) -> Figure:
     options.LEVEL,
     options.GROUPS,
     options.QUANTILES,
-    click.option("--worst", type=click.IntRange(min=1), default=20, help="How many slices are drawn."),
+    click.option("--worst", "most", type=click.IntRange(min=1), default=20, help="How many slices are drawn."),
 )
-def slices(outcome: Outcome, level: int, worst: int) -> Figure:
+def slices() -> None:
     """Draw the coverage of the rows of each category and between the quantiles of each feature, with its uncertainty.
 
     The worst are those with the lowest upper end of their confidence interval. Looking at many slices finds some that
@@ -129,9 +118,6 @@ def slices(outcome: Outcome, level: int, worst: int) -> Figure:
     Example:
       coverwell plot slices model.safetensors test.csv --group city --out slices.png
     """
-    from coverwell.plots.figures import slices_figure
-
-    return slices_figure(outcome, level, most=worst)
 
 
 @plot.command(short_help="Error, coverage and width by round of training.")
@@ -141,33 +127,32 @@ def slices(outcome: Outcome, level: int, worst: int) -> Figure:
 @options.LEVEL
 @UNIT
 @options.FORCE
-def rounds(
-    model: Path, out: Path, target: tuple[str, ...], coverage: float | None, unit: str | None, force: bool
-) -> None:
+def rounds(model: Path, out: Path, target: tuple[str, ...], force: bool, **asked: Any) -> None:
     """Draw how error, coverage and width of MODEL changed from round to round of its training.
 
     \b
     Example:
       coverwell plot rounds model.safetensors --out rounds.png
     """
-    _check_figure(out, force=force, inputs=(model,))
+    figures = _figures_for(out, force=force, inputs=(model,))
     from coverwell.description import describe
     from coverwell.evaluation import place_of_level
-    from coverwell.plots.figures import rounds_figure
 
     fitted = describe(coverwell.load(model))
-    places, level = _places(fitted.target_names, target), place_of_level(fitted.levels, coverage)
-    _write(rounds_figure(fitted, level, targets=places, unit=unit), out)
+    places, level = _places(fitted.target_names, target), place_of_level(fitted.levels, asked["coverage"])
+    figures.save_figure(figures.rounds_figure(fitted, level, targets=places, unit=asked["unit"]), out)
+    click.echo(f"wrote {out}")
 
 
-def _check_figure(out: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
-    """Raise before any work unless the figure can be drawn and written."""
+def _figures_for(out: Path, *, force: bool, inputs: tuple[Path, ...]) -> ModuleType:
+    """The module that draws figures; raises before any work unless they can be drawn and written."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError('figures need matplotlib; install the extra `plots`: pip install "coverwell[plots]"')
-    from coverwell.plots.figures import check_figure_name
+    from coverwell.plots import figures
 
-    check_figure_name(out)
+    figures.check_figure_name(out)
     check_output(out, force=force, inputs=inputs)
+    return figures
 
 
 def _places(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:
@@ -184,14 +169,6 @@ def _along(outcome: Outcome, name: str) -> Any:
     values = outcome.features[name]
     if values.dtype.kind not in "iufM":
         held = "true and false alone" if set(values) <= {"true", "false", None} else "text"
-        raise ValueError(
-            f"--along {name} holds {held}; rows can stand along numbers or dates, or see coverwell plot slices"
-        )
+        way_out = "rows can stand along numbers or dates, or see coverwell plot slices"
+        raise ValueError(f"--along {name} holds {held}; {way_out}")
     return values
-
-
-def _write(figure: Figure, out: Path) -> None:
-    from coverwell.plots.figures import save_figure
-
-    save_figure(figure, out)
-    click.echo(f"wrote {out}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from coverwell.cli import options
-from coverwell.cli.messages import at_a_terminal, check_output, print_json
+from coverwell.cli.messages import check_output, print_json
 from coverwell.tables import PARQUET, TableFile, needed_polars, output_suffix, write_table
 
 if TYPE_CHECKING:
@@ -59,16 +60,32 @@ def predict(
     output_suffix(out)
     check_output(out, force=force, inputs=[model, *(table.path for table in tables)])
 
+    import torch
+
     from coverwell.cli.rows import Reader
     from coverwell.model_file import load_predictor
+    from coverwell.networks.team import Team
     from coverwell.prediction import prediction_columns
     from coverwell.training.device import device_from
 
-    source, predictor, targets = load_predictor(model)
+    polars, (source, predictor, targets) = needed_polars(), load_predictor(model)
     names = prediction_columns(targets, predictor.levels, keep)
-    predictor = _in_float32(predictor) if float32 else predictor
-    for table in tables:
-        _check_can_keep(keep, table, tables[0], out)
+    if float32:
+        for team in (module for module in predictor.modules() if isinstance(module, Team)):
+            team.to(torch.float32)
+            team.precision = torch.float32
+    for table in tables:  # kept columns must be there, of one type in all files, and of one that OUT can hold
+        table.check_has(keep, "column to keep:")
+        for name in keep:
+            kind, first = table.schema[name], tables[0].schema[name]
+            if kind != first:
+                both = f"{first} in {tables[0].path} and {kind} in {table.path}"
+                raise ValueError(
+                    f"--keep {name} must have one type in all files, but it is {both}; convert one of them"
+                )
+            if output_suffix(out) != PARQUET and (kind.is_nested() or kind in (polars.Binary, polars.Object)):
+                cannot = f"--keep {name} cannot be written to {out}, since text files hold no {kind}"
+                raise ValueError(f"{cannot}; let --out end in .parquet, or do not keep it")
     readers, parts = [Reader(source, targets, model, table) for table in tables], list[int]()
     write_table(out, _predicted(predictor.to(device_from(device)), readers, keep, names, parts))
     n_rows, seconds = sum(parts), time.perf_counter() - start
@@ -76,35 +93,6 @@ def predict(
         print_json({"out": str(out), "rows": n_rows, "columns": names, "seconds": round(seconds, 3)})
     else:
         click.echo(f"wrote {out}: {n_rows:,} rows in {seconds:.1f} s")
-
-
-def _check_can_keep(keep: tuple[str, ...], table: TableFile, first: TableFile, out: Path) -> None:
-    """Raise unless these columns can be copied: there, of one type in all files, and of one that OUT can hold."""
-    table.check_has(keep, "column to keep:")
-    for name in keep:
-        kind, polars = table.schema[name], needed_polars()
-        if kind != first.schema[name]:
-            raise ValueError(
-                f"--keep {name} must have one type in all files, but it is {first.schema[name]} in {first.path} and "
-                f"{kind} in {table.path}; convert one of them"
-            )
-        if output_suffix(out) != PARQUET and (kind.is_nested() or kind in (polars.Binary, polars.Object)):
-            raise ValueError(
-                f"--keep {name} cannot be written to {out}, since text files hold no {kind}; let --out end in "
-                ".parquet, or do not keep it"
-            )
-
-
-def _in_float32(predictor: Predictor) -> Predictor:
-    """The predictor with networks that compute in single precision."""
-    import torch
-
-    from coverwell.networks.team import Team
-
-    for team in (module for module in predictor.modules() if isinstance(module, Team)):
-        team.to(torch.float32)
-        team.precision = torch.float32
-    return predictor
 
 
 def _predicted(
@@ -116,8 +104,7 @@ def _predicted(
     from coverwell.cli.rows import ROWS_IN_A_PART
 
     needed = [list(dict.fromkeys([*reader.names, *keep])) for reader in readers]  # whatever is missing is found first
-    inputs = predictor.inputs
-    with tqdm(disable=not at_a_terminal(), desc="rows", unit=" rows", unit_scale=True) as bar:
+    with tqdm(disable=not sys.stderr.isatty(), desc="rows", unit=" rows", unit_scale=True) as bar:
         for reader, columns in zip(readers, needed, strict=True):
             first = 0
             for part in reader.table.parts(columns, ROWS_IN_A_PART):
@@ -126,10 +113,9 @@ def _predicted(
                     rows = reader.source.rows(features, None)
                 except ValueError as error:  # the model counts the rows that it is given
                     raise ValueError(f"rows {first + 1} to {last} of {reader.table.path}: {error}") from None
-                inputs.warn_if_far_outside(rows, reader.source.names)
+                predictor.inputs.warn_if_far_outside(rows, reader.source.names)
                 predicted = predictor.prediction(predictor.estimates(rows)).columns
-                found = zip(names, [*part.select(keep), *predicted], strict=True)
-                yield needed_polars().DataFrame(dict(found))
+                yield needed_polars().DataFrame(dict(zip(names, [*part.select(keep), *predicted], strict=True)))
                 first = last
                 sizes.append(len(part))
                 bar.update(len(part))

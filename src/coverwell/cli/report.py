@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import coverwell
 from coverwell.cli import options
 from coverwell.cli.messages import TYPED, BadInput, check_output
-from coverwell.tables import TableFile
+from coverwell.tables import TableFile, needed_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+    from numpy.typing import NDArray
+
+    from coverwell.description import ModelDescription
+    from coverwell.forecasting.forecaster import SeriesForecaster
+    from coverwell.forecasting.history import History
 
 
 @click.command(short_help="One HTML file that says how far a model can be trusted.")
@@ -21,17 +29,15 @@ from coverwell.tables import TableFile
 @options.LEVEL
 @options.GROUPS
 @click.option("--time", metavar="COLUMN", help="For a forecaster: the column of times.  [default: its name in the fit]")
-@click.option("--pictures", "--images", "images", metavar="COLUMN", help="For a model of images: the column of files.")
-@click.option(
-    "--boxes",
-    is_flag=True,
-    help="The four targets of images are boxes: left, top, width, height.  [default: as the model was fitted]",
-)
+@click.option("--images", "--pictures", "images", metavar="COLUMN", help="For a model of images: the column of files.")
+@click.option("--boxes", is_flag=True, help="The targets are left, top, width, height.  [default: as in the fit]")
 @options.QUANTILES
 @options.KNOWN_ROWS
 @options.FORCE
 @click.pass_context
-def report(context: click.Context, /, model: Path, table: TableFile, out: Path, force: bool, **asked: Any) -> None:
+def report(
+    context: click.Context, /, model: Path, table: TableFile, out: Path, force: bool, device: str, **asked: Any
+) -> None:
     """Write a report on MODEL, evaluated on the rows of DATA, which has the targets too and no rows of the training.
 
     For a model of tables: coverage asked and reached, by level, by feature and by group with the worst slices named;
@@ -45,58 +51,116 @@ def report(context: click.Context, /, model: Path, table: TableFile, out: Path, 
     """
     from coverwell.description import describe
     from coverwell.evaluation import place_of_level
-    from coverwell.report import Source
+    from coverwell.forecasting.forecaster import SeriesForecaster
+    from coverwell.report import Source, write_series_report
     from coverwell.report.page import check_library
 
     check_library()
     if out.suffix.lower() not in (".html", ".htm"):
         raise BadInput(f"a report must go to a file that ends in .html; got {out.name!r}")
     check_output(out, force=force, inputs=(model, table.path))
-    fitted = coverwell.load(model)
-    description = describe(fitted)
+    description = describe(coverwell.load(model))
     place_of_level(description.levels, asked["coverage"])  # before any work
-    write = _write_series if description.takes == "series" else _write_rows
-    n_bytes = write(fitted, table, path=out, source=Source(model, table.path, context.meta[TYPED]), **asked)
+    description.regressor.set_params(device=device)
+    asked |= {"path": out, "source": Source(model, table.path, context.meta[TYPED])}
+    if isinstance(description.model, SeriesForecaster):
+        if any(asked.pop(name) for name in ("group", "images", "boxes", "skip_missing")):
+            what = "--group, --images, --boxes and --skip-missing"
+            raise BadInput(f"{what} are for models of rows; leave them out for a series")
+        later = later_values(description.model, table, time=asked.pop("time"))
+        n_bytes = write_series_report(
+            description.model, **later, **{k: v for k, v in asked.items() if k != "quantiles"}
+        )
+    else:
+        n_bytes = _write_rows(description, table, **asked)
     click.echo(f"wrote {out}: {n_bytes:,} bytes")
 
 
-def _write_series(model: Any, table: TableFile, *, device: str, time: str | None, quantiles: int, **asked: Any) -> int:
-    from coverwell.cli.series import later_values
-    from coverwell.report import write_series_report
-
-    if any(asked.pop(name) for name in ("group", "images", "boxes", "skip_missing")):
-        raise BadInput(
-            "--group, --pictures, --boxes and --skip-missing are for models of rows; leave them out for a series"
-        )
-    model.regressor_.set_params(device=device)
-    return write_series_report(model, **later_values(model, table, time=time), **asked)
-
-
 def _write_rows(
-    model: Any,
-    table: TableFile,
-    *,
-    device: str,
-    time: str | None,
-    group: tuple[str, ...],
-    images: str | None,
-    boxes: bool,
-    skip_missing: bool,
-    **asked: Any,
+    about: ModelDescription, table: TableFile, *, time: str | None, images: str | None, boxes: bool, **asked: Any
 ) -> int:
     from coverwell.cli.rows import Reader
-    from coverwell.description import describe
     from coverwell.report import write_report
 
-    path, takes_images = asked["source"].model_file, describe(model).takes == "images"
+    path, takes_images, source = asked["source"].model_file, about.takes == "images", about.regressor.source_
     if time:
         raise BadInput("--time is for forecasters, and this is a model of rows; leave it out")
     if takes_images and images is None:
-        raise BadInput(f"{path} holds a model of images; name the column of their files with --pictures")
+        raise BadInput(f"{path} holds a model of images; name the column of their files with --images")
     if images is not None and not takes_images:
-        raise BadInput(f"--pictures is for models of images, and {path} holds one of tables; leave it out")
-    model.set_params(device=device)
-    X, y, about = Reader(model.source_, model.target_names_, path, table, images).known_rows(
-        group, skip_missing=skip_missing
-    )
-    return write_report(model, X, y, boxes=boxes or None, **about, **asked)
+        raise BadInput(f"--images is for models of images, and {path} holds one of tables; leave it out")
+    reader = Reader(source, about.target_names, path, table, images)
+    X, y, known = reader.known_rows(asked.pop("group"), skip_missing=asked.pop("skip_missing"))
+    return write_report(about.model, X, y, boxes=boxes or None, **known, **asked)
+
+
+def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None = None) -> dict[str, Any]:
+    """What `backtest` needs: all that a forecaster has seen, and after it the rows of a file.
+
+    The file has the values in a column with the name of the series, and the covariates of the fit by their names. For
+    a series with time stamps it also has a column of times; steps that were seen already are left out, and steps that
+    it does not have are gaps. Without time stamps its first row is the step after the last that was seen.
+    """
+    import numpy as np
+
+    seen = model.history_
+    names = [seen.name, *seen.past_names, *seen.ahead_names]
+    table.check_has([seen.name], "column with the values of the series:")
+    table.check_has(names[1:], "covariate that the forecaster was fitted on:")
+    time = _time_column(seen, table, time)
+    rows = table.read([*names, *([time] if time else [])])
+    numbers = table.typed(rows.select(names), dict.fromkeys(names, "numbers"))
+    steps = np.arange(len(seen), len(seen) + len(rows)) if time is None else _steps(seen, rows[time], table)
+    later = steps >= len(seen)
+    if not later.any():
+        last = f"{seen.clock.label(len(seen) - 1)}, the last that the forecaster has seen"
+        raise ValueError(f"{table.path} has no values after {last}; give a file of what came later")
+    values = np.full((int(steps[-1]) + 1 - len(seen), len(names)), np.nan)  # steps without a row are gaps
+    values[steps[later] - len(seen)] = numbers.cast(needed_polars().Float64).to_numpy()[later]
+    n_past = 1 + len(seen.past_names)
+    return {
+        "series": seen.clock.labelled(np.concatenate([seen.values, values[:, 0]]), 0, seen.name),
+        "start": seen.clock.index(len(seen), 1)[0],
+        "covariates": _joined(seen, seen.ahead[: len(seen)], values[:, n_past:], seen.ahead_names),
+        "past_covariates": _joined(seen, seen.past, values[:, 1:n_past], seen.past_names),
+    }
+
+
+def _time_column(seen: History, table: TableFile, asked: str | None) -> str | None:
+    """The column of times: the one that was asked for, or the one that has the name of the times in the fit."""
+    if seen.clock.kind == "numbers":
+        if asked is not None:
+            raise ValueError("--time is for series with time stamps, and this forecaster counts steps; leave it out")
+        return None
+    name = asked or seen.clock.name
+    if name is None or (asked is None and name not in table.columns):
+        raise ValueError(f"{table.path} must have the time of every row; name that column with --time")
+    table.check_has([name], "column for --time:")
+    return str(name)
+
+
+def _steps(seen: History, times: pl.Series, table: TableFile) -> NDArray[Any]:
+    """The step that each row is."""
+    import numpy as np
+
+    if n_missing := times.null_count():
+        raise ValueError(f"column {times.name} of {table.path} must have a time in every row, {n_missing} have none")
+    steps = np.array([seen.clock.position(time) for time in times.to_list()], dtype=np.int64)
+    if (falls := np.diff(steps) <= 0).any():
+        row = falls.argmax() + 2
+        raise ValueError(f"the times of {table.path} must rise from row to row, but row {row} does not; sort them")
+    return steps
+
+
+def _joined(seen: History, before: NDArray[Any], after: NDArray[Any], names: tuple[str, ...]) -> Any:
+    """Covariates of all steps, by name, with the stamps of the series."""
+    if not names:
+        return None
+    table, clock = [*before, *after], seen.clock
+    index = clock.index(0, len(table))
+    if clock.kind in ("pandas", "periods"):
+        import pandas as pd
+
+        return pd.DataFrame(table, index=index, columns=list(names))
+    frame = needed_polars().DataFrame(table, schema=list(names), orient="row")
+    return frame if clock.kind == "numbers" else frame.insert_column(0, index)

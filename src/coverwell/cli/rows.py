@@ -64,7 +64,7 @@ class Reader:
     def names(self) -> list[str]:
         """The columns of the file that the model needs."""
         if self.images is not None:
-            self.table.check_has([self.images], "column for --pictures:")
+            self.table.check_has([self.images], "column for --images:")
             return [self.images]
         if (names := self.source.table_columns) is not None:
             self.table.check_has(names, f"column that {self.path.name} was fitted on:")
@@ -72,10 +72,9 @@ class Reader:
         (n_features,) = self.source.row_shape
         others = [name for name in self.table.columns if name not in self.targets]
         if len(others) != n_features:
-            raise ValueError(
-                f"{self.path} was fitted without column names on {n_features} columns, but {self.table.path} has "
-                f"{len(others)} beside the targets; give a file with exactly these columns, in order"
-            )
+            has = f"{self.path} was fitted without column names on {n_features} columns, but {self.table.path} has"
+            way_out = "give a file with exactly these columns, in order"
+            raise ValueError(f"{has} {len(others)} beside the targets; {way_out}")
         return others
 
     def features(self, part: pl.DataFrame, first_row: int = 0) -> Any:
@@ -108,22 +107,17 @@ class Reader:
         features: Any = self.features(rows)
         features = features[there] if isinstance(features, np.ndarray) else features.filter(there)
         if self.images is not None:
-            features = self._image_files(features[self.images], there)
+            files = features[self.images].to_list()
+            if None in files:
+                row, must = np.flatnonzero(there)[files.index(None)] + 1, "must name a file in every row"
+                raise ValueError(f"column {self.images} of {self.table.path} {must}, but row {row} has none")
+            features = [self.table.path.parent / str(name) for name in files]  # beside the table
         about = {
             "groups": {name: groups_of(self.table, rows, name).filter(there).to_list() for name in groups},
             "row_numbers": np.flatnonzero(there) + 1,
             "n_skipped": int((~there).sum()),
         }
         return features, y.to_numpy(), about
-
-    def _image_files(self, names: pl.Series, there: Mask) -> list[Path]:
-        """The files that a column names, beside the table."""
-        if names.null_count():
-            row = int(np.flatnonzero(there)[names.is_null().arg_true()[0]]) + 1
-            raise ValueError(
-                f"column {names.name} of {self.table.path} must name a file in every row, but row {row} has none"
-            )
-        return [self.table.path.parent / str(name) for name in names.to_list()]
 
 
 def check_targets(table: TableFile, targets: Sequence[str]) -> None:
@@ -136,10 +130,7 @@ def check_targets(table: TableFile, targets: Sequence[str]) -> None:
 def targets_of(
     table: TableFile, rows: pl.DataFrame, names: Sequence[str], *, skip_missing: bool
 ) -> tuple[pl.DataFrame, Mask]:
-    """The targets of the rows that have all of them, and which rows these are.
-
-    Raises if a target is not a number, or is missing in a row that is not to be skipped.
-    """
+    """The targets of the rows that have all of them, and which rows these are; others are an error or skipped."""
     polars, path = needed_polars(), table.path
     targets = table.typed(rows.select(names), dict.fromkeys(names, "numbers"), what="the target")
     for column in targets:
@@ -148,17 +139,14 @@ def targets_of(
     targets = targets.with_columns(polars.all().cast(polars.Float64).fill_nan(None))
     for column in targets:
         if (largest := float(np.abs(column.drop_nulls().to_numpy()).max(initial=0.0))) > LARGEST_NUMBER:
-            raise ValueError(
-                f"the target {column.name} must lie within {LARGEST_NUMBER:g} of zero, but {path} has {largest:g}; "
-                "give it in larger units"
-            )
+            must = f"the target {column.name} must lie within {LARGEST_NUMBER:g} of zero"
+            raise ValueError(f"{must}, but {path} has {largest:g}; give it in larger units")
     there = targets.select(polars.all_horizontal(polars.all().is_not_null())).to_series().to_numpy()
     if not there.all() and not skip_missing:
         gaps = next(column.is_null() for column in targets if column.null_count())
-        raise ValueError(
-            f"the target {gaps.name} is missing in {gaps.sum()} of {len(rows)} rows of {path}, first in row "
-            f"{gaps.arg_true()[0] + 1}; fill them in, or give --skip-missing to leave such rows out"
-        )
+        where = f"{gaps.sum()} of {len(rows)} rows of {path}, first in row {gaps.arg_true()[0] + 1}"
+        way_out = "fill them in, or give --skip-missing to leave these rows out"
+        raise ValueError(f"the target {gaps.name} is missing in {where}; {way_out}")
     if not there.any():
         raise ValueError(f"no row of {path} has a value for all of the targets {', '.join(names)}")
     return targets.filter(there), there

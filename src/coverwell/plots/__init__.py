@@ -3,8 +3,8 @@
 matplotlib comes with the extra `plots`. Importing this package does not import it.
 """
 
-from coverwell.plots.axes import legend_below
 from coverwell.plots.boxes import draw_box, inner_and_outer
+from coverwell.plots.chart import COLOURS, CurveStyle, legend_below
 from coverwell.plots.charts import (
     draw_calibration_curve,
     draw_forecast,
@@ -14,7 +14,6 @@ from coverwell.plots.charts import (
     draw_slices,
     draw_width_curve,
 )
-from coverwell.plots.grammar import COLOURS, CurveStyle
 
 BAND, BAR, CENTRE, INSIDE, OTHER, OUTSIDE, PAPER = (
     COLOURS[name] for name in ("band", "bar", "centre", "inside", "other", "outside", "paper")

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from coverwell import metrics
 from coverwell.files import new_file
+from coverwell.plots.chart import COLOURS, CurveStyle, percent, with_unit
 from coverwell.plots.charts import draw_calibration_curve, draw_intervals, draw_rounds, draw_slices, draw_width_curve
-from coverwell.plots.grammar import COLOURS, CurveStyle, percent, with_unit
 from coverwell.prediction import PredictionInterval
 
 if TYPE_CHECKING:
@@ -48,45 +48,35 @@ def intervals_figure(
     most: int = 200,
     seed: int = 0,
 ) -> Figure:
-    """Rows with their intervals, at most `most` of them, drawn at random; the title counts them all.
-
-    Rows without a value of `along` are counted, and not drawn.
-    """
+    """Rows with their intervals, at most `most` at random; the title counts all, even those not placed by `along`."""
     placed = np.ones(len(outcome), dtype=bool) if along is None else ~(along != along)  # NaN and NaT differ from all
     if not placed.any():
         raise ValueError(f"{along_name} is missing in every row; choose another feature")
     rows = np.flatnonzero(placed)
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
-    n_targets = len(outcome.target_names)
-    figure, axes = _panels(n_targets, 1, (WIDTH, ROWS_HEIGHT * n_targets))
-    for target, (ax, name) in enumerate(zip(axes, outcome.target_names, strict=True)):
-        view = outcome.view(target, level)
-        interval = PredictionInterval(view.lower[rows], view.upper[rows], coverage=view.asked, target_names=(name,))
-        place = None if along is None else along[rows]
-        about: dict[str, Any] = {"along": place, "along_name": along_name, "unit": unit}
+    views = outcome.of_level(level)
+    figure, axes = _panels(len(views), 1, (WIDTH, ROWS_HEIGHT * len(views)))
+    about: dict[str, Any] = {"along": None if along is None else along[rows], "along_name": along_name, "unit": unit}
+    for ax, view in zip(axes, views, strict=True):
+        bounds, n = (view.lower[rows], view.upper[rows]), len(view.y)
+        interval = PredictionInterval(*bounds, coverage=view.asked, target_names=(view.name,))
         draw_intervals(ax, interval, prediction=view.prediction[rows], y=view.y[rows], **about)
         absent = "" if placed.all() else f" ({np.sum(~placed):,} have no {along_name})"
-        shown = f"{len(rows):,} of {len(view.y):,} rows are drawn{absent}; of all, " if len(rows) < len(view.y) else ""
-        inside = f"{view.inside.sum():,} of {len(view.y):,} inside, {_rounded(view.inside.mean())}"
-        _set_title(ax, f"{name}: {shown}{inside} (asked {percent(view.asked)})")
+        shown = f"{len(rows):,} of {n:,} rows are drawn{absent}; of all, " if len(rows) < n else ""
+        inside = f"{view.inside.sum():,} of {n:,} inside, {_rounded(view.inside.mean())}"
+        _set_title(ax, f"{view.name}: {shown}{inside} (asked {percent(view.asked)})")
     return figure
 
 
 def calibration_figure(outcome: Outcome) -> Figure:
-    """Coverage against asked coverage, with the band of nine in ten samples if the intervals are right.
-
-    Right is what exact ranks give where it is known how many rows were ranked; otherwise intervals that hold each row
-    with exactly the asked probability, whose band is narrower.
-    """
+    """Coverage against asked coverage, with the band of nine in ten samples if the intervals are right."""
 
     def draw(ax: Axes, views: list[View]) -> None:
-        reached, (low, high) = (
-            [view.scores["coverage"] for view in views],
-            np.array([v.scores["band"] for v in views]).T,
-        )
+        reached, band = [view.scores["coverage"] for view in views], np.array([view.scores["band"] for view in views])
         label = f"reached{_lone(outcome, _rounded(reached[0]))}"
-        draw_calibration_curve(ax, list(outcome.levels), reached, label=label, band=(low, high), band_label=TO_EXPECT)
+        about: dict[str, Any] = {"band": (band[:, 0], band[:, 1]), "band_label": TO_EXPECT}
+        draw_calibration_curve(ax, list(outcome.levels), reached, label=label, **about)
         ax.set_aspect("equal")
 
     return _curves(outcome, draw)
@@ -112,7 +102,7 @@ def _curves(outcome: Outcome, draw: Callable[[Axes, list[View]], None]) -> Figur
     n_rows = math.ceil(n_panels / n_columns)
     figure, axes = _panels(n_rows, n_columns, (SQUARE * max(n_columns, 1.2), SQUARE * n_rows + 0.6))
     for target, (ax, name) in enumerate(zip(axes, outcome.target_names, strict=False)):
-        draw(ax, [outcome.view(target, level) for level in range(len(outcome.levels))])
+        draw(ax, outcome.of_target(target))
         _set_title(ax, f"{name}, {len(outcome):,} rows")
     for ax in axes[n_panels:]:
         ax.set_visible(False)
@@ -122,7 +112,7 @@ def _curves(outcome: Outcome, draw: Callable[[Axes, list[View]], None]) -> Figur
 
 def slices_figure(outcome: Outcome, level: int, *, most: int = 20) -> Figure:
     """The coverage of the worst slices of the rows, for each target."""
-    views = [outcome.view(target, level) for target in range(len(outcome.target_names))]
+    views = outcome.of_level(level)
     n_parts = max(min(most, len(view.slices)) for view in views)
     figure, axes = _panels(len(views), 1, (WIDTH, (SLICE_HEIGHT * n_parts + AROUND_SLICES) * len(views)))
     for ax, view in zip(axes, views, strict=True):
@@ -139,16 +129,14 @@ def rounds_figure(
     """Error, coverage and width by round, for each target or some of them; error and width begin at zero."""
     shown, asked = range(len(model.target_names)) if targets is None else targets, model.levels[level]
     rmse, coverage, width = model.by_round
-    measures = [
-        (with_unit("RMSE", unit), rmse, None),
-        (f"coverage, asked {percent(asked)}", coverage[..., level], asked),
-    ]
-    measures.append((with_unit("average width", unit), width[..., level], None))
+    measures = {with_unit("RMSE", unit): rmse, f"coverage, asked {percent(asked)}": coverage[..., level]}
+    measures[with_unit("average width", unit)] = width[..., level]
     figure, axes = _panels(len(shown), 3, (WIDTH, ROUNDS_HEIGHT * len(shown) + 0.6))
     for row, target in enumerate(shown):
-        for ax, (title, values, line) in zip(axes[3 * row : 3 * row + 3], measures, strict=True):
-            draw_rounds(ax, values[None, :, target], asked=line)
-            ax.set_ylim(0, None if line is None else 1)
+        for ax, (title, values) in zip(axes[3 * row : 3 * row + 3], measures.items(), strict=True):
+            is_share = title.startswith("coverage")
+            draw_rounds(ax, values[None, :, target], asked=asked if is_share else None)
+            ax.set_ylim(0, 1 if is_share else None)
             _set_title(ax, title, room=1 / 3)
         axes[3 * row].set_ylabel(model.target_names[target], fontweight="bold")
     on = "rows that the networks did not train on" if model.leaves_out else "the training rows"

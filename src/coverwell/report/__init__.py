@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike
 
 from coverwell.description import describe
 from coverwell.evaluation import forecast_outcome, outcome_of, place_of_level
-from coverwell.report.facts import Source, time_of
+from coverwell.report.facts import Source, counted, time_of
 from coverwell.report.page import check_library, rendered, write_page
-from coverwell.report.words import counted
 
 __all__ = ["Source", "write_report", "write_series_report"]
 
@@ -47,44 +46,33 @@ def write_report(
     X : array-like or data frame (n, feature), or images, as in `fit`
         At least ten rows that were not trained on. The worst images and some others are shown.
     y : array-like (n,) or (n, target)
-    path : str or path
-        An existing file is replaced once the new one is complete.
-    groups : mapping from name to array-like (n,), optional
-        Columns by which coverage is shown as well, such as a region or a customer.
-    coverage : float, optional
-        The fitted level that is shown first; the highest if None.
-    title : str, optional
-    quantiles : int
-        Into how many slices numbers are cut.
-    row_numbers : array-like of int (n,), optional
-        The names of rows in the list of misses; by default they are counted from 0.
-    n_skipped : int
-        Rows that were left out before because a target is missing.
-    boxes : bool, optional
-        Whether the four targets of images are boxes: left, top, width and height in fractions of the sides. By default
-        they are if the model was fitted with a network that mirrors boxes.
-    source : Source, optional
-        Files and command to be named.
+    path : str or path; an existing file is replaced once the new one is complete
+    groups : mapping from name to array-like (n,), by which coverage is shown as well, such as a region or a customer
+    coverage : float, the fitted level that is shown first; the highest if None
+    title : str
+    quantiles : int, into how many slices numbers are cut
+    row_numbers : array-like of int (n,), names of rows in the list of misses; by default they are counted from 0
+    n_skipped : int, rows that were left out before because a target is missing
+    boxes : bool, whether the four targets of images are boxes (left, top, width and height in fractions of the sides)
+        By default they are if the model was fitted with a network that mirrors boxes.
+    source : Source, files and command to be named
 
     Examples
     --------
     >>> import tempfile
     >>> from sklearn.datasets import make_regression
-    >>> from coverwell import MLP, MatchedRegressor, Schedule
-    >>> from coverwell.report import write_report
+    >>> from coverwell import MatchedRegressor, Schedule
     >>> X, y = make_regression(n_samples=60, n_features=2, noise=5, random_state=0)
-    >>> brief = Schedule(max_rounds=1)
-    >>> model = MatchedRegressor(network=MLP(hidden=4), schedule=brief, repeats=1, random_state=0).fit(X[:40], y[:40])
+    >>> model = MatchedRegressor(schedule=Schedule(max_rounds=1), random_state=0).fit(X[:40], y[:40])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     n_bytes = write_report(model, X[40:], y[40:], f"{folder}/report.html")
-    >>> n_bytes < 5_000_000
+    ...     write_report(model, X[40:], y[40:], f"{folder}/report.html") < 5_000_000
     True
     """
     check_library()
-    description = describe(model)
+    description, source = describe(model), source or Source()
     if description.takes == "series":
         raise TypeError(f"write_report takes a fitted regressor, got {description.name}; see write_series_report")
-    shown = place_of_level(description.levels, coverage)
+    level = place_of_level(description.levels, coverage)
     about: dict[str, Any] = {"groups": groups, "quantiles": quantiles, "row_numbers": row_numbers, "boxes": boxes}
     outcome = outcome_of(model, X, y, n_skipped=n_skipped, **about)
     if len(outcome) < FEWEST_ROWS:
@@ -92,11 +80,9 @@ def write_report(
             f"a report needs at least {FEWEST_ROWS} rows whose targets are known, since fewer tell nothing about "
             f"coverage, got {len(outcome)}; give more rows"
         )
-    source = source or Source()
-    on = f" of {source.data_file.name}" if source.data_file else ""
-    subtitle = f"{counted(len(outcome), 'row')}{on}; prediction of {', '.join(outcome.target_names)} with intervals"
-    title = title or f"Report on {source.model_file.name if source.model_file else description.name}"
-    html = rendered(outcome, description, title=title, subtitle=subtitle, level=shown, source=source)
+    of = f" of {source.data_file.name}" if source.data_file else ""
+    subtitle = f"{counted(len(outcome), 'row')}{of}; prediction of {', '.join(outcome.target_names)} with intervals"
+    html = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)
     return write_page(html, Path(path))
 
 
@@ -117,44 +103,36 @@ def write_series_report(
     Parameters
     ----------
     model : fitted forecaster
-    series, start, covariates, past_covariates
-        As in `Forecaster.backtest`: the period and at least `past` steps before it.
-    path, coverage, title, source
-        As in `write_report`.
+    series, start, covariates, past_covariates : as in `Forecaster.backtest`
+        The period and at least `past` steps before it.
+    path, coverage, title, source : as in `write_report`
 
     Examples
     --------
     >>> import tempfile
     >>> import numpy as np
     >>> from coverwell import LSTM, MatchedForecaster, Schedule
-    >>> from coverwell.report import write_series_report
     >>> series = np.sin(np.arange(160) / 5) + 0.1 * np.random.default_rng(0).normal(size=160)
-    >>> brief = Schedule(max_rounds=1)
-    >>> forecaster = MatchedForecaster(past=8, network=LSTM(hidden=4), schedule=brief, folds=2, random_state=0)
+    >>> forecaster = MatchedForecaster(past=8, network=LSTM(hidden=4), schedule=Schedule(max_rounds=1), random_state=0)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     n_bytes = write_series_report(forecaster.fit(series[:120]), series, f"{folder}/report.html")
-    >>> n_bytes < 5_000_000
+    ...     write_series_report(forecaster.fit(series[:120]), series, f"{folder}/report.html") < 5_000_000
     True
     """
     check_library()
     description = describe(model)
     if description.takes != "series":
         raise TypeError(f"write_series_report takes a fitted forecaster, got {description.name}; see write_report")
-    shown = place_of_level(description.levels, coverage)
+    level = place_of_level(description.levels, coverage)
     outcome = forecast_outcome(model, series, start, covariates=covariates, past_covariates=past_covariates)
     horizon = len(outcome.target_names)
-    outcome = outcome.of_targets(
-        sorted({int(k) for k in np.linspace(0, horizon - 1, min(horizon, MOST_STEPS)).round()})
-    )
+    steps = np.linspace(0, horizon - 1, min(horizon, MOST_STEPS)).round().astype(int)
+    outcome = outcome.of_targets(np.unique(steps).tolist())
     fewest = min(len(view.y) for view in outcome.views)
     if fewest < FEWEST_ROWS:
-        raise ValueError(
-            f"a report needs at least {FEWEST_ROWS} values that came after a forecast of them, got {fewest}; give a "
-            "longer period"
-        )
+        needed = f"a report needs at least {FEWEST_ROWS} values that came after a forecast of them"
+        raise ValueError(f"{needed}, got {fewest}; give a longer period")
     first, last = (time_of(outcome.views[0], place) for place in (0, -1))
     about = f"{counted(len(outcome), 'forecast')} of {next(iter(description.seen))}, {first} to {last}"
     subtitle = f"{about}, up to {counted(horizon, 'step')} ahead"
-    title = title or f"Report on {source.model_file.name if source and source.model_file else description.name}"
-    html = rendered(outcome, description, title=title, subtitle=subtitle, level=shown, source=source)
+    html = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)
     return write_page(html, Path(path))

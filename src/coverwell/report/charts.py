@@ -1,10 +1,14 @@
-"""Charts of a report: those of `coverwell.plots` for a view, and some that only a report has."""
+"""Charts of a report: those of `coverwell.plots` for a view, some that only a report has, and all of them in Vega-Lite.
+
+Colours are variables of the page's style sheet, so that charts follow light, dark and print; legends are the page's.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,18 +17,13 @@ from scipy.stats import norm
 
 from coverwell import metrics
 from coverwell.evaluation import Outcome, View
-from coverwell.plots.charts import (
-    draw_calibration_curve,
-    draw_forecast,
-    draw_rolling_coverage,
-    draw_rounds,
-    split_points,
-)
-from coverwell.plots.grammar import SLICE, Axis, Chart, Mark, Tip, shortened
+from coverwell.plots import charts
+from coverwell.plots.chart import COLOURS, SLICE, Axis, Chart, Mark, Tip, shortened
 from coverwell.prediction import PredictionInterval
 from coverwell.report.facts import Shift, row_number, time_of, window_of
 
 Array = NDArray[np.float64]
+Spec = dict[str, Any]
 
 MOST_WIDTHS, ROWS_PER_WIDTH = 10, 20  # bins of widths
 NINE_OF_TEN = 1.6449  # standard errors to either side of a mean
@@ -34,55 +33,48 @@ MOST_BINS, CENTRAL = 30, 0.99  # of residuals
 Z_95 = float(norm.ppf(0.975))
 CHOSEN = Mark("points", "asked", "value", label="the chosen level", marker="o", size=11.0, opacity=0.3, where="chosen")
 
+EDGE = {"stroke": "var(--edge)", "strokeWidth": 0.75}  # of what is too pale to be seen by all
+VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
+DASHES = {"-": [1, 0], "--": [5, 3], ":": [2, 3]}
+FORMATS = {"share": ".1~%", "number": ",.7~g", "count": ","}
+SIGNS = {"area": "▮", "columns": "│", "rows": "▬", "diagonal": "╌", "bars": "▮"}
+# Very large and very small numbers have so many digits that a chart has no room beside them.
+SHORT_LABEL = (
+    "datum.value && (abs(datum.value) >= 1e12 || abs(datum.value) < 1e-6) ? format(datum.value, '.3~e') : datum.label"
+)
+NAME_UP, MARKS_DOWN = -13, 8  # pixels: the name of a slice above, its marks below
+PIXELS = 1.5  # of a line, for each point
+DIGITS, MOST_DIGITS = 6, 15  # of stored numbers; a double has 15
+
 
 def calibration_chart(view: View) -> Chart:
     """Coverage of a target against asked coverage, the level of the view marked."""
-    outcome = view.outcome
-    views = [outcome.view(view.target, level) for level in range(len(outcome.levels))]
+    views = view.outcome.of_target(view.target)
     low, high = np.array([one.scores["band"] for one in views]).T
-    band_label = "where nine of ten samples lie if the intervals are right"
+    label = "where nine of ten samples lie if the intervals are right"
     found = [one.scores["coverage"] for one in views]
-    chart = draw_calibration_curve.chart(list(outcome.levels), found, band=(low, high), band_label=band_label)
+    chart = charts.draw_calibration_curve.chart([one.asked for one in views], found, band=(low, high), band_label=label)
     marks = [replace(mark, label="reached as asked") if mark.kind == "diagonal" else mark for mark in chart.marks]
     labels = "reached, inside the band", "reached, outside the band"
-    marks += [CHOSEN, *split_points("asked", "value", "expected", labels=labels)]
-    truths = {
-        "expected": np.array([one.is_expected for one in views]),
-        "chosen": np.array([one is view for one in views]),
-    }
-    return replace(chart, table={**chart.table, **truths}, marks=marks)
+    marks += [CHOSEN, *charts.split_points("asked", "value", "expected", labels=labels)]
+    truths = {"expected": [one.is_expected for one in views], "chosen": [one is view for one in views]}
+    table = {**chart.table, **{name: np.array(values) for name, values in truths.items()}}
+    return replace(chart, table=table, marks=marks)
 
 
-@dataclass(frozen=True)
-class WidthBin:
-    """Rows whose intervals are about equally wide."""
-
-    n_rows: int
-    width: float  # the mean
-    error: float  # the mean size
-    standard_error: float  # of that mean; NaN for a single row
-    coverage: float
-
-
-def width_bins(view: View) -> list[WidthBin]:
-    """The rows from the narrowest intervals to the widest, in bins of as many each; equal widths stay together."""
+def width_error_chart(view: View, noun: str) -> Chart:
+    """Whether wide intervals are where errors are large, in bins of about as many rows; equal widths stay together."""
     order = np.argsort(view.width, kind="stable")
     width, error, inside = view.width[order], np.abs(view.y - view.prediction)[order], view.inside[order]
     n_bins = max(1, min(MOST_WIDTHS, len(width) // ROWS_PER_WIDTH))
     cuts = np.round(np.linspace(0, len(width), n_bins + 1)).astype(int)[1:-1]
     cuts = np.unique(np.searchsorted(width, width[cuts], side="left"))
-    bins = []
-    for rows in np.split(np.arange(len(width)), cuts[cuts > 0]):
-        spread = float(error[rows].std(ddof=1)) if len(rows) > 1 else float("nan")
-        means = (float(width[rows].mean()), float(error[rows].mean()))
-        bins.append(WidthBin(len(rows), *means, spread / len(rows) ** 0.5, float(inside[rows].mean())))
-    return bins
-
-
-def width_error_chart(bins: Sequence[WidthBin], noun: str) -> Chart:
-    """Whether wide intervals are where errors are large."""
-    table = {name: np.array([getattr(one, name) for one in bins]) for name in WidthBin.__annotations__}
-    half = NINE_OF_TEN * table.pop("standard_error")
+    bins = np.split(np.arange(len(width)), cuts[cuts > 0])
+    columns = {"width": width, "error": error, "coverage": inside}
+    table = {name: np.array([values[rows].mean() for rows in bins]) for name, values in columns.items()}
+    table["n_rows"] = np.array([len(rows) for rows in bins])
+    spread = np.array([error[rows].std(ddof=1) if len(rows) > 1 else np.nan for rows in bins])
+    half = NINE_OF_TEN * spread / np.sqrt(table["n_rows"])
     table |= {"low": np.maximum(0.0, table["error"] - half), "high": table["error"] + half}
     marks = [
         Mark("columns", "width", "low", "high", label="where its true mean is to be expected (90 %)"),
@@ -96,13 +88,14 @@ def width_error_chart(bins: Sequence[WidthBin], noun: str) -> Chart:
 def stretch_chart(view: View, first: int, last: int) -> Chart:
     """The forecasts of a stretch of the period, with the observed values."""
     rows = slice(first, last)
-
-    def interval(of: View) -> PredictionInterval:
-        return PredictionInterval(of.lower[rows], of.upper[rows], coverage=view.asked)
-
-    static = None if view.static is None else interval(view.static)
-    known: dict[str, Any] = {"prediction": view.prediction[rows], "y": view.y[rows], "static": static}
-    chart = draw_forecast.chart(view.times[rows], interval(view), **known)
+    live, static = (
+        None if of is None else PredictionInterval(of.lower[rows], of.upper[rows], coverage=view.asked)
+        for of in (view, view.static)
+    )
+    assert live is not None
+    chart = charts.draw_forecast.chart(
+        view.times[rows], live, prediction=view.prediction[rows], y=view.y[rows], static=static
+    )
     return replace(chart, x=_titled(chart.x), y=Axis(shortened(view.name)))
 
 
@@ -112,13 +105,13 @@ def _titled(across: Axis) -> Axis:
 
 def rolling_chart(view: View) -> tuple[Chart, int, Array, Array | None]:
     """Coverage over a moving window, its size, and all shares, with live calibration and without it."""
-    window = window_of(len(view.y))
+    window = window_of(view)
     shares = metrics.rolling_coverage(view.inside, window)
     static = None if view.static is None else metrics.rolling_coverage(view.static.inside, window)
     drawn = np.round(np.linspace(0, len(shares) - 1, min(len(shares), MOST_WINDOWS_DRAWN))).astype(int)
     drawn = np.unique([*drawn, shares.argmin()])  # the lowest is always among them
     label, times = "reached" if static is None else "with live calibration", view.times[drawn + window - 1]
-    chart = draw_rolling_coverage.chart(times, shares[drawn], asked=view.asked, label=label)
+    chart = charts.draw_rolling_coverage.chart(times, shares[drawn], asked=view.asked, label=label)
     marks, table, tips = [replace(chart.marks[0], label="asked"), chart.marks[1]], chart.table, [*chart.tips]
     if static is not None:
         marks.insert(1, Mark("line", "time", "static", "", "other", "without it", dash="--"))
@@ -129,50 +122,43 @@ def rolling_chart(view: View) -> tuple[Chart, int, Array, Array | None]:
 
 def residual_charts(outcome: Outcome, target: int) -> list[Chart]:
     """Observed minus predicted against predicted, for every level; one table for all."""
-    views, most = (
-        outcome.views[target * len(outcome.levels) :][: len(outcome.levels)],
-        MOST_POINTS // len(outcome.target_names),
-    )
-    view, n, noun = views[0], len(views[0].y), "row" if outcome.times is None else "value"
-    rows = np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, max(1, most), replace=False))
+    views = outcome.of_target(target)
+    view, most, noun = views[0], MOST_POINTS // len(outcome.target_names), "row" if outcome.times is None else "value"
+    rows = np.arange(len(view.y))
+    if len(rows) > most:
+        rows = np.sort(np.random.default_rng(0).choice(len(rows), max(1, most), replace=False))
     table: dict[str, Any] = {"prediction": view.prediction[rows], "residual": (view.y - view.prediction)[rows]}
     table[noun] = [row_number(outcome, row) if noun == "row" else time_of(view, row) for row in rows.tolist()]
     table |= {f"inside {level}": one.inside[rows] for level, one in enumerate(views)}
     tips = [Tip(noun, noun, "count" if noun == "row" else "text"), Tip("prediction", "predicted")]
     tips.append(Tip("residual", "observed minus predicted"))
     axes = Axis("prediction"), Axis("observed minus predicted", zero=True)
-    zero, labels = Mark("rule", "", 0, colour="centre", thickness=0.7), ("inside its interval", "outside")
-    points = [
-        split_points("prediction", "residual", f"inside {level}", labels=labels, sizes=(3.5, 5.0))
-        for level in range(len(views))
-    ]
-    return [Chart(table, [zero, *some], *axes, tips) for some in points]
-
-
-def residual_bins(values: Array) -> tuple[NDArray[np.intp], Array, int]:
-    """Counts and edges of equal bins over the central 99 % of the residuals, and how many lie beyond."""
-    low, high = np.quantile(values, [(1 - CENTRAL) / 2, (1 + CENTRAL) / 2], method="closest_observation")
-    central = values[(values >= low) & (values <= high)]
-    n_bins = int(np.clip(round(2 * len(central) ** (1 / 3)), 5, MOST_BINS)) if high > low else 1
-    around = (low, high) if high > low else (low - 0.5 * (abs(low) or 1.0), low + 0.5 * (abs(low) or 1.0))
-    counts, edges = np.histogram(central, bins=n_bins, range=around)
-    return counts, edges, len(values) - len(central)
+    zero, look = Mark("rule", "", 0, colour="centre", thickness=0.7), ("inside its interval", "outside")
+    found = []
+    for level in range(len(views)):
+        points = charts.split_points("prediction", "residual", f"inside {level}", labels=look, sizes=(3.5, 5.0))
+        found.append(Chart(table, [zero, *points], *axes, tips))
+    return found
 
 
 def histogram(view: View, noun: str) -> tuple[Chart, float, Array, int]:
-    """How often residuals of each size occur, their mean and quartiles, and how many are not drawn."""
+    """How often central residuals of each size occur, mean and quartiles of all, and how many are not drawn."""
     values = view.y - view.prediction
-    counts, edges, n_beyond = residual_bins(values)
+    low, high = np.quantile(values, [(1 - CENTRAL) / 2, (1 + CENTRAL) / 2], method="closest_observation")
+    central = values[(values >= low) & (values <= high)]
+    n_bins = int(np.clip(round(2 * len(central) ** (1 / 3)), 5, MOST_BINS)) if high > low else 1
+    beside = 0.0 if high > low else 0.5 * (abs(low) or 1.0)
+    counts, edges = np.histogram(central, bins=n_bins, range=(low - beside, high + beside))
     marks = [Mark("bars", "low", "rows", "high"), Mark("rule", 0, colour="outside", thickness=1.0, dash="--")]
     tips = [Tip("low", "from"), Tip("high", "to"), Tip("rows", f"{noun}s", "count")]
     axes = Axis("observed minus predicted"), Axis(f"{noun}s", zero=True)
     chart = Chart({"low": edges[:-1], "high": edges[1:], "rows": counts}, marks, *axes, tips, height=240)
-    return chart, float(values.mean()), np.quantile(values, [0.25, 0.75]), n_beyond
+    return chart, float(values.mean()), np.quantile(values, [0.25, 0.75]), len(values) - len(central)
 
 
 def round_chart(measure: str, values: Array, asked: float | None = None) -> Chart:
     """A measure by round of training."""
-    chart = draw_rounds.chart(values[None], asked=asked)
+    chart = charts.draw_rounds.chart(values[None], asked=asked)
     up = Axis(measure, zero=True) if asked is None else Axis(measure, "share", (0, 1))
     marks = [replace(mark, marker="o") for mark in chart.marks if mark.kind != "area"]  # there is one trial
     return replace(chart, marks=marks, y=up, tips=[chart.tips[0], replace(chart.tips[1], title=measure)])
@@ -189,7 +175,152 @@ def shift_chart(shifts: Sequence[Shift]) -> Chart | None:
     table["expected"] = np.array([shift.is_expected for shift in drawn])
     labels = "difference of the means", "larger than chance allows, however many inputs were compared"
     marks = [Mark("rows", "low", "place", "high", "bar", "where 19 of 20 differences lie if nothing has changed", 12.0)]
-    marks += split_points("difference", "place", "expected", labels=labels)
+    marks += charts.split_points("difference", "place", "expected", labels=labels)
     tips = [Tip("name", "input", "text"), Tip("difference", "difference (sd)")]
     across = Axis("test minus training (standard deviations)", zero=True)
     return Chart(table, marks, across, Axis(None, "slice"), tips, height=SLICE * len(drawn))
+
+
+def specification(chart: Chart) -> Spec:
+    """The layers of a chart; its records come to it in the page."""
+    pointed = [mark.kind in ("points", "bars") for mark in chart.marks]
+    tipped = pointed if any(pointed) else [mark.kind == "line" for mark in chart.marks]
+    layers = [_layer(chart, mark, tips=tips) for mark, tips in zip(chart.marks, tipped, strict=True)]
+    if chart.y.kind == "slice":  # the name of each above its marks, where a narrow screen has room for it
+        text = {"type": "text", "align": "left", "color": "var(--ink)", "yOffset": NAME_UP, "fontSize": 12}
+        place = {"y": _channel(chart, "y", "place"), "x": {"value": 2}, "text": {"field": "name"}}
+        layers.append({"mark": text, "encoding": place})
+    return {"width": "container", "height": chart.height, "layer": layers}
+
+
+def legend(chart: Chart) -> list[tuple[str, str, str]]:
+    """The sign, its colour and what it stands for, of every mark that has a label; signs differ without colour."""
+    signs = []
+    for mark in chart.marks:
+        if mark.label and chart.rows(mark).any():
+            point = "✚" if mark.marker == "X" else "●" if mark.opacity == 1 else "◉"
+            others = {"points": point, "line": "━" if mark.dash == "-" else "╌", "rule": "─" if mark.x == "" else "│"}
+            signs.append((SIGNS.get(mark.kind) or others[mark.kind], _colour(mark), mark.label))
+    return signs
+
+
+def _colour(mark: Mark) -> str:
+    return VARIABLES.get(COLOURS.get(mark.colour, mark.colour), mark.colour)
+
+
+def _layer(chart: Chart, mark: Mark, *, tips: bool) -> Spec:
+    if mark.kind in ("rule", "diagonal"):
+        return _reference(chart, mark)
+    encoding: Spec = {"x": _channel(chart, "x", mark.x), "y": _channel(chart, "y", mark.y)}
+    if mark.to:
+        encoding["x2" if mark.kind in ("rows", "bars") else "y2"] = {"field": mark.to}
+    if mark.kind == "bars":
+        encoding["y2"] = {"datum": 0}
+    if tips:
+        forms = {kind: {"type": "quantitative", "format": form} for kind, form in FORMATS.items()}
+        forms |= {"text": {}, "time": {"type": "temporal", "format": "%Y-%m-%d %H:%M:%S"}}
+        encoding["tooltip"] = [{"field": tip.column, "title": tip.title, **forms[tip.kind]} for tip in chart.tips]
+    layer: Spec = {"mark": {**_look(chart, mark), "color": _colour(mark)}, "encoding": encoding}
+    if mark.where:
+        column, negated = mark.where.removeprefix("!"), mark.where.startswith("!")
+        layer["transform"] = [{"filter": f"{'!' if negated else ''}datum['{column}']"}]
+    return layer
+
+
+def _reference(chart: Chart, mark: Mark) -> Spec:
+    """A line that no row of the table stands for."""
+    look = {"color": _colour(mark), "strokeWidth": PIXELS * mark.thickness}
+    if mark.kind == "diagonal":
+        ends = {"values": [{"x": 0, "y": 0}, {"x": 1, "y": 1}]}
+        line = {"type": "line", "strokeDash": [4, 3], **look}
+        return {"data": ends, "mark": line, "encoding": {c: _channel(chart, c, c) for c in ("x", "y")}}
+    if chart.y.kind == "slice" and mark.x != "":  # beside every slice, not through the names
+        tick = {"type": "tick", "size": 26, "thickness": 1.5, "yOffset": MARKS_DOWN, "color": look["color"]}
+        across = {**_channel(chart, "x", ""), "datum": mark.x}
+        return {"mark": tick, "encoding": {"y": _channel(chart, "y", "place"), "x": across}}
+    along, at = ("y", mark.y) if mark.x == "" else ("x", mark.x)
+    line = {"type": "rule", "strokeDash": DASHES[mark.dash], **look}
+    return {"data": {"values": [{}]}, "mark": line, "encoding": {along: {**_channel(chart, along, ""), "datum": at}}}
+
+
+def _look(chart: Chart, mark: Mark) -> Spec:
+    down: Spec = {"yOffset": MARKS_DOWN} if chart.y.kind == "slice" else {}
+    edge, width = EDGE if mark.colour in ("bar", "band") else {}, PIXELS * mark.thickness
+    match mark.kind:
+        case "line":
+            point = {"point": {"color": _colour(mark), "size": 24}} if mark.marker else {}
+            return {"type": "line", "strokeWidth": width, "strokeDash": DASHES[mark.dash], **point}
+        case "area":
+            return {"type": "area", "opacity": mark.opacity, **edge}
+        case "columns":
+            return {"type": "bar", "width": width, **edge} if edge else {"type": "rule", "strokeWidth": width}
+        case "rows" if edge:
+            return {"type": "bar", "height": 14, **down, **edge}
+        case "rows":
+            return {"type": "rule", "strokeWidth": width, **down, **({"y2Offset": MARKS_DOWN} if down else {})}
+        case "bars":
+            return {"type": "rect", "stroke": "var(--paper)", "strokeWidth": 1}
+    size, shape = (1.6 * (mark.size or 2.6)) ** 2, "cross" if mark.marker == "X" else "circle"
+    return {"type": "point", "filled": True, "shape": shape, "size": size, "opacity": mark.opacity, **down}
+
+
+def _channel(chart: Chart, name: str, column: str) -> Spec:
+    axis = chart.x if name == "x" else chart.y
+    field = {"field": column} if column else {}
+    if axis.kind == "slice":
+        scale: Spec = {"domain": list(range(len(chart.table["place"]))), "paddingInner": 0}
+        return {**field, "type": "ordinal", "axis": None, "scale": scale}
+    ticks: Spec = {"labelOverlap": True, "tickCount": 5}
+    if axis.kind == "time":
+        ticks |= {"grid": False}
+        return {**field, "type": "temporal", "title": axis.title, "scale": {"nice": False}, "axis": ticks}
+    scale = {"zero": axis.zero} if axis.domain is None else {"domain": [float(end) for end in axis.domain]}
+    if axis.kind == "round" and axis.domain is not None:
+        scale["nice"] = False
+        ticks |= {"grid": False, "values": sorted({round(x) for x in np.linspace(*axis.domain, 5)}), "format": "d"}
+    else:
+        ticks |= {"format": ".0%"} if axis.kind == "share" else {"labelExpr": SHORT_LABEL}
+    return {**field, "type": "quantitative", "title": axis.title, "scale": scale, "axis": ticks}
+
+
+class ChartStore:
+    """What charts share is stored once: equal specifications, and tables that are the same object."""
+
+    def __init__(self) -> None:
+        self.specs: list[Spec] = []
+        self.tables: list[dict[str, Any]] = []
+        self._places: dict[Any, int] = {}
+        self._kept: list[Any] = []  # a table that is gone could lend its id to another
+
+    def place_of(self, chart: Chart) -> str:
+        """Where specification and table of a chart are stored."""
+        spec = specification(chart)
+        key = as_json(spec)
+        if key not in self._places:
+            self._places[key] = len(self.specs)
+            self.specs.append(spec)
+        if id(chart.table) not in self._places:
+            self._places[id(chart.table)] = len(self.tables)
+            self._kept.append(chart.table)
+            self.tables.append({name: _column(values) for name, values in chart.table.items()})
+        return f"{self._places[key]} {self._places[id(chart.table)]}"
+
+
+def _column(values: Any) -> list[Any]:
+    """What JSON can hold: truths as 0 and 1, dates as texts, numbers to six digits, or more where these are equal."""
+    column = np.asarray(values)
+    if column.dtype.kind == "M":
+        return [str(time) for time in column.astype("datetime64[ms]")]
+    if column.dtype.kind != "f":
+        return list(column.astype(int).tolist() if column.dtype.kind == "b" else column.tolist())
+    finite = column[np.isfinite(column)]
+    apart, largest = (float(np.ptp(finite)), float(np.abs(finite).max())) if len(finite) else (0.0, 0.0)
+    hidden = max(0, math.ceil(math.log10(largest / apart))) if 0 < apart < math.inf else 0
+    digits = min(DIGITS + hidden, MOST_DIGITS)
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in column.tolist()]
+
+
+def as_json(content: Any) -> str:
+    """JSON that may stand inside a page: no text in it can end a script or an attribute."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False, default=np.generic.item)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("'", "\\u0027")

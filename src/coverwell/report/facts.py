@@ -24,17 +24,16 @@ from scipy.stats import norm
 
 from coverwell import metrics
 from coverwell._version import __version__
-from coverwell.description import InputRange, ModelDescription
-from coverwell.evaluation import Outcome, View
+from coverwell.description import ModelDescription
+from coverwell.evaluation import BY_CHANCE, Outcome, Slice, View, as_text
 from coverwell.inputs.images import images_of, pillow
 from coverwell.model_file import read_tensors
 from coverwell.plots.boxes import inner_and_outer
-from coverwell.plots.grammar import percent, shortened
-from coverwell.report.words import as_text, chance_of, number, share, span
-from coverwell.slices import BY_CHANCE, Slice, Slices
+from coverwell.plots.chart import shortened
 
-Box = tuple[str, float, float, float, float]  # name, left, top, width and height
+Row = Sequence[str]  # of a table
 
+LEAST_CHANCE = 0.0001
 FEWEST_IN_A_TABLE, ROWS_OF_ALL_TABLES = 3, 500
 MOST_FEATURES, MOST_COLUMNS = 12, 100  # of a row that was missed, and of a table
 MISS_DIGITS, MOST_DECIMALS, LARGEST_WRITTEN_OUT = 3, 9, 1e12
@@ -46,26 +45,39 @@ SIDE, QUALITY = 240, 80  # pixels, and of JPEG
 N_WORST, N_OTHERS = 6, 6  # images
 
 
+def number(value: float) -> str:
+    """A number to four digits."""
+    if not math.isfinite(value):
+        return "none"
+    if 1000 <= abs(value) < 1e9:
+        return f"{value:.0f}" if abs(value) < 10_000 else f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def share(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def span(ends: tuple[float, float]) -> str:
+    return f"{100 * ends[0]:.1f} to {share(ends[1])}"
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def chance_of(probability: float) -> str:
+    """A bound on a probability as far as its digits mean something: "at most 0.02", "less than 0.0001"."""
+    return f"at most {probability:.1g}" if probability >= LEAST_CHANCE else f"less than {LEAST_CHANCE}"
+
+
+def by_chance(probability: float) -> str:
+    return "may be" if probability >= BY_CHANCE else chance_of(probability)
+
+
 def room_for(outcome: Outcome, most: int) -> int:
     """How many rows a table of each view may have, `most` at best: a page holds those of all views."""
     return max(FEWEST_IN_A_TABLE, min(most, ROWS_OF_ALL_TABLES // len(outcome.views)))
-
-
-def summary(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of the table of all targets and levels."""
-    has_static, has_slices = outcome.static is not None, len(outcome.views[0].slices) > 0
-    heads = ["target", "asked", "reached", *(["static"] if has_static else []), "expected", "band"]
-    heads += [*(["slices short"] if has_slices else []), "RMSE", "mean width", "interval score"]
-    rows = []
-    for view in outcome.views:
-        found = view.scores
-        band = "✓ inside" if view.is_expected else "✕ below" if found["coverage"] < found["band"][0] else "✕ above"
-        row = [view.name, percent(view.asked), share(found["coverage"])]
-        row += [] if view.static is None else [share(view.static.scores["coverage"])]
-        row += [span(found["band"]), band]
-        row += [f"{len(view.slices.short):,} of {len(view.slices):,}"] if has_slices else []
-        rows.append([*row, *(number(found[score]) for score in ("rmse", "width", "interval_score"))])
-    return heads, rows
 
 
 def joint_coverage(outcome: Outcome, level: int) -> float:
@@ -73,27 +85,11 @@ def joint_coverage(outcome: Outcome, level: int) -> float:
     return metrics.joint_coverage(outcome.y, outcome.lower[..., level], outcome.upper[..., level])
 
 
-# Slices.
-
-
-def slice_rows(found: Slices, parts: Sequence[Slice]) -> list[tuple[str, ...]]:
-    """Slices in a line each."""
-    rows: list[tuple[str, ...]] = []
-    for part in parts:
-        chance = found.chance(part)
-        counts = (f"{part.n_rows:,}", f"{part.n_inside:,}", share(part.coverage), span((part.low, part.high)))
-        rows.append((f"{part.column}: {part.values}", *counts, "may be" if chance >= BY_CHANCE else chance_of(chance)))
-    return rows
-
-
 def slice_columns(outcome: Outcome, first: View) -> tuple[list[str], int]:
-    """The columns that can be chosen, and the place of the one with the worst slice of the first view.
-
-    All of them, or where they are too many for a page those with the worst slices.
-    """
-    by_column = first.slices.by_column
-    drawn = np.cumsum([min(len(parts), MOST_OF_A_COLUMN) for parts in by_column.values()]) * len(outcome.views)
-    n_charts = np.arange(1, len(drawn) + 1) * len(outcome.views)
+    """The columns that a page has room for, those with the worst slices, and the place of the very worst."""
+    by_column, n_views = first.slices.by_column, len(outcome.views)
+    drawn = np.cumsum([min(len(parts), MOST_OF_A_COLUMN) for parts in by_column.values()]) * n_views
+    n_charts = np.arange(1, len(drawn) + 1) * n_views
     room = max(3, int(((drawn <= MOST_RECORDS) & (n_charts <= MOST_CHARTS)).sum()))
     worst = list(by_column)[: min(room, MOST_CHOSEN)]
     columns = [column for column in (*outcome.groups, *outcome.features) if column in worst]
@@ -103,11 +99,8 @@ def slice_columns(outcome: Outcome, first: View) -> tuple[list[str], int]:
 def slices_by(view: View, column: str) -> tuple[Sequence[Slice], int]:
     """The slices by a column, or where they are many the worst of them, and how many there are."""
     ranked = view.slices.by_column[column]
-    is_cut = len(ranked) > MOST_OF_A_COLUMN
-    return (ranked[:MOST_OF_A_COLUMN] if is_cut else view.slices.of(column)), len(ranked)
-
-
-# Series.
+    shown = ranked[:MOST_OF_A_COLUMN] if len(ranked) > MOST_OF_A_COLUMN else view.slices.of(column)
+    return shown, len(ranked)
 
 
 def time_of(view: View, place: int) -> str:
@@ -116,21 +109,15 @@ def time_of(view: View, place: int) -> str:
     return as_text(time) if isinstance(time, np.datetime64) else f"step {time}"
 
 
-def window_of(n_values: int) -> int:
-    """How many values a moving window has: a quarter of them, 500 at most."""
-    return max(1, min(MOST_WINDOW, n_values // 4))
-
-
 def worst_stretch(view: View, n: int) -> tuple[int, float]:
     """Where the `n` consecutive values with the fewest inside begin, and their coverage; the first of equals."""
     shares = metrics.rolling_coverage(view.inside, n)
     return int(shares.argmin()), float(shares.min())
 
 
-def worst_window(view: View) -> tuple[int, int, float, float]:
-    """The size of a window, where the worst begins, its coverage, and what chance brings."""
-    window = window_of(len(view.y))
-    return window, *worst_stretch(view, window), lowest_by_chance(view.asked, len(view.y), window)
+def window_of(view: View) -> int:
+    """How many values a moving window has."""
+    return max(1, min(MOST_WINDOW, len(view.y) // 4))
 
 
 def stretches(view: View) -> list[tuple[int, int]]:
@@ -141,24 +128,18 @@ def stretches(view: View) -> list[tuple[int, int]]:
 
 @functools.cache
 def lowest_by_chance(asked: float, n_values: int, n: int) -> float:
-    """The coverage that the worst `n` of so many values in a row falls below in one period of twenty.
-
-    It holds if each value is inside with the asked probability, independently of the others, and is found by drawing
-    periods: the windows overlap, so no plain formula gives it.
-    """
+    """The coverage that the worst `n` of so many independent values in a row falls below in one of twenty periods."""
+    # The windows overlap, so no plain formula gives it: periods are drawn.
     rng = np.random.default_rng(0)
     lowest = [metrics.rolling_coverage(rng.random(n_values) < asked, n).min() for _ in range(PERIODS)]
     return float(np.quantile(lowest, ONE_IN_TWENTY, method="lower"))
-
-
-# Single rows.
 
 
 def row_number(outcome: Outcome, place: int) -> int:
     return place if outcome.row_numbers is None else int(outcome.row_numbers[place])
 
 
-def miss_heads(outcome: Outcome) -> tuple[list[str], list[str], int, int]:
+def miss_heads(outcome: Outcome) -> tuple[Row, Row, int, int]:
     """Heads of a table of misses, those of texts, how many columns there are, and how many of them are shown."""
     columns = {**outcome.groups, **outcome.features}
     names = list(columns)[:MOST_FEATURES]
@@ -167,16 +148,14 @@ def miss_heads(outcome: Outcome) -> tuple[list[str], list[str], int, int]:
     return [*heads, *map(shortened, names)], ["time", *texts], len(columns), len(names)
 
 
-def miss_rows(view: View, most: int) -> list[list[str]]:
+def miss_rows(view: View, most: int) -> list[Row]:
     """The rows that lie farthest from their intervals, the farthest first, with what is known about them."""
-    outcome = view.outcome
+    outcome, rows = view.outcome, list[Row]()
     columns = list({**outcome.groups, **outcome.features}.values())[:MOST_FEATURES]
-    rows = []
     for place in np.argsort(-view.missed_by, kind="stable")[:most].tolist():
         if view.missed_by[place] > 0:
             name = f"{row_number(outcome, place):,}" if outcome.times is None else time_of(view, place)
-            known = [as_text(column[place]) for column in columns]
-            rows.append([name, *numbers_of_a_miss(view, place), *known])
+            rows.append([name, *numbers_of_a_miss(view, place), *(as_text(column[place]) for column in columns)])
     return rows
 
 
@@ -192,9 +171,11 @@ def numbers_of_a_miss(view: View, place: int) -> list[str]:
 
 def chosen_images(outcome: Outcome, level: int) -> list[tuple[int, bool, bool]]:
     """The places of the images that are shown, whether each is among the worst, and whether it is inside."""
-    views = [outcome.view(target, level) for target in range(len(outcome.target_names))]
     # In units of the mean width, so that targets on different scales count alike.
-    missed = np.max([view.missed_by / max(view.width.mean(), 1e-300) for view in views], axis=0)
+    missed = np.max(
+        [view.missed_by / max(view.width.mean(), 1e-300) for view in outcome.of_level(level)],
+        axis=0,
+    )
     worst = [int(place) for place in np.argsort(-missed, kind="stable")[:N_WORST] if missed[place] > 0]
     others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(outcome)), worst))[:N_OTHERS]
     return [(place, place in worst, not missed[place]) for place in [*worst, *np.sort(others).tolist()]]
@@ -208,37 +189,32 @@ def jpeg(inputs: Any, place: int) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def boxes_in(outcome: Outcome, place: int, level: int) -> list[Box]:
-    """The true, the predicted, the inner and the outer box of an image, cut at its edges; none if targets are none."""
+def boxes_in(outcome: Outcome, place: int, level: int) -> list[tuple[str, float, float, float, float]]:
+    """Name, left, top, width and height of each box of an image, cut at its edges; none if targets are no boxes."""
     if not outcome.boxes:
         return []
     inner, outer = inner_and_outer(outcome.lower[place, :, level], outcome.upper[place, :, level])
-    boxes: list[Box] = []
     found = {"outer": outer, "inner": inner, "predicted": outcome.prediction[place], "true": outcome.y[place]}
+    boxes = []
     for name, box in found.items():
         if box is not None:
-            left, top = np.clip(box[:2], 0, 1).round(4).tolist()
-            right, bottom = np.clip(box[:2] + box[2:], 0, 1).round(4).tolist()
-            boxes.append((name, left, top, round(max(right - left, 0.0), 4), round(max(bottom - top, 0.0), 4)))
+            start, end = np.clip([box[:2], box[:2] + box[2:]], 0, 1).round(4)
+            boxes.append((name, *start.tolist(), *np.maximum(end - start, 0.0).round(4).tolist()))
     return boxes
 
 
-# The data.
-
-
-def column_rows(outcome: Outcome, model: ModelDescription) -> tuple[list[tuple[str, ...]], int]:
+def column_rows(outcome: Outcome, model: ModelDescription) -> tuple[list[Row], int]:
     """Targets, groups and features in a line each, and how many there are."""
-    learned = {column.name: column for column in model.columns}
     columns = {**outcome.groups, **outcome.features}
     rows = [column_row(name, outcome.y[:, place], "target", "0") for place, name in enumerate(outcome.target_names)]
     for name, values in list(columns.items())[:MOST_COLUMNS]:
-        kind = "group" if name in outcome.groups else learned[name].kind if name in learned else "numbers"
-        in_training = f"{learned[name].n_missing:,} of {model.n_trained:,}" if name in learned else "unknown"
-        rows.append(column_row(name, values, kind, in_training))
+        kind, n_missing = model.columns.get(name, ("numbers", None))
+        in_training = "unknown" if n_missing is None else f"{n_missing:,} of {model.n_trained:,}"
+        rows.append(column_row(name, values, "group" if name in outcome.groups else kind, in_training))
     return rows, len(outcome.target_names) + len(columns)
 
 
-def column_row(name: str, values: NDArray[Any], kind: str, in_training: str) -> tuple[str, ...]:
+def column_row(name: str, values: NDArray[Any], kind: str, in_training: str) -> Row:
     """A column in one line: its kind, its gaps and its values."""
     is_text = values.dtype.kind == "O"
     present = values[[value is not None and value == value for value in values] if is_text else values == values]
@@ -253,9 +229,10 @@ def column_row(name: str, values: NDArray[Any], kind: str, in_training: str) -> 
     return name, kind, f"{len(values) - len(present):,} of {len(values):,}", in_training, f"{n_different:,}", shown
 
 
-def period_rows(outcome: Outcome, model: ModelDescription) -> tuple[list[tuple[str, ...]], list[tuple[str, int, int]]]:
+def period_rows(outcome: Outcome, model: ModelDescription) -> tuple[list[Row], list[tuple[str, int, int]]]:
     """The series and its covariates in both periods, and how many values lie outside the range that was seen."""
-    rows, outside = [], []
+    rows: list[Row] = []
+    outside = []
     for name, before in model.seen.items():
         now = outcome.inputs[name]
         for period, values in (("seen by the forecaster", before), ("this report", now)):
@@ -286,51 +263,34 @@ class Shift:
         return self.chance >= BY_CHANCE
 
 
-def shifts_of(outcome: Outcome, model: ModelDescription) -> list[Shift]:
-    """Every input of the networks, the one that differs most surely first; none where the model keeps no numbers."""
-    inputs = None if outcome.inputs is None else model.input_range(outcome.inputs)
-    return [] if inputs is None else shifts_between(inputs, model.n_trained)
-
-
-def shifts_between(inputs: InputRange, n_trained: int | None) -> list[Shift]:
-    """How the inputs of test rows differ from those of training rows, of which mean, deviation and range are known.
-
-    So an input whose spread or shape alone has changed is not found.
-    """
-    standard_error = float(np.sqrt(1 / len(inputs.rows) + (1 / n_trained if n_trained else 0.0)))
-    shifts = []
-    for place, name in enumerate(inputs.names):
-        test, low, high = inputs.rows[:, place], inputs.low[place], inputs.high[place]
-        mean, difference, chance = float(test.mean()), 0.0, 1.0
-        if high > low:
-            difference = float((mean - inputs.mean[place]) / inputs.deviation[place])
-            chance = min(1.0, len(inputs.names) * float(2 * norm.sf(abs(difference) / standard_error)))
-        elif not (test == low).all():
-            difference, chance = float(np.copysign(np.inf, mean - low)), 0.0
-        n_outside = int(((test < low) | (test > high)).sum())
-        is_share = bool(low == 0 and high == 1 and np.isin(test, (0.0, 1.0)).all())
-        means = float(inputs.mean[place]), mean
-        shifts.append(Shift(name, *means, difference, standard_error, chance, n_outside, is_share))
+def shifts_of(X: Any, model: ModelDescription) -> list[Shift]:
+    """How the means of the networks' inputs differ from those of the training, the surest difference first."""
+    if X is None:
+        return []
+    names, rows, means, deviations, low, high = model.input_range(X)
+    standard_error = math.sqrt(1 / len(rows) + (1 / model.n_trained if model.n_trained else 0.0))
+    test, is_new = rows.mean(axis=0), (rows != low).any(axis=0)
+    difference = np.where(is_new, np.copysign(np.inf, test - low), 0.0)  # where the training had one value
+    np.divide(test - means, deviations, out=difference, where=high > low)
+    chance = np.minimum(1.0, 2 * len(names) * norm.sf(np.abs(difference) / standard_error))
+    n_outside = ((rows < low) | (rows > high)).sum(axis=0)
+    is_share = (low == 0) & (high == 1) & np.isin(rows, (0.0, 1.0)).all(axis=0)
+    columns = (means, test, difference, np.full(len(names), standard_error), chance, n_outside, is_share)
+    shifts = [Shift(*one) for one in zip(names, *(column.tolist() for column in columns), strict=True)]
     return sorted(shifts, key=lambda shift: (shift.chance, -abs(shift.difference)))
 
 
-def shift_rows(shifts: Sequence[Shift], model: ModelDescription) -> list[tuple[str, ...]]:
+def shift_rows(shifts: Sequence[Shift], model: ModelDescription) -> list[Row]:
     """Differences of inputs in a line each."""
-    dates = {column.name for column in model.columns if column.kind == "dates and times"}
-
-    def mean(value: float, shift: Shift) -> str:
-        if shift.is_share:
-            return share(value)
-        return str(np.datetime64(int(value), "D")) if shift.name in dates else number(value)  # days since 1970
-
-    rows: list[tuple[str, ...]] = []
+    rows: list[Row] = []
     for shift in shifts:
         difference = "one value in training"
         if math.isfinite(shift.difference):
             difference = f"{shift.difference:+.2f}" if abs(shift.difference) < 1000 else f"{shift.difference:+.3g}"
-        means = mean(shift.train_mean, shift), mean(shift.test_mean, shift)
-        chance = "may be" if shift.is_expected else chance_of(shift.chance)
-        rows.append((shift.name, *means, difference, chance, f"{shift.n_outside:,}"))
+        means = [share(mean) if shift.is_share else number(mean) for mean in (shift.train_mean, shift.test_mean)]
+        if model.columns.get(shift.name, ("", 0))[0] == "dates and times":  # days since 1970
+            means = [str(np.datetime64(int(mean), "D")) for mean in (shift.train_mean, shift.test_mean)]
+        rows.append((shift.name, *means, difference, by_chance(shift.chance), f"{shift.n_outside:,}"))
     return rows
 
 
@@ -354,13 +314,11 @@ def source_rows(source: Source, model: ModelDescription) -> list[tuple[str, str]
             with path.open("rb") as file:
                 rows += [(what, path.name), (f"sha256 of the {what}", hashlib.file_digest(file, "sha256").hexdigest())]
     rows += [("model", model.name), *model.parameters.items()]
-    if source.model_file is not None:
-        rows.append(("versions that wrote the model", _listed(read_tensors(source.model_file)[0]["versions"])))
+    of_model = {} if source.model_file is None else read_tensors(source.model_file)[0]["versions"]
     versions = {"coverwell": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
     versions |= {"numpy": np.__version__, "scikit-learn": sklearn.__version__}
     versions |= {"vega": vl_convert.get_vega_version(), "vl-convert-python": version("vl-convert-python")}
-    return [*rows, ("versions that made this report", _listed(versions)), ("device", model.device)]
-
-
-def _listed(versions: dict[str, str]) -> str:
-    return ", ".join(f"{package} {number}" for package, number in versions.items())
+    for what, known in (("wrote the model", of_model), ("made this report", versions)):
+        if known:
+            rows.append((f"versions that {what}", ", ".join(f"{package} {one}" for package, one in known.items())))
+    return [*rows, ("device", model.device)]

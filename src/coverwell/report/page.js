@@ -51,14 +51,14 @@
     records(content.tables[table]).forEach((record) => {
       const row = add(body, "tr", "row");
       tips.forEach((tip) => {
-        const cell = add(row, "td", "cell", told(record[tip.field], tip));
+        const cell = add(row, "td", "cell", formatted(record[tip.field], tip));
         cell.dataset.head = tip.title;
         if (tip.type !== "quantitative") cell.className = "words";
       });
     });
   }
 
-  function told(value, tip) {
+  function formatted(value, tip) {
     if (value === null) return "none";
     if (tip.type === "temporal") return value.replace("T", " ").replace(/\.000$/, "");
     if (tip.type !== "quantitative") return value;
