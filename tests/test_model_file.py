@@ -578,6 +578,12 @@ WRONG = {
         mirroring={"class": "Mirroring", "targets": "same"}
     ),
     "a range without an end": lambda model, arrays: team_of(model)["inputs"].update(high=""),
+    "no centre of inputs": lambda model, arrays: team_of(model)["inputs"].update(centre=None),
+    "no spread of inputs": lambda model, arrays: team_of(model)["inputs"].pop("spread"),
+    "no range of inputs": lambda model, arrays: team_of(model)["inputs"].update(low=None),
+    "no centre of targets": lambda model, arrays: team_of(model)["targets"].update(centre=None),
+    "no spread of targets": lambda model, arrays: team_of(model)["targets"].pop("spread"),
+    "no scaling": lambda model, arrays: team_of(model)["targets"].update(centre=None, spread=None),
     "nothing learned": lambda model, arrays: model.update(learned={}),
     "a method in its place": lambda model, arrays: model["learned"].update(predict=1),
     "a class in its place": lambda model, arrays: model["learned"].update(__class__={"class": "Round"}),

@@ -294,10 +294,11 @@ def test_what_torch_exports_gives_the_numbers_of_random_models(seed, hidden, lay
     predictor, rows, spread = random_regressor(seed, network, matching, **sizes)
     estimates = predictor.estimates(rows)
     expected = [estimates[0].mean[..., None], *predictor.bounds(estimates), *predictor.bounds(estimates, joint=True)]
-    front = nn.Module()
-    front.forward, front.model = lambda X: (X, torch.zeros(len(X), 1)), (predictor,)
+    model = MatchedRegressor()
+    model.target_names_ = ()
     for precision, most in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
-        graph = onnx_file._Graph(front, precision)
+        graph = onnx_file._Graph(model, predictor, precision)
+        graph.rows = lambda X: (X, torch.zeros(len(X), 1))
         with torch.no_grad():
             found = graph(torch.from_numpy(rows))
         assert len(found) == (5 if sizes["n_targets"] > 1 else 3)
@@ -445,11 +446,11 @@ def test_what_is_no_image_has_no_prediction(mirrored):
 
 def test_features_that_are_not_the_models_are_refused(mirrored):
     model, *_ = mirrored
-    front = onnx_file._Images(model, model.source_)
-    features = front(torch.from_numpy(front.examples["X"]))[0].numpy()
-    assert front.own_rows(features * (1 + 1e-6))[0].dtype == np.float16
+    graph = onnx_file._Images(model, torch.float32)
+    features = graph.rows(torch.from_numpy(graph.examples["X"]))[0].numpy()
+    assert graph.own_rows(features * (1 + 1e-6))[0].dtype == np.float16
     with pytest.raises(ValueError, match=r"must give the model's features .* nothing was written"):
-        front.own_rows(features * 1.0004)  # less than float16 can tell
+        graph.own_rows(features * 1.0004)  # less than float16 can tell
 
 
 # Series.

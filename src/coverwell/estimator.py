@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from numbers import Real
 from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
@@ -103,11 +102,9 @@ class Training(Protocol):
 
     def shortened(self) -> Training:
         """The same with as little training as shows whether it fits into memory."""
-        ...
 
     def run(self, rows: Rows, on_round: OnRound) -> tuple[Trained, History]:
         """Train; `on_round` gets the history after each round and a function that gives the present teams."""
-        ...
 
 
 class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -174,8 +171,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def predict_all(self, X: Any) -> Prediction:
         """Predictions and the bounds of all fitted levels, with one pass through the networks."""
-        estimates = self.estimates(X)
-        return self.predictor_.prediction(estimates)
+        return self.predictor_.prediction(self.estimates(X))
 
     def estimates(self, X: Any, *, noise: bool = True) -> list[Estimate]:
         """Each team's means and half-widths for these rows, before calibration."""
@@ -308,9 +304,10 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if not self.source_.scaled:
             check_dealing(len(targets), **dealing)  # before the features of images, which take long
         rows = read(random_state) if callable(read) else read
-        start = before["predictor_"].fitted_teams if before else []
-        if start:
-            _check_same_inputs(start, self.source_.row_shape)
+        start, shape = before["predictor_"].fitted_teams if before else [], self.source_.row_shape
+        if start and shape != start[0].inputs.shape:
+            was, now = (s[0] if len(s) == 1 else s for s in (start[0].inputs.shape, shape))
+            raise ValueError(f"warm_start goes on from networks of {was} columns, got {now}; fit with warm_start=False")
         return Rows.of(
             rows,
             targets.astype(np.float64).reshape(len(targets), -1),
@@ -369,12 +366,12 @@ def fit_together(
         parts = list(map(slice, ends, ends[1:]))  # each model's jobs
         bar = tqdm(total=settings.max_rounds, disable=not models[0].verbose, desc="rounds", unit="round")
 
-        def show_teams(present: Callable[[Tensor], Trained], history: History) -> None:
-            show_round(bar, present, history)
-            teams = present(history.unit).teams
-            on_round([teams[part] for part in parts])  # type: ignore[misc]
+        def after_round(present: Callable[[Tensor], Trained], history: History) -> None:
+            show_round(bar, history)
+            if on_round is not None:
+                teams = present(history.unit).teams
+                on_round([teams[part] for part in parts])
 
-        after_round = partial(show_round, bar) if on_round is None else show_teams
         with bar, seeded(rows.seeds[0], settings.device), few_threads(training, rows):
             trained, history = run_within_memory(training, rows, after_round)
             if settings.device.type == "cuda":
@@ -411,20 +408,13 @@ def _stacked(stack: Sequence[Rows]) -> Rows:
     shapes = {(r.x.shape[2:], r.y.shape[2], r.coverage.shape[1], r.members_per_job) for r in stack}
     if len(shapes) > 1:
         got = " beside ".join(
-            f"{x[0]} columns, {n_targets} targets, {n_levels} levels and {n_members} members"
-            for x, n_targets, n_levels, n_members in sorted(shapes)
+            f"{x[0]} columns, {t} targets, {n} levels and {m} members" for x, t, n, m in sorted(shapes)
         )
         raise ValueError(
             "tables that are fitted together must be alike in columns, targets, levels and members, got "
             f"{got}; the members are alike where repeats is a number"
         )
     return Rows.stack(stack)
-
-
-def _check_same_inputs(start: Sequence[FittedTeam], shape: tuple[int, ...]) -> None:
-    if start and shape != start[0].inputs.shape:
-        before, now = (s[0] if len(s) == 1 else s for s in (start[0].inputs.shape, shape))
-        raise ValueError(f"warm_start goes on from networks of {before} columns, got {now}; fit with warm_start=False")
 
 
 def _check_continues(rows: Rows, start: Sequence[FittedTeam]) -> None:
@@ -441,8 +431,9 @@ def _check_continues(rows: Rows, start: Sequence[FittedTeam]) -> None:
             )
 
 
-def show_round(bar: Any, present: Any, history: History) -> None:
+def show_round(bar: Any, history: History) -> None:
     """Move a tqdm bar over rounds, with the latest measures beside it."""
-    coverage, score = float(history.rounds[-1].coverage.mean()), float(history.rounds[-1].score.mean())
+    latest = history.rounds[-1]
     bar.update()
-    bar.set_postfix(coverage=f"{coverage:.3f}", score=f"{score:.4g}", refresh=False)
+    score = f"{float(latest.interval_score.mean()):.4g}"
+    bar.set_postfix(coverage=f"{float(latest.coverage.mean()):.3f}", score=score, refresh=False)

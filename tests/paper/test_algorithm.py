@@ -195,7 +195,7 @@ def test_every_round_is_measured_as_worked_out_by_hand():
     assert_allclose([first.rmse.item(), second.rmse.item()], [2.0, 2.0])
     assert_allclose([first.coverage.item(), second.coverage.item()], [1.0, 0.0])
     assert_allclose([first.width.item(), second.width.item()], [6.42467, 1.512546], rtol=1e-5)
-    assert_allclose([first.score.item(), second.score.item()], [0.642467, 1.394981], rtol=1e-5)
+    assert_allclose([first.interval_score.item(), second.interval_score.item()], [0.642467, 1.394981], rtol=1e-5)
 
 
 def test_f_and_i_are_each_left_at_their_own_best_round():
@@ -209,7 +209,7 @@ def test_f_and_i_are_each_left_at_their_own_best_round():
     assert ages(interval) == [2, 2]
     assert [int(member.age) for member in mean.team.members] == [3, 3]
     assert_allclose(record.best[1].unit, [[SD_PER_MEAN_DEVIATION * 2.0]], rtol=1e-6)  # the unit of I's best round
-    assert_allclose([measures.score.item() for measures in record.rounds[1:3]], [0.5385, 0.6103], atol=1e-4)
+    assert_allclose([measures.interval_score.item() for measures in record.rounds[1:3]], [0.5385, 0.6103], atol=1e-4)
 
 
 def test_closing_rounds_train_the_best_i_around_the_best_f():
@@ -232,7 +232,7 @@ def test_in_closing_i_is_measured_around_the_best_f_and_not_by_the_round_it_come
     outputs = [(0.0, 0.0), (0.0, 0.0), (-0.3, -6.0), (0.0, 0.0)]
     mean, interval = scripted_pair(rows, [[9.0, 3.0, 2.0, -1.9]], [outputs])
     record = run((mean, interval), rows, recipe_of(Unmatched(), max_rounds=3, closing_rounds=1, **one_step))
-    scores = [measures.score.item() for measures in record.rounds]
+    scores = [measures.interval_score.item() for measures in record.rounds]
     assert first_lowest(scores) == 1
     assert scores[1] < 0.6103
     assert ages(interval) == [3, 3]
@@ -279,10 +279,10 @@ def test_the_alternation_stops_after_as_many_rounds_without_improvement_as_its_p
     assert_allclose([m.rmse.item() for m in record.rounds], error, rtol=1e-5)
     assert_allclose([m.width.item() for m in record.rounds], 2 * half, rtol=1e-4)
     score = 0.2 * half + np.maximum(error - half, 0)
-    assert_allclose([m.score.item() for m in record.rounds], score, rtol=1e-4, atol=1e-5)
+    assert_allclose([m.interval_score.item() for m in record.rounds], score, rtol=1e-4, atol=1e-5)
     # When to stop and what to keep, from what was measured
     squares = [(m.rmse**2).item() for m in record.rounds]
-    scores = [m.score.item() for m in record.rounds]
+    scores = [m.interval_score.item() for m in record.rounds]
     improved = [t for t in range(n) if t in (first_lowest(squares[: t + 1]), first_lowest(scores[: t + 1]))]
     gaps = [t - max(i for i in improved if i <= t) for t in range(n)]
     assert all(gap < patience for gap in gaps[:-1])
@@ -507,7 +507,7 @@ def test_a_perfect_f_leaves_a_scale_above_zero():
     mean, interval = scripted_pair(rows := zero_rows(), [[0.0]], [[0.0]])
     record = run((mean, interval), rows, recipe_of(Unmatched(), max_rounds=2, **one_step))
     assert record.best[1].unit.item() > 0
-    assert torch.isfinite(record.rounds[-1].score).all()
+    assert torch.isfinite(record.rounds[-1].interval_score).all()
 
 
 # Networks that learn -------------------------------------------------------------------------------------------------
@@ -618,7 +618,7 @@ def test_the_averaged_teams_are_those_of_their_best_recorded_rounds(n_jobs):
     for job in range(n_jobs):
         members = slice(3 * job, 3 * job + 3)
         best_mean = min(range(8), key=lambda t, job=job: record.rounds[t].rmse[job].square().mean())
-        best_interval = min(range(8), key=lambda t, job=job: record.rounds[t].score[job].mean())
+        best_interval = min(range(8), key=lambda t, job=job: record.rounds[t].interval_score[job].mean())
         bests |= {best_mean, best_interval}
         for learner, team in ((mean, kept[best_mean][1]), (interval, kept[best_interval][2])):
             for name, value in state_of(team, members).items():
@@ -663,7 +663,7 @@ def test_measures_are_those_of_scikit_learn_on_out_of_fold_outputs(literal):
     assert_allclose(measures.coverage.item(), ((lower <= y) & (y <= upper)).mean(), rtol=1e-5)
     assert_allclose(measures.width.item(), (upper - lower).mean(), rtol=1e-5)
     pinballs = mean_pinball_loss(y, lower, alpha=0.1) + mean_pinball_loss(y, upper, alpha=0.9)
-    assert_allclose(measures.score.item(), pinballs, rtol=1e-5)
+    assert_allclose(measures.interval_score.item(), pinballs, rtol=1e-5)
 
 
 def test_jobs_of_unequal_length_are_measured_as_each_would_be_alone():
@@ -717,7 +717,7 @@ def test_the_same_seed_gives_the_same_rounds_to_the_bit():
         network = MLP(hidden=8, layers=3, dropout=0.2, bins=4)
         mean, interval = learners_of(rows, IQRFit(), network, seed=seed)
         runs.append(run((mean, interval), rows, recipe_of(IQRFit())))
-    first, again, other = ([measures.score for measures in run.rounds] for run in runs)
+    first, again, other = ([measures.interval_score for measures in run.rounds] for run in runs)
     assert_array_equal(first, again)
     assert (torch.stack(first) != torch.stack(other)).all()
 
@@ -801,7 +801,7 @@ def measures_of(value, *, n_jobs=1, n_targets=1, n_levels=1):
     job = torch.arange(1.0, n_jobs + 1)
     per_target = value * job[:, None].expand(-1, n_targets)
     per_level = per_target[..., None].expand(-1, -1, n_levels)
-    return Measures(rmse=per_target, coverage=per_level / 10, width=2 * per_level, score=3 * per_level, scores=())
+    return Measures(rmse=per_target, coverage=per_level / 10, width=2 * per_level, interval_score=3 * per_level, scores=())
 
 
 def described(rounds, n_rounds, scalings, levels=(0.8,), *, jobs=slice(None), one_target=True, one_level=True):

@@ -70,15 +70,12 @@ class Matching(Protocol):
 
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
         """How many numbers F emits per row."""
-        ...
 
     def mean(self, outputs: Outputs, n_targets: int) -> Values:
         """The prediction among F's outputs."""
-        ...
 
     def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
         """F's loss on one batch."""
-        ...
 
 
 @named("matching", "sigma")

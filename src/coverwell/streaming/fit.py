@@ -113,7 +113,7 @@ def _fit(
         with tqdm(total=settings.max_rounds, disable=not model.verbose, desc="rounds", unit="round") as bar:
 
             def after_round(history: History) -> None:
-                show_round(bar, None, history)
+                show_round(bar, history)
                 on_round(history.rounds[-1])
 
             history = alternate(F, I, training.recipe, stream.buffers(buffer_rows), sample, after_round)
