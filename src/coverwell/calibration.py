@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.options import check_enough_rows, check_share, coverage_rank, named, stored
+from coverwell.options import check_enough_rows, check_number, coverage_rank, named, stored
 from coverwell.training.rows import Rows, split_rows
 
 if TYPE_CHECKING:
@@ -32,16 +32,10 @@ SMALLEST_HALF_WIDTH = 1e-12
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and the half-widths of the interval below and above it, for some rows.
+    """A mean and the half-widths of the interval below and above it, for some rows."""
 
-    Attributes
-    ----------
-    mean : array (..., row, target)
-    half_width : array (..., row, target, side, level)
-    """
-
-    mean: Array
-    half_width: Array
+    mean: Array  # (..., row, target)
+    half_width: Array  # (..., row, target, side, level)
 
 
 @stored
@@ -88,9 +82,8 @@ class Correction(nn.Module):
             raise ValueError("joint=True needs ranks over all targets together; fit with a calibration other than None")
         factor = self.joint_factor if joint and self.joint_factor is not None else self.factor
         (mean,), (half_width,) = means, half_widths
-        lower = mean[..., None] - factor * half_width[..., 0, :]
-        upper = mean[..., None] + factor * half_width[..., 1, :]
-        return widen_outwards(lower, upper)
+        below, above = half_width.unbind(dim=-2)
+        return widen_outwards(mean[..., None] - factor * below, mean[..., None] + factor * above)
 
 
 def widen_outwards(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,19 +122,19 @@ def _cv_plus_bounds(
 
 @runtime_checkable
 class Calibration(Protocol):
-    """One way to calibrate: its rows, its ranks, its promise."""
+    """One way to calibrate: its rows, its ranks, its promise. Unless it differs, one team sees all rows."""
 
     name: ClassVar[str | None]
     promise: ClassVar[str]
-    holds_back: ClassVar[bool]  # whether rows are kept from the teams
-    one_team_per_fold: ClassVar[bool]
-    ranks_out_of_fold: ClassVar[bool]
+    holds_back: ClassVar[bool] = False  # whether rows are kept from the teams
+    one_team_per_fold: ClassVar[bool] = False
+    ranks_out_of_fold: ClassVar[bool] = False
 
     def rows_of_jobs(
         self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState
     ) -> list[Places]:
         """The rows that each team may see, in ascending order."""
-        ...
+        return [np.arange(len(X))]
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
         """The correction of trained teams, from their rows.
@@ -151,20 +144,9 @@ class Calibration(Protocol):
         ...
 
 
-class _OneTeam:
-    """One team that sees all rows."""
-
-    holds_back: ClassVar[bool] = False
-    one_team_per_fold: ClassVar[bool] = False
-    ranks_out_of_fold: ClassVar[bool] = False
-
-    def rows_of_jobs(self, X: NDArray[Any], *_: Any) -> list[Places]:
-        return [np.arange(len(X))]
-
-
 @named("calibration", "cross")
 @dataclass(frozen=True)
-class Cross(_OneTeam):
+class Cross(Calibration):
     """Ranks of out-of-fold scores. Every row trains; coverage is measured near the asked level, without a theorem."""
 
     name: ClassVar[str | None] = "cross"
@@ -180,14 +162,13 @@ class Cross(_OneTeam):
 
 @named("calibration", "cv+")
 @dataclass(frozen=True)
-class CVPlus:
+class CVPlus(Calibration):
     """A team per fold, its interval stretched by the scores of the rows it left out (Barber et al. 2021)."""
 
     name: ClassVar[str | None] = "cv+"
     promise: ClassVar[str] = "at least 2p - 1 less a small term, for exchangeable rows"
     holds_back: ClassVar[bool] = True
     one_team_per_fold: ClassVar[bool] = True
-    ranks_out_of_fold: ClassVar[bool] = False
 
     def rows_of_jobs(
         self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState
@@ -204,7 +185,7 @@ class CVPlus:
 
 @named("calibration", "split")
 @dataclass(frozen=True)
-class Split:
+class Split(Calibration):
     """Ranks of rows that touched nothing before: no scaling, no bin edges, no stop rule.
 
     Parameters
@@ -218,11 +199,9 @@ class Split:
     name: ClassVar[str | None] = "split"
     promise: ClassVar[str] = "at least p on average, for exchangeable rows"
     holds_back: ClassVar[bool] = True
-    one_team_per_fold: ClassVar[bool] = False
-    ranks_out_of_fold: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_share("size", self.size)
+        check_number("size", self.size, above=0.0, below=1.0)
 
     def rows_of_jobs(
         self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState
@@ -246,7 +225,7 @@ class Split:
 
 @named("calibration", None)
 @dataclass(frozen=True)
-class Uncalibrated(_OneTeam):
+class Uncalibrated(Calibration):
     """The learned intervals as they are."""
 
     name: ClassVar[str | None] = None
@@ -343,11 +322,10 @@ def cross_factor(scores: CrossScores, levels: tuple[float, ...], *, joint_unit: 
     factor = rank_factor(averaged, levels)
     if scores.n_left_out <= 1:
         return factor
-    single = rank_factor(singles, levels)
-    return deployed_factor(factor, single, n_left_out=scores.n_left_out, n_members=scores.n_members)
+    return deployed_factor(factor, rank_factor(singles, levels), scores.n_left_out, scores.n_members)
 
 
-def deployed_factor(factor: Array, single: Array, *, n_left_out: float, n_members: int) -> Array:
+def deployed_factor(factor: Array, single: Array, n_left_out: float, n_members: int) -> Array:
     """The factor of the whole team, from that of averages over the members that leave a row out and of single members.
 
     A row is left out by r members, but M members are deployed, whose average errs less. Members are exchangeable for a

@@ -220,12 +220,6 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return None if factor is None else factor.cpu().numpy()
 
     @property
-    def table_columns_(self) -> list[str] | None:
-        """The columns that a table must have, in order; None for images, and for arrays without names."""
-        check_is_fitted(self)
-        return self.source_.table_columns
-
-    @property
     def columns_(self) -> Any:
         """How columns of a data frame with named columns become numbers; None for arrays and images."""
         check_is_fitted(self)

@@ -58,7 +58,8 @@ def part_from(option: str, choice: Any, protocol: type[Any]) -> Any:
     if choice is None or isinstance(choice, str):
         if choice not in known:
             names = ", ".join(repr(name) for name in known)
-            raise ValueError(f"{option} must be one of {names}, or an object such as {_example(known)}, got {choice!r}")
+            example = f"{next(iter(known.values())).__name__}()"
+            raise ValueError(f"{option} must be one of {names}, or an object such as {example}, got {choice!r}")
         return known[choice]()
     if isinstance(choice, type) or not isinstance(choice, protocol):
         raise TypeError(
@@ -66,10 +67,6 @@ def part_from(option: str, choice: Any, protocol: type[Any]) -> Any:
             f"{choice!r}; pass an instance, not a class"
         )
     return choice
-
-
-def _example(known: dict[str | None, type[Any]]) -> str:
-    return f"{next(iter(known.values())).__name__}()"
 
 
 def check_number(
@@ -100,11 +97,6 @@ def check_number(
     else:
         must = f"be {auto}{what} of at least {least:g}"
     raise ValueError(f"{name} must {must}, got {value!r}")
-
-
-def check_share(name: str, value: Any) -> None:
-    """Raise unless the value lies strictly between 0 and 1."""
-    check_number(name, value, above=0.0, below=1.0)
 
 
 def check_count(name: str, value: Any, *, or_auto: bool = False) -> None:

@@ -394,7 +394,7 @@ def _table_model(model: object) -> IntervalRegressor:
 
 
 def _features(fitted: IntervalRegressor, there: Sequence[str], keep: Sequence[str]) -> list[str]:
-    names = fitted.table_columns_
+    names = fitted.source_.table_columns
     for name in (*(names or ()), *keep):
         if name not in there:
             what = "to keep" if name in keep else "that the model was fitted on"
@@ -426,7 +426,7 @@ class _BatchPredictor:
         polars = needed_polars()
         part = polars.from_arrow(batch.select(list(dict.fromkeys([*self.names, *self.keep]))))
         features = part.select(self.names)
-        if self.fitted.table_columns_ is None:
+        if self.fitted.source_.table_columns is None:
             features = features.select(polars.all().cast(polars.Float64)).to_numpy()
         found = zip(self.columns, [*part.select(self.keep), *self.fitted.predict_all(features).columns], strict=True)
         return polars.DataFrame(dict(found)).to_arrow()

@@ -12,8 +12,7 @@ from torch.nn.functional import softplus
 from coverwell import LSTM, MLP
 from coverwell.baselines import BayesByBackpropRegressor
 from coverwell.baselines.bayes_by_backprop import START, BayesNetwork, normal_kl
-from coverwell.baselines.heads import NormalHead
-from coverwell.baselines.training import BaselineTraining
+from coverwell.baselines.training import BaselineTraining, NormalHead
 from coverwell.training.device import Settings
 from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows

@@ -10,7 +10,7 @@ from scipy import stats
 from sklearn.metrics import mean_pinball_loss
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
-from coverwell.baselines.heads import SMALLEST_SIGMA, NormalHead, OutputHead, QuantileHead
+from coverwell.baselines.training import SMALLEST_SIGMA, NormalHead, OutputHead, QuantileHead
 from coverwell.paper.losses import Levels, z_score
 
 NORMAL, QUANTILE = NormalHead(), QuantileHead()

@@ -9,9 +9,8 @@ from coverwell import MLP
 from coverwell.baselines import training
 from coverwell.baselines.bayes_by_backprop import BayesNetwork
 from coverwell.baselines.dropout import DropoutNetwork
-from coverwell.baselines.heads import NormalHead, QuantileHead
 from coverwell.baselines.random_weights import RandomTeam
-from coverwell.baselines.training import BaselineTeam, BaselineTraining
+from coverwell.baselines.training import BaselineTeam, BaselineTraining, NormalHead, QuantileHead
 from coverwell.inputs.mirroring import Mirroring
 from coverwell.inputs.scaling import Scaling
 from coverwell.paper.losses import Levels, z_score

@@ -801,7 +801,9 @@ def measures_of(value, *, n_jobs=1, n_targets=1, n_levels=1):
     job = torch.arange(1.0, n_jobs + 1)
     per_target = value * job[:, None].expand(-1, n_targets)
     per_level = per_target[..., None].expand(-1, -1, n_levels)
-    return Measures(rmse=per_target, coverage=per_level / 10, width=2 * per_level, interval_score=3 * per_level, scores=())
+    return Measures(
+        rmse=per_target, coverage=per_level / 10, width=2 * per_level, interval_score=3 * per_level, scores=()
+    )
 
 
 def described(rounds, n_rounds, scalings, levels=(0.8,), *, jobs=slice(None), one_target=True, one_level=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from sklearn.utils.validation import check_is_fitted
 
-from coverwell.baselines.heads import NormalHead, OutputHead, QuantileHead
-from coverwell.baselines.training import EPOCHS_PER_ROUND, BaselineTraining
+from coverwell.baselines.training import EPOCHS_PER_ROUND, BaselineTraining, NormalHead, OutputHead, QuantileHead
 from coverwell.calibration import Correction, Split, Uncalibrated
 from coverwell.estimator import Coverage, IntervalRegressor
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.resnet import ResNet18
 from coverwell.networks.team import Network, network_from
-from coverwell.options import check_count, check_number, check_share, stored
+from coverwell.options import check_count, check_number, stored
 from coverwell.prediction import PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
 from coverwell.training.device import Settings, auto_batch_size, device_from
@@ -60,6 +59,7 @@ class BaselineRegressor(IntervalRegressor):
     # Paper: five linear layers without a code of the inputs for every method; some need other sizes to do their best.
     NETWORK: ClassVar[MLP]
     LEARNING_RATE: ClassVar[float] = 1e-3
+    n_samples = 1  # a field of methods whose networks are random
 
     coverage: Coverage = 0.9
     _: KW_ONLY
@@ -82,7 +82,7 @@ class BaselineRegressor(IntervalRegressor):
             check_count(name, getattr(self, name))
         check_count("batch_size", self.batch_size, or_auto=True)
         check_number("learning_rate", self.learning_rate, above=0.0, or_auto=True)
-        check_share("validation_size", self.validation_size)
+        check_number("validation_size", self.validation_size, above=0.0, below=1.0)
 
     def dealing(self, groups: NDArray[Any] | None, random_state: np.random.RandomState) -> dict[str, Any]:
         if groups is not None and len(np.unique(groups)) < 2:
@@ -105,7 +105,7 @@ class BaselineRegressor(IntervalRegressor):
             device=device_from(self.device),
         )
         patience = math.ceil(self.patience / EPOCHS_PER_ROUND)
-        return BaselineTraining(self.trained_network(), self.HEAD, settings, patience)
+        return BaselineTraining(self.trained_network(), self.HEAD, settings, patience, self.n_samples)
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,8 @@ class HeteroscedasticRegressor(BaselineRegressor):
     >>> from sklearn.datasets import make_regression
     >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
     >>> model = HeteroscedasticRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
-    >>> lower, upper = model.predict_interval(X[:5])
-    >>> bool((lower < upper).all())
-    True
+    >>> model.predict_interval(X[:5]).lower.shape
+    (5,)
     """
 
     HEAD = NormalHead()
@@ -244,6 +243,3 @@ class SampledRegressor(MixtureRegressor):
         super().check_params()
         check_count("n_samples", self.n_samples)
         self.plain_network()
-
-    def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> BaselineTraining:
-        return replace(super().training_for(n_rows, start), n_samples=self.n_samples)

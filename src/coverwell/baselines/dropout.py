@@ -21,7 +21,6 @@ from torch.nn.functional import linear
 
 from coverwell.baselines.baseline import SampledRegressor
 from coverwell.baselines.random_weights import Draws, RandomNetwork, RandomWeights, inputs_of, repeated, squares
-from coverwell.baselines.training import BaselineTeam
 from coverwell.networks.lstm import LSTM, LSTMTeam, StackedLSTM
 from coverwell.networks.mlp import MLP, MLPTeam
 from coverwell.networks.resnet import ResNet18, ResNet18Tail, ResNet18Team
@@ -46,9 +45,8 @@ class DropoutNetwork(RandomNetwork):
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         if not isinstance(self.plain, ResNet18):
             return (ConcreteTeam if self.learned else DropoutTeam)(self, n_members, input_shape, n_outputs)
-        team = self.plain.build(n_members, input_shape, n_outputs)
-        assert isinstance(team, ResNet18Team)  # `ResNet18` builds no other
-        return DropoutResNet18Team(self, tails_of(team), n_outputs)
+        tails = tails_of(self.plain.build(n_members, input_shape, n_outputs))
+        return DropoutResNet18Team(self, tails, n_outputs)
 
 
 class DropoutTeam(RandomWeights):
@@ -56,8 +54,6 @@ class DropoutTeam(RandomWeights):
 
     An LSTM's units are dropped at all steps alike (Gal and Ghahramani 2016, for recurrent networks): those that return
     to their own layer apart from those that are passed on.
-
-    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
     """
 
     def __init__(self, recipe: DropoutNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
@@ -191,9 +187,9 @@ class SampledTails(Team):
         return by_sample.flatten(0, 1)
 
 
-def tails_of(team: ResNet18Team) -> list[ResNet18Tail]:
-    """The members of a team, with their own type."""
-    return [tail for tail in team.members if isinstance(tail, ResNet18Tail)]
+def tails_of(team: Team) -> list[ResNet18Tail]:
+    """The members of a team of a ResNet-18."""
+    return [tail for tail in team.modules() if isinstance(tail, ResNet18Tail)]
 
 
 @stored
@@ -241,20 +237,11 @@ class MCDropoutRegressor(SampledRegressor):
 
 def relaxed_toss(logit: Tensor, uniform: Tensor, temperature: float) -> Tensor:
     """The concrete relaxation of a coin toss: near 1 with about the probability sigmoid(logit), else near 0."""
-    uniform = uniform.clamp(MARGIN, 1 - MARGIN)
-    return torch.sigmoid((logit + uniform.logit()) / temperature)
-
-
-def entropy(rate: Tensor) -> Tensor:
-    """The uncertainty of a coin toss, in nats."""
-    return -rate * rate.log() - (1 - rate) * torch.log1p(-rate)
+    return torch.sigmoid((logit + uniform.clamp(MARGIN, 1 - MARGIN).logit()) / temperature)
 
 
 class ConcreteTeam(DropoutTeam):
-    """MLPs or LSTMs with a learned rate for each weight that units enter; an MLP drops its inputs as well.
-
-    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
-    """
+    """MLPs or LSTMs with a learned rate for each weight that units enter; an MLP drops its inputs as well."""
 
     def __init__(self, recipe: DropoutNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
         super().__init__(recipe, n_members, input_shape, n_outputs)
@@ -290,7 +277,8 @@ class ConcreteTeam(DropoutTeam):
     def penalty(self) -> PerMember:
         """Weights near a normal prior, and rates that are not surer than they must be."""
         n_inputs = [inputs_of(name, self.weights[name])[0].numel() for name in self.places]
-        tosses = [n * entropy(rate) for n, rate in zip(n_inputs, self.rates.unbind(dim=1), strict=True)]
+        entropy = -self.rates * self.rates.log() - (1 - self.rates) * torch.log1p(-self.rates)
+        tosses = [n * of_place for n, of_place in zip(n_inputs, entropy.unbind(dim=1), strict=True)]
         return super().penalty() - torch.stack(tosses).sum(dim=0)
 
 
@@ -327,10 +315,8 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
         returns from the step before; the last is what enters the head.
         """
         check_is_fitted(self)
-        (fitted,) = self.predictor_.fitted_teams
-        assert isinstance(fitted, BaselineTeam)
-        assert isinstance(fitted.team, ConcreteTeam)
-        rates: NDArray[np.float64] = fitted.team.rates.double().cpu().numpy()
+        (team,) = (part for part in self.predictor_.modules() if isinstance(part, ConcreteTeam))
+        rates: NDArray[np.float64] = team.rates.double().cpu().numpy()
         return rates
 
     def trained_network(self) -> DropoutNetwork:

@@ -191,7 +191,7 @@ def _summary(model: Any, y: NDArray[Any], n_skipped: int) -> dict[str, Any]:
         "rows": getattr(model, "n_rows_", len(y)),
         "rows_judged": len(y),
         "rows_skipped": n_skipped,
-        "columns": list(model.columns_.report()) if model.columns_ is not None else model.table_columns_,
+        "columns": list(model.columns_.report()) if model.columns_ is not None else model.source_.table_columns,
         "rounds": len(model.rounds_),
         "out_of_fold": found,
     }

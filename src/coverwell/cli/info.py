@@ -60,7 +60,7 @@ def _contents(path: Path) -> dict[str, Any]:
         "class": about.name,
         "targets": list(about.target_names),
         "coverage": list(about.levels),
-        "features": model.table_columns_,
+        "features": model.source_.table_columns,
         "n_features": int(model.n_features_in_),
         "columns": None if columns is None else list(columns.report()),
         "calibration": model.chosen_calibration.name,
