@@ -107,17 +107,6 @@ def test_a_loaded_model_is_the_saved_one(fit, path):
     assert_saved_again_the_same(again, path)
 
 
-def test_names_and_index_are_kept(path):
-    frame = pd.DataFrame(X, columns=["rooms", "größe", "age"])
-    new = pd.DataFrame(X_NEW, columns=frame.columns, index=[f"row {i}" for i in range(len(X_NEW))])
-    model = fitted(pd.DataFrame(Y, columns=["price", "rent"]), frame)
-    again = reloaded(model, path)
-    assert list(again.feature_names_in_) == list(frame.columns)
-    pd.testing.assert_frame_equal(again.predict_interval(new).to_frame(), model.predict_interval(new).to_frame())
-    with pytest.raises(ValueError, match="feature names"):
-        again.predict(new.rename(columns={"age": "years"}))
-
-
 MIXED = pd.DataFrame(X[:, :2], columns=["rooms", "age"]).assign(
     rooms=np.where(np.arange(60) % 5, X[:, 0], np.nan),
     heating=np.array(["gas", "Öl", None])[np.arange(60) % 3],
@@ -153,12 +142,6 @@ def test_a_loaded_model_goes_on_training_where_the_saved_one_stood(path):
     model = fitted(warm_start=True)
     again = reloaded(model, path)
     assert_same_predictions(model.fit(X, Y[:, 0]), again.fit(X, Y[:, 0]))
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_copies_and_pickles_predict_the_same_bits(model, path, copied):
-    assert_same_predictions(copied(model), model)
-    assert_same_predictions(copied(reloaded(model, path)), model)
 
 
 def test_weights_are_stored_as_they_were_trained(model, path):
@@ -227,14 +210,6 @@ def test_a_loaded_baseline_is_the_saved_one(kind, parameters, path):
     assert_same_predictions(clone(again).fit(X, Y[:, 0]), model)
 
 
-@each_baseline
-def test_a_baseline_with_its_own_network_is_saved_with_it(kind, parameters, path):
-    model = fitted_baseline(kind, **parameters | {"network": None, "max_epochs": 1, "batch_size": 60})
-    again = reloaded(model, path)
-    assert again.get_params()["network"] is None
-    assert_same_predictions(model, again)
-
-
 def test_a_loaded_baseline_samples_the_networks_it_was_fitted_with(path):
     """Also where another number of samples has been asked for since; learned rates come back."""
     model = fitted_baseline(baselines.ConcreteDropoutRegressor, n_samples=5)
@@ -243,15 +218,6 @@ def test_a_loaded_baseline_samples_the_networks_it_was_fitted_with(path):
     assert again.n_samples == 50
     assert_same_predictions(model, again)
     np.testing.assert_array_equal(again.rates_, model.rates_, strict=True)
-
-
-@pytest.mark.parametrize(
-    "network", [LSTM(hidden=3, layers=1, dropout=0.2, steps=2, channels=1), MLP(hidden=4, dropout=0.2, bins=0)]
-)
-def test_random_networks_of_every_kind_come_back(network, path):
-    for kind in (baselines.MCDropoutRegressor, baselines.BayesByBackpropRegressor):
-        model = fitted_baseline(kind, network=network, n_samples=3)
-        assert_same_predictions(model, reloaded(model, path))
 
 
 HOURS = pd.date_range("2024-03-25", periods=260, freq="h", tz="Europe/Berlin")
