@@ -40,17 +40,10 @@ class Estimate:
 
 @stored
 class Correction(nn.Module):
-    """What a calibration has learned: factors of the half-widths, or for CV+ the scores of each team's left-out rows.
+    """What a calibration has learned: factors of the half-widths, or for CV+ the scores of rows each team left out."""
 
-    Attributes
-    ----------
-    factor, joint_factor : tensor (target, level) or None
-        The second one is for boxes that contain all targets of a row together.
-    scores : list of tensors (row, target, level)
-    """
-
-    factor: Tensor | None
-    joint_factor: Tensor | None
+    factor: Tensor | None  # (target, level)
+    joint_factor: Tensor | None  # for boxes that contain all targets of a row together
 
     def __init__(
         self, factor: Array | None = None, joint_factor: Array | None = None, scores: list[Array] | None = None
@@ -63,7 +56,7 @@ class Correction(nn.Module):
             self.register_buffer(f"scores_{place}", torch.as_tensor(part))
 
     @property
-    def scores(self) -> list[Tensor]:
+    def scores(self) -> list[Tensor]:  # (row, target, level) each
         return [getattr(self, f"scores_{place}") for place in range(self.n_scores)]
 
     @property
@@ -104,16 +97,14 @@ def _cv_plus_bounds(
     lower, upper = [], []
     for place, level in enumerate(levels):
         k = coverage_rank(level, n_scores)
-        below, above = [], []
-        for mean, half_width, part in zip(means, half_widths, scores, strict=True):
-            factor = part[:, None, :, place]  # (score, 1, target)
-            below.append(mean - factor * half_width[..., 0, place])
-            above.append(mean + factor * half_width[..., 1, place])
-        lowest = torch.cat(below).sort(dim=0).values[n_scores - k]  # (score, row, target) -> (row, target)
-        highest = torch.cat(above).sort(dim=0).values[k - 1]
+        teams = [
+            (m, w[..., place], part[:, None, :, place]) for m, w, part in zip(means, half_widths, scores, strict=True)
+        ]
+        below = torch.cat([mean - factor * width[..., 0] for mean, width, factor in teams])  # (score, row, target)
+        above = torch.cat([mean + factor * width[..., 1] for mean, width, factor in teams])
         # The bounds of two teams may cross; an interval that holds the prediction only covers more.
-        lower.append(torch.minimum(lowest, centre))
-        upper.append(torch.maximum(highest, centre))
+        lower.append(torch.minimum(below.sort(dim=0).values[n_scores - k], centre))
+        upper.append(torch.maximum(above.sort(dim=0).values[k - 1], centre))
     return torch.stack(lower, dim=-1), torch.stack(upper, dim=-1)
 
 
@@ -337,5 +328,4 @@ def deployed_factor(factor: Array, single: Array, n_left_out: float, n_members: 
     slope = np.maximum(single**2 - factor**2, 0.0) / (1 - 1 / r)  # b
     deployed = factor**2 - slope * (1 / r - 1 / M)
     least = factor**2 * r / M  # as if all of the error were the members' disagreement
-    result: Array = np.sqrt(np.maximum(deployed, least))
-    return result
+    return np.asarray(np.sqrt(np.maximum(deployed, least)))

@@ -187,16 +187,13 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def interval(self, X: Any, wanted: Coverage, lower: Array, upper: Array) -> PredictionInterval:
         """Bounds (row, target, level) for X as users get them: the wanted levels, shaped as y was."""
-        places = [self.predictor_.levels.index(level) for level in levels_from(wanted)]
-        lower, upper = lower[..., places], upper[..., places]
-        if isinstance(wanted, Real):
-            lower, upper = lower[..., 0], upper[..., 0]
-        if self.one_dimensional_:
-            lower, upper = lower[:, 0], upper[:, 0]
+        levels, target = levels_from(wanted), 0 if self.one_dimensional_ else slice(None)
+        places = [self.predictor_.levels.index(level) for level in levels]
+        chosen = (slice(None), target, places[0] if isinstance(wanted, Real) else places)
         return PredictionInterval(
-            lower,
-            upper,
-            coverage=float(wanted) if isinstance(wanted, Real) else levels_from(wanted),
+            lower[chosen],
+            upper[chosen],
+            coverage=levels[0] if isinstance(wanted, Real) else levels,
             target_names=self.target_names_,
             index=getattr(X, "index", None) if hasattr(X, "iloc") else None,  # a list has an `index` method
         )

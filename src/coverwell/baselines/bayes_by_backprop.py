@@ -98,7 +98,7 @@ class BayesTeam(RandomWeights):
 class BayesByBackpropRegressor(SampledRegressor):
     """A Bayesian neural network with a normal distribution over every weight, and a noise that depends on the row.
 
-    Other parameters are those of `coverwell.baselines.baseline.BaselineRegressor`.
+    Other parameters are those of `BaselineRegressor`.
 
     Parameters
     ----------

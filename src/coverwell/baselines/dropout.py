@@ -131,8 +131,8 @@ class DropoutResNet18Team(ResNet18Team):
     @property
     def heads(self) -> tuple[Float[Tensor, "member output channel"], Float[Tensor, "member output"]]:
         """The weights and biases of all heads."""
-        fcs = [tail.fc for tail in tails_of(self)]
-        return torch.stack([fc.weight for fc in fcs]), torch.stack([fc.bias for fc in fcs])
+        tails = tails_of(self)
+        return torch.stack([tail.fc.weight for tail in tails]), torch.stack([tail.fc.bias for tail in tails])
 
     @property
     def numbers_per_sample(self) -> int:
@@ -197,7 +197,7 @@ def tails_of(team: Team) -> list[ResNet18Tail]:
 class MCDropoutRegressor(SampledRegressor):
     """MC Dropout with a noise that depends on the row (Gal and Ghahramani 2016; Kendall and Gal 2017).
 
-    Other parameters are those of `coverwell.baselines.baseline.BaselineRegressor`.
+    Other parameters are those of `BaselineRegressor`.
 
     Parameters
     ----------
@@ -215,8 +215,7 @@ class MCDropoutRegressor(SampledRegressor):
     >>> from sklearn.datasets import make_regression
     >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
     >>> model = MCDropoutRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
-    >>> total, doubt = model.predict_interval(X[:5]), model.predict_interval(X[:5], noise=False)
-    >>> bool((doubt.width < total.width).all())
+    >>> bool((model.predict_interval(X, noise=False).width < model.predict_interval(X).width).all())
     True
     """
 
@@ -303,7 +302,7 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
     (1, 5)
     """
 
-    NETWORK = MLP(hidden=128, dropout=0.1)
+    NETWORK = SampledRegressor.NETWORK
     LEARNING_RATE = 2e-3
     KINDS = (MLP, LSTM)
 
@@ -311,8 +310,8 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
     def rates_(self) -> NDArray[np.float64]:
         """The learned dropout rates: (member, layer) of an MLP, (member, place) of an LSTM.
 
-        The places of an LSTM are, layer by layer, what enters from the layer below (from the second layer on) and what
-        returns from the step before; the last is what enters the head.
+        Its places are, layer by layer, what enters from the layer below and what returns from the step before, without
+        the inputs of the first layer; the last is what enters the head.
         """
         check_is_fitted(self)
         (team,) = (part for part in self.predictor_.modules() if isinstance(part, ConcreteTeam))
