@@ -118,6 +118,46 @@ def test_targets_have_the_users_names_or_y(y, names):
     assert target_names_of(y, np.asarray(y)) == names
 
 
+TWO = np.stack([Y, 50 * X[:, 1] + 5 * RNG.normal(size=N)], axis=1)
+SHAPES = [
+    (Y, 0.8, (15,)),
+    (Y, [0.8], (15, 1)),
+    (Y, np.array([0.8, 0.5]), (15, 2)),
+    (TWO[:, :1], 0.8, (15, 1)),
+    (TWO[:, :1], [0.8], (15, 1, 1)),
+    (TWO, 0.8, (15, 2)),
+    (TWO, (0.5, 0.8, 0.9), (15, 2, 3)),
+]
+
+
+@every
+def test_a_level_axis_comes_last_and_only_for_a_sequence(kind):
+    for y, coverage, shape in SHAPES:
+        model = unfitted(kind, coverage).fit(X, y)
+        interval, y_hat = model.predict_interval(X_NEW), model.predict(X_NEW)
+        assert interval.lower.shape == interval.upper.shape == shape
+        assert interval.lower.dtype == interval.upper.dtype == y_hat.dtype == np.float64
+        assert y_hat.shape == (15, *y.shape[1:])
+        assert interval.contains(y_hat).all()
+        assert interval.coverage == (coverage if isinstance(coverage, float) else tuple(coverage))
+        assert (interval.width > 0).all()
+
+
+@every
+@pytest.mark.parametrize("calibration", [Split(0.4), None])
+def test_levels_are_nested_and_come_in_the_order_they_are_asked_for(kind, calibration):
+    levels = [0.8, 0.2, 0.5]
+    model = unfitted(kind, levels, calibration=calibration).fit(X, TWO)
+    for joint in (False, True) if calibration else (False,):
+        lower, upper = model.predict_interval(X_NEW, joint=joint)
+        assert (np.diff(lower[..., np.argsort(levels)]) <= 0).all()
+        assert (np.diff(upper[..., np.argsort(levels)]) >= 0).all()
+        assert_array_equal(model.predict_interval(X_NEW, 0.2, joint=joint).lower, lower[..., 1])
+        assert_array_equal(model.predict_interval(X_NEW, [0.5, 0.8], joint=joint).upper, upper[..., [2, 0]])
+    with pytest.raises(ValueError, match=r"coverage \[0\.7\] was not fitted"):
+        model.predict_interval(X_NEW, 0.7)
+
+
 # Several models as one stack -----------------------------------------------------------------------------------------
 
 

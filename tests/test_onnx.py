@@ -533,7 +533,7 @@ def test_cv_plus_with_too_many_rows_is_refused_with_what_to_fit(monkeypatch, tmp
 
 @pytest.mark.parametrize("model", [MatchedRegressor(), MatchedForecaster()], ids=lambda model: type(model).__name__)
 def test_a_model_that_is_not_fitted_is_refused(model, tmp_path):
-    with pytest.raises(NotFittedError, match=r"is not fitted yet; call fit before it is exported"):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         to_onnx(model, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
 

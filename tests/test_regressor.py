@@ -31,7 +31,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from torch import nn
 from torch.nn.functional import softplus
 
-from coverwell import MLP, IQRFit, MatchedRegressor, PredictionInterval, Schedule, SigmaFit, fit_together
+from coverwell import MLP, IQRFit, MatchedRegressor, Schedule, SigmaFit, fit_together
 from coverwell.calibration import Split
 from coverwell.metrics import interval_score, rmse
 from coverwell.options import coverage_rank
@@ -90,51 +90,6 @@ def assert_same_bits(one, other, x=X_NEW):
 
 
 # Shapes and levels ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("y", "coverage", "shape"),
-    [
-        (ONE, 0.8, (25,)),
-        (ONE, [0.8], (25, 1)),
-        (ONE, (0.8, 0.5), (25, 2)),
-        (ONE, np.array([0.8, 0.5]), (25, 2)),
-        (COLUMN, 0.8, (25, 1)),
-        (COLUMN, [0.8], (25, 1, 1)),
-        (Y, 0.8, (25, 2)),
-        (Y, [0.5, 0.8, 0.9], (25, 2, 3)),
-    ],
-)
-@pytest.mark.parametrize("calibration", ["cross", "cv+"])
-def test_a_level_axis_comes_last_and_only_for_a_sequence(y, coverage, shape, calibration):
-    model = fitted(coverage, y=y, calibration=calibration)
-    interval = model.predict_interval(X_NEW)
-    assert isinstance(interval, PredictionInterval)
-    assert interval.lower.shape == interval.upper.shape == shape
-    y_hat = model.predict(X_NEW)
-    assert y_hat.shape == (25, *y.shape[1:])
-    assert interval.lower.dtype == interval.upper.dtype == y_hat.dtype == np.float64
-    assert interval.contains(y_hat).all()
-    assert interval.coverage == (coverage if isinstance(coverage, float) else tuple(coverage))
-
-
-@pytest.fixture(scope="module")
-def three_levels():
-    return fitted([0.8, 0.5, 0.9], y=Y)
-
-
-def test_levels_come_in_the_order_they_are_asked_for(three_levels):
-    lower, upper = three_levels.predict_interval(X_NEW)
-    for place, level in enumerate([0.8, 0.5, 0.9]):
-        alone = three_levels.predict_interval(X_NEW, coverage=level)
-        assert alone.coverage == level
-        assert_array_equal(alone.lower, lower[..., place])
-        assert_array_equal(alone.upper, upper[..., place])
-    pair = three_levels.predict_interval(X_NEW, coverage=[0.9, 0.5])
-    assert pair.coverage == (0.9, 0.5)
-    assert_array_equal(pair.lower, lower[..., [2, 1]])
-    boxes = three_levels.predict_interval(X_NEW, joint=True)
-    assert_array_equal(three_levels.predict_interval(X_NEW, (0.5,), joint=True).lower, boxes.lower[..., [1]])
 
 
 @pytest.mark.parametrize("calibration", CALIBRATIONS)

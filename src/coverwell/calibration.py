@@ -128,10 +128,7 @@ class Calibration(Protocol):
         return [np.arange(len(X))]
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
-        """The correction of trained teams, from their rows.
-
-        `members` are the outputs of each member of the first job for its rows, (member, row, ...) in scaled units.
-        """
+        """The correction of trained teams, from their rows and the members' scaled outputs, (member, row, ...)."""
         ...
 
 
@@ -303,8 +300,7 @@ def rank_factor(scores: Array, levels: tuple[float, ...]) -> Array:
 def cross_factor(scores: CrossScores, levels: tuple[float, ...], *, joint_unit: Array | None = None) -> Array:
     """The factor (target, level) from out-of-fold ranks, brought from the size of an out-of-fold team to the whole one.
 
-    With one member per row there is nothing to compare, and the plain rank stands. With a `joint_unit` (target, level),
-    the factor is one for all targets together: of the largest score of each row, in these units.
+    With a `joint_unit` (target, level) it is one for all targets: of the largest score of each row, in these units.
     """
     averaged, singles = scores.averaged, scores.singles
     if joint_unit is not None:

@@ -143,10 +143,7 @@ def load(
 
 
 def load_predictor(path: Path) -> tuple[InputSource, Predictor, tuple[str, ...]]:
-    """How a model in a file reads tables, what predicts them and the names of its targets, without the estimator.
-
-    That needs no scikit-learn, whose import takes longer than predicting a small table.
-    """
+    """How a model in a file reads tables, what predicts them and its targets' names, without importing scikit-learn."""
     with _reading(path, dict.fromkeys(OWN)) as (stored, reader):
         source = reader.value(stored["learned"].get("source_"))
         check_takes_tables(path, stored["class"], source)
@@ -159,9 +156,8 @@ def check_takes_tables(path: Path, name: str, source: InputSource | None) -> Non
     """Raise unless a model of the class `name` predicts rows of a table; a forecaster has no source."""
     if source is None or not source.scaled:
         what = f"a {name}" if source is None else "a model for images"
-        raise ModelFileError(
-            f"{path} holds {what}, not one for tables; use it in Python: coverwell.load({str(path)!r})"
-        )
+        way_out = f"use it in Python: coverwell.load({str(path)!r})"
+        raise ModelFileError(f"{path} holds {what}, not one for tables; {way_out}")
 
 
 def _is_stored(value: Any) -> bool:
@@ -267,8 +263,9 @@ class _Reader:
             case {"class": _, "parameters": _, "learned": _}:
                 return self.estimator(stored)
             case {"class": name, **entries}:
-                for package in PACKAGES if name not in STORED else ():
-                    import_module(package)
+                for package in PACKAGES:
+                    if name not in STORED:
+                        import_module(package)
                 return STORED[name](**{str(key): self.value(entry) for key, entry in entries.items()})
             case {"tuple": items}:
                 return tuple(self.value(item) for item in items)
@@ -281,7 +278,10 @@ class _Reader:
             case {"team": place, "network": network, "n_members": n_members, "sizes": sizes}:
                 return self.team(place, network, n_members, self.value(sizes))
             case {"trunk": place, "ours": ours}:
-                return self.trunk(place, ours=ours)
+                with torch.random.fork_rng(devices=[]):  # a trunk of the user's own recipe is made by it again
+                    trunk: nn.Module = ResNet18Trunk() if ours else self.own("network").trunk()
+                trunk.load_state_dict(self.state(place))  # checks names and shapes
+                return trunk.eval().requires_grad_(False)
             case dict():
                 raise ValueError(f"unknown entry {sorted(stored)}")
         return stored
@@ -308,13 +308,6 @@ class _Reader:
         team.load_state_dict(state, assign=not own)  # checks the shapes
         team.sizes = sizes
         return team.eval().requires_grad_(False)
-
-    def trunk(self, place: str, *, ours: bool) -> nn.Module:
-        """The frozen layers that images are seen through; those of a user's own recipe are made by it again."""
-        with torch.random.fork_rng(devices=[]):
-            trunk: nn.Module = ResNet18Trunk() if ours else self.own("network").trunk()
-        trunk.load_state_dict(self.state(place))  # checks names and shapes
-        return trunk.eval().requires_grad_(False)
 
     def state(self, place: str) -> dict[str, Tensor]:
         prefix = f"{place}."
@@ -412,4 +405,5 @@ def _malformed_means(what: str, way_out: str) -> Iterator[None]:
     except ModelFileError:
         raise
     except MALFORMED as error:
-        raise ModelFileError(f"{what} ({type(error).__name__}: {error}); {way_out}") from error
+        reason = " ".join(str(error).split())  # in one line
+        raise ModelFileError(f"{what} ({type(error).__name__}: {reason}); {way_out}") from error

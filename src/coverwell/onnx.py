@@ -14,15 +14,13 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -94,18 +92,17 @@ def to_onnx(
     >>> [(entry["name"], entry["shape"]) for entry in metadata["outputs"]]
     [('prediction', ['row', 1]), ('lower', ['row', 1, 1]), ('upper', ['row', 1, 1])]
     """
+    from coverwell.forecasting.forecaster import SeriesForecaster
+
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be 'float32' or 'float64', got {precision!r}")
     for package in ("onnx", "onnxruntime", "onnxscript"):
         _needed(package)
     if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
         raise ImportError(f"an export to ONNX needs torch 2.6 or later, got {torch.__version__}; upgrade torch")
-    if not isinstance(model, (IntervalRegressor, _needed("coverwell.forecasting.forecaster").SeriesForecaster)):
+    if not isinstance(model, (IntervalRegressor, SeriesForecaster)):
         raise TypeError(f"to_onnx takes a fitted regressor or forecaster of coverwell, got {type(model).__name__}")
-    try:
-        check_is_fitted(model)
-    except NotFittedError:
-        raise NotFittedError(f"this {type(model).__name__} is not fitted yet; call fit before it is exported") from None
+    check_is_fitted(model)
     kind: type[_Table | _Images | _Series] = _Series
     if isinstance(model, IntervalRegressor):
         kind = _Images if isinstance(model.source_, ImageSource) else _Table
@@ -116,7 +113,7 @@ def to_onnx(
     _check(graph, proto)
     del proto.graph.output[len(graph.outputs) :]  # the features of images, which were there to be checked
     with new_file(Path(path)) as file:
-        file.write(_serialized(proto))
+        file.write(proto.SerializeToString(deterministic=True))
     return metadata
 
 
@@ -130,10 +127,7 @@ def _needed(package: str) -> Any:
 
 
 class _Graph(nn.Module):
-    """From raw inputs to the outputs of a file. A kind of model adds its inputs and how they become rows.
-
-    It knows a few `examples` of its inputs, for which the file is compared with the model.
-    """
+    """From raw inputs to the outputs of a file; a kind of model adds inputs, `examples` of them and rows from them."""
 
     def __init__(self, regressor: IntervalRegressor, predictor: Predictor, precision: torch.dtype, **about: Any):
         super().__init__()
@@ -253,9 +247,9 @@ class _Images(_Graph):
         mirror = None if source.mirroring is None else source.mirroring.targets
         super().__init__(model, model.predictor_, precision, kind="images", size=source.size, mirror=mirror)
         self.mirrored, self.trunk = mirror is not None, cast(nn.Module, copy.deepcopy(source.trunk))
-        pixels = np.random.default_rng(0).random((2, 3, source.size, source.size), dtype=np.float32)
-        size = f"{source.size} x {source.size}"
-        self.add("X", pixels, f"RGB in [0, 1], squeezed to {size} (bilinear, with antialiasing)")
+        n = source.size
+        pixels = np.random.default_rng(0).random((2, 3, n, n), dtype=np.float32)
+        self.add("X", pixels, f"RGB in [0, 1], squeezed to {n} x {n} (bilinear, with antialiasing)")
 
     def rows(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         (X,) = inputs
@@ -267,11 +261,7 @@ class _Images(_Graph):
         return torch.stack(features, dim=1) if self.mirrored else features[0], added
 
     def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
-        """The graph's own features, rounded as estimators keep them, after they were found to be the model's.
-
-        One that lies between two numbers of float16 is rounded up by one way to compute it and down by another, which
-        would hide an error of the layers behind it.
-        """
+        """The graph's own features, found to be the model's: one between two float16 numbers may round either way."""
         own, added = (part.double().numpy() for part in self.rows(torch.from_numpy(self.examples["X"])))
         largest = float(np.max(np.abs(features - own) / (np.abs(own) + np.sqrt(np.mean(own**2)))))
         if not largest <= LARGEST_FEATURE_DIFFERENCE:
@@ -317,8 +307,7 @@ class _Series(_Graph):
         self.add("values", history.values[steps], f"the last {windows.n_past} values, latest last{gaps}")
         if model.missing == "fill":
             before = np.concatenate([[np.nan], history.filled])[steps[:, :1]]
-            about = "the last value that was observed before those, for a gap at their beginning; else it may be NaN"
-            self.add("before", before, about)
+            self.add("before", before, "the last value observed before those, for a gap at their beginning; else any")
         if history.past_names:
             self.add("past_covariates", history.past[steps], "of the same steps, in the order of their names")
         if history.calendar:
@@ -370,6 +359,7 @@ class _MLP(Team):
         return x
 
 
+@torch.no_grad()
 def _exported(graph: _Graph, metadata: dict[str, Any]) -> Any:
     """The ONNX model with its metadata; what torch cannot export is an error of one line."""
     op, helper = _needed("onnxscript").opset18, _needed("onnx").helper
@@ -382,16 +372,16 @@ def _exported(graph: _Graph, metadata: dict[str, Any]) -> Any:
     def scalar_tensor(s: Any, dtype: int = 11, layout: str = "", device: str = "", pin_memory: bool = False) -> Any:
         return op.Cast(op.Constant(value=from_array(np.array(s))), to=dtype)
 
-    exact: dict[Any, Any] = {
-        torch.ops.aten.softplus.default: softplus,
-        torch.ops.aten.scalar_tensor.default: scalar_tensor,
-    }
+    aten, silent = torch.ops.aten, io.StringIO()
+    exact: dict[Any, Any] = {aten.softplus.default: softplus, aten.scalar_tensor.default: scalar_tensor}
     examples = tuple(torch.from_numpy(values[[0, 0, 0]]) for values in graph.examples.values())
     shapes = (tuple({0: torch.export.Dim("row", max=2**31)} for _ in examples),)
     outputs = graph.outputs + ["features"] * isinstance(graph, _Images)
     named: dict[str, Any] = {"input_names": list(graph.examples), "output_names": outputs}
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # torch's exporter also prints and warns, as that torchvision is absent
     try:
-        with _silence(), torch.no_grad():
+        with warnings.catch_warnings(action="ignore"), redirect_stdout(silent), redirect_stderr(silent):
             # Read by torch.export here: some versions of torch.onnx else fall back to what one example row makes it do.
             read = torch.export.export(graph.eval(), examples, dynamic_shapes=shapes, strict=False)
             program: Any = torch.onnx.export(
@@ -404,6 +394,8 @@ def _exported(graph: _Graph, metadata: dict[str, Any]) -> Any:
             f"this model cannot be exported: torch.onnx ended with {type(error).__name__} ({reason}); give a network "
             "of your own a forward of plain tensor operations, or fit with one of ours, such as MLP()"
         ) from error
+    finally:
+        logging.disable(before)
     nodes = proto.graph
     for part in (proto, nodes, *nodes.node, *nodes.initializer, *nodes.input, *nodes.output):
         part.doc_string = ""  # what the exporter noted about this machine
@@ -414,30 +406,12 @@ def _exported(graph: _Graph, metadata: dict[str, Any]) -> Any:
     proto.ir_version, proto.producer_name, proto.producer_version = IR_VERSION, "coverwell", __version__
     proto.doc_string = f"{metadata['class']}: prediction intervals, exported by coverwell {__version__}"
     helper.set_model_props(proto, {"coverwell": json.dumps(metadata, ensure_ascii=False)})
-    return proto
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Without what torch's exporter prints, logs and warns of on its way, such as that torchvision is absent."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-def _serialized(proto: Any) -> bytes:
     if proto.ByteSize() > MOST_BYTES:
         raise ValueError(
             f"an ONNX file may have up to {MOST_BYTES:,} bytes, this model takes more; fit with fewer members "
             "(repeats, members, n_samples) or a smaller network"
         )
-    content: bytes = proto.SerializeToString(deterministic=True)
-    return content
+    return proto
 
 
 @torch.no_grad()
@@ -447,16 +421,16 @@ def _check(graph: _Graph, proto: Any) -> None:
     options = runtime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     try:
-        session = runtime.InferenceSession(_serialized(proto), options, providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except runtime.capi.onnxruntime_pybind11_state.Fail as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"onnxruntime {runtime.__version__} cannot run this model ({reason})") from error
     found = dict(zip((o.name for o in session.get_outputs()), session.run(None, graph.examples), strict=True))
     (predictor,), (rows, added) = graph.model, graph.own_rows(found.get("features"))
     estimates = predictor.estimates(rows)
-    expected = [np.mean([estimate.mean for estimate in estimates], axis=0)]
-    for joint in graph.joint:
-        expected += predictor.bounds(estimates, joint=joint)
+    expected = [*vars(predictor.prediction(estimates)).values()]
+    if True in graph.joint:
+        expected += predictor.bounds(estimates, joint=True)
     spread = graph.predictor.fitted_teams[0].targets.spread.numpy()[:, None]
     for name, own in zip(graph.outputs, expected, strict=True):
         differences = (found[name] - own).reshape(len(own), len(spread), -1) - added[..., None]

@@ -23,10 +23,7 @@ NAMED: dict[str, dict[str | None, type[Any]]] = {}  # option -> short name -> cl
 
 
 def stored(cls: Class) -> Class:
-    """Enter a class that model files may name: an estimator, or one whose constructor's arguments are attributes.
-
-    A file holds the arguments, each read from the attribute of the same name.
-    """
+    """Enter a class that model files may name: an estimator, or one whose constructor's arguments are attributes."""
     STORED[cls.__name__] = cls
     return cls
 

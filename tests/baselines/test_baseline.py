@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from torch.nn.functional import softplus
 
-from coverwell import LSTM, MLP, PredictionInterval, baselines, fit_together, load, save
+from coverwell import LSTM, MLP, baselines, fit_together, load, save
 from coverwell.baselines import (
     BayesByBackpropRegressor,
     ConcreteDropoutRegressor,
@@ -80,45 +80,6 @@ def assert_unfitted(model):
 
 
 # Shapes and levels ---------------------------------------------------------------------------------------------------
-
-SHAPES = [
-    (ONE, 0.8, (25,)),
-    (ONE, (0.8, 0.5), (25, 2)),
-    (COLUMN, 0.8, (25, 1)),
-    (COLUMN, [0.8], (25, 1, 1)),
-    (Y, 0.8, (25, 2)),
-    (Y, [0.5, 0.8, 0.9], (25, 2, 3)),
-]
-
-
-@every
-def test_a_level_axis_comes_last_and_only_for_a_sequence(kind):
-    for y, coverage, shape in SHAPES:
-        model = fitted(kind, coverage, y=y)
-        interval, y_hat = model.predict_interval(X_NEW), model.predict(X_NEW)
-        assert isinstance(interval, PredictionInterval)
-        assert interval.lower.shape == interval.upper.shape == shape
-        assert interval.lower.dtype == interval.upper.dtype == y_hat.dtype == np.float64
-        assert y_hat.shape == (25, *y.shape[1:])
-        assert interval.contains(y_hat).all()
-        assert interval.coverage == (coverage if isinstance(coverage, float) else tuple(coverage))
-        assert np.isfinite(interval.width).all()
-        assert (interval.width > 0).all()
-
-
-@every
-@pytest.mark.parametrize("calibration", ["split", None])
-def test_levels_are_nested_and_come_in_the_order_they_are_asked_for(kind, calibration):
-    levels = [0.8, 0.2, 0.5]
-    model = fitted(kind, levels, y=Y, calibration=calibration)
-    lower, upper = model.predict_interval(X_NEW)
-    inside_out = np.argsort(levels)
-    assert (np.diff(lower[..., inside_out]) <= 0).all()
-    assert (np.diff(upper[..., inside_out]) >= 0).all()
-    assert_array_equal(model.predict_interval(X_NEW, 0.2).lower, lower[..., 1])
-    assert_array_equal(model.predict_interval(X_NEW, [0.5, 0.8]).upper, upper[..., [2, 0]])
-    with pytest.raises(ValueError, match=r"coverage \[0\.7\] was not fitted"):
-        model.predict_interval(X_NEW, 0.7)
 
 
 @every

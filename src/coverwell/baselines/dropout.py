@@ -50,11 +50,7 @@ class DropoutNetwork(RandomNetwork):
 
 
 class DropoutTeam(RandomWeights):
-    """MLPs or LSTMs that drop hidden units at one fixed rate.
-
-    An LSTM's units are dropped at all steps alike (Gal and Ghahramani 2016, for recurrent networks): those that return
-    to their own layer apart from those that are passed on.
-    """
+    """MLPs or LSTMs that drop hidden units at one fixed rate, those of an LSTM at all steps alike."""
 
     def __init__(self, recipe: DropoutNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
         super().__init__(recipe, n_members, input_shape, n_outputs)
@@ -139,10 +135,7 @@ class DropoutResNet18Team(ResNet18Team):
         return sum(values.numel() for values in self.heads)
 
     def penalty(self) -> PerMember:
-        """The distance of the head from a normal prior of this length scale.
-
-        Layer 4 is not random, and batch norms behind its weights make their size of no account.
-        """
+        """The distance of the head from a normal prior of this length scale; layer 4 is not random."""
         weights, biases = self.heads
         return 0.5 * self.length_scale**2 * (squares(weights) / (1 - self.rate) + squares(biases))
 
@@ -155,9 +148,7 @@ class DropoutResNet18Team(ResNet18Team):
 
 
 class SampledTails(Team):
-    """Fixed heads, several for each member of a team in eval mode, whose layer 4 runs once for all of them.
-
-    The layers 4 are those of the team, not copies: samples are of use until it trains on.
+    """Fixed heads, several for each member of a team, whose own layer 4, no copy, runs once for all of them.
 
     Shape: input `(member, batch, 256, height, width)`, output `(member and head, batch, output)`.
     """

@@ -74,10 +74,7 @@ class NormalHead:
         return mean, softplus(raw) + SMALLEST_SIGMA
 
     def combined(self, outputs: OfNetworks, levels: Levels, *, noise: bool) -> Combined:
-        """The normal distribution with the moments of the networks' mixture (Lakshminarayanan et al. 2017).
-
-        Its variance is the average noise plus the variance of the means; without noise, the latter alone.
-        """
+        """The normal distribution with the moments of the networks' mixture (Lakshminarayanan et al. 2017)."""
         means, sigmas = self.moments(outputs)
         variance = means.var(dim=1, correction=0)
         if noise:

@@ -211,10 +211,7 @@ def measure(rows: Rows, y_mean: Tensor, half_width: Tensor) -> Measures:
 
 
 class History:
-    """The rounds of every job: what was measured, the best state of each network, and when to stop.
-
-    Algorithm 1 follows two networks, F and I; a baseline follows one.
-    """
+    """The rounds of every job: what was measured, the best state of F and I, or of a baseline's team, when to stop."""
 
     def __init__(self, judged: Rows, learners: Sequence[Learner], *, patience: int, literal: bool = False) -> None:
         n_jobs, n_targets = len(judged.y), judged.y.shape[-1]
@@ -232,10 +229,7 @@ class History:
         self.started = time.perf_counter()
 
     def add(self, measures: Measures, losses: Sequence[Tensor] = ()) -> None:
-        """Note one round, keep each network where its score is the best so far, and see which jobs go on.
-
-        Without losses, it is the state that training starts from. Literal training keeps the last round.
-        """
+        """Note one round (without losses, the start), keep each network at its best, and see which jobs go on."""
         if losses:
             self.rounds.append(measures)
             self.losses.append(torch.stack(list(losses), dim=1).unflatten(0, (len(self.unit), -1)).mean(dim=1))

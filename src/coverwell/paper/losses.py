@@ -27,10 +27,7 @@ BATCH = 1
 
 @dataclass(frozen=True)
 class Interval:
-    """Lower and upper bounds as tensors; unpacks into the two.
-
-    Shape: both bounds `(member, batch, target, level)`, levels from the innermost to the outermost.
-    """
+    """Lower and upper bounds as tensors, levels from the innermost to the outermost; unpacks into the two."""
 
     lower: PerLevel
     upper: PerLevel

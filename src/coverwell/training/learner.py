@@ -25,9 +25,7 @@ Objective = Callable[[Tensor, Tensor], Float[Tensor, " member"]]
 
 
 class Learner:
-    """A team in training: its weights, its optimizer, and the running average of its weights, which predicts.
-
-    It owns no rows: every call is given those it is about.
+    """A team in training: its weights, its optimizer, and their running average, which predicts. It owns no rows.
 
     Paper: the average over epochs stands for a decaying learning rate, because alternating training has no set end.
     """
@@ -143,10 +141,7 @@ class BestState:
 def outputs_of(
     team: Team, x: Float[Tensor, "job row *input"], precision: torch.dtype, rows: Rows | None = None
 ) -> Float[Tensor, "member place output"]:
-    """A team's outputs for all x, or for those that each member leaves out of some rows, in the given precision.
-
-    Computed in chunks; members are ordered by job.
-    """
+    """A team's outputs for all x, or for the rows that each member leaves out, computed in chunks."""
     chunk = CPU_CHUNK if x.device.type == "cpu" else GPU_CHUNK
     step = max(FEWEST_ROWS, chunk // (team.n_members * team.weight_of_row(x[0, 0].numel())))
     places = x if rows is None else rows.out_of_fold_view.left_out

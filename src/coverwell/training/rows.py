@@ -51,8 +51,7 @@ class Workers(Protocol):
         """How many there are: 2, 4 or 8."""
 
     def together(self, own: Tensor) -> Tensor:
-        """Concatenate every worker's part along the second axis, by rank: (member, own batch, ...) -> (member, batch,
-        ...). Gradients flow back to a worker's own part only."""
+        """Every worker's (member, own batch, ...) as (member, batch, ...); gradients reach the own part only."""
 
     def summed(self, gradients: list[Tensor]) -> list[Tensor]:
         """The sums over all workers, with the same bits on each."""
@@ -268,10 +267,7 @@ class Rows:
         return self.to_members(torch.arange(self.n_jobs, device=self.y.device) * self.y.shape[1])[:, None]
 
     def out_of_fold(self, outputs: Float[Tensor, "member place *rest"]) -> Float[Tensor, "job row *rest"]:
-        """Average over the members that leave a row out, from each member's outputs for the rows it leaves out.
-
-        Rows that no member leaves out get zero.
-        """
+        """Average over the members that leave a row out, from outputs for rows they leave out; zero for others."""
         places, weight = self.out_of_fold_view.places, self.out_of_fold_view.weight
         chosen = outputs.flatten(0, 1).index_select(0, places.flatten()).reshape(*places.shape, *outputs.shape[2:])
         return (chosen * weight.reshape(*weight.shape, *[1] * (outputs.dim() - 2))).sum(dim=2)
@@ -336,10 +332,9 @@ def left_out_by(
     *,
     groups: Any,
 ) -> Masks:
-    """Which members train on a row, and which leave it out, checked.
+    """Which members train on a row, and which leave it out, checked; with `folds=None`, all of them do both.
 
-    With `folds=None`, the paper's literal training, every member trains on every row and counts for it. "auto" repeats
-    are more on small tables, and one where nobody is left out or each row has a team of its own.
+    "auto" repeats are more on small tables, and one where nobody is left out or each row has a team of its own.
     """
     if repeats == "auto":
         once = folds is None or calibration.one_team_per_fold
