@@ -349,9 +349,7 @@ def fit_together(
             if "predictor_" in was:
                 model.forget()
             own_rows.append(model.prepare(*table, continued))
-        rows = own_rows[0] if len(models) == 1 else _stacked(own_rows)
-        if start:
-            _check_continues(rows, start)
+        rows = own_rows[0] if len(models) == 1 and not start else _stacked(own_rows, start)
         training = models[0].training_for(rows.y.shape[1], start)
         settings, ends = training.settings, np.cumsum([0, *map(len, map(attrgetter("y"), own_rows))]).tolist()
         parts = list(map(slice, ends, ends[1:]))  # each model's jobs
@@ -394,32 +392,26 @@ def _check_alike(models: Sequence[IntervalRegressor], tables: Sequence[Any]) -> 
                 )
 
 
-def _stacked(stack: Sequence[Rows]) -> Rows:
-    """All jobs of several models, which must be alike."""
-    shapes = {(r.x.shape[2:], r.y.shape[2], r.coverage.shape[1], r.members_per_job) for r in stack}
+def _stacked(stack: Sequence[Rows], start: Sequence[FittedTeam]) -> Rows:
+    """All jobs of several models, which must be alike, and like the teams that they continue."""
+    shapes = {(*r.x.shape[2:], r.y.shape[2], r.coverage.shape[1], r.members_per_job) for r in stack}
     if len(shapes) > 1:
-        got = " beside ".join(
-            f"{x[0]} columns, {t} targets, {n} levels and {m} members" for x, t, n, m in sorted(shapes)
-        )
+        words = "{0} columns, {1} targets, {2} levels and {3} members"
+        got = " beside ".join(words.format(shape[0], *shape[-3:]) for shape in sorted(shapes))
         raise ValueError(
             "tables that are fitted together must be alike in columns, targets, levels and members, got "
             f"{got}; the members are alike where repeats is a number"
         )
-    return Rows.stack(stack)
-
-
-def _check_continues(rows: Rows, start: Sequence[FittedTeam]) -> None:
-    """Raise unless every job has a start with as many inputs, targets, levels and members as it has itself."""
-    if len(start) != rows.n_jobs:
+    if start and len(start) != sum(map(attrgetter("n_jobs"), stack)):
         raise ValueError("models that are fitted together with warm_start must all be fitted before, or none of them")
-    now = (*rows.x.shape[2:], rows.y.shape[2], rows.coverage.shape[1], rows.members_per_job)
     for team in start:
         before = (*team.inputs.shape, len(team.targets.centre), team.coverage.shape[1], team.n_members)
-        if now != before:
+        if {before} != shapes:
             raise ValueError(
                 "warm_start goes on from networks of the same columns, targets, levels and members, got "
-                f"{now} after {before}; fit with warm_start=False, or give repeats and folds as numbers"
+                f"{shapes.pop()} after {before}; fit with warm_start=False, or give repeats and folds as numbers"
             )
+    return Rows.stack(stack) if len(stack) > 1 else stack[0]
 
 
 def show_round(bar: Any, history: History) -> None:

@@ -29,18 +29,7 @@ def stored(cls: Class) -> Class:
 
 
 def named(option: str, name: str | None) -> Callable[[Class], Class]:
-    """Enter a class that a short name stands for in one option of an estimator, and that model files may name.
-
-    Examples
-    --------
-    >>> from dataclasses import dataclass
-    >>> @named("example", "twice")
-    ... @dataclass(frozen=True)
-    ... class Twice:
-    ...     factor: float = 2.0
-    >>> part_from("example", "twice", Twice)
-    Twice(factor=2.0)
-    """
+    """Enter a class that a short name stands for in one option of an estimator, and that model files may name."""
 
     def enter(cls: Class) -> Class:
         NAMED.setdefault(option, {})[name] = cls

@@ -60,7 +60,7 @@ class MatchedTraining:
         """Run Algorithm 1 on all jobs at once and take the teams apart again."""
         rows = rows if rows.y.device == self.settings.device else rows.to(self.settings.device)
         F, I = self.learners(rows)
-        units, size = [], rows.members_per_job
+        units, size = [], rows.trains.shape[1]
         for job, team in enumerate(self.start):
             assert isinstance(team, MatchedTeam)  # what this estimator leaves
             F.start_from(slice(job * size, (job + 1) * size), team.mean_team)
@@ -196,10 +196,8 @@ class MatchedRegressor(IntervalRegressor):
             raise ValueError(f"shape must be 'both' or 'interval', got {self.shape!r}")
         calibration = self.chosen_calibration
         if self.folds is None and calibration.name in ("cross", "cv+"):
-            raise ValueError(
-                f"calibration={calibration.name!r} needs folds, got folds=None; give folds=5, or calibration='split' "
-                "or None"
-            )
+            way_out = "give folds=5, or calibration='split' or None"
+            raise ValueError(f"calibration={calibration.name!r} needs folds, got folds=None; {way_out}")
         check_number("repeats", self.repeats, least=1, whole=True, or_auto=True)
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise TypeError(f"schedule must be a Schedule(...) or None, got {self.schedule!r}")
@@ -238,31 +236,20 @@ class MatchedRegressor(IntervalRegressor):
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> MatchedTraining:
         literal = self.folds is None
         schedule = (self.schedule or Schedule()).resolved(getattr(self.network, "defaults", {}), DEFAULTS)
+        counts = schedule.max_rounds, schedule.mean_epochs, schedule.interval_epochs, schedule.patience
+        max_rounds, mean_epochs, interval_epochs, patience = map(int, counts)
         batch_size = auto_batch_size(n_rows) if schedule.batch_size == "auto" else int(schedule.batch_size)
+        matching = part_from("matching", self.matching, Matching)
+        interval_loss = part_from("interval_loss", self.interval_loss, IntervalLoss)
+        ema_decay, rate = 0.0 if literal else EMA_DECAY, float(schedule.learning_rate)
         same = INTERVAL_NETWORK if self.network is None else self.network
-        recipe = Recipe(
-            matching=part_from("matching", self.matching, Matching),
-            interval_loss=part_from("interval_loss", self.interval_loss, IntervalLoss),
-            max_rounds=int(schedule.max_rounds),
-            mean_epochs=int(schedule.mean_epochs),
-            interval_epochs=int(schedule.interval_epochs),
-            patience=int(schedule.patience),
-            literal=literal,
-        )
-        settings = Settings(
-            max_rounds=int(schedule.max_rounds),
-            batch_size=batch_size,
-            learning_rate=float(schedule.learning_rate),
-            ema_decay=0.0 if literal else EMA_DECAY,
-            device=device_from(self.device),
-        )
         return MatchedTraining(
             network=network_from(MEAN_NETWORK if self.network is None else self.network),
             interval_network=network_from(same if self.interval_network is None else self.interval_network),
-            recipe=recipe,
+            recipe=Recipe(matching, interval_loss, max_rounds, mean_epochs, interval_epochs, patience, literal=literal),
             # Without ranks nothing would set the size of the combined shape.
             both=self.shape == "both" and self.chosen_calibration.name is not None,
-            settings=settings,
+            settings=Settings(max_rounds, batch_size, rate, ema_decay, device_from(self.device)),
             start=start,
         )
 

@@ -227,34 +227,6 @@ def test_every_baseline_is_a_name_of_the_package():
 # A network of the user's own, and Ctrl-C -----------------------------------------------------------------------------
 
 
-class Interrupted(nn.Linear):
-    """A network in whose forward pass somebody presses Ctrl-C: in training, or in its first evaluation."""
-
-    in_training = True
-
-    def forward(self, x):
-        if self.training == self.in_training:
-            raise KeyboardInterrupt
-        return super().forward(x)
-
-
-class InterruptedLater(Interrupted):
-    in_training = False
-
-
-@pytest.mark.parametrize("kind", PLAIN)
-@pytest.mark.parametrize("network", [Interrupted, InterruptedLater])
-def test_ctrl_c_leaves_the_model_unfitted_and_not_broken(kind, network):
-    state, threads = torch.get_rng_state(), torch.get_num_threads()
-    for model in (unfitted(kind), fitted(kind)):
-        with pytest.raises(KeyboardInterrupt):
-            model.set_params(network=network).fit(X, ONE)
-        assert_unfitted(model)
-        assert_array_equal(torch.get_rng_state(), state)
-        assert torch.get_num_threads() == threads
-        assert_same_bits(model.set_params(network=SMALL).fit(X, ONE), fitted(kind))
-
-
 def press_ctrl_c(present):
     raise KeyboardInterrupt
 

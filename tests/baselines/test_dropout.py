@@ -13,7 +13,6 @@ from coverwell.baselines import BayesByBackpropRegressor, ConcreteDropoutRegress
 from coverwell.baselines.dropout import TEMPERATURE, DropoutNetwork, SampledTails, relaxed_toss
 from coverwell.inputs.features import features_of
 from coverwell.networks.resnet import ResNet18Tail, ResNet18Team, ResNet18Trunk
-from coverwell.training.learner import outputs_of
 
 Z80 = 1.2815515655446004  # of the central 80 %
 
@@ -156,24 +155,6 @@ def test_training_and_samples_of_an_lstm_have_the_same_distribution():
     assert_same_moments(sampled, many(ROW.expand(n, -1, -1))[:, 0].detach())
 
 
-@pytest.mark.parametrize("learned", [False, True])
-def test_dropout_leaves_what_stands_beside_the_window_as_it_is(learned):
-    """Rows that differ there alone differ by the mean weights' map of it, in training and in every sample.
-
-    The head's weights are zero, so that no unit that a row drops for itself can change its output.
-    """
-    team, n = lstm_team_of(learned=learned).requires_grad_(False), 20
-    team.means.head.weight.zero_()
-    moved = BATCH.clone()
-    moved[..., 3:] += 1.0
-    expected = team.means.beside.weight.expand(-1, 30, -1)
-    x, x_moved = (rows.expand(2, -1, -1) for rows in (BATCH, moved))
-    assert_allclose(team.train()(x_moved) - team.train()(x), expected, atol=1e-12)
-    samples = team.eval().sample(n, generator())
-    added = samples(moved.expand(2 * n, -1, -1)) - samples(BATCH.expand(2 * n, -1, -1))
-    assert_allclose(added, expected.repeat_interleave(n, dim=0), atol=1e-12)
-
-
 def test_the_penalty_of_an_lstm_by_hand():
     """One unit, one output, one number beside three steps; all weights are 1, and those of the shortcut 0.
 
@@ -243,14 +224,6 @@ def test_many_samples_pass_layer_4_once_for_each_member_and_take_the_memory_of_t
     # A row weighs what it weighs to one member, shared by its samples.
     weights = [SampledTails(TAILS, *heads(n)).weight_of_row(1024) for n in (1, 4)]
     assert weights == [ResNet18Team.weight_of_row(TAILS, 1024), 16] == [64, 16]
-
-
-def test_jobs_have_outputs_for_their_own_images():
-    """Two jobs of one member each, three samples of each member."""
-    samples, images = SampledTails(TAILS, *heads(n_samples=3)), torch.stack([IMAGES, IMAGES.flip(0)])
-    outputs = outputs_of(samples, images, torch.float32)
-    assert_array_equal(outputs[:3], of_images(samples, images[0])[:3])
-    assert_array_equal(outputs[3:], of_images(samples, images[1])[3:])
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.2])

@@ -141,15 +141,6 @@ def test_what_a_job_learns_does_not_depend_on_the_job_beside_it(network):
     assert not same_state(one[0], other[0])
 
 
-@every_network
-def test_an_evaluation_is_the_same_each_time_it_is_made(network):
-    how = training_of(network)
-    team = network.build(4, (3,), 2).eval()
-    first, second = (how.evaluated(BOTH, team) for _ in range(2))
-    assert_array_equal(first.scores[0], second.scores[0])
-    assert first.scores[0].shape == (2,)
-
-
 def test_the_measures_of_a_round_are_those_of_the_rows_that_were_left_out():
     job = rows_of(0, n_members=4)  # every row is left out by one member
     _, history, rounds = run(job, training_of(max_rounds=1))

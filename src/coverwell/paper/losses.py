@@ -50,14 +50,7 @@ class Levels:
 
 
 def z_score(coverage: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Half-width, in standard deviations, of the central normal interval that covers this share.
-
-    Examples
-    --------
-    >>> import torch
-    >>> round(z_score(torch.tensor([0.95])).item(), 2)
-    1.96
-    """
+    """Half-width, in standard deviations, of the central normal interval that covers this share: 1.96 for 95 %."""
     score: Tensor = torch.special.ndtri((1 + coverage) / 2)
     return score
 
