@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import sklearn
 import torch
@@ -371,19 +370,6 @@ def test_wrong_names_are_refused():
         model.predict_interval(NEW_FRAME[["tax", "age", "rooms"]])
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         model.predict(X_NEW)
-
-
-def test_polars_in_works():
-    columns = ["rooms", "age", "tax"]
-    model = fitted(x=pl.DataFrame(X, schema=columns), y=pl.DataFrame(Y, schema=["price", "rent"]))
-    assert_array_equal(model.feature_names_in_, columns)
-    new = pl.DataFrame(X_NEW, schema=columns)
-    assert_array_equal(model.predict(new), fitted(y=Y).predict(X_NEW))
-    table = model.predict_interval(new).to_frame()
-    assert list(table.columns.get_level_values("target").unique()) == ["price", "rent"]
-    assert list(table.index) == list(range(25))
-    with pytest.raises(ValueError, match="feature names should match"):
-        model.predict(pl.DataFrame(X_NEW, schema=["a", "b", "c"]))
 
 
 def test_lists_in_work():

@@ -46,11 +46,7 @@ class FittedTeam(nn.Module):
     in_chunks = True  # few rows at a time, which is faster; an exported graph takes all of them
 
     def __init__(
-        self,
-        coverage: Sequence[float] | Array,
-        inputs: Scaling,
-        targets: Scaling,
-        mirroring: Mirroring | None = None,
+        self, coverage: Sequence[float] | Array, inputs: Scaling, targets: Scaling, mirroring: Mirroring | None = None
     ) -> None:
         super().__init__()
         self.inputs, self.targets = copy.deepcopy(inputs), copy.deepcopy(targets)  # a team moves to its own device

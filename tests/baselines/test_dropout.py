@@ -316,10 +316,7 @@ def test_the_ends_of_the_draw_have_a_finite_slope(uniform):
     assert torch.isfinite(logit.grad)
 
 
-RATES = {
-    "mlp": [[0.1, 0.3, 0.5], [0.2, 0.4, 0.8]],
-    "lstm": [[0.1, 0.3, 0.5, 0.7], [0.2, 0.4, 0.6, 0.8]],
-}
+RATES = {"mlp": [[0.1, 0.3, 0.5], [0.2, 0.4, 0.8]], "lstm": [[0.1, 0.3, 0.5, 0.7], [0.2, 0.4, 0.6, 0.8]]}
 KINDS = {"mlp": team_of, "lstm": lstm_team_of}
 both_kinds = pytest.mark.parametrize("kind", KINDS)
 

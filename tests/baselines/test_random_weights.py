@@ -120,15 +120,6 @@ def test_every_parameter_learns_and_a_members_loss_has_gradients_for_that_member
         assert torch.isfinite(parameter.grad).all()
 
 
-def test_a_penalty_is_one_number_per_member_and_belongs_to_that_member(team):
-    before = team.penalty()
-    assert before.shape == (2,)
-    next(iter(team.weights.values()))[0] += 1.0
-    after = team.penalty()
-    assert after[0] != before[0]
-    assert after[1] == before[1]
-
-
 # Samples -------------------------------------------------------------------------------------------------------------
 
 

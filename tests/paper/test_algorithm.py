@@ -567,32 +567,6 @@ def test_measures_are_those_of_scikit_learn_on_out_of_fold_outputs(literal):
     assert_allclose(measures.interval_score.item(), pinballs, rtol=1e-5)
 
 
-def test_jobs_of_unequal_length_are_measured_as_each_would_be_alone():
-    jobs = [noisy_line(30, seed=0, coverage=(0.5, 0.9)), noisy_line(75, seed=1, coverage=(0.5, 0.9))]
-    network = MLP(hidden=12, layers=3, dropout=0.0, bins=4)
-    alone = []
-    for job in jobs:  # a learning rate of zero: what is measured does not depend on the draws of training
-        learners = learners_of(job, SigmaFit(), network, learning_rate=0.0)
-        alone.append((*learners, run(learners, job, recipe_of(SigmaFit(), max_rounds=2))))
-    rows = Rows.stack(jobs)
-    mean, interval = learners_of(rows, SigmaFit(), network, learning_rate=0.0, seed=1)
-    for k, (mean_alone, interval_alone, _) in enumerate(alone):
-        members = slice(3 * k, 3 * k + 3)
-        for learner, single in ((mean, mean_alone), (interval, interval_alone)):
-            own = state_of(single.team, slice(None))
-            for name, value in state_of(learner.team, members).items():
-                if name.startswith("code."):
-                    assert_array_equal(value, own[name])  # bin edges from a job's own rows
-            for part in (learner.team, learner.average):
-                part.copy_from(single.team, members)
-    record = run((mean, interval), rows, recipe_of(SigmaFit(), max_rounds=2))
-    for k, (_, _, single) in enumerate(alone):
-        assert_allclose(record.best[1].unit[k], single.best[1].unit[0], rtol=1e-5)
-        for together, apart in zip(record.rounds, single.rounds, strict=True):
-            for name in ("rmse", "coverage", "width", "interval_score"):
-                assert_allclose(getattr(together, name)[k], getattr(apart, name)[0], rtol=1e-5)
-
-
 def test_a_change_of_one_job_leaves_the_other_to_the_bit():
     records, states = [], []
     for factor in (1.0, 2.0):

@@ -10,11 +10,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 from coverwell.errors import NonFiniteLossError
-from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP, StackedLinear
 from coverwell.networks.team import LoopTeam, Team
 from coverwell.training.device import Settings
-from coverwell.training.learner import Learner, outputs_of
+from coverwell.training.learner import Learner
 from coverwell.training.rows import MOST_ROWS_PER_EPOCH, Batches, Rows
 
 CPU = torch.device("cpu")
@@ -285,30 +284,6 @@ def test_outputs_for_left_out_rows_are_those_among_all_rows(literal):
     learner = learner_of(rows, LinearNetwork())
     about_all = learner.outputs(rows).gather(1, rows.out_of_fold_view.left_out[..., None])
     assert_allclose(learner.outputs(rows, left_out=True), about_all, atol=1e-6)
-
-
-def test_many_rows_are_taken_in_parts_that_fit_together():
-    n_features = 2**14  # with two members, 128 rows at a time
-    torch.manual_seed(0)
-    team = LinearTeam(2, n_features, 1)
-    x = torch.randn(1, 300, n_features)
-    direct = torch.baddbmm(team.linear.bias, x.expand(2, -1, -1), team.linear.weight)
-    outputs = outputs_of(team, x, torch.float32)
-    assert outputs.shape == (2, 300, 1)
-    assert_allclose(outputs, direct.detach(), atol=1e-4)
-
-
-@pytest.mark.parametrize("network", [MLP(hidden=5, layers=2, bins=4), LSTM(hidden=3, steps=3)], ids=["MLP", "LSTM"])
-def test_deployed_members_are_copies_in_their_own_precision_without_gradients(network):
-    rows = rows_of(n_jobs=2)
-    learner = learner_of(rows, network)
-    team = learner.average.deployed(slice(2, 4))
-    assert team.n_members == 2
-    assert {value.dtype for value in team.state_dict().values()} == {team.precision}
-    assert not any(parameter.requires_grad for parameter in team.parameters())
-    outputs = outputs_of(team, rows.x[1:].double(), team.precision)
-    assert outputs.dtype == team.precision
-    assert_allclose(outputs, learner.outputs(rows)[2:], atol=1e-5)
 
 
 # Going on from a trained team ----------------------------------------------------------------------------------------
