@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from operator import attrgetter
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,12 +23,11 @@ from tqdm import tqdm
 from coverwell.calibration import Calibration, Correction, Estimate, average_out_of_fold, out_of_fold_members
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import InputSource, checked_groups, target_names_of, without_cache
-from coverwell.networks.team import Network
 from coverwell.options import levels_from, part_from, stored
 from coverwell.paper.algorithm import History, Round
 from coverwell.prediction import Prediction, PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
-from coverwell.training.device import Settings, device_from, few_threads, run_within_memory, seeded
+from coverwell.training.device import Trainable, device_from, few_threads, run_within_memory, seeded
 from coverwell.training.rows import Rows, check_dealing
 
 Array = NDArray[np.float64]
@@ -88,23 +87,6 @@ class OutOfFold:
             lower[places] = np.minimum.accumulate(centre - half_width[0], axis=-1)
             upper[places] = np.maximum.accumulate(centre + half_width[1], axis=-1)
         return cls(prediction, lower, upper)
-
-
-@runtime_checkable
-class Training(Protocol):
-    """How a kind of estimator trains all jobs of a stack at once."""
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def network(self) -> Network: ...
-
-    def shortened(self) -> Training:
-        """The same with as little training as shows whether it fits into memory."""
-
-    def run(self, rows: Rows, on_round: OnRound) -> tuple[Trained, History]:
-        """Train; `on_round` gets the history after each round and a function that gives the present teams."""
 
 
 class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -254,7 +236,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """How rows are dealt to members: `folds`, `repeats`, `calibration` and `unit_range` of `Rows.of`."""
         raise NotImplementedError
 
-    def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> Training:
+    def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> Trainable[tuple[Trained, History]]:
         """How jobs of this many rows are trained; with a start, how its teams continue."""
         raise NotImplementedError
 
