@@ -135,7 +135,7 @@ def test_the_coverage_of_split_ranks_follows_the_beta_law(level, n):
 
 
 @given(seed=seeds)
-def test_the_average_is_numpys_over_the_members_that_speak(seed):
+def test_the_average_is_numpys_over_the_members_that_leave_a_row_out(seed):
     rng = np.random.default_rng(seed)
     members, leaves_out = estimate(rng, 4, 6), rng.random((4, 6)) < 0.5
     leaves_out[0] = True

@@ -683,7 +683,7 @@ def test_header_and_arrays_come_back_as_they_were(path):
     assert path.read_bytes() == before  # the order of entries does not change a byte
 
 
-def test_a_safetensors_file_of_others_is_told_apart(path):
+def test_a_safetensors_file_of_others_is_refused(path):
     for metadata in (None, {"format": "pt"}):
         path.write_bytes(safetensors_bytes({"a": np.zeros(3)}, metadata))
         with pytest.raises(ModelFileError, match=r"a file that coverwell\.save wrote, got another"):

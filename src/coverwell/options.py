@@ -18,7 +18,7 @@ import numpy as np
 Class = TypeVar("Class", bound=type[Any])
 
 STORED: dict[str, type[Any]] = {}  # every class that a model file may name
-MARGIN = 1e-6  # levels closer to 0 or 1 than this cannot be told from them in float32
+MARGIN = 1e-6  # levels closer to 0 or 1 than this are the same in float32
 NAMED: dict[str, dict[str | None, type[Any]]] = {}  # option -> short name -> class
 
 

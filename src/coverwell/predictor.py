@@ -205,7 +205,7 @@ class Predictor(nn.Module):
         return Prediction(mean, *self.bounds(estimates))
 
     def bounds(self, estimates: Sequence[Estimate], *, joint: bool = False) -> tuple[Array, Array]:
-        """Calibrated bounds (row, target, level) of such estimates."""
+        """Calibrated bounds (row, target, level) of these estimates."""
         n_rows, n_scores = len(estimates[0].mean), sum(len(part) for part in self.correction.scores)
         step = max(1, CV_PLUS_NUMBERS // n_scores) if n_scores else n_rows
         device = next(self.correction.buffers()).device

@@ -50,8 +50,8 @@ every = pytest.mark.parametrize("kind", ALL)
 
 def unfitted(kind, *coverage, **changes):
     samples = {"n_samples": 10} if kind in SAMPLED else {}
-    usual = {"network": SMALL, "max_epochs": 10, "random_state": 0} | samples
-    return kind(*coverage, **usual | changes)
+    defaults = {"network": SMALL, "max_epochs": 10, "random_state": 0} | samples
+    return kind(*coverage, **defaults | changes)
 
 
 def fitted(kind, *coverage, y=ONE, x=X, groups=None, **changes):

@@ -200,8 +200,8 @@ Y = 3 * X[:, 0] + 0.5 * RNG.normal(size=120)
 
 
 def fitted(x=X, y=Y, **changes):
-    usual = {"network": LINEAR, "learning_rate": 0.02, "max_epochs": 150, "kl_weight": 1.0, "random_state": 0}
-    return BayesByBackpropRegressor(0.8, **usual | changes).fit(x, y)
+    defaults = {"network": LINEAR, "learning_rate": 0.02, "max_epochs": 150, "kl_weight": 1.0, "random_state": 0}
+    return BayesByBackpropRegressor(0.8, **defaults | changes).fit(x, y)
 
 
 def test_doubt_falls_with_the_number_of_rows_and_with_the_temperature_of_the_posterior():

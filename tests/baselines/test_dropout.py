@@ -388,8 +388,8 @@ X_NEW = RNG.uniform(size=(20, 3)).clip(X.min(axis=0), X.max(axis=0))
 
 
 def fitted(x=X, y=Y, kind=MCDropoutRegressor, **changes):
-    usual = {"network": MLP(hidden=16, layers=2, bins=4, dropout=0.5), "max_epochs": 20, "random_state": 0}
-    return kind(0.8, **usual | changes).fit(x, y)
+    defaults = {"network": MLP(hidden=16, layers=2, bins=4, dropout=0.5), "max_epochs": 20, "random_state": 0}
+    return kind(0.8, **defaults | changes).fit(x, y)
 
 
 @pytest.fixture(scope="module")
@@ -488,8 +488,8 @@ UNSEEN = squares_on_noise(10, seed=1)[0]
 @pytest.fixture(scope="module")
 def of_squares():
     network = ResNet18(dropout=0.5, weights=None, size=32)
-    usual = {"max_epochs": 10, "batch_size": 20, "n_samples": 20, "random_state": 0, "device": "cpu"}
-    return MCDropoutRegressor([0.5, 0.8], network=network, **usual).fit(SEEN, CORNERS)
+    defaults = {"max_epochs": 10, "batch_size": 20, "n_samples": 20, "random_state": 0, "device": "cpu"}
+    return MCDropoutRegressor([0.5, 0.8], network=network, **defaults).fit(SEEN, CORNERS)
 
 
 def test_images_have_intervals_and_doubt_is_a_part_of_them(of_squares):

@@ -398,7 +398,7 @@ def counting_network(calls, name):
 
 
 @pytest.mark.parametrize(("literal", "closing"), [(True, 0), (False, 0), (False, 2)])
-def test_what_the_frozen_network_says_is_computed_once_per_round(literal, closing):
+def test_the_outputs_of_the_frozen_network_are_computed_once_per_round(literal, closing):
     calls = Counter()
     rows = noisy_line(literal=literal)
     mean = learner_of(counting_network(calls, "F"), rows, 1)
@@ -430,7 +430,7 @@ class Recording:
         return (outputs - y).square().mean(dim=(1, 2))
 
 
-def test_the_first_round_is_matched_to_what_i_says_untrained_at_the_asked_coverage():
+def test_the_first_round_is_matched_to_the_untrained_i_at_the_asked_coverage():
     matching = Recording()
     rows = zero_rows()
     mean, interval = scripted_pair(rows, [[0.0, 2.0]], [[0.0]])
@@ -473,11 +473,11 @@ def test_each_network_learns_from_members_of_the_other_that_did_not_train_on_the
     recipe = recipe_of(matching, max_rounds=1, interval_loss=recording_loss, **one_step)
     record = run((mean, interval), rows, recipe)
 
-    (y, target), (y_told, y_mean) = matching.seen[0], centres[0]
+    (y, target), (y_of_interval, y_mean) = matching.seen[0], centres[0]
     leaver = (y[..., 0] % 3).numpy()  # y is the row's number
     assert not (leaver == np.arange(3)[:, None]).any()  # nobody trains on the rows it leaves out
     assert_allclose(target.width[..., 0, 0], 2 * half_width(1.0, leaver), rtol=1e-5)
-    assert_array_equal(y_mean, 10 * (1 + y_told % 3))
+    assert_array_equal(y_mean, 10 * (1 + y_of_interval % 3))
     residual = numbers.numpy() - 10 * (1 + numbers.numpy() % 3)
     assert_allclose(record.rounds[0].rmse.item(), np.sqrt((residual**2).mean()), rtol=1e-6)
     assert_allclose(record.best[1].unit.item(), SD_PER_MEAN_DEVIATION * np.abs(residual).mean(), rtol=1e-6)

@@ -44,7 +44,7 @@ def model(most, **options):
     return MatchedRegressor(network=Cramped(most=most), schedule=Schedule(max_rounds=2), **options)
 
 
-def test_too_little_memory_is_told_with_the_number_of_networks_that_fit():
+def test_too_little_memory_is_an_error_with_the_number_of_networks_that_fit():
     regressor = model(most=3)
     with pytest.raises(
         NotEnoughMemoryError, match=r"^8 networks side by side need more memory .*; 2 fit: give"

@@ -158,7 +158,7 @@ def test_the_mean_out_of_fold_rows_by_hand():
 
 
 @given(seed=seeds)
-def test_out_of_fold_is_numpys_mean_over_the_members_that_speak(seed):
+def test_out_of_fold_is_numpys_mean_over_the_members_that_leave_a_row_out(seed):
     rows, outputs = random_rows(seed)
     result = out_of_fold(rows, outputs)
     for k in range(2):
@@ -211,7 +211,7 @@ def test_a_number_of_folds_from_numpy_is_a_number_of_folds():
         assert_array_equal(trains, split(40, folds=4, repeats=2, groups=given_groups))
 
 
-def test_rows_that_a_splitter_gives_to_neither_side_are_neither_trained_on_nor_spoken_about() -> None:
+def test_rows_that_a_splitter_gives_to_neither_side_are_neither_trained_on_nor_left_out() -> None:
     X = np.zeros((40, 1))
     splitter = TimeSeriesSplit(3, gap=2)
     trains, leaves_out = split_rows(X, splitter, 1, None, check_random_state(0))
@@ -313,7 +313,7 @@ def test_a_splitter_is_followed(splitter):
         assert_array_equal(np.flatnonzero(outputs), test)
 
 
-def test_rows_without_a_fold_of_their_own_train_everybody_and_nobody_leaves_out_about_them():
+def test_rows_without_a_fold_of_their_own_train_everybody_and_are_left_out_by_nobody():
     fold = np.where(GROUPS < 3, -1, GROUPS % 3)
     trains, leaves_out = masks(job_of(made(folds=PredefinedSplit(fold))))
     assert trains[:, fold == -1].all()
@@ -321,7 +321,7 @@ def test_rows_without_a_fold_of_their_own_train_everybody_and_nobody_leaves_out_
     assert_array_equal(leaves_out.sum(axis=0), fold >= 0)
 
 
-def test_literal_training_leaves_nobody_out_and_hears_everybody():
+def test_literal_training_leaves_nobody_out_and_counts_everybody():
     trains, leaves_out = masks(job_of(made(folds=None, calibration=None, repeats=2)))
     assert trains.shape == (2, 60)
     assert trains.all()
@@ -421,7 +421,7 @@ def test_folds_that_leave_nothing_out_or_nothing_to_train_on_are_refused():
         ("split", 60, "'split' keeps 12 of 60 rows: .*at least 19 rows, got 12"),
     ],
 )
-def test_too_few_rows_for_the_level_is_an_error_that_says_how_many(calibration, n_rows, outputs):
+def test_too_few_rows_for_the_level_are_refused_with_their_number(calibration, n_rows, outputs):
     X, y = table(n_rows)
     with pytest.raises(ValueError, match=f"{outputs}.*or fit with calibration=None"):
         made(X, y, levels=(0.5, 0.95), calibration=calibration)

@@ -165,7 +165,7 @@ class NeuralQuantileRegressor(BaselineRegressor):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class MixtureRegressor(BaselineRegressor):
-    """A baseline of several networks with normal heads, whose noise and disagreement can be told apart."""
+    """A baseline of several networks with normal heads, whose noise and disagreement can be separated."""
 
     HEAD = NormalHead()
 

@@ -56,7 +56,7 @@ class Draws:
         return repeated(values, self.n_samples)
 
     def random(self, kind: Callable[..., Tensor], like: Float[Tensor, "member ..."]) -> Float[Tensor, "draw ..."]:
-        """Numbers by `torch.rand` or `torch.randn`, for each draw of such values."""
+        """Numbers by `torch.rand` or `torch.randn`, for each draw of these values."""
         if self.generator is None:
             return kind(like.shape, dtype=like.dtype, device=like.device)
         shape = (self.n_samples * len(like), *like.shape[1:])
