@@ -68,12 +68,6 @@ def test_equation_2_by_hand():
     assert_allclose(loss, [0.9 - 3 / 7])
 
 
-def test_equation_2_counts_rows_when_the_sigmoid_is_steep():
-    # Three of four rows lie within [0, 1]: |0.9 - 0.75|.
-    loss = coverage_loss(column(0.1, 0.5, 0.9, 1.1), bounds([0] * 4, [1] * 4), double([[0.9]]), steepness=1e6)
-    assert_allclose(loss, [0.15])
-
-
 def test_equation_2_is_averaged_over_targets_and_levels():
     # Reached: the first target 1 and 1, the second 0 and 1 of its single row; asked 0.5 and 0.9.
     y = double([[[0.0, 5.0]]])
@@ -401,15 +395,6 @@ def test_equation_2_pulls_the_bounds_out_where_too_few_rows_are_inside_and_in_wh
 
 
 # Intervals, z-scores and levels ---------------------------------------------------------------------------------------
-
-
-def test_an_interval_unpacks_into_its_bounds_and_knows_its_width():
-    lower, upper = torch.full((2, 3, 1, 1), -1.0), torch.full((2, 3, 1, 1), 2.5)
-    interval = Interval(lower, upper)
-    first, second = interval
-    assert first is lower
-    assert second is upper
-    assert_array_equal(interval.width, np.full((2, 3, 1, 1), 3.5))  # 2.5 - (-1)
 
 
 def test_z_scores_of_the_textbook():

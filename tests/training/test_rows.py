@@ -76,16 +76,6 @@ def split(n_rows, *, folds, repeats=1, groups=None, seed=0):
 # Jobs side by side ---------------------------------------------------------------------------------------------------
 
 
-def test_jobs_of_equal_length_are_stacked_as_they_are():
-    jobs = [job(6, seed=0), job(6, seed=1)]
-    rows = Rows.stack(jobs)
-    assert (rows.n_jobs, rows.members_per_job) == (2, 3)
-    for k in range(2):
-        for name in ("x", "y", "trains", "leaves_out", "coverage"):
-            assert_array_equal(getattr(rows, name)[k], getattr(jobs[k], name)[0])
-    assert real(rows).all()
-
-
 def test_jobs_that_share_their_inputs_are_not_copied_and_read_the_same_rows():
     first, second = job(6, seed=0), replace(job(6, seed=1), x=job(6, seed=0).x)
     shared, copied = Rows.stack([first, replace(second, x=first.x[:])]), Rows.stack([first, second])
