@@ -23,7 +23,7 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from coverwell import metrics
-from coverwell.baselines.heads import NormalHead
+from coverwell.baselines.training import NormalHead
 from coverwell.inputs.features import features_of
 from coverwell.inputs.mirroring import Mirroring
 from coverwell.inputs.scaling import Scaling

@@ -49,10 +49,9 @@ def spoilt(values, value):
 def assert_unfitted(model):
     with pytest.raises(NotFittedError):
         check_is_fitted(model)
-    with pytest.raises(NotFittedError):
-        model.predict(X)
-    with pytest.raises(NotFittedError):
-        model.predict_interval(X)
+    for verb in (model.predict, model.predict_interval):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            verb(X)
     learned = set(vars(model)) - set(model.get_params())
     assert not learned
 
@@ -70,46 +69,39 @@ def fitted(fitted_once):
 # Tables and targets --------------------------------------------------------------------------------------------------
 
 BAD_DATA = {
-    "NaN in X": (spoilt(X, np.nan), Y, ValueError, "Input X contains NaN"),
-    "infinity in X": (spoilt(X, np.inf), Y, ValueError, "Input X contains infinity"),
-    "NaN in y": (X, spoilt(Y, np.nan), ValueError, "Input y contains NaN"),
-    "infinity in y": (X, spoilt(Y, -np.inf), ValueError, "Input y contains infinity"),
-    "a word in X": (spoilt(X, "red"), Y, ValueError, "could not convert string to float: 'red'"),
-    "strings in X": (np.full((N, 3), "red"), Y, ValueError, "strings.*[Cc]onvert your data to numeric"),
-    "numbers as strings in X": (X.astype(str), Y, ValueError, "strings.*[Cc]onvert your data to numeric"),
-    "one word in all rows": (pd.DataFrame({"d": ["red"] * N}), Y, ValueError, "no column tells rows apart"),
-    "a word in y": (X, spoilt(Y, "red"), ValueError, "could not convert string to float: 'red'"),
-    "strings in y": (X, np.full(N, "red"), ValueError, "y must hold numbers, got <U3; convert it first"),
-    "numbers as strings in y": (X, Y.astype(str), ValueError, "y must hold numbers"),
-    "dates in y": (X, pd.date_range("2020", periods=N).to_numpy(), ValueError, "y must hold numbers, got datetime64"),
-    "complex numbers": (X, Y + 1j, ValueError, "Complex data not supported"),
-    "no rows": (X[:0], Y[:0], ValueError, r"0 sample\(s\).*minimum of 2"),
-    "no columns": (X[:, :0], Y, ValueError, r"0 feature\(s\).*minimum of 1"),
-    "one row": (X[:1], Y[:1], ValueError, r"1 sample\(s\).*minimum of 2"),
-    "one column as a vector": (X[:, 0], Y, ValueError, "Expected 2D array, got 1D array"),
-    "X of three axes": (X[:, :, None], Y, ValueError, r"dim 3\b.* <= 2"),
-    "y of three axes": (X, Y[:, None, None], ValueError, r"dim 3\b.* <= 2"),
-    "y of another length": (X, Y[:-1], ValueError, r"inconsistent numbers of samples: \[60, 59\]"),
-    "X too large to square": (1e200 * X, Y, ValueError, r"X must lie within 1e\+150 of zero"),
-    "y too large to square": (X, 1e200 * Y, ValueError, r"y must lie within 1e\+150 of zero"),
-    "fewer rows than folds": (X[:2], Y[:2], ValueError, "folds=3 needs at least as many rows, got 2"),
-    "too few rows for the level": (X[:8], Y[:8], ValueError, "coverage 0.9 by ranks needs at least 9 rows, got 8"),
+    "NaN in X": (spoilt(X, np.nan), Y, "Input X contains NaN"),
+    "infinity in X": (spoilt(X, np.inf), Y, "Input X contains infinity"),
+    "NaN in y": (X, spoilt(Y, np.nan), "Input y contains NaN"),
+    "infinity in y": (X, spoilt(Y, -np.inf), "Input y contains infinity"),
+    "a word in X": (spoilt(X, "red"), Y, "could not convert string to float: 'red'"),
+    "strings in X": (np.full((N, 3), "red"), Y, "strings.*[Cc]onvert your data to numeric"),
+    "numbers as strings in X": (X.astype(str), Y, "strings.*[Cc]onvert your data to numeric"),
+    "one word in all rows": (pd.DataFrame({"d": ["red"] * N}), Y, "no column tells rows apart"),
+    "a word in y": (X, spoilt(Y, "red"), "could not convert string to float: 'red'"),
+    "strings in y": (X, np.full(N, "red"), "y must hold numbers, got <U3; convert it first"),
+    "numbers as strings in y": (X, Y.astype(str), "y must hold numbers"),
+    "dates in y": (X, pd.date_range("2020", periods=N).to_numpy(), "y must hold numbers, got datetime64"),
+    "complex numbers": (X, Y + 1j, "Complex data not supported"),
+    "no rows": (X[:0], Y[:0], r"0 sample\(s\).*minimum of 2"),
+    "no columns": (X[:, :0], Y, r"0 feature\(s\).*minimum of 1"),
+    "one row": (X[:1], Y[:1], r"1 sample\(s\).*minimum of 2"),
+    "one column as a vector": (X[:, 0], Y, "Expected 2D array, got 1D array"),
+    "X of three axes": (X[:, :, None], Y, r"dim 3\b.* <= 2"),
+    "y of three axes": (X, Y[:, None, None], r"dim 3\b.* <= 2"),
+    "y of another length": (X, Y[:-1], r"inconsistent numbers of samples: \[60, 59\]"),
+    "X too large to square": (1e200 * X, Y, r"X must lie within 1e\+150 of zero"),
+    "y too large to square": (X, 1e200 * Y, r"y must lie within 1e\+150 of zero"),
+    "fewer rows than folds": (X[:2], Y[:2], "folds=3 needs at least as many rows, got 2"),
+    "too few rows for the level": (X[:8], Y[:8], "coverage 0.9 by ranks needs at least 9 rows, got 8"),
 }
 
 
-@pytest.mark.parametrize(("x", "y", "error", "message"), BAD_DATA.values(), ids=BAD_DATA.keys())
-def test_bad_data_is_refused(x, y, error, message):
-    model = unfitted()
-    with pytest.raises(error, match=message):
-        model.fit(x, y)
-    assert_unfitted(model)
-
-
-@pytest.mark.parametrize(("x", "y", "error", "message"), BAD_DATA.values(), ids=BAD_DATA.keys())
-def test_a_failing_refit_leaves_a_fitted_model_unfitted(fitted, x, y, error, message):
-    with pytest.raises(error, match=message):
-        fitted.fit(x, y)
-    assert_unfitted(fitted)
+@pytest.mark.parametrize(("x", "y", "message"), BAD_DATA.values(), ids=BAD_DATA.keys())
+def test_bad_data_is_refused_and_leaves_a_model_unfitted(fitted, x, y, message):
+    for model in (unfitted(), fitted):
+        with pytest.raises(ValueError, match=message):
+            model.fit(x, y)
+        assert_unfitted(model)
 
 
 @pytest.mark.parametrize(
@@ -144,16 +136,9 @@ def test_folds_groups_and_levels_that_the_rows_do_not_allow_are_refused(changes,
 
 SHARE = "strictly between 0 and 1"
 BAD_CHOICES = [
-    ("coverage", 0.0, ValueError, f"{SHARE}, got 0.0"),
-    ("coverage", 1.0, ValueError, f"{SHARE}, got 1.0"),
     ("coverage", 90, ValueError, f"{SHARE}, got 90"),
-    ("coverage", -0.1, ValueError, SHARE),
-    ("coverage", float("nan"), ValueError, SHARE),
-    ("coverage", None, ValueError, SHARE),
     ("coverage", "high", ValueError, f"{SHARE}, got 'high'"),
-    ("coverage", [0.5, 1.2], ValueError, f"{SHARE}, got 1.2"),
     ("coverage", [0.9, 0.5, 0.9], ValueError, "must not hold a level twice"),
-    ("coverage", [], ValueError, "at least one level"),
     ("matching", "gamma", ValueError, r"'sigma', 'iqr', None, or an object such as SigmaFit\(\), got 'gamma'"),
     ("matching", SigmaFit, TypeError, "pass an instance, not a class"),
     ("network", nn.Linear(3, 2), TypeError, "got a module: every member needs one of its own"),
@@ -164,15 +149,10 @@ BAD_CHOICES = [
     ("folds", KFold, ValueError, r"a splitter, not its class; write KFold\(...\)"),
     ("folds", 1, ValueError, "at least 2, a splitter, or None, got 1"),
     ("repeats", "many", ValueError, "'auto' or a whole number of at least 1, got 'many'"),
-    ("repeats", 0, ValueError, "'auto' or a whole number of at least 1, got 0"),
-    ("repeats", 1.5, ValueError, "'auto' or a whole number of at least 1, got 1.5"),
     ("interval_loss", "winkler", ValueError, r"one of 'quantile', 'paper', or an object such as .*\(\), got 'winkler'"),
     ("interval_loss", None, ValueError, "one of 'quantile', 'paper', or an object .*got None"),
     ("interval_loss", QuantileLoss, TypeError, "pass an instance, not a class"),
-    ("shape", "mean", ValueError, "must be 'both' or 'interval', got 'mean'"),
     ("shape", "Both", ValueError, "must be 'both' or 'interval', got 'Both'"),
-    ("shape", None, ValueError, "must be 'both' or 'interval', got None"),
-    ("shape", True, ValueError, "must be 'both' or 'interval', got True"),
     ("calibration", "jackknife", ValueError, "must be one of .*'cross'.* got 'jackknife'"),
     ("calibration", True, TypeError, "must be a name or an object with the methods of .*Calibration, got True"),
     ("calibration", Split, TypeError, "pass an instance, not a class"),
@@ -195,32 +175,25 @@ def test_a_bad_choice_is_refused_by_fit(name, value, error, message):
 
 COUNT = "'auto' or a whole number of at least 1"
 BAD_FIELDS = [
-    (Split, "size", 0.0, f"lie {SHARE}, got 0.0"),
     (Split, "size", 1, f"lie {SHARE}, got 1"),
     (Split, "size", "some", f"lie {SHARE}, got 'some'"),
     (PaperLoss, "noise_weight", -0.1, "be a number of at least 0, got -0.1"),
-    (PaperLoss, "noise_weight", "some", "be a number of at least 0, got 'some'"),
     (PaperLoss, "sharpness_weight", float("nan"), "be a number of at least 0, got nan"),
     (PaperLoss, "steepness", 0.0, "be a positive number, got 0.0"),
-    (QuantileLoss, "steepness", 0.0, "be a positive number, got 0.0"),
     (QuantileLoss, "steepness", "steep", "be a positive number, got 'steep'"),
     (SigmaFit, "match_weight", -1.0, "be a number of at least 0, got -1.0"),
     (IQRFit, "match_weight", "much", "be a number of at least 0, got 'much'"),
     (Schedule, "learning_rate", 0, "be 'auto' or a positive number, got 0"),
     (Schedule, "learning_rate", "fast", "be 'auto' or a positive number, got 'fast'"),
-    (Schedule, "learning_rate", None, "be 'auto' or a positive number, got None"),
     (Schedule, "mean_epochs", 0, f"be {COUNT}, got 0"),
     (Schedule, "interval_epochs", "ten", f"be {COUNT}, got 'ten'"),
     (Schedule, "max_rounds", 2.0, f"be {COUNT}, got 2.0"),
-    (Schedule, "max_rounds", True, f"be {COUNT}, got True"),
     (Schedule, "patience", -1, f"be {COUNT}, got -1"),
     (Schedule, "batch_size", "big", f"be {COUNT}, got 'big'"),
-    (Schedule, "batch_size", 0, f"be {COUNT}, got 0"),
     (MLP, "hidden", 0, "be a whole number of at least 1, got 0"),
     (MLP, "layers", 0, "be a whole number of at least 1, got 0"),
     (MLP, "bins", -1, "be a whole number of at least 0, got -1"),
     (MLP, "dropout", 1.0, r"lie in \[0, 1\), got 1.0"),
-    (MLP, "dropout", -0.1, r"lie in \[0, 1\), got -0.1"),
 ]
 
 
@@ -229,14 +202,6 @@ def test_a_bad_field_is_refused_when_the_object_is_made(part, name, value, messa
     make = inspect.unwrap(part.__init__)  # the checks of types in this test run would refuse some of them first
     with pytest.raises(ValueError, match=f"^{name} must {message}$"):
         make(object.__new__(part), **{name: value})
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_gpu_that_is_not_there_is_refused():
-    model = unfitted(device="cuda")
-    with pytest.raises(ValueError, match="not available here; use device='cpu' or 'auto'"):
-        model.fit(X, Y)
-    assert_unfitted(model)
 
 
 def test_groups_that_a_splitter_ignores_are_a_warning():
@@ -348,21 +313,12 @@ def test_ctrl_c_leaves_the_model_unfitted_and_not_broken(fitted, after, calibrat
 
 
 @pytest.mark.parametrize("verb", ["predict", "predict_interval"])
-def test_an_unfitted_model_is_refused(verb):
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        getattr(unfitted(), verb)(X)
-
-
-@pytest.mark.parametrize("verb", ["predict", "predict_interval"])
 @pytest.mark.parametrize(
     ("x", "message"),
     [
         (X[:, :2], "X has 2 features, but MatchedRegressor is expecting 3 features"),
         (np.hstack([X, X]), "X has 6 features, but MatchedRegressor is expecting 3 features"),
-        (
-            spoilt(X, np.nan),
-            "Input X contains NaN in row 7, column 1, both counted from 0; every number must be finite",
-        ),
+        (spoilt(X, np.nan), "contains NaN in row 7, column 1, both counted from 0; every number must be finite"),
         (spoilt(X, np.inf), "Input X contains infinity in row 7, column 1"),
         (X.astype("datetime64[D]"), r"X must hold numbers, got datetime64\[D\]; convert it"),
         (X.astype(str), "strings.*[Cc]onvert your data to numeric"),
@@ -382,20 +338,11 @@ def test_bad_rows_at_prediction_are_refused_and_the_model_stays(fitted_once, ver
     [
         (0.5, r"coverage \[0.5\] was not fitted; the fitted levels are \[0.9\].*fit with the level in coverage="),
         ([0.9, 0.5, 0.8], r"coverage \[0.5, 0.8\] was not fitted"),
-        ([0.9, 0.9], "must not hold a level twice"),
-        (1.5, SHARE),
-        ([], "at least one level"),
     ],
 )
 def test_a_level_that_was_not_fitted_is_refused(fitted_once, level, message):
     with pytest.raises(ValueError, match=message):
         fitted_once.predict_interval(X, coverage=level)
-
-
-def test_joint_boxes_need_ranks():
-    model = unfitted(calibration=None).fit(X, np.stack([Y, Y], axis=1))
-    with pytest.raises(ValueError, match="fit with a calibration other than None"):
-        model.predict_interval(X, joint=True)
 
 
 # Warnings -----------------------------------------------------------------------------------------------------------
@@ -410,14 +357,6 @@ def test_a_constant_target_is_fitted_with_a_warning(calibration):
     assert interval.contains(np.full(N, 1000.0)).mean() > 0.8
     assert interval.width.mean() < 0.5
     assert np.abs(model.predict(X) - 1000).max() < 0.5
-
-
-def test_one_constant_target_beside_another_is_fitted_with_a_warning():
-    model = unfitted(schedule=Schedule(max_rounds=5, mean_epochs=10, interval_epochs=2))
-    with pytest.warns(ConstantDataWarning, match="y is constant"):
-        model.fit(X, np.stack([Y, np.zeros(N)], axis=1))
-    for joint in (False, True):
-        assert np.isfinite(model.predict_interval(X, joint=joint).width).all()
 
 
 def test_constant_columns_are_fitted_with_a_warning_and_have_no_effect():
@@ -444,18 +383,6 @@ def test_an_extreme_value_is_moved_to_the_border_with_a_warning(fitted_once):
     assert_array_equal(width, fitted_once.predict_interval(border).width)
 
 
-def test_the_warning_about_an_extreme_value_names_the_column():
-    table = pd.DataFrame(X, columns=["rooms", "age", "tax"])
-    model = unfitted().fit(table, Y)
-    with pytest.warns(ExtrapolationWarning, match="in tax"):
-        model.predict(table.assign(tax=1e6))
-
-
-def test_values_just_outside_are_no_reason_to_warn(fitted_once):
-    span = np.ptp(X, axis=0)
-    fitted_once.predict(np.stack([X.max(axis=0) + 0.9 * span, X.min(axis=0) - 0.9 * span]))
-
-
 # Wrong types, which the shape checks of this test run would refuse before our own -------------------------------------
 
 SCRIPT = """
@@ -463,7 +390,6 @@ import json, warnings
 import numpy as np
 from scipy import sparse
 from coverwell import MLP, MatchedRegressor, Schedule
-from coverwell.calibration import Split
 
 warnings.simplefilter("error")
 rng = np.random.default_rng(0)
@@ -471,17 +397,7 @@ X = rng.normal(size=(60, 3))
 y = X[:, 0] + rng.normal(size=60)
 MODEL = {"network": MLP(hidden=4, layers=2), "folds": 2, "repeats": 1, "schedule": Schedule(max_rounds=1)}
 DATA = {"sparse X": (sparse.csr_matrix(X), y), "no X": (None, y), "no y": (X, None)}
-CHOICES = {
-    "matching": 3,
-    "network": "mlp",
-    "interval_network": 3,
-    "coverage": "high",
-    "interval_loss": None,
-    "calibration": 3,
-    "schedule": 10,
-    "device": "abacus",
-}
-FIELDS = {"size": lambda: Split(size="some"), "max_rounds": lambda: Schedule(max_rounds="ten")}
+CHOICES = {"matching": 3, "network": "mlp", "interval_network": 3, "calibration": 3, "schedule": 10}
 outcomes = {}
 
 
@@ -499,8 +415,6 @@ for name, (bad_X, bad_y) in DATA.items():
 for name, value in CHOICES.items():
     model = MatchedRegressor(**MODEL | {name: value})
     note(name, model, lambda: model.fit(X, y))
-for name, make in FIELDS.items():
-    note(name, MatchedRegressor(), make)
 model = MatchedRegressor(**MODEL).fit(X, y)
 note("level", model, lambda: model.predict_interval(X, coverage="high"))
 with warnings.catch_warnings(record=True) as caught:
@@ -525,24 +439,11 @@ def outcomes():
         ("sparse X", "TypeError", "Sparse data was passed for X, but dense data is required"),
         ("no X", "ValueError", "Expected 2D array, got scalar array"),
         ("no y", "ValueError", "requires y to be passed, but the target y is None"),
-        (
-            "matching",
-            "TypeError",
-            "matching must be a name or an object with the methods of .*Matching, got 3",
-        ),
+        ("matching", "TypeError", "matching must be a name or an object with the methods of .*Matching, got 3"),
         ("network", "TypeError", r"network must be a recipe such as MLP\(...\) or a function .*got 'mlp'"),
         ("interval_network", "TypeError", r"network must be a recipe such as MLP\(...\) or a function .*got 3"),
-        ("coverage", "ValueError", f"coverage must lie {SHARE}, got 'high'"),
-        ("interval_loss", "ValueError", "interval_loss must be one of 'quantile', 'paper', or an object .*got None"),
-        (
-            "calibration",
-            "TypeError",
-            "calibration must be a name or an object with .*Calibration, got 3",
-        ),
+        ("calibration", "TypeError", "calibration must be a name or an object with .*Calibration, got 3"),
         ("schedule", "TypeError", r"schedule must be a Schedule\(...\) or None, got 10"),
-        ("size", "ValueError", f"size must lie {SHARE}, got 'some'"),
-        ("max_rounds", "ValueError", "max_rounds must be 'auto' or a whole number of at least 1, got 'ten'"),
-        ("device", "ValueError", "device must be 'auto', 'cpu', 'cuda' or another .*got 'abacus'"),
     ],
 )
 def test_a_wrong_type_is_refused_with_our_message(outcomes, name, error, message):

@@ -114,17 +114,6 @@ def test_the_rank_is_numpys_inverted_distribution_at_the_corrected_level(seed, n
     assert rank_factor(scores, (level,)).item() == twin
 
 
-@given(seed=seeds, order=st.permutations(range(12)))
-def test_the_order_of_rows_does_not_matter(seed, order):
-    scores = np.random.default_rng(seed).exponential(size=(12, 2, 2))
-    assert_array_equal(rank_factor(scores[list(order)], LEVELS), rank_factor(scores, LEVELS))
-
-
-def test_too_few_rows_for_a_level_are_refused_with_their_number():
-    with pytest.raises(ValueError, match="needs at least 9 rows, got 8"):
-        rank_factor(np.zeros((8, 1, 1)), (0.9,))
-
-
 @pytest.mark.parametrize(("level", "n"), [(0.5, 20), (0.9, 39), (0.9, 100), (0.95, 200)])
 def test_the_coverage_of_split_ranks_follows_the_beta_law(level, n):
     # With continuous scores, the coverage on new rows given n calibration rows is Beta(k, n + 1 - k).
@@ -145,16 +134,8 @@ def test_the_coverage_of_split_ranks_follows_the_beta_law(level, n):
 # Cross: ranks of out-of-fold scores ----------------------------------------------------------------------------------
 
 
-def test_the_average_of_speaking_members_by_hand():
-    members = Estimate(column(1, 2, 3, 4, 5, 6).reshape(3, 2, 1), np.arange(12.0).reshape(3, 2, 1, 2, 1))
-    leaves_out = np.array([[True, False], [False, False], [True, True]])
-    result = average_out_of_fold(members, leaves_out)
-    assert_allclose(result.mean[:, 0], [3.0, 6.0])  # (1 + 5) / 2 and 6
-    assert_allclose(result.half_width[:, 0, :, 0], [[4.0, 5.0], [10.0, 11.0]])  # ([0, 1] + [8, 9]) / 2 and [10, 11]
-
-
 @given(seed=seeds)
-def test_the_average_is_numpys_over_the_members_that_speak(seed):
+def test_the_average_is_numpys_over_the_members_that_leave_a_row_out(seed):
     rng = np.random.default_rng(seed)
     members, leaves_out = estimate(rng, 4, 6), rng.random((4, 6)) < 0.5
     leaves_out[0] = True
@@ -173,11 +154,8 @@ def test_cross_scores_are_those_of_some_rows_by_averages_and_by_single_members(s
     scores = CrossScores.of(y, members, leaves_out)
     some = leaves_out.any(axis=0)
     assert_allclose(scores.averaged, scores_of(y, average_out_of_fold(members, leaves_out))[some])
-    singles = [
-        scores_of(y[row], Estimate(members.mean[m, row], members.half_width[m, row]))
-        for m, row in np.argwhere(leaves_out)
-    ]
-    assert_allclose(scores.singles, singles)
+    for single, (m, row) in zip(scores.singles, np.argwhere(leaves_out), strict=True):
+        assert_allclose(single, scores_of(y[row], Estimate(members.mean[m, row], members.half_width[m, row])))
     assert scores.n_members == 4
     assert_allclose(scores.n_left_out, leaves_out.sum() / some.sum())
 
@@ -196,14 +174,14 @@ def test_the_extrapolation_by_hand():
     assert_allclose(cross_factor(scores, (0.5,)), [[np.sqrt(3.496)]])
 
 
-def test_with_one_member_per_row_the_plain_rank_is_taken():
-    scores = cross([1, 2, 3], [1, 2, 3], n_left_out=1.0, n_members=5)
-    assert_array_equal(cross_factor(scores, (0.5,)), [[2.0]])
-
-
-def test_single_members_that_err_less_than_their_average_do_not_widen_the_interval():
-    scores = cross([1, 2, 3], [1, 1, 1], n_left_out=2.0, n_members=4)
-    assert_array_equal(cross_factor(scores, (0.5,)), [[2.0]])
+@pytest.mark.parametrize(
+    ("singles", "n_left_out", "n_members"),
+    [([1, 2, 3], 1.0, 5), ([1, 1, 1], 2.0, 4), ([2, 4, 6], 4.0, 4)],
+    ids=["one member per row", "members that err less than their average", "every row is left out by the whole team"],
+)
+def test_without_anything_to_extrapolate_the_plain_rank_is_taken(singles, n_left_out, n_members):
+    scores = cross([1, 2, 3], singles, n_left_out=n_left_out, n_members=n_members)
+    assert_allclose(cross_factor(scores, (0.5,)), [[2.0]])
 
 
 @given(seed=seeds, r=st.floats(1.1, 5), more=st.integers(0, 20))
@@ -214,11 +192,6 @@ def test_the_factor_lies_between_the_plain_rank_and_the_least_that_theory_allows
     plain, factor = rank_factor(scores.averaged, LEVELS), cross_factor(scores, LEVELS)
     assert (factor <= plain * (1 + 1e-12)).all()
     assert (factor >= plain * np.sqrt(r / n_members) * (1 - 1e-12)).all()
-
-
-def test_a_team_that_leaves_every_row_out_needs_no_extrapolation():
-    scores = cross([1, 2, 3], [2, 4, 6], n_left_out=4.0, n_members=4)
-    assert_allclose(cross_factor(scores, (0.5,)), [[2.0]])
 
 
 def simulated_team(rng, *, n_rows, n_members, n_left_out, disagreement):
@@ -255,19 +228,6 @@ def test_the_joint_factor_ranks_the_largest_score_in_units_of_each_targets_facto
     # In units 2 and 3, the rows' largest are max(2 / 2, 9 / 3) = 3 and max(8 / 2, 3 / 3) = 4; at 60 % the rank is 2.
     scores = CrossScores(np.array([[[2.0], [9.0]], [[8.0], [3.0]]]), np.array([[[4.0], [1.0]]]), 1.0, 5)
     assert_allclose(cross_factor(scores, (0.6,), joint_unit=np.array([[2.0], [3.0]])), [[4.0]])
-
-
-def test_joint_boxes_hold_all_targets_together():
-    # 3 independent targets; ranks of the joint score cover each new row in all targets with the asked probability.
-    rng = np.random.default_rng(1)
-    level, n, n_draws, spread = 0.8, 99, 400, np.array([[1.0], [2.0], [0.5]])
-    covered = []
-    for _ in range(n_draws):
-        residuals = np.abs(rng.normal(size=(n, 3, 1)) * spread)
-        scores = CrossScores(residuals, residuals, n_left_out=1.0, n_members=5)
-        box = spread * cross_factor(scores, (level,), joint_unit=spread)
-        covered.append(np.prod(2 * norm.cdf(box / spread) - 1))
-    assert abs(np.mean(covered) - level) < 4 * np.std(covered) / np.sqrt(n_draws)  # rank 80 of 99
 
 
 # CV+: each left-out team's interval, stretched by the scores of the rows it left out ---------------------------------
@@ -314,27 +274,6 @@ def test_cv_plus_is_its_definition(seed):
         cv_plus_bounds(estimates, scores, LEVELS), naive_cv_plus(estimates, scores, LEVELS), strict=True
     ):
         assert_allclose(side, twin)
-
-
-@given(seed=seeds)
-def test_cv_plus_of_equal_teams_is_the_stretched_interval(seed):
-    rng = np.random.default_rng(seed)
-    one = estimate(rng, 3)
-    scores = rng.exponential(size=(12, 2, 2))
-    lower, upper = cv_plus_bounds([one, one], [scores[:5], scores[5:]], LEVELS)
-    expected = corrected(Correction(rank_factor(scores, LEVELS)), [one])
-    assert_allclose(lower, expected[0])
-    assert_allclose(upper, expected[1])
-
-
-@given(seed=seeds)
-def test_cv_plus_holds_the_prediction(seed):
-    estimates, scores = random_cv_plus(seed)
-    tight = [0.01 * part for part in scores]  # the teams are further apart than their intervals are wide
-    lower, upper = cv_plus_bounds(estimates, tight, (0.1, 0.5))
-    centre = np.mean([e.mean for e in estimates], axis=0)[..., None]
-    assert (lower <= centre).all()
-    assert (centre <= upper).all()
 
 
 def left_out_regressions(rng, n_rows, n_features, n_folds):
@@ -390,25 +329,11 @@ def test_widened_levels_are_nested_contain_the_given_ones_and_stay_when_widened_
     assert_array_equal(again[1], upper)
 
 
-@given(bounds=bounds)
-def test_nested_levels_are_left_as_they_are(bounds):
-    centre = 0.5 * (bounds[0] + bounds[1])
-    steps = np.abs(bounds[1] - bounds[0]).cumsum(axis=-1)
-    lower, upper = centre[..., :1] - steps, centre[..., :1] + steps
-    again = widened(lower, upper)
-    assert_array_equal(again[0], lower)
-    assert_array_equal(again[1], upper)
-
-
 # Calibrated models ---------------------------------------------------------------------------------------------------
 
 SMALL = MLP(hidden=16, bins=4)
-TINY = {
-    "network": MLP(hidden=4, layers=2, dropout=0.0, bins=0),
-    "folds": 2,
-    "repeats": 1,
-    "schedule": Schedule(max_rounds=1),
-}
+TINY = {"network": MLP(hidden=4, layers=2, dropout=0.0, bins=0), "schedule": Schedule(max_rounds=1)}
+TINY |= {"folds": 2, "repeats": 1}
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(120, 3))
 Y = np.stack([np.sin(6 * X[:, 0]) + 0.2 * RNG.normal(size=120), 50 * X[:, 1] + 5 * RNG.normal(size=120)], axis=1)
@@ -526,15 +451,8 @@ def test_the_out_of_fold_prediction_of_a_row_is_by_the_member_that_left_it_out()
     (team,) = model.predictor_.fitted_teams
     for k in range(4):
         member = slice(k, k + 1)
-        alone = MatchedTeam(
-            team.mean_team.deployed(member),
-            team.interval_team.deployed(member),
-            team.matching,
-            team.unit.numpy(),
-            (0.8,),
-            team.inputs,
-            team.targets,
-        )
+        pair = team.mean_team.deployed(member), team.interval_team.deployed(member)
+        alone = MatchedTeam(*pair, team.matching, team.unit.numpy(), (0.8,), team.inputs, team.targets)
         expected = alone.estimate(X[fold == k]).mean
         assert_allclose(model.out_of_fold_.prediction[fold == k], expected, rtol=1e-4, atol=1e-5)
 
@@ -554,16 +472,6 @@ def exact_coverage(law, model, X):
     return np.array([law.exact_coverage(X, lo, up).mean() for lo, up in zip(lower.T, upper.T, strict=True)])
 
 
-def test_split_covers_what_is_asked_with_many_rows_for_the_ranks():
-    law, levels = laws()["skewed"], np.array([0.5, 0.8, 0.9, 0.99])
-    X, y = law.draw(4000, random_state=0)
-    model = MatchedRegressor(levels, calibration=Split(0.5), random_state=0, **TINY).fit(X, y)
-    covered = exact_coverage(law, model, law.draw(20_000, random_state=1)[0])
-    # Given the ranks of n rows, the coverage has the law Beta(k, n + 1 - k); X of 20,000 rows adds next to nothing.
-    standard_error = np.sqrt(levels * (1 - levels) * (1 / 2000 + 1 / 20_000))
-    assert (np.abs(covered - levels) < 4 * standard_error).all()
-
-
 def test_split_covers_what_is_asked_on_average_over_fits_with_few_rows_for_the_ranks():
     # 19 rows for the ranks: k / 20 is exactly .5 and .9 on average over draws, and a rank too high or low is .05 off.
     law, levels, n_fits = laws()["heteroscedastic"], np.array([0.5, 0.9]), 80
@@ -581,12 +489,8 @@ def test_split_covers_what_is_asked_on_average_over_fits_with_few_rows_for_the_r
 )
 def test_cross_ranks_cover_near_what_is_asked(law_name, matching, repeats):
     law, levels, n_rows, n_fits = laws()[law_name], np.array([0.5, 0.8, 0.9, 0.95]), 600, 2
-    models = [
-        MatchedRegressor(
-            levels, matching, network=SMALL, repeats=repeats, schedule=Schedule(max_rounds=6), random_state=seed
-        )
-        for seed in range(n_fits)
-    ]
+    changes = {"network": SMALL, "repeats": repeats, "schedule": Schedule(max_rounds=6)}
+    models = [MatchedRegressor(levels, matching, random_state=seed, **changes) for seed in range(n_fits)]
     fit_together(models, [(*law.draw(n_rows, random_state=seed), None) for seed in range(n_fits)])
     X_new, _ = law.draw(4000, random_state=10_000)
     covered = np.mean([exact_coverage(law, model, X_new) for model in models], axis=0)
@@ -597,10 +501,8 @@ def test_cross_ranks_cover_near_what_is_asked(law_name, matching, repeats):
 def test_cv_plus_covers_at_least_its_promise_and_not_all():
     law, levels, n_rows = laws()["heteroscedastic"], np.array([0.5, 0.8, 0.9, 0.95]), 400
     X, y = law.draw(n_rows, random_state=0)
-    model = MatchedRegressor(
-        levels, calibration="cv+", network=SMALL, folds=3, schedule=Schedule(max_rounds=5), random_state=0
-    )
-    model.fit(X, y)
+    changes = {"calibration": "cv+", "network": SMALL, "folds": 3, "schedule": Schedule(max_rounds=5)}
+    model = MatchedRegressor(levels, random_state=0, **changes).fit(X, y)
     covered = exact_coverage(law, model, law.draw(4000, random_state=1)[0])
     assert (covered >= 2 * levels - 1).all()
     assert (covered <= levels + 3 * np.sqrt(levels * (1 - levels) / n_rows) + 0.03).all()
@@ -613,10 +515,8 @@ def test_the_rows_kept_for_split_touch_nothing_but_the_factor():
     assert len(kept) == 30
 
     def fit(X, y):
-        model = MatchedRegressor(
-            0.9, calibration="split", network=SMALL, folds=3, repeats=1, schedule=Schedule(max_rounds=2), random_state=0
-        )
-        return model.fit(X, y)
+        short = {"network": SMALL, "folds": 3, "repeats": 1, "schedule": Schedule(max_rounds=2)}
+        return MatchedRegressor(0.9, calibration="split", random_state=0, **short).fit(X, y)
 
     one = fit(X, y)
     X_other, y_other = X.copy(), y.copy()
@@ -637,33 +537,15 @@ def test_the_rows_kept_for_split_touch_nothing_but_the_factor():
     assert (one.factor_ != other.factor_).all()
 
 
-def test_a_changed_training_row_does_change_the_teams():
-    """The test above could fail: any other row is seen."""
-    X, y = laws()["many inputs"].draw(150, random_state=0)
-    kept = rows_kept_for_split(X, y, levels=(0.9,), folds=3)
-    seen = np.setdiff1d(np.arange(150), kept)[0]
-    states = []
-    for shift in (0.0, 1.0):
-        y[seen] += shift
-        model = MatchedRegressor(0.9, calibration="split", random_state=0, **TINY | {"folds": 3}).fit(X, y)
-        states.append(model.predictor_.teams[0].mean_team.state_dict())
-    assert any((value != states[1][name]).any() for name, value in states[0].items())
-
-
 @pytest.mark.parametrize("calibration", ["cross", "cv+", "split"])
 def test_joint_boxes_hold_all_targets_together_as_often_as_asked(calibration):
     rng = np.random.default_rng(0)
     n_rows, n_new, p = 400, 4000, 0.8
     X = rng.uniform(size=(n_rows + n_new, 2))
     y = X @ rng.normal(size=(2, 3)) + rng.normal(size=(n_rows + n_new, 3)) * [0.1, 1.0, 5.0]
-    model = MatchedRegressor(
-        p,
-        calibration=Split(0.4) if calibration == "split" else calibration,
-        network=SMALL,
-        folds=3,
-        schedule=Schedule(max_rounds=3),
-        random_state=0,
-    ).fit(X[:n_rows], y[:n_rows])
+    calibrated = {"calibration": Split(0.4) if calibration == "split" else calibration, "random_state": 0}
+    model = MatchedRegressor(p, network=SMALL, folds=3, schedule=Schedule(max_rounds=3), **calibrated)
+    model.fit(X[:n_rows], y[:n_rows])
     apart = model.predict_interval(X[n_rows:]).contains(y[n_rows:]).all(axis=1).mean()
     together = model.predict_interval(X[n_rows:], joint=True).contains(y[n_rows:]).all(axis=1).mean()
     n_ranks = 160 if calibration == "split" else n_rows
@@ -676,18 +558,8 @@ def test_ranks_do_not_depend_on_the_unit_of_the_target(calibration: str) -> None
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 2))
     y = X[:, 0] + rng.normal(size=120)
-    settings = {
-        "network": MLP(hidden=8, bins=0),
-        "folds": 3,
-        "repeats": 1,
-        "random_state": 0,
-        "schedule": Schedule(max_rounds=1),
-    }
-    inside = [
-        MatchedRegressor(0.8, calibration=calibration, **settings)
-        .fit(X, unit * y)
-        .predict_interval(X)
-        .contains(unit * y)
-        for unit in (1.0, 1e-15)
-    ]
-    assert abs(inside[0].mean() - inside[1].mean()) <= 2 / 120
+    inside = []
+    for unit in (1.0, 1e-15):
+        model = MatchedRegressor(0.8, calibration=calibration, random_state=0, **TINY | {"folds": 3}).fit(X, unit * y)
+        inside.append(model.predict_interval(X).contains(unit * y).mean())
+    assert abs(inside[0] - inside[1]) <= 2 / 120

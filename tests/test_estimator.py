@@ -23,7 +23,6 @@ from coverwell.baselines import (
 )
 from coverwell.baselines.training import BaselineTeam
 from coverwell.calibration import Split
-from coverwell.estimator import IntervalRegressor
 from coverwell.inputs.source import target_names_of
 from coverwell.options import levels_from
 from coverwell.predictor import MatchedTeam
@@ -46,11 +45,8 @@ TABLE = (X, Y, None)
 
 
 def unfitted(kind, *coverage, **changes):
-    own = (
-        {"folds": 3, "repeats": 1, "schedule": Schedule(max_rounds=2)}
-        if kind is MatchedRegressor
-        else {"max_epochs": 20}
-    )
+    matched = {"folds": 3, "repeats": 1, "schedule": Schedule(max_rounds=2)}
+    own = matched if kind is MatchedRegressor else {"max_epochs": 20}
     network = MLP(hidden=8, layers=2, bins=4, dropout=0.2)
     return kind(*coverage, **{"network": network, "random_state": 0} | own | changes)
 
@@ -82,8 +78,9 @@ def test_levels_are_floats_in_the_order_asked_for(asked, levels):
     [
         (0.0, "strictly between 0 and 1, got 0.0"),
         (1, "strictly between 0 and 1, got 1"),
-        (-0.5, "got -0.5"),
         (90.0, "got 90.0"),
+        (1e-9, "at least 1e-06 from 0 and 1"),
+        (1 - 1e-9, "at least 1e-06 from 0 and 1"),
         (float("nan"), "got nan"),
         (True, "got True"),
         (None, "got None"),
@@ -121,31 +118,57 @@ def test_targets_have_the_users_names_or_y(y, names):
     assert target_names_of(y, np.asarray(y)) == names
 
 
-@pytest.mark.parametrize("level", [1e-9, 1 - 1e-9])
-def test_a_level_that_float32_cannot_distinguish_from_its_bound_is_refused(level):
-    with pytest.raises(ValueError, match="at least 1e-06 from 0 and 1"):
-        levels_from(level)
+TWO = np.stack([Y, 50 * X[:, 1] + 5 * RNG.normal(size=N)], axis=1)
+SHAPES = [
+    (Y, 0.8, (15,)),
+    (Y, [0.8], (15, 1)),
+    (Y, np.array([0.8, 0.5]), (15, 2)),
+    (TWO[:, :1], 0.8, (15, 1)),
+    (TWO[:, :1], [0.8], (15, 1, 1)),
+    (TWO, 0.8, (15, 2)),
+    (TWO, (0.5, 0.8, 0.9), (15, 2, 3)),
+]
 
 
-def test_a_kind_of_estimator_must_define_how_it_prepares_and_trains():
-    bare = IntervalRegressor()
-    for method, arguments in (("check_params", ()), ("dealing", (None, None)), ("training_for", (3,))):
-        with pytest.raises(NotImplementedError):
-            # Past the checks of types in this test run: what counts is that nothing is done silently.
-            getattr(IntervalRegressor, method).__wrapped__(bare, *arguments)
+@every
+def test_a_level_axis_comes_last_and_only_for_a_sequence(kind):
+    for y, coverage, shape in SHAPES:
+        model = unfitted(kind, coverage).fit(X, y)
+        interval, y_hat = model.predict_interval(X_NEW), model.predict(X_NEW)
+        assert interval.lower.shape == interval.upper.shape == shape
+        assert interval.lower.dtype == interval.upper.dtype == y_hat.dtype == np.float64
+        assert y_hat.shape == (15, *y.shape[1:])
+        assert interval.contains(y_hat).all()
+        assert interval.coverage == (coverage if isinstance(coverage, float) else tuple(coverage))
+        assert (interval.width > 0).all()
+
+
+@every
+@pytest.mark.parametrize("calibration", [Split(0.4), None])
+def test_levels_are_nested_and_come_in_the_order_they_are_asked_for(kind, calibration):
+    levels = [0.8, 0.2, 0.5]
+    model = unfitted(kind, levels, calibration=calibration).fit(X, TWO)
+    for joint in (False, True) if calibration else (False,):
+        lower, upper = model.predict_interval(X_NEW, joint=joint)
+        assert (np.diff(lower[..., np.argsort(levels)]) <= 0).all()
+        assert (np.diff(upper[..., np.argsort(levels)]) >= 0).all()
+        assert_array_equal(model.predict_interval(X_NEW, 0.2, joint=joint).lower, lower[..., 1])
+        assert_array_equal(model.predict_interval(X_NEW, [0.5, 0.8], joint=joint).upper, upper[..., [2, 0]])
+    with pytest.raises(ValueError, match=r"coverage \[0\.7\] was not fitted"):
+        model.predict_interval(X_NEW, 0.7)
 
 
 # Several models as one stack -----------------------------------------------------------------------------------------
 
 
 @every
-def test_one_model_fitted_together_is_one_model_fitted(kind):
+def test_one_model_fitted_together_is_one_model_fitted_and_a_callback_changes_nothing(kind):
     model = unfitted(kind)
-    assert fit_together([model], [TABLE]) is None
+    assert fit_together([model], [TABLE], on_round=lambda present: None) is None
     assert_array_equal(model.predict(X_NEW), unfitted(kind).fit(X, Y).predict(X_NEW))
 
 
-@pytest.mark.parametrize("kind", BASELINES)
+@every
 def test_models_fitted_together_have_rows_levels_groups_and_units_of_their_own(kind):
     models = [unfitted(kind, [0.5, 0.9]), unfitted(kind, (0.8, 0.2), random_state=3)]
     fit_together(models, [TABLE, (X[:40], 1000 * Y[:40] + 5e4, np.arange(40) // 4)])
@@ -193,61 +216,42 @@ def test_after_every_round_the_callback_gets_the_present_teams_of_each_model(kin
         assert min(np.abs(final - first).max(), np.abs(final - last).max()) < 1e-12  # one of the two was the best
 
 
-@every
-def test_a_callback_changes_nothing(kind):
-    watched = unfitted(kind)
-    fit_together([watched], [TABLE], on_round=lambda present: None)
-    assert_array_equal(watched.predict(X_NEW), unfitted(kind).fit(X, Y).predict(X_NEW))
+SECOND = {
+    "another class": (HeteroscedasticRegressor, NeuralQuantileRegressor, {}, "must be of one class, got Het.* and Neu"),
+    "samples": (MCDropoutRegressor, None, {"n_samples": 3}, "must have the same n_samples, got 50 and 3"),
+    "a weight": (BayesByBackpropRegressor, None, {"kl_weight": 0.5}, "must have the same kl_weight"),
+    "members": (DeepEnsembleRegressor, None, {"members": 2}, "must have the same members, got 5 and 2"),
+    "ranks": (HeteroscedasticRegressor, None, {"calibration": "split"}, "same calibration, got None and 'split'"),
+    "levels": (NeuralQuantileRegressor, None, {"coverage": [0.5, 0.9]}, "alike in .*levels.* 2 levels"),
+    "rounds": (MatchedRegressor, None, {"schedule": Schedule(max_rounds=5)}, "same schedule, got .*=2.* and .*=5"),
+    "matching": (MatchedRegressor, None, {"matching": "iqr"}, "same matching, got 'sigma' and 'iqr'"),
+    "folds": (MatchedRegressor, None, {"folds": 4}, "same folds, got 3 and 4"),
+    "shape": (MatchedRegressor, None, {"shape": "interval"}, "same shape, got 'both' and 'interval'"),
+}
+
+
+@pytest.mark.parametrize(("kind", "other", "changes", "message"), SECOND.values(), ids=SECOND)
+def test_models_that_differ_are_not_fitted_together(kind, other, changes, message):
+    assert_left_unfitted([unfitted(kind), unfitted(other or kind, **changes)], [TABLE] * 2, message)
 
 
 @pytest.mark.parametrize(
-    ("models", "tables", "message"),
+    ("tables", "message"),
     [
-        (
-            [unfitted(HeteroscedasticRegressor), unfitted(NeuralQuantileRegressor)],
-            [TABLE] * 2,
-            "must be of one class, got HeteroscedasticRegressor and NeuralQuantileRegressor; fit them one by one",
-        ),
-        (
-            [unfitted(MatchedRegressor), unfitted(HeteroscedasticRegressor)],
-            [TABLE] * 2,
-            "must be of one class, got MatchedRegressor and HeteroscedasticRegressor",
-        ),
-        (
-            [unfitted(MCDropoutRegressor), unfitted(MCDropoutRegressor, n_samples=3)],
-            [TABLE] * 2,
-            "must have the same n_samples, got 50 and 3",
-        ),
-        (
-            [unfitted(BayesByBackpropRegressor), unfitted(BayesByBackpropRegressor, kl_weight=0.5)],
-            [TABLE] * 2,
-            "must have the same kl_weight",
-        ),
-        (
-            [unfitted(DeepEnsembleRegressor), unfitted(DeepEnsembleRegressor, members=2)],
-            [TABLE] * 2,
-            "must have the same members, got 5 and 2",
-        ),
-        (
-            [unfitted(HeteroscedasticRegressor), unfitted(HeteroscedasticRegressor, calibration="split")],
-            [TABLE] * 2,
-            "must have the same calibration, got None and 'split'",
-        ),
-        (
-            [unfitted(HeteroscedasticRegressor)] * 2,
-            [TABLE, (X[:, :2], Y, None)],
-            "alike in columns.* 2 columns.* 3 columns",
-        ),
-        (
-            [unfitted(NeuralQuantileRegressor), unfitted(NeuralQuantileRegressor, [0.5, 0.9])],
-            [TABLE] * 2,
-            "alike in .*levels.* 2 levels",
-        ),
-        ([unfitted(HeteroscedasticRegressor)] * 2, [TABLE], "one table .* per model, got 1 for 2"),
-        ([unfitted(HeteroscedasticRegressor)], [(X, np.where(Y > 0.9, np.nan, Y), None)], "y contains NaN"),
+        ([TABLE, (X[:, :2], Y, None)], "alike in columns.* 2 columns.* 3 columns"),
+        ([TABLE, (X, np.stack([Y, Y], axis=1), None)], "alike in columns, targets.* 2 targets"),
+        ([TABLE, (np.tile(X, (50, 1)), np.tile(Y, 50), None)], "members.* 6 members .*15 .*where repeats is a number"),
+        ([TABLE, (X, np.where(Y > 0.9, np.nan, Y), None)], "y contains NaN"),
+        ([TABLE], r"one table \(X, y, groups\) per model, got 1 for 2"),
     ],
 )
-def test_models_that_cannot_be_fitted_together_are_all_left_unfitted(models, tables, message):
+def test_tables_that_differ_are_not_fitted_together(tables, message):
+    assert_left_unfitted([unfitted(MatchedRegressor, repeats="auto") for _ in range(2)], tables, message)
+    with pytest.raises(ValueError, match="one table"):
+        fit_together([], [])
+
+
+def assert_left_unfitted(models, tables, message):
     models[0].fit(X, Y)
     with pytest.raises(ValueError, match=message):
         fit_together(models, tables)
@@ -265,6 +269,7 @@ def test_progress_is_shown_on_request_and_silence_is_the_default(kind, capfd):
     shown = capfd.readouterr().err
     assert "rounds: 100%" in shown
     assert "2/2" in shown
+    assert "coverage=" in shown
 
 
 # Groups --------------------------------------------------------------------------------------------------------------
@@ -320,14 +325,9 @@ def test_a_missing_group_is_refused_with_its_row(others, missing, holders):
 @pytest.mark.parametrize("dtype", ["Int64", "string", "category", "datetime64[ns]"])
 def test_a_missing_group_of_pandas_is_refused_with_its_row(dtype):
     groups = pd.Series([*["2001", "2002"] * 3, None, *["2001", "2002"] * 26, None]).astype(dtype)
-    with pytest.raises(ValueError, match=r"groups must have a value in every row, got .* in row 6 "):
-        unfitted(MatchedRegressor).fit(X, Y, groups=groups)
-
-
-def test_a_missing_time_of_numpy_is_refused_with_its_row():
-    groups = np.where(NUMBERED == 3, np.datetime64("NaT"), np.datetime64("2024-05-01") + NUMBERED)
-    with pytest.raises(ValueError, match=r"groups must have a value in every row, got .* in row 15 "):
-        unfitted(MatchedRegressor).fit(X, Y, groups=groups)
+    for given in (groups, groups.to_numpy()) if dtype.startswith("datetime") else (groups,):
+        with pytest.raises(ValueError, match=r"groups must have a value in every row, got .* in row 6 "):
+            unfitted(MatchedRegressor).fit(X, Y, groups=given)
 
 
 @pytest.mark.parametrize("other", ["1", True, date(2024, 5, 1)], ids=["text", "boolean", "date"])

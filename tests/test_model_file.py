@@ -4,7 +4,6 @@ import copy
 import json
 import pickle
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,12 +82,7 @@ FITS = {
     "split": {"coverage": 0.8, "calibration": Split(0.4), "matching": None},
     "split, targets": {"y": Y, "calibration": Split(size=0.5), "coverage": [0.8], "matching": Unmatched()},
     "no ranks": {"y": Y[:, :1], "calibration": None, "interval_network": MLP(hidden=4, layers=1, bins=0)},
-    "as published": {
-        "calibration": None,
-        "folds": None,
-        "interval_loss": PaperLoss(noise_weight=0.2),
-        "network": MLP(8, dropout=0.0, bins=0),
-    },
+    "as published": {"calibration": None, "folds": None, "interval_loss": PaperLoss(noise_weight=0.2)},
 }
 
 
@@ -103,19 +97,7 @@ def test_a_loaded_model_is_the_saved_one(fit, path):
     assert (again.out_of_fold_ is None) == (model.out_of_fold_ is None)
     if model.out_of_fold_ is not None:
         np.testing.assert_equal(vars(again.out_of_fold_), vars(model.out_of_fold_))
-    assert again.predictor_.state_dict().keys() == model.predictor_.state_dict().keys()
     assert_saved_again_the_same(again, path)
-
-
-def test_names_and_index_are_kept(path):
-    frame = pd.DataFrame(X, columns=["rooms", "größe", "age"])
-    new = pd.DataFrame(X_NEW, columns=frame.columns, index=[f"row {i}" for i in range(len(X_NEW))])
-    model = fitted(pd.DataFrame(Y, columns=["price", "rent"]), frame)
-    again = reloaded(model, path)
-    assert list(again.feature_names_in_) == list(frame.columns)
-    pd.testing.assert_frame_equal(again.predict_interval(new).to_frame(), model.predict_interval(new).to_frame())
-    with pytest.raises(ValueError, match="feature names"):
-        again.predict(new.rename(columns={"age": "years"}))
 
 
 MIXED = pd.DataFrame(X[:, :2], columns=["rooms", "age"]).assign(
@@ -153,12 +135,6 @@ def test_a_loaded_model_goes_on_training_where_the_saved_one_stood(path):
     model = fitted(warm_start=True)
     again = reloaded(model, path)
     assert_same_predictions(model.fit(X, Y[:, 0]), again.fit(X, Y[:, 0]))
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_copies_and_pickles_predict_the_same_bits(model, path, copied):
-    assert_same_predictions(copied(model), model)
-    assert_same_predictions(copied(reloaded(model, path)), model)
 
 
 def test_weights_are_stored_as_they_were_trained(model, path):
@@ -225,33 +201,6 @@ def test_a_loaded_baseline_is_the_saved_one(kind, parameters, path):
         np.testing.assert_equal([vars(r) for r in again.rounds_], [vars(r) for r in model.rounds_])
         assert_saved_again_the_same(again, path)
     assert_same_predictions(clone(again).fit(X, Y[:, 0]), model)
-
-
-@each_baseline
-def test_a_baseline_with_its_own_network_is_saved_with_it(kind, parameters, path):
-    model = fitted_baseline(kind, **parameters | {"network": None, "max_epochs": 1, "batch_size": 60})
-    again = reloaded(model, path)
-    assert again.get_params()["network"] is None
-    assert_same_predictions(model, again)
-
-
-def test_a_loaded_baseline_samples_the_networks_it_was_fitted_with(path):
-    """Also where another number of samples has been asked for since; learned rates come back."""
-    model = fitted_baseline(baselines.ConcreteDropoutRegressor, n_samples=5)
-    model.set_params(n_samples=50)
-    again = reloaded(model, path)
-    assert again.n_samples == 50
-    assert_same_predictions(model, again)
-    np.testing.assert_array_equal(again.rates_, model.rates_, strict=True)
-
-
-@pytest.mark.parametrize(
-    "network", [LSTM(hidden=3, layers=1, dropout=0.2, steps=2, channels=1), MLP(hidden=4, dropout=0.2, bins=0)]
-)
-def test_random_networks_of_every_kind_come_back(network, path):
-    for kind in (baselines.MCDropoutRegressor, baselines.BayesByBackpropRegressor):
-        model = fitted_baseline(kind, network=network, n_samples=3)
-        assert_same_predictions(model, reloaded(model, path))
 
 
 HOURS = pd.date_range("2024-03-25", periods=260, freq="h", tz="Europe/Berlin")
@@ -323,9 +272,7 @@ WRONG_FORECASTER = {
     "an unfitted regressor": lambda learned, arrays: learned["regressor_"].update(learned={}),
     "another horizon": lambda learned, arrays: learned["windows_"].update(horizon=3),
     "a short history": lambda learned, arrays: replaced(arrays, "history_.filled", lambda values: values[:-1]),
-    "a hole in the history": lambda learned, arrays: replaced(
-        arrays, "history_.filled", lambda values: values * np.nan
-    ),
+    "a hole in it": lambda learned, arrays: replaced(arrays, "history_.filled", lambda values: values * np.nan),
     "other levels": lambda learned, arrays: learned["calibrator_"].update(coverage={"tuple": [0.4, 0.9]}, state=None),
     "an unknown clock": lambda learned, arrays: learned["history_"]["clock"].update(kind="sundial"),
 }
@@ -342,29 +289,6 @@ def test_a_forecaster_whose_parts_do_not_fit_together_is_refused(hourly, path, w
 def normalised(n_features: int, n_outputs: int) -> nn.Module:
     """With a whole number (the batches seen) among its buffers."""
     return nn.Sequential(nn.Linear(n_features, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, n_outputs))
-
-
-class Tied(nn.Module):
-    """One layer under two names."""
-
-    def __init__(self, n_features: int, n_outputs: int) -> None:
-        super().__init__()
-        self.first = self.again = nn.Linear(n_features, n_features)
-        self.last = nn.Linear(n_features, n_outputs)
-
-    def forward(self, x):
-        return self.last(self.again(self.first(x).relu()))
-
-
-@dataclass(frozen=True)
-class Doubled(SigmaFit):
-    """A strategy of the user's: twice the outputs, of which half are not used."""
-
-    def n_outputs(self, n_targets: int, n_levels: int) -> int:
-        return 2 * super().n_outputs(n_targets, n_levels)
-
-    def sigma(self, outputs: torch.Tensor, n_targets: int) -> torch.Tensor:
-        return super().sigma(outputs[..., : 2 * n_targets], n_targets)
 
 
 class Halved(NamedTuple):
@@ -404,11 +328,10 @@ class OwnSplit(Split):
 OWN = {
     "network": {"network": normalised},
     "interval network": {"interval_network": normalised},
-    "both": {"network": Tied, "interval_network": normalised},
-    "matching": {"matching": Doubled()},
-    "a tuple": {"matching": Halved()},
+    "both": {"network": nn.Linear, "interval_network": normalised},
+    "matching": {"matching": Halved()},
     "loss and calibration": {"interval_loss": OwnLoss(), "calibration": OwnSplit(0.4)},
-    "all": {"network": normalised, "matching": Doubled(0.2)},
+    "all": {"network": normalised, "matching": Halved()},
 }
 
 
@@ -574,10 +497,14 @@ WRONG = {
     "scores that are none": lambda model, arrays: model["learned"]["predictor_"]["correction"].update(scores=1),
     "no correction": lambda model, arrays: model["learned"]["predictor_"]["correction"].update(factor=None),
     "another thing to mirror": lambda model, arrays: team_of(model).update(mirroring={"class": "MLP"}),
-    "a mirrored table": lambda model, arrays: team_of(model).update(
-        mirroring={"class": "Mirroring", "targets": "same"}
-    ),
+    "a mirror": lambda model, arrays: team_of(model).update(mirroring={"class": "Mirroring", "targets": "same"}),
     "a range without an end": lambda model, arrays: team_of(model)["inputs"].update(high=""),
+    "no centre of inputs": lambda model, arrays: team_of(model)["inputs"].update(centre=None),
+    "no spread of inputs": lambda model, arrays: team_of(model)["inputs"].pop("spread"),
+    "no range of inputs": lambda model, arrays: team_of(model)["inputs"].update(low=None),
+    "no centre of targets": lambda model, arrays: team_of(model)["targets"].update(centre=None),
+    "no spread of targets": lambda model, arrays: team_of(model)["targets"].pop("spread"),
+    "no scaling": lambda model, arrays: team_of(model)["targets"].update(centre=None, spread=None),
     "nothing learned": lambda model, arrays: model.update(learned={}),
     "a method in its place": lambda model, arrays: model["learned"].update(predict=1),
     "a class in its place": lambda model, arrays: model["learned"].update(__class__={"class": "Round"}),
@@ -599,8 +526,9 @@ def assert_refused(model, path, wrong):
     header, arrays = read_tensors(path)
     wrong(header["model"], arrays)
     write_tensors(path, header, arrays)
-    with pytest.raises(ModelFileError, match=NO_MODEL):
+    with pytest.raises(ModelFileError, match=NO_MODEL) as refusal:
         coverwell.load(path)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
@@ -664,26 +592,14 @@ def small_file(tmp_path_factory):
 
 
 def damaged(content, rng):
-    """Bits flipped, bytes gone, doubled, overwritten or exchanged, or the end missing; half of it in the header."""
-    changed = bytearray(content)
+    """A bit flipped, bytes gone, doubled or overwritten, or the end missing; half of it in the header."""
     size = len(content) if rng.random() < 0.5 else 8 + int.from_bytes(content[:8], "little")
-    start, other = sorted(int(place) for place in rng.integers(size, size=2))
-    stop = start + int(rng.integers(1, 100))
-    match rng.integers(6):
-        case 0:
-            for place in rng.integers(size, size=rng.integers(1, 4)):
-                changed[place] ^= 1 << int(rng.integers(8))
-        case 1:
-            del changed[start:stop]
-        case 2:
-            changed[start:start] = changed[start:stop]
-        case 3:
-            changed[start:stop] = rng.bytes(len(changed[start:stop]))
-        case 4:
-            changed[start], changed[other] = changed[other], changed[start]
-        case 5:
-            del changed[start:]
-    return bytes(changed)
+    start = int(rng.integers(size))
+    stop = min(len(content), start + int(rng.integers(1, 100)))
+    flipped = bytes([content[start] ^ 1 << int(rng.integers(8))])
+    changes = [flipped + content[start + 1 : stop], b"", 2 * content[start:stop], rng.bytes(stop - start)]
+    kind = rng.integers(5)
+    return content[:start] if kind == 4 else content[:start] + changes[kind] + content[stop:]
 
 
 def test_each_of_1000_damaged_files_predicts_the_same_or_is_refused(small_file, path):
@@ -762,22 +678,12 @@ def test_header_and_arrays_come_back_as_they_were(path):
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(arrays[name], array, strict=True)
+    before = path.read_bytes()
+    write_tensors(path, {"numbers": [0.1, 1, None], "name": "é"}, dict(reversed(ARRAYS.items())))
+    assert path.read_bytes() == before  # the order of entries does not change a byte
 
 
-def test_the_order_of_entries_does_not_change_a_byte(tmp_path):
-    write_tensors(tmp_path / "one", {"a": 1, "b": {"c": 2, "d": 3}}, ARRAYS)
-    write_tensors(tmp_path / "other", {"b": {"d": 3, "c": 2}, "a": 1}, dict(reversed(ARRAYS.items())))
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
-
-
-def test_any_safetensors_reader_can_read_the_file(path):
-    write_tensors(path, {"a": 1}, ARRAYS)
-    with safe_open(path, framework="numpy") as file:
-        assert json.loads(file.metadata()["coverwell"])["a"] == 1
-        np.testing.assert_array_equal(file.get_tensor("weights"), ARRAYS["weights"])
-
-
-def test_a_safetensors_file_of_others_is_told_apart(path):
+def test_a_safetensors_file_of_others_is_refused(path):
     for metadata in (None, {"format": "pt"}):
         path.write_bytes(safetensors_bytes({"a": np.zeros(3)}, metadata))
         with pytest.raises(ModelFileError, match=r"a file that coverwell\.save wrote, got another"):

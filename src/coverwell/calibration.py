@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.options import check_enough_rows, check_share, coverage_rank, named, stored
+from coverwell.options import check_enough_rows, check_number, coverage_rank, named, stored
 from coverwell.training.rows import Rows, split_rows
 
 if TYPE_CHECKING:
@@ -32,31 +32,18 @@ SMALLEST_HALF_WIDTH = 1e-12
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and the half-widths of the interval below and above it, for some rows.
+    """A mean and the half-widths of the interval below and above it, for some rows."""
 
-    Attributes
-    ----------
-    mean : array (..., row, target)
-    half_width : array (..., row, target, side, level)
-    """
-
-    mean: Array
-    half_width: Array
+    mean: Array  # (..., row, target)
+    half_width: Array  # (..., row, target, side, level)
 
 
 @stored
 class Correction(nn.Module):
-    """What a calibration has learned: factors of the half-widths, or for CV+ the scores of each team's left-out rows.
+    """What a calibration has learned: factors of the half-widths, or for CV+ the scores of rows each team left out."""
 
-    Attributes
-    ----------
-    factor, joint_factor : tensor (target, level) or None
-        The second one is for boxes that contain all targets of a row together.
-    scores : list of tensors (row, target, level)
-    """
-
-    factor: Tensor | None
-    joint_factor: Tensor | None
+    factor: Tensor | None  # (target, level)
+    joint_factor: Tensor | None  # for boxes that contain all targets of a row together
 
     def __init__(
         self, factor: Array | None = None, joint_factor: Array | None = None, scores: list[Array] | None = None
@@ -69,7 +56,7 @@ class Correction(nn.Module):
             self.register_buffer(f"scores_{place}", torch.as_tensor(part))
 
     @property
-    def scores(self) -> list[Tensor]:
+    def scores(self) -> list[Tensor]:  # (row, target, level) each
         return [getattr(self, f"scores_{place}") for place in range(self.n_scores)]
 
     @property
@@ -88,9 +75,8 @@ class Correction(nn.Module):
             raise ValueError("joint=True needs ranks over all targets together; fit with a calibration other than None")
         factor = self.joint_factor if joint and self.joint_factor is not None else self.factor
         (mean,), (half_width,) = means, half_widths
-        lower = mean[..., None] - factor * half_width[..., 0, :]
-        upper = mean[..., None] + factor * half_width[..., 1, :]
-        return widen_outwards(lower, upper)
+        below, above = half_width.unbind(dim=-2)
+        return widen_outwards(mean[..., None] - factor * below, mean[..., None] + factor * above)
 
 
 def widen_outwards(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,16 +97,14 @@ def _cv_plus_bounds(
     lower, upper = [], []
     for place, level in enumerate(levels):
         k = coverage_rank(level, n_scores)
-        below, above = [], []
-        for mean, half_width, part in zip(means, half_widths, scores, strict=True):
-            factor = part[:, None, :, place]  # (score, 1, target)
-            below.append(mean - factor * half_width[..., 0, place])
-            above.append(mean + factor * half_width[..., 1, place])
-        lowest = torch.cat(below).sort(dim=0).values[n_scores - k]  # (score, row, target) -> (row, target)
-        highest = torch.cat(above).sort(dim=0).values[k - 1]
+        teams = [
+            (m, w[..., place], part[:, None, :, place]) for m, w, part in zip(means, half_widths, scores, strict=True)
+        ]
+        below = torch.cat([mean - factor * width[..., 0] for mean, width, factor in teams])  # (score, row, target)
+        above = torch.cat([mean + factor * width[..., 1] for mean, width, factor in teams])
         # The bounds of two teams may cross; an interval that holds the prediction only covers more.
-        lower.append(torch.minimum(lowest, centre))
-        upper.append(torch.maximum(highest, centre))
+        lower.append(torch.minimum(below.sort(dim=0).values[n_scores - k], centre))
+        upper.append(torch.maximum(above.sort(dim=0).values[k - 1], centre))
     return torch.stack(lower, dim=-1), torch.stack(upper, dim=-1)
 
 
@@ -129,42 +113,28 @@ def _cv_plus_bounds(
 
 @runtime_checkable
 class Calibration(Protocol):
-    """One way to calibrate: its rows, its ranks, its promise."""
+    """One way to calibrate: its rows, its ranks, its promise. Unless it differs, one team sees all rows."""
 
     name: ClassVar[str | None]
     promise: ClassVar[str]
-    holds_back: ClassVar[bool]  # whether rows are kept from the teams
-    one_team_per_fold: ClassVar[bool]
-    ranks_out_of_fold: ClassVar[bool]
+    holds_back: ClassVar[bool] = False  # whether rows are kept from the teams
+    one_team_per_fold: ClassVar[bool] = False
+    ranks_out_of_fold: ClassVar[bool] = False
 
     def rows_of_jobs(
         self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState
     ) -> list[Places]:
         """The rows that each team may see, in ascending order."""
-        ...
+        return [np.arange(len(X))]
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
-        """The correction of trained teams, from their rows.
-
-        `members` are the outputs of each member of the first job for its rows, (member, row, ...) in scaled units.
-        """
+        """The correction of trained teams, from their rows and the members' scaled outputs, (member, row, ...)."""
         ...
-
-
-class _OneTeam:
-    """One team that sees all rows."""
-
-    holds_back: ClassVar[bool] = False
-    one_team_per_fold: ClassVar[bool] = False
-    ranks_out_of_fold: ClassVar[bool] = False
-
-    def rows_of_jobs(self, X: NDArray[Any], *_: Any) -> list[Places]:
-        return [np.arange(len(X))]
 
 
 @named("calibration", "cross")
 @dataclass(frozen=True)
-class Cross(_OneTeam):
+class Cross(Calibration):
     """Ranks of out-of-fold scores. Every row trains; coverage is measured near the asked level, without a theorem."""
 
     name: ClassVar[str | None] = "cross"
@@ -180,14 +150,13 @@ class Cross(_OneTeam):
 
 @named("calibration", "cv+")
 @dataclass(frozen=True)
-class CVPlus:
+class CVPlus(Calibration):
     """A team per fold, its interval stretched by the scores of the rows it left out (Barber et al. 2021)."""
 
     name: ClassVar[str | None] = "cv+"
     promise: ClassVar[str] = "at least 2p - 1 less a small term, for exchangeable rows"
     holds_back: ClassVar[bool] = True
     one_team_per_fold: ClassVar[bool] = True
-    ranks_out_of_fold: ClassVar[bool] = False
 
     def rows_of_jobs(
         self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState
@@ -204,7 +173,7 @@ class CVPlus:
 
 @named("calibration", "split")
 @dataclass(frozen=True)
-class Split:
+class Split(Calibration):
     """Ranks of rows that touched nothing before: no scaling, no bin edges, no stop rule.
 
     Parameters
@@ -218,11 +187,9 @@ class Split:
     name: ClassVar[str | None] = "split"
     promise: ClassVar[str] = "at least p on average, for exchangeable rows"
     holds_back: ClassVar[bool] = True
-    one_team_per_fold: ClassVar[bool] = False
-    ranks_out_of_fold: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_share("size", self.size)
+        check_number("size", self.size, above=0.0, below=1.0)
 
     def rows_of_jobs(
         self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState
@@ -246,7 +213,7 @@ class Split:
 
 @named("calibration", None)
 @dataclass(frozen=True)
-class Uncalibrated(_OneTeam):
+class Uncalibrated(Calibration):
     """The learned intervals as they are."""
 
     name: ClassVar[str | None] = None
@@ -333,8 +300,7 @@ def rank_factor(scores: Array, levels: tuple[float, ...]) -> Array:
 def cross_factor(scores: CrossScores, levels: tuple[float, ...], *, joint_unit: Array | None = None) -> Array:
     """The factor (target, level) from out-of-fold ranks, brought from the size of an out-of-fold team to the whole one.
 
-    With one member per row there is nothing to compare, and the plain rank stands. With a `joint_unit` (target, level),
-    the factor is one for all targets together: of the largest score of each row, in these units.
+    With a `joint_unit` (target, level) it is one for all targets: of the largest score of each row, in these units.
     """
     averaged, singles = scores.averaged, scores.singles
     if joint_unit is not None:
@@ -343,11 +309,10 @@ def cross_factor(scores: CrossScores, levels: tuple[float, ...], *, joint_unit: 
     factor = rank_factor(averaged, levels)
     if scores.n_left_out <= 1:
         return factor
-    single = rank_factor(singles, levels)
-    return deployed_factor(factor, single, n_left_out=scores.n_left_out, n_members=scores.n_members)
+    return deployed_factor(factor, rank_factor(singles, levels), scores.n_left_out, scores.n_members)
 
 
-def deployed_factor(factor: Array, single: Array, *, n_left_out: float, n_members: int) -> Array:
+def deployed_factor(factor: Array, single: Array, n_left_out: float, n_members: int) -> Array:
     """The factor of the whole team, from that of averages over the members that leave a row out and of single members.
 
     A row is left out by r members, but M members are deployed, whose average errs less. Members are exchangeable for a
@@ -359,5 +324,4 @@ def deployed_factor(factor: Array, single: Array, *, n_left_out: float, n_member
     slope = np.maximum(single**2 - factor**2, 0.0) / (1 - 1 / r)  # b
     deployed = factor**2 - slope * (1 / r - 1 / M)
     least = factor**2 * r / M  # as if all of the error were the members' disagreement
-    result: Array = np.sqrt(np.maximum(deployed, least))
-    return result
+    return np.asarray(np.sqrt(np.maximum(deployed, least)))

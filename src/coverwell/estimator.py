@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from numbers import Real
 from operator import attrgetter
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,12 +23,11 @@ from tqdm import tqdm
 from coverwell.calibration import Calibration, Correction, Estimate, average_out_of_fold, out_of_fold_members
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import InputSource, checked_groups, target_names_of, without_cache
-from coverwell.networks.team import Network
 from coverwell.options import levels_from, part_from, stored
 from coverwell.paper.algorithm import History, Round
 from coverwell.prediction import Prediction, PredictionInterval
 from coverwell.predictor import FittedTeam, Predictor
-from coverwell.training.device import Settings, device_from, few_threads, run_within_memory, seeded
+from coverwell.training.device import Trainable, device_from, few_threads, run_within_memory, seeded
 from coverwell.training.rows import Rows, check_dealing
 
 Array = NDArray[np.float64]
@@ -89,25 +87,6 @@ class OutOfFold:
             lower[places] = np.minimum.accumulate(centre - half_width[0], axis=-1)
             upper[places] = np.maximum.accumulate(centre + half_width[1], axis=-1)
         return cls(prediction, lower, upper)
-
-
-@runtime_checkable
-class Training(Protocol):
-    """How a kind of estimator trains all jobs of a stack at once."""
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def network(self) -> Network: ...
-
-    def shortened(self) -> Training:
-        """The same with as little training as shows whether it fits into memory."""
-        ...
-
-    def run(self, rows: Rows, on_round: OnRound) -> tuple[Trained, History]:
-        """Train; `on_round` gets the history after each round and a function that gives the present teams."""
-        ...
 
 
 class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -174,8 +153,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def predict_all(self, X: Any) -> Prediction:
         """Predictions and the bounds of all fitted levels, with one pass through the networks."""
-        estimates = self.estimates(X)
-        return self.predictor_.prediction(estimates)
+        return self.predictor_.prediction(self.estimates(X))
 
     def estimates(self, X: Any, *, noise: bool = True) -> list[Estimate]:
         """Each team's means and half-widths for these rows, before calibration."""
@@ -191,16 +169,13 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def interval(self, X: Any, wanted: Coverage, lower: Array, upper: Array) -> PredictionInterval:
         """Bounds (row, target, level) for X as users get them: the wanted levels, shaped as y was."""
-        places = [self.predictor_.levels.index(level) for level in levels_from(wanted)]
-        lower, upper = lower[..., places], upper[..., places]
-        if isinstance(wanted, Real):
-            lower, upper = lower[..., 0], upper[..., 0]
-        if self.one_dimensional_:
-            lower, upper = lower[:, 0], upper[:, 0]
+        levels, target = levels_from(wanted), 0 if self.one_dimensional_ else slice(None)
+        places = [self.predictor_.levels.index(level) for level in levels]
+        chosen = (slice(None), target, places[0] if isinstance(wanted, Real) else places)
         return PredictionInterval(
-            lower,
-            upper,
-            coverage=float(wanted) if isinstance(wanted, Real) else levels_from(wanted),
+            lower[chosen],
+            upper[chosen],
+            coverage=levels[0] if isinstance(wanted, Real) else levels,
             target_names=self.target_names_,
             index=getattr(X, "index", None) if hasattr(X, "iloc") else None,  # a list has an `index` method
         )
@@ -222,12 +197,6 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         factor = self.predictor_.correction.factor
         return None if factor is None else factor.cpu().numpy()
-
-    @property
-    def table_columns_(self) -> list[str] | None:
-        """The columns that a table must have, in order; None for images, and for arrays without names."""
-        check_is_fitted(self)
-        return self.source_.table_columns
 
     @property
     def columns_(self) -> Any:
@@ -267,7 +236,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """How rows are dealt to members: `folds`, `repeats`, `calibration` and `unit_range` of `Rows.of`."""
         raise NotImplementedError
 
-    def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> Training:
+    def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> Trainable[tuple[Trained, History]]:
         """How jobs of this many rows are trained; with a start, how its teams continue."""
         raise NotImplementedError
 
@@ -308,9 +277,10 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if not self.source_.scaled:
             check_dealing(len(targets), **dealing)  # before the features of images, which take long
         rows = read(random_state) if callable(read) else read
-        start = before["predictor_"].fitted_teams if before else []
-        if start:
-            _check_same_inputs(start, self.source_.row_shape)
+        start, shape = before["predictor_"].fitted_teams if before else [], self.source_.row_shape
+        if start and shape != start[0].inputs.shape:
+            was, now = (s[0] if len(s) == 1 else s for s in (start[0].inputs.shape, shape))
+            raise ValueError(f"warm_start goes on from networks of {was} columns, got {now}; fit with warm_start=False")
         return Rows.of(
             rows,
             targets.astype(np.float64).reshape(len(targets), -1),
@@ -361,20 +331,18 @@ def fit_together(
             if "predictor_" in was:
                 model.forget()
             own_rows.append(model.prepare(*table, continued))
-        rows = own_rows[0] if len(models) == 1 else _stacked(own_rows)
-        if start:
-            _check_continues(rows, start)
+        rows = own_rows[0] if len(models) == 1 and not start else _stacked(own_rows, start)
         training = models[0].training_for(rows.y.shape[1], start)
         settings, ends = training.settings, np.cumsum([0, *map(len, map(attrgetter("y"), own_rows))]).tolist()
         parts = list(map(slice, ends, ends[1:]))  # each model's jobs
         bar = tqdm(total=settings.max_rounds, disable=not models[0].verbose, desc="rounds", unit="round")
 
-        def show_teams(present: Callable[[Tensor], Trained], history: History) -> None:
-            show_round(bar, present, history)
-            teams = present(history.unit).teams
-            on_round([teams[part] for part in parts])  # type: ignore[misc]
+        def after_round(present: Callable[[Tensor], Trained], history: History) -> None:
+            show_round(bar, history)
+            if on_round is not None:
+                teams = present(history.unit).teams
+                on_round([teams[part] for part in parts])
 
-        after_round = partial(show_round, bar) if on_round is None else show_teams
         with bar, seeded(rows.seeds[0], settings.device), few_threads(training, rows):
             trained, history = run_within_memory(training, rows, after_round)
             if settings.device.type == "cuda":
@@ -406,43 +374,31 @@ def _check_alike(models: Sequence[IntervalRegressor], tables: Sequence[Any]) -> 
                 )
 
 
-def _stacked(stack: Sequence[Rows]) -> Rows:
-    """All jobs of several models, which must be alike."""
-    shapes = {(r.x.shape[2:], r.y.shape[2], r.coverage.shape[1], r.members_per_job) for r in stack}
+def _stacked(stack: Sequence[Rows], start: Sequence[FittedTeam]) -> Rows:
+    """All jobs of several models, which must be alike, and like the teams that they continue."""
+    shapes = {(*r.x.shape[2:], r.y.shape[2], r.coverage.shape[1], r.members_per_job) for r in stack}
     if len(shapes) > 1:
-        got = " beside ".join(
-            f"{x[0]} columns, {n_targets} targets, {n_levels} levels and {n_members} members"
-            for x, n_targets, n_levels, n_members in sorted(shapes)
-        )
+        words = "{0} columns, {1} targets, {2} levels and {3} members"
+        got = " beside ".join(words.format(shape[0], *shape[-3:]) for shape in sorted(shapes))
         raise ValueError(
             "tables that are fitted together must be alike in columns, targets, levels and members, got "
             f"{got}; the members are alike where repeats is a number"
         )
-    return Rows.stack(stack)
-
-
-def _check_same_inputs(start: Sequence[FittedTeam], shape: tuple[int, ...]) -> None:
-    if start and shape != start[0].inputs.shape:
-        before, now = (s[0] if len(s) == 1 else s for s in (start[0].inputs.shape, shape))
-        raise ValueError(f"warm_start goes on from networks of {before} columns, got {now}; fit with warm_start=False")
-
-
-def _check_continues(rows: Rows, start: Sequence[FittedTeam]) -> None:
-    """Raise unless every job has a start with as many inputs, targets, levels and members as it has itself."""
-    if len(start) != rows.n_jobs:
+    if start and len(start) != sum(map(attrgetter("n_jobs"), stack)):
         raise ValueError("models that are fitted together with warm_start must all be fitted before, or none of them")
-    now = (*rows.x.shape[2:], rows.y.shape[2], rows.coverage.shape[1], rows.members_per_job)
     for team in start:
         before = (*team.inputs.shape, len(team.targets.centre), team.coverage.shape[1], team.n_members)
-        if now != before:
+        if {before} != shapes:
             raise ValueError(
                 "warm_start goes on from networks of the same columns, targets, levels and members, got "
-                f"{now} after {before}; fit with warm_start=False, or give repeats and folds as numbers"
+                f"{shapes.pop()} after {before}; fit with warm_start=False, or give repeats and folds as numbers"
             )
+    return Rows.stack(stack) if len(stack) > 1 else stack[0]
 
 
-def show_round(bar: Any, present: Any, history: History) -> None:
+def show_round(bar: Any, history: History) -> None:
     """Move a tqdm bar over rounds, with the latest measures beside it."""
-    coverage, score = float(history.rounds[-1].coverage.mean()), float(history.rounds[-1].score.mean())
+    latest = history.rounds[-1]
     bar.update()
-    bar.set_postfix(coverage=f"{coverage:.3f}", score=f"{score:.4g}", refresh=False)
+    score = f"{float(latest.interval_score.mean()):.4g}"
+    bar.set_postfix(coverage=f"{float(latest.coverage.mean()):.3f}", score=score, refresh=False)

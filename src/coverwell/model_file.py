@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import version
@@ -56,6 +56,7 @@ Arrays = dict[str, NDArray[Any]]
 FORMAT = 2
 TYPES = ("float64", "float32", "int64", "int32", "uint8", "bool")
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError)
+BUFFERS = {"centre", "spread"}  # of every scaling but that of images' features
 OWN = ("network", "interval_network", "matching", "interval_loss", "calibration")  # may be objects of the user's
 LEARNED = re.compile(r"[a-z]\w*_")  # names of what `fit` learned
 # Imported one after the other when a class is met that is not known yet.
@@ -132,11 +133,9 @@ def load(
     """
     from sklearn.utils.validation import check_is_fitted
 
-    header, arrays = read_tensors(Path(path))
     given = dict(zip(OWN, (network, interval_network, matching, interval_loss, calibration), strict=True))
-    reader = _Reader(str(path), arrays, given)
-    with _no_model(path, header):
-        model = reader.estimator(header["model"])
+    with _reading(Path(path), given) as (stored, reader):
+        model = reader.estimator(stored)
         check_is_fitted(model)
     if surplus := [name for name in OWN if given[name] is not None and name not in reader.taken]:
         raise ModelFileError(f"{path} needs no {surplus[0]}, it stores its own; load it without {surplus[0]}=")
@@ -144,17 +143,11 @@ def load(
 
 
 def load_predictor(path: Path) -> tuple[InputSource, Predictor, tuple[str, ...]]:
-    """How a model in a file reads tables, what predicts them and the names of its targets, without the estimator.
-
-    That needs no scikit-learn, whose import takes longer than predicting a small table.
-    """
-    header, arrays = read_tensors(path)
-    reader = _Reader(str(path), arrays, dict.fromkeys(OWN))
-    with _no_model(path, header):
-        learned = header["model"]["learned"]
-        source = reader.value(learned.get("source_"))
-        check_takes_tables(path, header["model"]["class"], source)
-        predictor, names = (reader.value(learned[name]) for name in ("predictor_", "target_names_"))
+    """How a model in a file reads tables, what predicts them and its targets' names, without importing scikit-learn."""
+    with _reading(path, dict.fromkeys(OWN)) as (stored, reader):
+        source = reader.value(stored["learned"].get("source_"))
+        check_takes_tables(path, stored["class"], source)
+        predictor, names = (reader.value(stored["learned"][name]) for name in ("predictor_", "target_names_"))
         _check_predictor(source, predictor, names)
     return source, predictor, names
 
@@ -163,20 +156,12 @@ def check_takes_tables(path: Path, name: str, source: InputSource | None) -> Non
     """Raise unless a model of the class `name` predicts rows of a table; a forecaster has no source."""
     if source is None or not source.scaled:
         what = f"a {name}" if source is None else "a model for images"
-        raise ModelFileError(
-            f"{path} holds {what}, not one for tables; use it in Python: coverwell.load({str(path)!r})"
-        )
+        way_out = f"use it in Python: coverwell.load({str(path)!r})"
+        raise ModelFileError(f"{path} holds {what}, not one for tables; {way_out}")
 
 
 def _is_stored(value: Any) -> bool:
     return STORED.get(type(value).__name__) is type(value)
-
-
-def _stored_class(name: str) -> type[Any]:
-    for package in PACKAGES:
-        if name not in STORED:
-            import_module(package)
-    return STORED[name]
 
 
 @dataclass
@@ -211,9 +196,12 @@ class _Writer:
         if isinstance(value, np.ndarray | Tensor):
             return self.array(value.cpu().numpy() if isinstance(value, Tensor) else value, place)
         if isinstance(value, Team):
-            return self.team(value, place)
+            self.state(value, place)
+            own = self.interval_own if place.endswith("interval_team") else "network"
+            sizes = {"n_members": value.n_members, "sizes": self.value(value.sizes, place)}
+            return {"team": place, "network": self.part(value.recipe, place, own=own), **sizes}
         if place.endswith("source_.trunk"):
-            self.tensors(value.state_dict(), place)
+            self.state(value, place)
             return {"trunk": place, "ours": isinstance(value, ResNet18Trunk)}
         return self.part(value, place, own=place.rpartition(".")[2])
 
@@ -225,9 +213,9 @@ class _Writer:
         self.arrays[place] = value
         return {"array": place}
 
-    def tensors(self, tensors: dict[str, Tensor], place: str) -> None:
+    def state(self, module: nn.Module, place: str) -> None:
         """Weights in float32, in which they were trained, unless that would lose a bit."""
-        for name, tensor in tensors.items():
+        for name, tensor in module.state_dict().items():
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"{place}.{name} cannot be saved: it must be a tensor, got {type(tensor).__name__}")
             whole = tensor.cpu().numpy()
@@ -235,18 +223,10 @@ class _Writer:
                 short = whole.astype(np.float32) if whole.dtype == np.float64 else whole
             self.array(short if np.array_equal(short, whole) else whole, f"{place}.{name}")
 
-    def team(self, team: Team, place: str) -> dict[str, Any]:
-        self.tensors(team.state_dict(), place)
-        own = self.interval_own if place.endswith("interval_team") else "network"
-        sizes = {"n_members": team.n_members, "sizes": self.value(team.sizes, place)}
-        return {"team": place, "network": self.part(team.recipe, place, own=own), **sizes}
-
     def part(self, value: Any, place: str, *, own: str) -> dict[str, Any]:
         """An object of ours as its constructor's arguments; for one of the user's, what `load` must be given."""
-        from sklearn.base import BaseEstimator
-
         value = without_cache(value)
-        if _is_stored(value) and isinstance(value, BaseEstimator):
+        if _is_stored(value) and hasattr(value, "get_params"):
             return self.estimator(value, f"{place}.")
         if _is_stored(value):
             names = signature(type(value)).parameters
@@ -267,8 +247,7 @@ class _Reader:
     taken: set[str] = field(default_factory=set)
 
     def estimator(self, stored: dict[str, Any]) -> Any:
-        parameters = {name: self.value(value) for name, value in stored["parameters"].items()}
-        model = _stored_class(stored["class"])(**parameters)
+        model = self.value({"class": stored["class"], **stored["parameters"]})
         for name, value in stored["learned"].items():
             if not LEARNED.fullmatch(name):
                 raise ValueError(f"{name!r} is nothing that fit learns")
@@ -284,7 +263,10 @@ class _Reader:
             case {"class": _, "parameters": _, "learned": _}:
                 return self.estimator(stored)
             case {"class": name, **entries}:
-                return _stored_class(name)(**{str(key): self.value(entry) for key, entry in entries.items()})
+                for package in PACKAGES:
+                    if name not in STORED:
+                        import_module(package)
+                return STORED[name](**{str(key): self.value(entry) for key, entry in entries.items()})
             case {"tuple": items}:
                 return tuple(self.value(item) for item in items)
             case {"strings": items}:
@@ -296,7 +278,10 @@ class _Reader:
             case {"team": place, "network": network, "n_members": n_members, "sizes": sizes}:
                 return self.team(place, network, n_members, self.value(sizes))
             case {"trunk": place, "ours": ours}:
-                return self.trunk(place, ours=ours)
+                with torch.random.fork_rng(devices=[]):  # a trunk of the user's own recipe is made by it again
+                    trunk: nn.Module = ResNet18Trunk() if ours else self.own("network").trunk()
+                trunk.load_state_dict(self.state(place))  # checks names and shapes
+                return trunk.eval().requires_grad_(False)
             case dict():
                 raise ValueError(f"unknown entry {sorted(stored)}")
         return stored
@@ -324,13 +309,6 @@ class _Reader:
         team.sizes = sizes
         return team.eval().requires_grad_(False)
 
-    def trunk(self, place: str, *, ours: bool) -> nn.Module:
-        """The frozen layers that images are seen through; those of a user's own recipe are made by it again."""
-        with torch.random.fork_rng(devices=[]):
-            trunk: nn.Module = ResNet18Trunk() if ours else self.own("network").trunk()
-        trunk.load_state_dict(self.state(place))  # checks names and shapes
-        return trunk.eval().requires_grad_(False)
-
     def state(self, place: str) -> dict[str, Tensor]:
         prefix = f"{place}."
         return {n.removeprefix(prefix): torch.tensor(a) for n, a in self.arrays.items() if n.startswith(prefix)}
@@ -357,9 +335,12 @@ def _check_predictor(source: InputSource, predictor: Predictor, names: tuple[str
     if features is not None and (source.names, source.row_shape) != (features, (len(features),)):
         raise ValueError(f"rows must have the features {features}, got {source.names}")
     for team in predictor.fitted_teams:
-        rows = team.coverage.tolist(), team.inputs.shape, team.inputs.centre is not None, team.mirroring
-        if rows != ([list(levels)], source.row_shape, source.scaled, source.mirroring):
+        rows = team.coverage.tolist(), team.inputs.shape, team.mirroring
+        if rows != ([list(levels)], source.row_shape, source.mirroring):
             raise ValueError(f"every team must have the levels {levels} and rows of the shape {source.row_shape}")
+        known = set(dict(team.inputs.named_buffers())), set(dict(team.targets.named_buffers()))
+        if known != ({*BUFFERS, "low", "high"} if source.scaled else set(), BUFFERS):
+            raise ValueError("targets and the inputs of a table must have a centre and a spread, inputs also a range")
     views = () if source.mirroring is None else (2,)
     row = torch.zeros(1, *views, *source.row_shape, dtype=torch.float64)
     shapes = [(1, len(names)), *[(1, len(names), len(levels))] * 2]
@@ -407,9 +388,13 @@ def _sha256(header: Header, arrays: Arrays) -> str:
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + safetensors_bytes(arrays)).hexdigest()
 
 
-def _no_model(path: str | os.PathLike[str], header: Header) -> AbstractContextManager[None]:
+@contextmanager
+def _reading(path: Path, given: dict[str, Any]) -> Iterator[tuple[dict[str, Any], _Reader]]:
+    """The stored model of a file and its reader; what the block cannot read is a `ModelFileError`."""
+    header, arrays = read_tensors(path)
     way_out = f"load it with the versions, and the objects of your own, that it was saved with: {header['versions']}"
-    return _malformed_means(f"{path} is whole, but no model can be made of it here", way_out)
+    with _malformed_means(f"{path} is whole, but no model can be made of it here", way_out):
+        yield header["model"], _Reader(str(path), arrays, given)
 
 
 @contextmanager
@@ -420,4 +405,5 @@ def _malformed_means(what: str, way_out: str) -> Iterator[None]:
     except ModelFileError:
         raise
     except MALFORMED as error:
-        raise ModelFileError(f"{what} ({type(error).__name__}: {error}); {way_out}") from error
+        reason = " ".join(str(error).split())  # in one line
+        raise ModelFileError(f"{what} ({type(error).__name__}: {reason}); {way_out}") from error

@@ -14,15 +14,13 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -30,7 +28,7 @@ from coverwell._version import __version__
 from coverwell.calibration import Correction
 from coverwell.estimator import IntervalRegressor
 from coverwell.files import new_file
-from coverwell.inputs.columns import Column, Columns
+from coverwell.inputs.columns import Column
 from coverwell.inputs.images import ROUNDING
 from coverwell.inputs.source import ImageSource
 from coverwell.networks.mlp import MLPTeam
@@ -94,19 +92,28 @@ def to_onnx(
     >>> [(entry["name"], entry["shape"]) for entry in metadata["outputs"]]
     [('prediction', ['row', 1]), ('lower', ['row', 1, 1]), ('upper', ['row', 1, 1])]
     """
+    from coverwell.forecasting.forecaster import SeriesForecaster
+
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be 'float32' or 'float64', got {precision!r}")
     for package in ("onnx", "onnxruntime", "onnxscript"):
         _needed(package)
-    graph = _Graph(_front(model), PRECISIONS[precision])
+    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
+        raise ImportError(f"an export to ONNX needs torch 2.6 or later, got {torch.__version__}; upgrade torch")
+    if not isinstance(model, (IntervalRegressor, SeriesForecaster)):
+        raise TypeError(f"to_onnx takes a fitted regressor or forecaster of coverwell, got {type(model).__name__}")
+    check_is_fitted(model)
+    kind: type[_Table | _Images | _Series] = _Series
+    if isinstance(model, IntervalRegressor):
+        kind = _Images if isinstance(model.source_, ImageSource) else _Table
+    graph = kind(model, PRECISIONS[precision])
     sha256 = None if model_file is None else hashlib.sha256(Path(model_file).read_bytes()).hexdigest()
-    metadata = {"class": type(model).__name__, **graph.described(), "precision": precision, "model_sha256": sha256}
-    proto = _exported(graph)
-    _describe(proto, metadata)
+    metadata = {"class": type(model).__name__, **graph.about, "precision": precision, "model_sha256": sha256}
+    proto = _exported(graph, metadata)
     _check(graph, proto)
     del proto.graph.output[len(graph.outputs) :]  # the features of images, which were there to be checked
     with new_file(Path(path)) as file:
-        file.write(_serialized(proto))
+        file.write(proto.SerializeToString(deterministic=True))
     return metadata
 
 
@@ -119,35 +126,39 @@ def _needed(package: str) -> Any:
         raise ImportError(message) from None
 
 
-def _front(model: IntervalRegressor | SeriesForecaster) -> _Front:
-    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
-        raise ImportError(f"an export to ONNX needs torch 2.6 or later, got {torch.__version__}; upgrade torch")
-    regressors = (IntervalRegressor, importlib.import_module("coverwell.forecasting.forecaster").SeriesForecaster)
-    if not isinstance(model, regressors):
-        raise TypeError(f"to_onnx takes a fitted regressor or forecaster of coverwell, got {type(model).__name__}")
-    try:
-        check_is_fitted(model)
-    except NotFittedError:
-        raise NotFittedError(f"this {type(model).__name__} is not fitted yet; call fit before it is exported") from None
-    if not isinstance(model, IntervalRegressor):
-        return _Series(model)
-    return _Images(model, model.source_) if isinstance(model.source_, ImageSource) else _Table(model)
+class _Graph(nn.Module):
+    """From raw inputs to the outputs of a file; a kind of model adds inputs, `examples` of them and rows from them."""
 
-
-# From raw inputs to rows.
-
-
-class _Front(nn.Module):
-    """The layers before the networks: rows, and what is added to the outputs of each, NaN for one that is of no use.
-
-    It knows a few `examples` of its inputs, for which the graph is compared with the model.
-    """
-
-    def __init__(self, regressor: IntervalRegressor, predictor: Predictor, **about: Any) -> None:
+    def __init__(self, regressor: IntervalRegressor, predictor: Predictor, precision: torch.dtype, **about: Any):
         super().__init__()
-        self.regressor, self.model = regressor, (predictor,)  # in a tuple: no layer of this one
-        self.about = {"targets": list(regressor.target_names_), "inputs": [], **about}
+        n_scores = sum(len(part) for part in predictor.correction.scores)
+        if n_scores > MOST_SCORES:
+            raise ValueError(
+                f"calibration='cv+' compares the scores of all training rows for every row; exported it may have up to "
+                f"{MOST_SCORES:,}, got {n_scores:,}; fit with calibration='cross' or 'split', which need one factor"
+            )
+        teams = [team.for_export() for team in copy.deepcopy(predictor).cpu().fitted_teams]
+        for team in teams:
+            team.in_chunks = False
+            _set_precision(team, precision)
+        self.model = (predictor,)  # in a tuple: no layer of this one
+        self.predictor = Predictor(predictor.levels, teams, copy.deepcopy(predictor.correction).cpu())
+        n_targets, levels = teams[0].targets.shape[0], list(predictor.levels)
+        self.joint = (False, True)[: 2 if n_targets > 1 and predictor.correction.is_joint else 1]
+        self.outputs = list(OUTPUTS)[: 1 + 2 * len(self.joint)]
+        shapes = {name: ["row", n_targets, *[len(levels)] * (name != "prediction")] for name in self.outputs}
         self.examples: dict[str, NDArray[Any]] = {}
+        self.about = {
+            "format": FORMAT,
+            "version": __version__,
+            "targets": list(regressor.target_names_),
+            "inputs": [],
+            **about,
+            "levels": levels,
+            "outputs": [{"name": n, "type": "float64", "shape": s, "is": OUTPUTS[n]} for n, s in shapes.items()],
+            "calibration": regressor.chosen_calibration.name,
+            "promise": regressor.chosen_calibration.promise,
+        }
 
     def add(self, name: str, examples: NDArray[Any], meaning: str) -> None:
         """One more input."""
@@ -155,32 +166,58 @@ class _Front(nn.Module):
         self.about["inputs"].append({"name": name, "type": examples.dtype.name, "shape": shape, "is": meaning})
         self.examples[name] = examples
 
-    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
-        """Rows of the examples as the model itself makes them, and what is added to their outputs."""
+    def rows(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows, and what is added to the outputs of each: NaN for one that is of no use."""
         raise NotImplementedError
 
+    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
+        """The same for the examples, as the model itself makes rows."""
+        raise NotImplementedError
 
-class _Table(_Front):
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        images, n = isinstance(self, _Images), inputs[0].shape[0]
+        # Zeros where there is no row: some layers of onnxruntime need one. Every exporter knows 1 // (n + 1).
+        spared = [torch.cat([given, given.new_zeros(1, *given.shape[1:])])[: n + 1 // (n + 1)] for given in inputs]
+        features, added = self.rows(*spared)
+        rows = features.half().float() if images else features  # as estimators keep features of images
+        means, half_widths = (list(part) for part in zip(*(team(rows) for team in self.predictor.teams), strict=True))
+        outputs = [torch.stack(means).mean(dim=0)]
+        for joint in self.joint:
+            outputs += self.predictor.correction(means, half_widths, self.predictor.levels, joint)
+        results = [output + (added if output.ndim == 2 else added[..., None]) for output in outputs]
+        return tuple(result[:n] for result in ([*results, features] if images else results))
+
+
+class _Table(_Graph):
     """The columns of a table: numbers as they are, codes of categories, and seconds since 1970 by the local clock."""
 
     unit: Tensor
 
-    def __init__(self, model: IntervalRegressor) -> None:
-        self_columns, scaling, rng = model.source_.columns, model.predictor_.inputs, np.random.default_rng(0)
+    def __init__(self, model: IntervalRegressor, precision: torch.dtype) -> None:
+        table, scaling, rng = model.source_.columns, model.predictor_.inputs, np.random.default_rng(0)
         names = getattr(model, "feature_names_in_", [f"column {number}" for number in range(model.n_features_in_)])
         columns = [{"name": str(name), "kind": "numbers"} for name in names]
         rows = scaling.inverse(torch.from_numpy(rng.normal(size=(64, *scaling.shape)))).numpy()
-        if self_columns is not None:
-            columns = [_described(column) for column in self_columns.columns]
-            rows = _raw_examples(self_columns, rows, rng)
-        super().__init__(model, model.predictor_, kind="table", columns=columns)
-        self.columns = self_columns
+        if table is not None:
+            columns, features = list(map(_described, table.columns)), rows
+            rows = rng.normal(size=(len(features), len(columns)))  # raw rows near those of the training
+            for place, column in enumerate(table.columns):
+                if column.name in table.feature_names:
+                    rows[:, place] = features[:, table.feature_names.index(column.name)]
+                if column.kind == "times":
+                    rows[:, place] = np.floor(rows[:, place] * 86_400)
+                elif column.kind in ("booleans", "text"):
+                    first, end = (-1, len(column.levels)) if column.kind == "text" else (0, 2)
+                    rows[:, place] = rng.integers(first, end, len(rows))
+            rows[rng.random(rows.shape) < 0.1] = np.nan
+        super().__init__(model, model.predictor_, precision, kind="table", columns=columns)
+        self.columns = table
         unit = [1e6 if column["kind"] == "times" else 1.0 for column in columns]  # times are read in microseconds
         self.register_buffer("unit", torch.tensor(unit, dtype=torch.float64))
         self.add("X", rows, "one column per raw column, in the order of `columns`")
 
-    def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        rows = X if self.columns is None else self.columns.features(X * self.unit)
+    def rows(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        rows = inputs[0] if self.columns is None else self.columns.features(inputs[0] * self.unit)
         return rows, (rows - rows).sum(dim=1)[:, None]
 
     def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
@@ -202,33 +239,20 @@ def _seconds_by_the_clock(zone: str | None) -> str:
     return f"seconds from 1970-01-01T00:00 to what the clock shows{'' if zone is None else f' in {zone}'}"
 
 
-def _raw_examples(columns: Columns, features: Array, rng: np.random.Generator) -> Array:
-    """Raw rows near those of the training, from features that are; some values are missing."""
-    raw = rng.normal(size=(len(features), len(columns.columns)))
-    for place, column in enumerate(columns.columns):
-        if column.name in columns.feature_names:
-            raw[:, place] = features[:, columns.feature_names.index(column.name)]
-        if column.kind == "times":
-            raw[:, place] = np.floor(raw[:, place] * 86_400)
-        elif column.kind in ("booleans", "text"):
-            first, end = (-1, len(column.levels)) if column.kind == "text" else (0, 2)
-            raw[:, place] = rng.integers(first, end, len(raw))
-    raw[rng.random(raw.shape) < 0.1] = np.nan
-    return raw
-
-
-class _Images(_Front):
+class _Images(_Graph):
     """Pixels, and what the frozen layers make of them; the features are one output more, to be checked."""
 
-    def __init__(self, model: IntervalRegressor, source: ImageSource) -> None:
+    def __init__(self, model: IntervalRegressor, precision: torch.dtype) -> None:
+        source = cast(ImageSource, model.source_)
         mirror = None if source.mirroring is None else source.mirroring.targets
-        super().__init__(model, model.predictor_, kind="images", size=source.size, mirror=mirror)
+        super().__init__(model, model.predictor_, precision, kind="images", size=source.size, mirror=mirror)
         self.mirrored, self.trunk = mirror is not None, cast(nn.Module, copy.deepcopy(source.trunk))
-        pixels = np.random.default_rng(0).random((2, 3, source.size, source.size), dtype=np.float32)
-        size = f"{source.size} x {source.size}"
-        self.add("X", pixels, f"RGB in [0, 1], squeezed to {size} (bilinear, with antialiasing)")
+        n = source.size
+        pixels = np.random.default_rng(0).random((2, 3, n, n), dtype=np.float32)
+        self.add("X", pixels, f"RGB in [0, 1], squeezed to {n} x {n} (bilinear, with antialiasing)")
 
-    def forward(self, X: Tensor) -> tuple[Tensor, Tensor]:
+    def rows(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        (X,) = inputs
         pixels = X.clamp(0, 1)
         beyond = torch.where((X - pixels).abs() > ROUNDING, torch.nan, X)  # the model refuses what is no image
         views = [pixels, pixels.flip(-1)] if self.mirrored else [pixels]
@@ -237,12 +261,8 @@ class _Images(_Front):
         return torch.stack(features, dim=1) if self.mirrored else features[0], added
 
     def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
-        """The graph's own features, rounded as estimators keep them, after they were found to be the model's.
-
-        One that lies between two numbers of float16 is rounded up by one way to compute it and down by another, which
-        would hide an error of the layers behind it.
-        """
-        own, added = (part.double().numpy() for part in self(torch.from_numpy(self.examples["X"])))
+        """The graph's own features, found to be the model's: one between two float16 numbers may round either way."""
+        own, added = (part.double().numpy() for part in self.rows(torch.from_numpy(self.examples["X"])))
         largest = float(np.max(np.abs(features - own) / (np.abs(own) + np.sqrt(np.mean(own**2)))))
         if not largest <= LARGEST_FEATURE_DIFFERENCE:
             raise ValueError(
@@ -252,21 +272,20 @@ class _Images(_Front):
         return np.asarray(features, dtype=np.float16), added
 
 
-class _Series(_Front):
+class _Series(_Graph):
     """The last steps of a series and what is known beside them; a row is a moment. Live factors are the present's."""
 
-    def __init__(self, model: SeriesForecaster) -> None:
+    def __init__(self, model: SeriesForecaster, precision: torch.dtype) -> None:
         from coverwell.forecasting.windows import WindowEncoding
 
         regressor, windows, history = model.regressor_, model.windows_, model.history_
-        factor = np.asarray(regressor.factor_)
+        predictor, factor, zone = regressor.predictor_, np.asarray(regressor.factor_), history.clock.tz
         live = np.reshape(model.calibrator_.factor, factor.shape) if model.live else None
         correction = Correction(factor if live is None else factor * live)
-        predictor = Predictor(regressor.predictor_.levels, regressor.predictor_.fitted_teams, correction)
-        zone = history.clock.tz
         super().__init__(
             regressor,
-            predictor,
+            Predictor(predictor.levels, predictor.fitted_teams, correction),
+            precision,
             kind="series",
             targets=[f"step {number + 1}" for number in range(windows.horizon)],
             series=history.name,
@@ -288,8 +307,7 @@ class _Series(_Front):
         self.add("values", history.values[steps], f"the last {windows.n_past} values, latest last{gaps}")
         if model.missing == "fill":
             before = np.concatenate([[np.nan], history.filled])[steps[:, :1]]
-            about = "the last value that was observed before those, for a gap at their beginning; else it may be NaN"
-            self.add("before", before, about)
+            self.add("before", before, "the last value observed before those, for a gap at their beginning; else any")
         if history.past_names:
             self.add("past_covariates", history.past[steps], "of the same steps, in the order of their names")
         if history.calendar:
@@ -298,62 +316,12 @@ class _Series(_Front):
         if history.ahead_names:
             self.add("covariates", history.ahead[ahead], "of the next steps, in the order of their names")
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def rows(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         rows, anchors = self.encoding(**dict(zip(self.examples, inputs, strict=True)))
         return rows, (rows - rows).sum(dim=1)[:, None] + anchors
 
     def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
         return self.windows.rows(self.history, self.origins), self.windows.anchors(self.history, self.origins)
-
-
-# From rows to outputs.
-
-
-class _Graph(nn.Module):
-    """From raw inputs to the outputs of a file."""
-
-    def __init__(self, front: Any, precision: torch.dtype) -> None:
-        super().__init__()
-        (predictor,), self.front, self.images = front.model, front, isinstance(front, _Images)
-        n_scores = sum(len(part) for part in predictor.correction.scores)
-        if n_scores > MOST_SCORES:
-            raise ValueError(
-                f"calibration='cv+' compares the scores of all training rows for every row; exported it may have up to "
-                f"{MOST_SCORES:,}, got {n_scores:,}; fit with calibration='cross' or 'split', which need one factor"
-            )
-        teams = [team.for_export() for team in copy.deepcopy(predictor).cpu().fitted_teams]
-        for team in teams:
-            team.in_chunks = False
-            _set_precision(team, precision)
-        self.predictor = Predictor(predictor.levels, teams, copy.deepcopy(predictor.correction).cpu())
-        self.n_targets = teams[0].targets.shape[0]
-        self.outputs = list(OUTPUTS)[: 5 if self.n_targets > 1 and predictor.correction.is_joint else 3]
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        features, added = self.front(*inputs)
-        rows = features.half().float() if self.images else features  # as estimators keep features of images
-        means, half_widths = (list(part) for part in zip(*(team(rows) for team in self.predictor.teams), strict=True))
-        outputs = [torch.stack(means).mean(dim=0)]
-        for joint in (False, True)[: len(self.outputs) // 2]:
-            outputs += self.predictor.correction(means, half_widths, self.predictor.levels, joint)
-        results = [output + (added if output.ndim == 2 else added[..., None]) for output in outputs]
-        return (*results, features) if self.images else tuple(results)
-
-    def described(self) -> dict[str, Any]:
-        """What the metadata say about inputs and outputs."""
-        calibration, levels = self.front.regressor.chosen_calibration, list(self.predictor.levels)
-        shapes = {name: ["row", self.n_targets, *[len(levels)] * (name != "prediction")] for name in self.outputs}
-        return {
-            "format": FORMAT,
-            "version": __version__,
-            **self.front.about,
-            "levels": levels,
-            "outputs": [
-                {"name": name, "type": "float64", "shape": shapes[name], "is": OUTPUTS[name]} for name in self.outputs
-            ],
-            "calibration": calibration.name,
-            "promise": calibration.promise,
-        }
 
 
 def _set_precision(module: nn.Module, precision: torch.dtype) -> None:
@@ -391,21 +359,33 @@ class _MLP(Team):
         return x
 
 
-# The file.
+@torch.no_grad()
+def _exported(graph: _Graph, metadata: dict[str, Any]) -> Any:
+    """The ONNX model with its metadata; what torch cannot export is an error of one line."""
+    op, helper = _needed("onnxscript").opset18, _needed("onnx").helper
+    from_array = _needed("onnx.numpy_helper").from_array
 
+    # The exporter or onnxruntime would compute these in float32, though they are given float64.
+    def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+        return op.Add(op.Relu(x), op.Log(op.Add(op.Exp(op.Neg(op.Abs(x))), op.CastLike(1.0, x))))
 
-def _exported(graph: _Graph) -> Any:
-    """The ONNX model; what torch cannot export is an error of one line."""
-    outputs, given = graph.outputs + ["features"] * graph.images, graph.front.examples
-    examples = tuple(torch.from_numpy(values[[0, 0, 0]]) for values in given.values())
-    shapes = (tuple({0: torch.export.Dim("row", max=2**31)} for _ in given),)
-    named: dict[str, Any] = {"input_names": list(given), "output_names": outputs}
+    def scalar_tensor(s: Any, dtype: int = 11, layout: str = "", device: str = "", pin_memory: bool = False) -> Any:
+        return op.Cast(op.Constant(value=from_array(np.array(s))), to=dtype)
+
+    aten, silent = torch.ops.aten, io.StringIO()
+    exact: dict[Any, Any] = {aten.softplus.default: softplus, aten.scalar_tensor.default: scalar_tensor}
+    examples = tuple(torch.from_numpy(values[[0, 0, 0]]) for values in graph.examples.values())
+    shapes = (tuple({0: torch.export.Dim("row", max=2**31)} for _ in examples),)
+    outputs = graph.outputs + ["features"] * isinstance(graph, _Images)
+    named: dict[str, Any] = {"input_names": list(graph.examples), "output_names": outputs}
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # torch's exporter also prints and warns, as that torchvision is absent
     try:
-        with _silence(), torch.no_grad():
+        with warnings.catch_warnings(action="ignore"), redirect_stdout(silent), redirect_stderr(silent):
             # Read by torch.export here: some versions of torch.onnx else fall back to what one example row makes it do.
             read = torch.export.export(graph.eval(), examples, dynamic_shapes=shapes, strict=False)
             program: Any = torch.onnx.export(
-                read, dynamo=True, opset_version=OPSET, custom_translation_table=_exact(), optimize=True, **named
+                read, dynamo=True, opset_version=OPSET, custom_translation_table=exact, optimize=True, **named
             )
             proto = program.model_proto
     except Exception as error:  # the exporter raises nearly anything about what it cannot read
@@ -414,79 +394,24 @@ def _exported(graph: _Graph) -> Any:
             f"this model cannot be exported: torch.onnx ended with {type(error).__name__} ({reason}); give a network "
             "of your own a forward of plain tensor operations, or fit with one of ours, such as MLP()"
         ) from error
-    _never_empty(proto.graph)
-    return proto
-
-
-def _exact() -> dict[Any, Callable[..., Any]]:
-    """Operations that the exporter or onnxruntime would compute in float32, though they are given float64."""
-    op, from_array = _needed("onnxscript").opset18, _needed("onnx.numpy_helper").from_array
-
-    def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
-        return op.Add(op.Relu(x), op.Log(op.Add(op.Exp(op.Neg(op.Abs(x))), op.CastLike(1.0, x))))
-
-    def scalar_tensor(s: Any, dtype: int = 11, layout: str = "", device: str = "", pin_memory: bool = False) -> Any:
-        return op.Cast(op.Constant(value=from_array(np.array(s))), to=dtype)
-
-    return {torch.ops.aten.softplus.default: softplus, torch.ops.aten.scalar_tensor.default: scalar_tensor}
-
-
-def _never_empty(graph: Any) -> None:
-    """Put a row of zeros where there is none, and take it off again: some layers of onnxruntime need a row."""
-    make, from_array = _needed("onnx").helper.make_node, _needed("onnx.numpy_helper").from_array
-    within = {value.name: f"{value.name}_within" for value in (*graph.input, *graph.output)}
-    for node in graph.node:
-        for names in (node.input, node.output):
-            names[:] = [within.get(name, name) for name in names]
-    n_axes = {value.name: len(value.type.tensor_type.shape.dim) for value in graph.input}
-    for n in {1, *n_axes.values(), *(n - 1 for n in n_axes.values())}:
-        graph.initializer.append(from_array(np.zeros(n, dtype=np.int64), f"zeros_{n}"))
-    before = [make("Shape", [next(iter(n_axes))], ["n_rows"], end=1), make("Equal", ["n_rows", "zeros_1"], ["none"])]
-    before.append(make("Cast", ["none"], ["n_spare"], to=_needed("onnx").TensorProto.INT64))
-    for name, n in n_axes.items():
-        before.append(make("Concat", [f"zeros_{n}", "n_spare", f"zeros_{n - 1}"], [f"{name}_pads"], axis=0))
-        before.append(make("Pad", [name, f"{name}_pads"], [within[name]]))
-    after = [make("Slice", [within[value.name], "zeros_1", "n_rows"], [value.name]) for value in graph.output]
-    nodes = [*before, *graph.node, *after]
-    del graph.node[:]
-    graph.node.extend(nodes)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Without what torch's exporter prints, logs and warns of on its way, such as that torchvision is absent."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
     finally:
         logging.disable(before)
-
-
-def _describe(proto: Any, metadata: dict[str, Any]) -> None:
-    """Set what a file says about itself, and nothing that the exporter noted about this machine."""
-    graph = proto.graph
-    for part in (proto, graph, *graph.node, *graph.initializer, *graph.input, *graph.output):
-        part.doc_string = ""
+    nodes = proto.graph
+    for part in (proto, nodes, *nodes.node, *nodes.initializer, *nodes.input, *nodes.output):
+        part.doc_string = ""  # what the exporter noted about this machine
         del part.metadata_props[:]
-    del graph.value_info[:]
-    for value in (*graph.input, *graph.output):
+    del nodes.value_info[:]
+    for value in (*nodes.input, *nodes.output):
         value.type.tensor_type.shape.dim[0].dim_param = "row"
     proto.ir_version, proto.producer_name, proto.producer_version = IR_VERSION, "coverwell", __version__
     proto.doc_string = f"{metadata['class']}: prediction intervals, exported by coverwell {__version__}"
-    _needed("onnx").helper.set_model_props(proto, {"coverwell": json.dumps(metadata, ensure_ascii=False)})
-
-
-def _serialized(proto: Any) -> bytes:
+    helper.set_model_props(proto, {"coverwell": json.dumps(metadata, ensure_ascii=False)})
     if proto.ByteSize() > MOST_BYTES:
         raise ValueError(
             f"an ONNX file may have up to {MOST_BYTES:,} bytes, this model takes more; fit with fewer members "
             "(repeats, members, n_samples) or a smaller network"
         )
-    content: bytes = proto.SerializeToString(deterministic=True)
-    return content
+    return proto
 
 
 @torch.no_grad()
@@ -496,16 +421,16 @@ def _check(graph: _Graph, proto: Any) -> None:
     options = runtime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     try:
-        session = runtime.InferenceSession(_serialized(proto), options, providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except runtime.capi.onnxruntime_pybind11_state.Fail as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"onnxruntime {runtime.__version__} cannot run this model ({reason})") from error
-    found = dict(zip((o.name for o in session.get_outputs()), session.run(None, graph.front.examples), strict=True))
-    (predictor,), (rows, added) = graph.front.model, graph.front.own_rows(found.get("features"))
+    found = dict(zip((o.name for o in session.get_outputs()), session.run(None, graph.examples), strict=True))
+    (predictor,), (rows, added) = graph.model, graph.own_rows(found.get("features"))
     estimates = predictor.estimates(rows)
-    expected = [np.mean([estimate.mean for estimate in estimates], axis=0)]
-    for joint in (False, True)[: len(graph.outputs) // 2]:
-        expected += predictor.bounds(estimates, joint=joint)
+    expected = [*vars(predictor.prediction(estimates)).values()]
+    if True in graph.joint:
+        expected += predictor.bounds(estimates, joint=True)
     spread = graph.predictor.fitted_teams[0].targets.spread.numpy()[:, None]
     for name, own in zip(graph.outputs, expected, strict=True):
         differences = (found[name] - own).reshape(len(own), len(spread), -1) - added[..., None]

@@ -18,32 +18,18 @@ import numpy as np
 Class = TypeVar("Class", bound=type[Any])
 
 STORED: dict[str, type[Any]] = {}  # every class that a model file may name
-MARGIN = 1e-6  # levels closer to 0 or 1 than this cannot be told from them in float32
+MARGIN = 1e-6  # levels closer to 0 or 1 than this are the same in float32
 NAMED: dict[str, dict[str | None, type[Any]]] = {}  # option -> short name -> class
 
 
 def stored(cls: Class) -> Class:
-    """Enter a class that model files may name: an estimator, or one whose constructor's arguments are attributes.
-
-    A file holds the arguments, each read from the attribute of the same name.
-    """
+    """Enter a class that model files may name: an estimator, or one whose constructor's arguments are attributes."""
     STORED[cls.__name__] = cls
     return cls
 
 
 def named(option: str, name: str | None) -> Callable[[Class], Class]:
-    """Enter a class that a short name stands for in one option of an estimator, and that model files may name.
-
-    Examples
-    --------
-    >>> from dataclasses import dataclass
-    >>> @named("example", "twice")
-    ... @dataclass(frozen=True)
-    ... class Twice:
-    ...     factor: float = 2.0
-    >>> part_from("example", "twice", Twice)
-    Twice(factor=2.0)
-    """
+    """Enter a class that a short name stands for in one option of an estimator, and that model files may name."""
 
     def enter(cls: Class) -> Class:
         NAMED.setdefault(option, {})[name] = cls
@@ -58,7 +44,8 @@ def part_from(option: str, choice: Any, protocol: type[Any]) -> Any:
     if choice is None or isinstance(choice, str):
         if choice not in known:
             names = ", ".join(repr(name) for name in known)
-            raise ValueError(f"{option} must be one of {names}, or an object such as {_example(known)}, got {choice!r}")
+            example = f"{next(iter(known.values())).__name__}()"
+            raise ValueError(f"{option} must be one of {names}, or an object such as {example}, got {choice!r}")
         return known[choice]()
     if isinstance(choice, type) or not isinstance(choice, protocol):
         raise TypeError(
@@ -66,10 +53,6 @@ def part_from(option: str, choice: Any, protocol: type[Any]) -> Any:
             f"{choice!r}; pass an instance, not a class"
         )
     return choice
-
-
-def _example(known: dict[str | None, type[Any]]) -> str:
-    return f"{next(iter(known.values())).__name__}()"
 
 
 def check_number(
@@ -100,11 +83,6 @@ def check_number(
     else:
         must = f"be {auto}{what} of at least {least:g}"
     raise ValueError(f"{name} must {must}, got {value!r}")
-
-
-def check_share(name: str, value: Any) -> None:
-    """Raise unless the value lies strictly between 0 and 1."""
-    check_number(name, value, above=0.0, below=1.0)
 
 
 def check_count(name: str, value: Any, *, or_auto: bool = False) -> None:

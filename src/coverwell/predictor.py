@@ -46,11 +46,7 @@ class FittedTeam(nn.Module):
     in_chunks = True  # few rows at a time, which is faster; an exported graph takes all of them
 
     def __init__(
-        self,
-        coverage: Sequence[float] | Array,
-        inputs: Scaling,
-        targets: Scaling,
-        mirroring: Mirroring | None = None,
+        self, coverage: Sequence[float] | Array, inputs: Scaling, targets: Scaling, mirroring: Mirroring | None = None
     ) -> None:
         super().__init__()
         self.inputs, self.targets = copy.deepcopy(inputs), copy.deepcopy(targets)  # a team moves to its own device
@@ -209,7 +205,7 @@ class Predictor(nn.Module):
         return Prediction(mean, *self.bounds(estimates))
 
     def bounds(self, estimates: Sequence[Estimate], *, joint: bool = False) -> tuple[Array, Array]:
-        """Calibrated bounds (row, target, level) of such estimates."""
+        """Calibrated bounds (row, target, level) of these estimates."""
         n_rows, n_scores = len(estimates[0].mean), sum(len(part) for part in self.correction.scores)
         step = max(1, CV_PLUS_NUMBERS // n_scores) if n_scores else n_rows
         device = next(self.correction.buffers()).device

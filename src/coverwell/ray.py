@@ -300,7 +300,7 @@ def predict_dataset(
 
 
 def _features(fitted: IntervalRegressor, there: Names, keep: Names) -> list[str]:
-    names = fitted.table_columns_
+    names = fitted.source_.table_columns
     if lacking := [name for name in (*(names or ()), *keep) if name not in there]:
         what = f"{lacking[0]}, {'to keep' if lacking[0] in keep else 'that the model was fitted on'}"
         raise ValueError(f"the dataset must have the column {what}; it has {', '.join(there)}")
@@ -325,7 +325,7 @@ class _BatchPredictor:
         polars = needed_polars()
         part = polars.from_arrow(batch.select(list(dict.fromkeys([*self.names, *self.keep]))))
         features = part.select(self.names)
-        if self.fitted.table_columns_ is None:
+        if self.fitted.source_.table_columns is None:
             features = features.select(polars.all().cast(polars.Float64)).to_numpy()
         found = zip(self.columns, [*part.select(self.keep), *self.fitted.predict_all(features).columns], strict=True)
         return polars.DataFrame(dict(found)).to_arrow()

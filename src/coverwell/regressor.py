@@ -60,7 +60,13 @@ class MatchedTraining:
         """Run Algorithm 1 on all jobs at once and take the teams apart again."""
         rows = rows if rows.y.device == self.settings.device else rows.to(self.settings.device)
         F, I = self.learners(rows)
-        unit = self._continued(F, I, rows) if self.start else None
+        units, size = [], rows.trains.shape[1]
+        for job, team in enumerate(self.start):
+            assert isinstance(team, MatchedTeam)  # what this estimator leaves
+            F.start_from(slice(job * size, (job + 1) * size), team.mean_team)
+            I.start_from(slice(job * size, (job + 1) * size), team.interval_team)
+            units.append(team.unit)
+        unit = torch.stack(units).to(rows.y) if units else None
         after_round = partial(on_round, partial(self.taken_apart, F, I, rows))
         history = alternate(F, I, self.recipe, repeat(rows), rows, after_round, start=unit)
         return self.taken_apart(F, I, rows, history.best[1].unit), history
@@ -68,21 +74,10 @@ class MatchedTraining:
     def learners(self, rows: Rows) -> tuple[Learner, Learner]:
         """Untrained F and I."""
         n_targets, n_levels = rows.y.shape[-1], rows.coverage.shape[-1]
-        n_outputs = self.recipe.matching.n_outputs(n_targets, n_levels)
-        F = Learner(self.network, rows, n_outputs, self.settings)
+        F = Learner(self.network, rows, self.recipe.matching.n_outputs(n_targets, n_levels), self.settings)
         # I emits one increment per target, side and level.
         I = Learner(self.interval_network, rows, 2 * n_targets * n_levels, self.settings, honest=True)
         return F, I
-
-    def _continued(self, F: Learner, I: Learner, rows: Rows) -> Tensor:
-        """Put trained teams in place, and give the unit of their widths."""
-        units, size = [], rows.members_per_job
-        for job, team in enumerate(self.start):
-            assert isinstance(team, MatchedTeam)  # what this estimator leaves
-            F.start_from(slice(job * size, (job + 1) * size), team.mean_team)
-            I.start_from(slice(job * size, (job + 1) * size), team.interval_team)
-            units.append(team.unit)
-        return torch.stack(units).to(rows.y)
 
     def estimates_of_members(
         self, F: Learner, I: Learner, rows: Rows, unit: Tensor, *, left_out: bool = False
@@ -97,26 +92,18 @@ class MatchedTraining:
     def taken_apart(self, F: Learner, I: Learner, rows: Rows, unit: Tensor) -> Trained:
         """The teams of each job, and their members' outputs for its rows."""
         matching, (n_jobs, n_members, _) = self.recipe.matching, rows.trains.shape
-        means, widths = self.estimates_of_members(F, I, rows, unit)
-        mean = means.unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
-        width = widths.unflatten(0, (n_jobs, n_members)).double().cpu().numpy()
+        mean, width = self.estimates_of_members(F, I, rows, unit)
+        mean = mean.unflatten(0, (n_jobs, n_members)).double().cpu()
+        width = width.unflatten(0, (n_jobs, n_members)).double().cpu()
         teams: list[FittedTeam] = []
         members: list[Estimate | None] = []
         for job, length in enumerate(rows.lengths):
             own = slice(job * n_members, (job + 1) * n_members)
-            team = MatchedTeam(
-                F.average.deployed(own),
-                I.average.deployed(own),
-                matching,
-                unit[job].double().cpu().numpy(),
-                rows.levels[job],
-                rows.inputs[job],
-                rows.targets[job],
-                rows.mirroring,
-                both=self.both,
-            )
+            pair, of_unit = (F.average.deployed(own), I.average.deployed(own)), unit[job].double().cpu().numpy()
+            levels, inputs, targets = rows.levels[job], rows.inputs[job], rows.targets[job]
+            team = MatchedTeam(*pair, matching, of_unit, levels, inputs, targets, rows.mirroring, both=self.both)
             teams.append(team)
-            estimate = Estimate(mean[job, :, :length], width[job, :, :length])
+            estimate = Estimate(mean[job, :, :length].numpy(), width[job, :, :length].numpy())
             members.append(None if rows.out_of_fold_view.literal else estimate)
         return Trained(teams, members)
 
@@ -209,10 +196,8 @@ class MatchedRegressor(IntervalRegressor):
             raise ValueError(f"shape must be 'both' or 'interval', got {self.shape!r}")
         calibration = self.chosen_calibration
         if self.folds is None and calibration.name in ("cross", "cv+"):
-            raise ValueError(
-                f"calibration={calibration.name!r} needs folds, got folds=None; give folds=5, or calibration='split' "
-                "or None"
-            )
+            way_out = "give folds=5, or calibration='split' or None"
+            raise ValueError(f"calibration={calibration.name!r} needs folds, got folds=None; {way_out}")
         check_number("repeats", self.repeats, least=1, whole=True, or_auto=True)
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise TypeError(f"schedule must be a Schedule(...) or None, got {self.schedule!r}")
@@ -251,31 +236,20 @@ class MatchedRegressor(IntervalRegressor):
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> MatchedTraining:
         literal = self.folds is None
         schedule = (self.schedule or Schedule()).resolved(getattr(self.network, "defaults", {}), DEFAULTS)
+        counts = schedule.max_rounds, schedule.mean_epochs, schedule.interval_epochs, schedule.patience
+        max_rounds, mean_epochs, interval_epochs, patience = map(int, counts)
         batch_size = auto_batch_size(n_rows) if schedule.batch_size == "auto" else int(schedule.batch_size)
+        matching = part_from("matching", self.matching, Matching)
+        interval_loss = part_from("interval_loss", self.interval_loss, IntervalLoss)
+        ema_decay, rate = 0.0 if literal else EMA_DECAY, float(schedule.learning_rate)
         same = INTERVAL_NETWORK if self.network is None else self.network
-        recipe = Recipe(
-            matching=part_from("matching", self.matching, Matching),
-            interval_loss=part_from("interval_loss", self.interval_loss, IntervalLoss),
-            max_rounds=int(schedule.max_rounds),
-            mean_epochs=int(schedule.mean_epochs),
-            interval_epochs=int(schedule.interval_epochs),
-            patience=int(schedule.patience),
-            literal=literal,
-        )
-        settings = Settings(
-            max_rounds=int(schedule.max_rounds),
-            batch_size=batch_size,
-            learning_rate=float(schedule.learning_rate),
-            ema_decay=0.0 if literal else EMA_DECAY,
-            device=device_from(self.device),
-        )
         return MatchedTraining(
             network=network_from(MEAN_NETWORK if self.network is None else self.network),
             interval_network=network_from(same if self.interval_network is None else self.interval_network),
-            recipe=recipe,
+            recipe=Recipe(matching, interval_loss, max_rounds, mean_epochs, interval_epochs, patience, literal=literal),
             # Without ranks nothing would set the size of the combined shape.
             both=self.shape == "both" and self.chosen_calibration.name is not None,
-            settings=settings,
+            settings=Settings(max_rounds, batch_size, rate, ema_decay, device_from(self.device)),
             start=start,
         )
 

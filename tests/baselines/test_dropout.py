@@ -3,18 +3,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 from coverwell import LSTM, MLP, ResNet18, load, save
-from coverwell.baselines import BayesByBackpropRegressor, ConcreteDropoutRegressor, MCDropoutRegressor, training
-from coverwell.baselines.dropout import TEMPERATURE, DropoutNetwork, SampledTails, entropy, relaxed_toss
-from coverwell.baselines.random_weights import Draws, RandomTeam
+from coverwell.baselines import BayesByBackpropRegressor, ConcreteDropoutRegressor, MCDropoutRegressor
+from coverwell.baselines.dropout import TEMPERATURE, DropoutNetwork, SampledTails, relaxed_toss
 from coverwell.inputs.features import features_of
 from coverwell.networks.resnet import ResNet18Tail, ResNet18Team, ResNet18Trunk
-from coverwell.training.learner import outputs_of
 
 Z80 = 1.2815515655446004  # of the central 80 %
 
@@ -111,14 +109,6 @@ def test_the_penalty_by_hand():
 # On an LSTM ----------------------------------------------------------------------------------------------------------
 
 
-def test_hidden_units_enter_the_weights_of_upper_layers_of_the_recurrence_and_of_the_head():
-    two = ["layers.0.recurrent", "layers.1.weight", "layers.1.recurrent", "head.weight"]
-    assert lstm_team_of().places == two
-    assert lstm_team_of(learned=True).places == two
-    assert team_of().places == ["linears.1.weight", "linears.2.weight"]
-    assert team_of(learned=True).places == ["linears.0.weight", *team_of().places]
-
-
 @pytest.mark.parametrize("rate", [0.5, 0.2])
 def test_a_sampled_lstm_drops_a_share_of_hidden_units_and_rescales_the_others(rate):
     team, n = lstm_team_of(1, dropout=rate).requires_grad_(False), 500
@@ -163,35 +153,6 @@ def test_training_and_samples_of_an_lstm_have_the_same_distribution():
     many.load_state_dict({name: value.expand(n, -1, -1) for name, value in team.state_dict().items()})
     torch.manual_seed(2)
     assert_same_moments(sampled, many(ROW.expand(n, -1, -1))[:, 0].detach())
-
-
-@pytest.mark.parametrize("learned", [False, True])
-def test_dropout_leaves_what_stands_beside_the_window_as_it_is(learned):
-    """Rows that differ there alone differ by the mean weights' map of it, in training and in every sample.
-
-    The head's weights are zero, so that no unit that a row drops for itself can change its output.
-    """
-    team, n = lstm_team_of(learned=learned).requires_grad_(False), 20
-    team.means.head.weight.zero_()
-    moved = BATCH.clone()
-    moved[..., 3:] += 1.0
-    expected = team.means.beside.weight.expand(-1, 30, -1)
-    x, x_moved = (rows.expand(2, -1, -1) for rows in (BATCH, moved))
-    assert_allclose(team.train()(x_moved) - team.train()(x), expected, atol=1e-12)
-    samples = team.eval().sample(n, generator())
-    added = samples(moved.expand(2 * n, -1, -1)) - samples(BATCH.expand(2 * n, -1, -1))
-    assert_allclose(added, expected.repeat_interleave(n, dim=0), atol=1e-12)
-
-
-def test_units_that_return_nothing_are_shared_by_a_batch():
-    """Where all that is passed on is kept, equal rows have equal outputs, and others in the next batch."""
-    team = lstm_team_of(learned=True, dropout=0.3).train()
-    with torch.no_grad():
-        team.rate_logit[:, 1::2] = -50.0
-    x = ROW.expand(2, 6, -1)
-    outputs, following = team(x).detach(), team(x).detach()
-    assert_allclose(outputs, outputs[:, :1].expand_as(outputs), rtol=1e-12)
-    assert (outputs != following).all()
 
 
 def test_the_penalty_of_an_lstm_by_hand():
@@ -265,21 +226,6 @@ def test_many_samples_pass_layer_4_once_for_each_member_and_take_the_memory_of_t
     assert weights == [ResNet18Team.weight_of_row(TAILS, 1024), 16] == [64, 16]
 
 
-@settings(max_examples=10)
-@given(rows=st.lists(st.integers(0, 4), min_size=1, max_size=5), n_samples=st.integers(1, 4))
-def test_an_image_has_the_same_outputs_in_any_company(rows, n_samples):
-    samples = SampledTails(TAILS, *heads(n_samples))
-    assert_allclose(of_images(samples, IMAGES[rows]), of_images(samples)[:, rows], rtol=1e-4, atol=1e-5)
-
-
-def test_jobs_have_outputs_for_their_own_images():
-    """Two jobs of one member each, three samples of each member."""
-    samples, images = SampledTails(TAILS, *heads(n_samples=3)), torch.stack([IMAGES, IMAGES.flip(0)])
-    outputs = outputs_of(samples, images, torch.float32)
-    assert_array_equal(outputs[:3], of_images(samples, images[0])[:3])
-    assert_array_equal(outputs[3:], of_images(samples, images[1])[3:])
-
-
 @pytest.mark.parametrize("rate", [0.5, 0.2])
 def test_a_sampled_resnet_drops_a_share_of_pooled_channels_and_rescales_the_others(rate):
     team, n = resnet_team_of(1, dropout=rate), 100
@@ -324,15 +270,6 @@ def test_the_penalty_of_a_resnet_by_hand_pulls_at_its_head_alone():
     assert pulled == {f"members.{m}.fc.{part}" for m in range(2) for part in ("weight", "bias")}
 
 
-def test_a_resnet_team_is_random_and_a_sample_has_a_head_of_its_own():
-    team = resnet_team_of(3, n_outputs=4)
-    assert isinstance(team, RandomTeam)
-    assert team.numbers_per_sample == 3 * (512 * 4 + 4)
-    part = team.deployed(slice(1, 3))
-    assert_array_equal(of_images(part), of_images(team)[1:])
-    assert part.sample(2, generator()).n_members == 4
-
-
 def test_a_trained_resnet_needs_no_file_of_weights_to_be_built_again(tmp_path):
     team = resnet_team_of(1)
     torch.save({**ResNet18Trunk().state_dict(), **team.members[0].state_dict()}, tmp_path / "resnet18.pth")
@@ -357,11 +294,9 @@ def test_a_relaxed_toss_is_a_share_that_grows_with_the_rate_and_with_the_draw(lo
     assert relaxed_toss(tensor(logit), tensor(uniform + more).clamp(max=1.0), temperature) >= here
 
 
-def test_a_relaxed_toss_and_its_entropy_by_hand():
+def test_a_relaxed_toss_by_hand():
     """A rate of 1/2 and a draw of 3/4 have logits 0 and log 3; at temperature 1/2 the share is 9 / 10."""
     assert relaxed_toss(tensor(0.0), tensor(0.75), 0.5).item() == pytest.approx(0.9)
-    assert entropy(tensor(0.5)).item() == pytest.approx(math.log(2))
-    assert entropy(tensor(0.2)).item() == pytest.approx(0.2 * math.log(5) + 0.8 * math.log(1.25))
 
 
 @pytest.mark.parametrize("temperature", [1e-5, TEMPERATURE, 1.0])
@@ -381,18 +316,9 @@ def test_the_ends_of_the_draw_have_a_finite_slope(uniform):
     assert torch.isfinite(logit.grad)
 
 
-RATES = {
-    "mlp": [[0.1, 0.3, 0.5], [0.2, 0.4, 0.8]],
-    "lstm": [[0.1, 0.3, 0.5, 0.7], [0.2, 0.4, 0.6, 0.8]],
-}
+RATES = {"mlp": [[0.1, 0.3, 0.5], [0.2, 0.4, 0.8]], "lstm": [[0.1, 0.3, 0.5, 0.7], [0.2, 0.4, 0.6, 0.8]]}
 KINDS = {"mlp": team_of, "lstm": lstm_team_of}
 both_kinds = pytest.mark.parametrize("kind", KINDS)
-
-
-@both_kinds
-def test_rates_start_at_the_dropout_of_the_network_one_for_every_place(kind):
-    team = KINDS[kind](dropout=0.2, learned=True)
-    assert_allclose(team.rates.detach(), np.full((2, len(RATES[kind][0])), 0.2))
 
 
 @both_kinds
@@ -453,27 +379,6 @@ def test_samples_drop_a_share_of_inputs_equal_to_the_rate_of_the_place_and_membe
             assert_share(dropped[member], RATES[kind][member][place])
 
 
-def test_at_a_rate_of_one_half_relaxed_inputs_have_their_own_value_on_average():
-    """The relaxation is symmetric there, so that its mean is exact at any temperature; one layer shows it."""
-    team, n = with_rates(team_of(1, layers=1, learned=True), [[0.5]]).train().requires_grad_(False), 20_000
-    team.means.layers[0].weight.fill_(1.0)
-    team.means.layers[0].bias.zero_()
-    torch.manual_seed(3)
-    outputs = team(torch.ones(1, n, 4, dtype=torch.float64))[0, :, 0]
-    assert abs(outputs.mean() - 4) < 4 * outputs.std() / math.sqrt(n)
-
-
-def test_in_training_an_lstms_units_are_dropped_by_the_relaxation_and_in_samples_by_a_coin_toss():
-    team, units = lstm_team_of(dropout=0.2, learned=True), torch.zeros(2, 1, 12, dtype=torch.float64)
-    rate = team.rates[:, 1, None, None]
-    torch.manual_seed(4)
-    relaxed = team.dropped(rate, Draws(), units)
-    torch.manual_seed(4)
-    uniform = torch.rand(2, 1, 12, dtype=torch.float64)
-    assert_allclose(relaxed.detach(), relaxed_toss(tensor(0.2).logit(), uniform, TEMPERATURE), rtol=1e-6)
-    assert set(team.dropped(rate, Draws(20, generator()), units).unique().tolist()) == {0.0, 1.0}
-
-
 # The regressors ------------------------------------------------------------------------------------------------------
 
 RNG = np.random.default_rng(0)
@@ -483,8 +388,8 @@ X_NEW = RNG.uniform(size=(20, 3)).clip(X.min(axis=0), X.max(axis=0))
 
 
 def fitted(x=X, y=Y, kind=MCDropoutRegressor, **changes):
-    usual = {"network": MLP(hidden=16, layers=2, bins=4, dropout=0.5), "max_epochs": 20, "random_state": 0}
-    return kind(0.8, **usual | changes).fit(x, y)
+    defaults = {"network": MLP(hidden=16, layers=2, bins=4, dropout=0.5), "max_epochs": 20, "random_state": 0}
+    return kind(0.8, **defaults | changes).fit(x, y)
 
 
 @pytest.fixture(scope="module")
@@ -526,19 +431,6 @@ def test_predictions_are_the_moments_of_the_samples(model):
     total = np.sqrt(means.var(axis=0) + (sigmas**2).mean(axis=0))
     assert_allclose(model.predict_interval(X_NEW).width, 2 * Z80 * total * Y.std())
     assert_allclose(model.predict_interval(X_NEW, noise=False).width, 2 * Z80 * means.std(axis=0) * Y.std())
-
-
-def test_samples_in_several_parts_are_as_many_and_as_good(model, monkeypatch):
-    whole, doubt = model.predict(X_NEW), model.predict_interval(X_NEW, noise=False)
-    team = model.predictor_.fitted_teams[0]
-    monkeypatch.setattr(training, "NUMBERS_AT_A_TIME", 8 * team.team.numbers_per_sample)
-    assert [part.n_members for part in team.networks()] == [8, 8, 8, 8, 8, 8, 2]
-    parts = model.predict(X_NEW)
-    assert_array_equal(model.predict(X_NEW), parts)
-    sd = doubt.width / (2 * Z80)
-    assert (np.abs(parts - whole) < 5 * sd * math.sqrt(2 / 50)).all()  # other samples of the same distribution
-    monkeypatch.setattr(training, "NUMBERS_AT_A_TIME", 1)
-    assert [part.n_members for part in team.networks()] == [1] * 50
 
 
 def test_a_strong_prior_holds_the_weights_near_zero():
@@ -596,8 +488,8 @@ UNSEEN = squares_on_noise(10, seed=1)[0]
 @pytest.fixture(scope="module")
 def of_squares():
     network = ResNet18(dropout=0.5, weights=None, size=32)
-    usual = {"max_epochs": 10, "batch_size": 20, "n_samples": 20, "random_state": 0, "device": "cpu"}
-    return MCDropoutRegressor([0.5, 0.8], network=network, **usual).fit(SEEN, CORNERS)
+    defaults = {"max_epochs": 10, "batch_size": 20, "n_samples": 20, "random_state": 0, "device": "cpu"}
+    return MCDropoutRegressor([0.5, 0.8], network=network, **defaults).fit(SEEN, CORNERS)
 
 
 def test_images_have_intervals_and_doubt_is_a_part_of_them(of_squares):

@@ -9,8 +9,8 @@ from torch.func import functional_call
 
 from coverwell.baselines.bayes_by_backprop import BayesNetwork
 from coverwell.baselines.dropout import DropoutNetwork
-from coverwell.baselines.random_weights import Draws, RandomTeam, inputs_of, repeated, squares
-from coverwell.networks.lstm import LSTM, LSTMTeam
+from coverwell.baselines.random_weights import Draws, repeated
+from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP, MLPTeam
 
 N_WINDOW, N_FEATURES = 6, 7  # three steps of two channels, and one number beside them
@@ -60,13 +60,6 @@ def team_of_two(request):
 # Random numbers ------------------------------------------------------------------------------------------------------
 
 
-def test_values_are_repeated_member_by_member():
-    values = torch.tensor([[1.0], [2.0]])
-    assert_array_equal(repeated(values, 3)[:, 0], [1, 1, 1, 2, 2, 2])
-    assert_array_equal(Draws(3, generator()).of(values)[:, 0], [1, 1, 1, 2, 2, 2])
-    assert Draws().of(values) is values
-
-
 @pytest.mark.parametrize("kind", [torch.rand, torch.randn])
 def test_draws_of_a_generator_come_again_and_leave_the_callers_random_state(kind):
     values, state = torch.zeros(2, 4), torch.get_rng_state()
@@ -78,43 +71,7 @@ def test_draws_of_a_generator_come_again_and_leave_the_callers_random_state(kind
     assert (torch.get_rng_state() != state).any()
 
 
-def test_squares_by_hand():
-    assert_array_equal(squares(torch.tensor([[[1.0, 2.0]], [[3.0, 0.0]]])), [5, 9])
-
-
-@pytest.mark.parametrize(
-    ("kind", "sizes"),
-    [
-        ("mlp", {"linears.0.weight": (28, 1), "linears.1.weight": (6, 1), "linears.2.weight": (6, 1)}),
-        (
-            "lstm",
-            {
-                "layers.0.weight": (1, 2),
-                "layers.0.recurrent": (1, 5),
-                "layers.1.weight": (1, 5),
-                "layers.1.recurrent": (1, 5),
-                "head.weight": (5, 1),
-                "beside.weight": (1, 1),
-                "shortcut.weight": (N_WINDOW, 1),
-            },
-        ),
-    ],
-)
-def test_a_weights_inputs_are_on_the_axis_on_which_it_multiplies(kind, sizes):
-    weights = built(RECIPES[f"bayes {kind}"]).weights
-    assert {n: inputs_of(n, w).shape[1:] for n, w in weights.items() if not n.endswith("bias")} == sizes
-
-
 # Training ------------------------------------------------------------------------------------------------------------
-
-
-def test_our_random_networks_are_random_teams_and_plain_ones_are_not(team):
-    assert isinstance(team, RandomTeam)
-    assert team.capturable
-    plain = team.recipe.plain.build(2, (N_FEATURES,), 2)
-    assert not isinstance(plain, RandomTeam)
-    assert team.precision == plain.precision
-    assert team.recipe.operations_per_row(7) == team.recipe.plain.operations_per_row(7)
 
 
 def test_outside_training_the_mean_weights_count(team):
@@ -163,25 +120,7 @@ def test_every_parameter_learns_and_a_members_loss_has_gradients_for_that_member
         assert torch.isfinite(parameter.grad).all()
 
 
-def test_a_penalty_is_one_number_per_member_and_belongs_to_that_member(team):
-    before = team.penalty()
-    assert before.shape == (2,)
-    next(iter(team.weights.values()))[0] += 1.0
-    after = team.penalty()
-    assert after[0] != before[0]
-    assert after[1] == before[1]
-
-
 # Samples -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_sample_is_a_plain_team_without_dropout(team):
-    samples = team.sample(5, generator())
-    assert type(samples) in (MLPTeam, LSTMTeam)
-    assert samples.recipe.dropout == 0
-    assert samples.n_members == 10
-    assert not samples.training
-    assert not any(weight.requires_grad for weight in samples.parameters())
 
 
 def test_samples_are_ordered_by_member(team):
@@ -243,9 +182,3 @@ def test_samples_code_their_inputs_as_their_own_member_does(method):
     samples, x = team.sample(3, generator()), ROWS.expand(6, -1, -1)
     assert_array_equal(samples.code(x), repeated(team.means.code(ROWS.expand(2, -1, -1)), 3))
     assert (samples.code(x)[0] != samples.code(x)[3]).any()  # the members' edges come from different rows
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_rows_shorter_than_the_window_are_refused(method):
-    with pytest.raises(ValueError, match="a row must hold a window of 3 steps and 2 channels, 6 numbers, got 5"):
-        RECIPES[f"{method} lstm"].build(1, (5,), 2)

@@ -1,6 +1,5 @@
 import math
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -69,12 +68,6 @@ def test_equation_2_by_hand():
     assert_allclose(loss, [0.9 - 3 / 7])
 
 
-def test_equation_2_counts_rows_when_the_sigmoid_is_steep():
-    # Three of four rows lie within [0, 1]: |0.9 - 0.75|.
-    loss = coverage_loss(column(0.1, 0.5, 0.9, 1.1), bounds([0] * 4, [1] * 4), double([[0.9]]), steepness=1e6)
-    assert_allclose(loss, [0.15])
-
-
 def test_equation_2_is_averaged_over_targets_and_levels():
     # Reached: the first target 1 and 1, the second 0 and 1 of its single row; asked 0.5 and 0.9.
     y = double([[[0.0, 5.0]]])
@@ -99,16 +92,8 @@ def test_equation_5_by_hand():
     # Steepness 4 ln 3 over the squared scale 2^2 is ln 3, so Eq. 2 is 0.9 - 3/7 as above.
     # Eq. 3: half-width 1, residuals 0, 1, 2: (1 + 0 + 1) / 3. Eq. 4: (2 + 2 + 4) / 3.
     y, y_mean, interval = column(0, 1, 2), column(0, 0, 0), bounds([-1] * 3, [1] * 3)
-    loss = interval_loss(
-        y,
-        y_mean,
-        interval,
-        double([[0.9]]),
-        scale=double([[2.0]]),
-        noise_weight=0.1,
-        sharpness_weight=0.3,
-        steepness=4 * math.log(3),
-    )
+    weights = {"noise_weight": 0.1, "sharpness_weight": 0.3, "steepness": 4 * math.log(3)}
+    loss = interval_loss(y, y_mean, interval, double([[0.9]]), scale=double([[2.0]]), **weights)
     assert_allclose(loss, [(0.9 - 3 / 7) + 0.1 * 2 / 3 + 0.3 * 8 / 3])  # = 1.338095
 
 
@@ -130,27 +115,15 @@ def test_equation_6_by_hand():
 def test_equation_7_by_hand():
     # First row: 2^2 / (2 x 2^2) + ln 2 + 0.5 |2 - 0.25 x 8 / 2| = 0.5 + ln 2 + 0.5.
     # Second row: 0 + ln 1 + 0.5 |1 - 0.25 x 4 / 2| = 0.25.
-    loss = sigma_fit_loss(
-        column(3, 7),
-        column(1, 7),
-        column(2, 1),
-        width=double([8.0, 4.0]).reshape(1, 2, 1, 1),
-        gamma=double([[[0.25]]]),
-        match_weight=0.5,
-    )
+    matched = {"width": double([8.0, 4.0]).reshape(1, 2, 1, 1), "gamma": double([[[0.25]]])}
+    loss = sigma_fit_loss(column(3, 7), column(1, 7), column(2, 1), **matched, match_weight=0.5)
     assert_allclose(loss, [(1 + math.log(2) + 0.25) / 2])
 
 
 def test_equation_7_matches_sigma_to_the_mean_over_levels():
     # sigma 1; gamma w / 2 is 0.5 x 2 / 2 = 0.5 and 0.25 x 16 / 2 = 2: (0.5 + 1) / 2.
-    loss = sigma_fit_loss(
-        column(0),
-        column(0),
-        column(1),
-        width=double([2.0, 16.0]).reshape(1, 1, 1, 2),
-        gamma=double([[[0.5, 0.25]]]),
-        match_weight=1.0,
-    )
+    matched = {"width": double([2.0, 16.0]).reshape(1, 1, 1, 2), "gamma": double([[[0.5, 0.25]]])}
+    loss = sigma_fit_loss(column(0), column(0), column(1), **matched, match_weight=1.0)
     assert_allclose(loss, [0.75])
 
 
@@ -178,16 +151,9 @@ def test_the_squared_error_by_hand():
 
 def test_equation_10_by_hand():
     # (2 - 1)^2 = 1. Levels 0.1 and 0.9: upper (1 - 0.9)(3 - 2) = 0.1, lower 0.1 (2 - 0) = 0.2. |(3 - 0) - 4| = 1.
-    loss = iqr_fit_loss(
-        column(2),
-        column(1),
-        bounds([0.0], [3.0]),
-        width=double([[[[4.0]]]]),
-        coverage=double([[0.8]]),
-        match_weight=2.0,
-        upper_weight=0.5,
-        lower_weight=0.4,
-    )
+    weights = {"match_weight": 2.0, "upper_weight": 0.5, "lower_weight": 0.4}
+    matched = {"width": double([[[[4.0]]]]), "coverage": double([[0.8]])}
+    loss = iqr_fit_loss(column(2), column(1), bounds([0.0], [3.0]), **matched, **weights)
     assert_allclose(loss, [1 + 0.5 * 0.1 + 0.4 * 0.2 + 2 * 1])  # = 3.13
 
 
@@ -217,16 +183,9 @@ def stacked(seed, *, members=3, batch=7, targets=2, levels=2):
 
 
 def iqr(a):
-    return iqr_fit_loss(
-        a["y"],
-        a["y_mean"],
-        Interval(a["lower"], a["upper"]),
-        width=a["width"],
-        coverage=a["coverage"],
-        match_weight=0.4,
-        upper_weight=0.3,
-        lower_weight=0.2,
-    )
+    weights = {"match_weight": 0.4, "upper_weight": 0.3, "lower_weight": 0.2}
+    quantiles, matched = Interval(a["lower"], a["upper"]), {"width": a["width"], "coverage": a["coverage"]}
+    return iqr_fit_loss(a["y"], a["y_mean"], quantiles, **matched, **weights)
 
 
 def sigma(a, match_weight=0.5):
@@ -286,20 +245,6 @@ def test_the_gaussian_interval_is_scipys(seed, share):
     assert_allclose(upper[..., 0], twin[1])
 
 
-@given(seed=seeds)
-def test_the_composed_losses_are_the_sums_of_their_equations(seed):
-    a = stacked(seed, levels=1)
-    interval = Interval(a["lower"], a["upper"])
-    steepness = 40 / a["scale"].square()[:, None, :, None]
-    held = coverage_loss(a["y"], interval, a["coverage"], steepness)
-    noise, sharp = noise_loss(a["y"], a["y_mean"], interval), sharpness_loss(a["y"], interval)
-    assert_allclose(LOSSES["interval"](a), held + 0.1 * noise + 0.3 * sharp)
-    upper_level, lower_level = (1 + a["coverage"]) / 2, (1 - a["coverage"]) / 2
-    pinballs = 0.3 * pinball_loss(a["y"], a["upper"], upper_level) + 0.2 * pinball_loss(a["y"], a["lower"], lower_level)
-    mismatch = (a["upper"] - a["lower"] - a["width"]).abs().mean(dim=(1, 2, 3))
-    assert_allclose(iqr(a), squared_error_loss(a["y"], a["y_mean"]) + pinballs + 0.4 * mismatch)
-
-
 @every_loss
 def test_gradients_are_those_of_finite_differences(loss):
     a = stacked(5, members=2, batch=3)
@@ -327,35 +272,11 @@ def test_each_member_has_the_loss_it_would_have_alone(loss, seed):
 
 @every_loss
 @fewer
-@given(seed=seeds, order=st.permutations(range(3)))
-def test_members_in_another_order_have_their_losses_in_that_order(loss, seed, order):
-    a = stacked(seed)
-    assert_allclose(loss({name: value[list(order)] for name, value in a.items()}), loss(a)[list(order)], rtol=1e-12)
-
-
-@every_loss
-@fewer
 @given(seed=seeds, order=st.permutations(range(7)))
 def test_the_order_of_rows_does_not_matter(loss, seed, order):
     a = stacked(seed)
     turned = {name: value[:, list(order)] if name in PER_ROW else value for name, value in a.items()}
     assert_allclose(loss(turned), loss(a), rtol=1e-10)
-
-
-@every_loss
-def test_a_change_of_one_member_leaves_the_other_losses_and_gradients_to_the_bit(loss):
-    a, b = stacked(0), stacked(1)
-    mixed = {name: torch.cat([b[name][:1], a[name][1:]]) for name in a}
-    assert_array_equal(loss(mixed)[1:], loss(a)[1:])
-    assert loss(mixed)[0] != loss(a)[0]
-    gradients = []
-    for given_ in (a, mixed):
-        leaves = {name: value.clone().requires_grad_() for name, value in given_.items()}
-        loss(leaves).sum().backward()
-        gradients.append({name: leaf.grad[1:] for name, leaf in leaves.items() if leaf.grad is not None})
-    assert gradients[0].keys() == gradients[1].keys()
-    for name in gradients[0]:
-        assert_array_equal(gradients[0][name], gradients[1][name])
 
 
 @every_loss
@@ -476,20 +397,6 @@ def test_equation_2_pulls_the_bounds_out_where_too_few_rows_are_inside_and_in_wh
 # Intervals, z-scores and levels ---------------------------------------------------------------------------------------
 
 
-def test_an_interval_unpacks_into_its_bounds_and_knows_its_width():
-    lower, upper = torch.full((2, 3, 1, 1), -1.0), torch.full((2, 3, 1, 1), 2.5)
-    interval = Interval(lower, upper)
-    first, second = interval
-    assert first is lower
-    assert second is upper
-    assert_array_equal(interval.width, np.full((2, 3, 1, 1), 3.5))  # 2.5 - (-1)
-
-
-def test_bounds_of_different_shapes_are_no_interval():
-    with pytest.raises(jaxtyping.TypeCheckError):
-        Interval(torch.zeros(2, 3, 1, 1), torch.zeros(2, 3, 1, 2))
-
-
 def test_z_scores_of_the_textbook():
     asked = double([0.5, 0.6826894921370859, 0.9, 0.95, 0.99])
     assert_allclose(z_score(asked), [0.674490, 1.0, 1.644854, 1.959964, 2.575829], atol=1e-6)
@@ -500,20 +407,7 @@ def test_the_z_score_is_the_normal_quantile_of_the_upper_end(share):
     assert_allclose(z_score(double([share])).item(), norm.ppf((1 + share) / 2), rtol=1e-9)
 
 
-@given(z=st.floats(0.01, 3.0))
-def test_the_z_score_undoes_the_share_within_z_standard_deviations(z):
-    share = math.erf(z / math.sqrt(2))  # P(|N| < z)
-    assert_allclose(z_score(double([share])).item(), z, rtol=1e-6)
-
-
 def test_quantile_levels_of_a_ninety_per_cent_interval():
     lower, upper = quantile_levels(double([0.9, 0.5]))
     assert_allclose(lower, [0.05, 0.25])  # (1 - 0.9) / 2, (1 - 0.5) / 2
     assert_allclose(upper, [0.95, 0.75])  # (1 + 0.9) / 2, (1 + 0.5) / 2
-
-
-@given(share=shares)
-def test_quantile_levels_are_symmetric_and_the_coverage_apart(share):
-    lower, upper = quantile_levels(double([share]))
-    assert_allclose(lower + upper, [1.0])
-    assert_allclose(upper - lower, [share], rtol=1e-9)

@@ -44,7 +44,7 @@ def model(most, **options):
     return MatchedRegressor(network=Cramped(most=most), schedule=Schedule(max_rounds=2), **options)
 
 
-def test_too_little_memory_is_told_with_the_number_of_networks_that_fit():
+def test_too_little_memory_is_an_error_with_the_number_of_networks_that_fit():
     regressor = model(most=3)
     with pytest.raises(
         NotEnoughMemoryError, match=r"^8 networks side by side need more memory .*; 2 fit: give"
@@ -92,12 +92,9 @@ def test_what_was_fitted_before_is_the_same_after_a_failed_fit_that_was_to_conti
 # Device, seed, threads -----------------------------------------------------------------------------------------------
 
 
-def test_the_device_is_the_one_that_is_asked_for():
+def test_the_device_is_the_one_that_is_asked_for_and_auto_is_cuda_where_there_is_one():
     assert device_from("cpu") == CPU
     assert device_from(CPU) == CPU
-
-
-def test_auto_is_cuda_where_there_is_one():
     assert device_from("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -108,11 +105,6 @@ def test_cuda_where_there_is_none_is_refused_with_a_way_out(choice):
         device_from(choice)
 
 
-def test_a_device_that_does_not_exist_is_refused_as_a_wrong_value():
-    with pytest.raises(ValueError, match="abacus"):
-        device_from("abacus")
-
-
 def test_the_same_seed_gives_the_same_draws():
     draws = []
     for seed in (3, 3, 4):
@@ -120,15 +112,6 @@ def test_the_same_seed_gives_the_same_draws():
             draws.append(torch.rand(5))
     assert_array_equal(draws[0], draws[1])
     assert (draws[0] != draws[2]).any()
-
-
-def test_the_callers_random_state_is_left_as_it_was():
-    torch.manual_seed(0)
-    expected = torch.rand(3)
-    torch.manual_seed(0)
-    with seeded(1, CPU):
-        torch.rand(100)
-    assert_array_equal(torch.rand(3), expected)
 
 
 def draw_and_fail():

@@ -10,11 +10,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 from coverwell.errors import NonFiniteLossError
-from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP, StackedLinear
 from coverwell.networks.team import LoopTeam, Team
 from coverwell.training.device import Settings
-from coverwell.training.learner import Learner, outputs_of
+from coverwell.training.learner import Learner
 from coverwell.training.rows import MOST_ROWS_PER_EPOCH, Batches, Rows
 
 CPU = torch.device("cpu")
@@ -62,15 +61,6 @@ def weights(team):
 def batches_of(trains, batch_size, seed=0):
     torch.manual_seed(seed)
     return list(Batches(trains, batch_size).epoch())
-
-
-@given(seed=seeds, batch_size=st.sampled_from([1, 2, 3, 4, 6, 12, 50]))
-def test_an_epoch_passes_exactly_once_over_each_members_own_rows(seed, batch_size):
-    own = torch.stack([torch.randperm(30, generator=torch.Generator().manual_seed(seed + m)) < 12 for m in range(3)])
-    batches = batches_of(own, batch_size, seed)
-    assert {tuple(batch.shape) for batch in batches} == {(3, min(batch_size, 12))}
-    for member, rows in enumerate(torch.cat(batches, dim=1)):
-        assert_array_equal(rows.sort().values, own[member].nonzero()[:, 0])
 
 
 @given(seed=seeds, batch_size=st.integers(1, 20), counts=st.lists(st.integers(1, 15), min_size=1, max_size=4))
@@ -153,17 +143,6 @@ def test_stacked_members_descend_as_each_would_with_an_optimizer_of_its_own():
         assert_allclose(learner.team.linear.bias[m, 0].detach(), linear.bias.detach(), atol=1e-5)
 
 
-def test_descent_finds_the_least_squares_solution():
-    rows = rows_of(n_jobs=1, n_members=1, n_rows=40)
-    learner = learner_of(rows, LinearNetwork(), batch_size=100, learning_rate=0.05)
-    learner.descend(rows, 400, squared_error(rows))
-    own = rows.trains[0, 0]
-    A = np.column_stack([rows.x[0, own], np.ones(int(own.sum()))])
-    solution = np.linalg.lstsq(A, rows.y[0, own, 0].numpy(), rcond=None)[0]
-    assert_allclose(learner.team.linear.weight[0, :, 0].detach(), solution[:3], atol=1e-3)
-    assert_allclose(learner.team.linear.bias[0, 0].detach(), solution[3:], atol=1e-3)
-
-
 @pytest.mark.parametrize("change", ["data", "weights", "loss"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_a_change_of_one_member_leaves_the_others_to_the_bit_through_training(change, dropout):
@@ -227,13 +206,6 @@ def test_a_loss_that_is_not_finite_stops_the_training_with_a_way_out(bad):
         learner.descend(rows, 1, lambda outputs, batch: outputs.mean(dim=(1, 2)) + only_third)
 
 
-def test_a_network_that_says_nan_stops_the_training():
-    rows = rows_of()
-    rows.x[1, :, 0] = math.nan
-    with pytest.raises(FloatingPointError):
-        learner_of(rows).descend(rows, 1, squared_error(rows))
-
-
 # The average that predicts -------------------------------------------------------------------------------------------
 
 
@@ -251,33 +223,10 @@ def test_the_average_weighs_early_epochs_equally_and_later_ones_by_the_ema_decay
     assert_allclose(learner.average.linears[0].weight, expected, atol=1e-6)
 
 
-def test_while_the_ema_decay_is_long_the_average_is_the_mean_over_epochs():
-    rows = rows_of()
-    learner = learner_of(rows, ema_decay=0.9)
-    history = []
-    for _ in range(10):  # 1 / 10 is the share of the tenth
-        learner.descend(rows, 1, squared_error(rows))
-        history.append(weights(learner.team))
-    for name, value in learner.average.state_dict().items():
-        assert_allclose(value, np.mean([state[name].numpy() for state in history], axis=0), atol=1e-6)
-
-
 def test_before_training_the_average_is_the_start():
     learner = learner_of(rows_of())
     for name, value in learner.team.state_dict().items():
         assert_array_equal(learner.average.state_dict()[name], value)
-
-
-def test_the_average_is_not_trained_and_not_shared():
-    rows = rows_of()
-    learner = learner_of(rows)
-    assert not any(parameter.requires_grad for parameter in learner.average.parameters())
-    before = weights(learner.average)
-    with torch.no_grad():
-        for parameter in learner.team.parameters():
-            parameter.add_(1.0)
-    for name, value in learner.average.state_dict().items():
-        assert_array_equal(value, before[name])
 
 
 class NormedNetwork:
@@ -337,30 +286,6 @@ def test_outputs_for_left_out_rows_are_those_among_all_rows(literal):
     assert_allclose(learner.outputs(rows, left_out=True), about_all, atol=1e-6)
 
 
-def test_many_rows_are_taken_in_parts_that_fit_together():
-    n_features = 2**14  # with two members, 128 rows at a time
-    torch.manual_seed(0)
-    team = LinearTeam(2, n_features, 1)
-    x = torch.randn(1, 300, n_features)
-    direct = torch.baddbmm(team.linear.bias, x.expand(2, -1, -1), team.linear.weight)
-    outputs = outputs_of(team, x, torch.float32)
-    assert outputs.shape == (2, 300, 1)
-    assert_allclose(outputs, direct.detach(), atol=1e-4)
-
-
-@pytest.mark.parametrize("network", [MLP(hidden=5, layers=2, bins=4), LSTM(hidden=3, steps=3)], ids=["MLP", "LSTM"])
-def test_deployed_members_are_copies_in_their_own_precision_without_gradients(network):
-    rows = rows_of(n_jobs=2)
-    learner = learner_of(rows, network)
-    team = learner.average.deployed(slice(2, 4))
-    assert team.n_members == 2
-    assert {value.dtype for value in team.state_dict().values()} == {team.precision}
-    assert not any(parameter.requires_grad for parameter in team.parameters())
-    outputs = outputs_of(team, rows.x[1:].double(), team.precision)
-    assert outputs.dtype == team.precision
-    assert_allclose(outputs, learner.outputs(rows)[2:], atol=1e-5)
-
-
 # Going on from a trained team ----------------------------------------------------------------------------------------
 
 
@@ -391,16 +316,6 @@ def test_what_a_learner_starts_from_weighs_as_much_as_all_earlier_epochs_would(e
     for name, value in weights(learner.average).items():
         expected = ema_decay * trained.state_dict()[name] + (1 - ema_decay) * learner.team.state_dict()[name]
         assert_allclose(value, expected, atol=1e-6)
-
-
-def test_a_trained_team_is_left_as_it_was_by_those_who_go_on_from_it():
-    rows = rows_of(n_jobs=1)
-    learner, trained = learner_of(rows), learner_of(rows, seed=1).team
-    before = weights(trained)
-    learner.start_from(slice(0, 2), trained)
-    learner.descend(rows, 2, squared_error(rows))
-    for name, value in weights(trained).items():
-        assert_array_equal(value, before[name])
 
 
 # Features kept in half the precision ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -42,10 +43,7 @@ class BayesNetwork(RandomNetwork):
 
 
 class BayesTeam(RandomWeights):
-    """MLPs or LSTMs with a normal distribution over every weight and bias (LSTMs: Fortunato et al. 2017).
-
-    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
-    """
+    """MLPs or LSTMs with a normal distribution over every weight and bias (LSTMs: Fortunato et al. 2017)."""
 
     def __init__(self, recipe: BayesNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
         super().__init__(recipe, n_members, input_shape, n_outputs)
@@ -77,8 +75,7 @@ class BayesTeam(RandomWeights):
         gradient (Kingma, Salimans and Welling 2015).
         """
         if not (isinstance(self.means, MLPTeam) and isinstance(self.spreads, MLPTeam)):
-            outputs: Tensor = functional_call(self.means, self.drawn(Draws()) if self.training else {}, (x,))
-            return outputs
+            return cast(Tensor, functional_call(self.means, self.drawn(Draws()) if self.training else {}, (x,)))
         x = self.means.code(x) if self.means.code else x
         for place, (linear, spread) in enumerate(zip(self.means.layers, self.spreads.layers, strict=True)):
             x = x if place == 0 else x.relu()
@@ -101,7 +98,7 @@ class BayesTeam(RandomWeights):
 class BayesByBackpropRegressor(SampledRegressor):
     """A Bayesian neural network with a normal distribution over every weight, and a noise that depends on the row.
 
-    Other parameters are those of `coverwell.baselines.baseline.BaselineRegressor`.
+    Other parameters are those of `BaselineRegressor`.
 
     Parameters
     ----------
@@ -120,9 +117,8 @@ class BayesByBackpropRegressor(SampledRegressor):
     >>> from sklearn.datasets import make_regression
     >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
     >>> model = BayesByBackpropRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
-    >>> lower, upper = model.predict_interval(X[:5])
-    >>> bool((lower < upper).all())
-    True
+    >>> model.predict_interval(X[:5]).lower.shape
+    (5,)
     """
 
     NETWORK = MLP(hidden=128, dropout=0.0)

@@ -21,7 +21,6 @@ from torch.nn.functional import linear
 
 from coverwell.baselines.baseline import SampledRegressor
 from coverwell.baselines.random_weights import Draws, RandomNetwork, RandomWeights, inputs_of, repeated, squares
-from coverwell.baselines.training import BaselineTeam
 from coverwell.networks.lstm import LSTM, LSTMTeam, StackedLSTM
 from coverwell.networks.mlp import MLP, MLPTeam
 from coverwell.networks.resnet import ResNet18, ResNet18Tail, ResNet18Team
@@ -46,19 +45,12 @@ class DropoutNetwork(RandomNetwork):
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         if not isinstance(self.plain, ResNet18):
             return (ConcreteTeam if self.learned else DropoutTeam)(self, n_members, input_shape, n_outputs)
-        team = self.plain.build(n_members, input_shape, n_outputs)
-        assert isinstance(team, ResNet18Team)  # `ResNet18` builds no other
-        return DropoutResNet18Team(self, tails_of(team), n_outputs)
+        tails = tails_of(self.plain.build(n_members, input_shape, n_outputs))
+        return DropoutResNet18Team(self, tails, n_outputs)
 
 
 class DropoutTeam(RandomWeights):
-    """MLPs or LSTMs that drop hidden units at one fixed rate.
-
-    An LSTM's units are dropped at all steps alike (Gal and Ghahramani 2016, for recurrent networks): those that return
-    to their own layer apart from those that are passed on.
-
-    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
-    """
+    """MLPs or LSTMs that drop hidden units at one fixed rate, those of an LSTM at all steps alike."""
 
     def __init__(self, recipe: DropoutNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
         super().__init__(recipe, n_members, input_shape, n_outputs)
@@ -135,18 +127,15 @@ class DropoutResNet18Team(ResNet18Team):
     @property
     def heads(self) -> tuple[Float[Tensor, "member output channel"], Float[Tensor, "member output"]]:
         """The weights and biases of all heads."""
-        fcs = [tail.fc for tail in tails_of(self)]
-        return torch.stack([fc.weight for fc in fcs]), torch.stack([fc.bias for fc in fcs])
+        tails = tails_of(self)
+        return torch.stack([tail.fc.weight for tail in tails]), torch.stack([tail.fc.bias for tail in tails])
 
     @property
     def numbers_per_sample(self) -> int:
         return sum(values.numel() for values in self.heads)
 
     def penalty(self) -> PerMember:
-        """The distance of the head from a normal prior of this length scale.
-
-        Layer 4 is not random, and batch norms behind its weights make their size of no account.
-        """
+        """The distance of the head from a normal prior of this length scale; layer 4 is not random."""
         weights, biases = self.heads
         return 0.5 * self.length_scale**2 * (squares(weights) / (1 - self.rate) + squares(biases))
 
@@ -159,9 +148,7 @@ class DropoutResNet18Team(ResNet18Team):
 
 
 class SampledTails(Team):
-    """Fixed heads, several for each member of a team in eval mode, whose layer 4 runs once for all of them.
-
-    The layers 4 are those of the team, not copies: samples are of use until it trains on.
+    """Fixed heads, several for each member of a team, whose own layer 4, no copy, runs once for all of them.
 
     Shape: input `(member, batch, 256, height, width)`, output `(member and head, batch, output)`.
     """
@@ -191,9 +178,9 @@ class SampledTails(Team):
         return by_sample.flatten(0, 1)
 
 
-def tails_of(team: ResNet18Team) -> list[ResNet18Tail]:
-    """The members of a team, with their own type."""
-    return [tail for tail in team.members if isinstance(tail, ResNet18Tail)]
+def tails_of(team: Team) -> list[ResNet18Tail]:
+    """The members of a team of a ResNet-18."""
+    return [tail for tail in team.modules() if isinstance(tail, ResNet18Tail)]
 
 
 @stored
@@ -201,7 +188,7 @@ def tails_of(team: ResNet18Team) -> list[ResNet18Tail]:
 class MCDropoutRegressor(SampledRegressor):
     """MC Dropout with a noise that depends on the row (Gal and Ghahramani 2016; Kendall and Gal 2017).
 
-    Other parameters are those of `coverwell.baselines.baseline.BaselineRegressor`.
+    Other parameters are those of `BaselineRegressor`.
 
     Parameters
     ----------
@@ -219,8 +206,7 @@ class MCDropoutRegressor(SampledRegressor):
     >>> from sklearn.datasets import make_regression
     >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
     >>> model = MCDropoutRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
-    >>> total, doubt = model.predict_interval(X[:5]), model.predict_interval(X[:5], noise=False)
-    >>> bool((doubt.width < total.width).all())
+    >>> bool((model.predict_interval(X, noise=False).width < model.predict_interval(X).width).all())
     True
     """
 
@@ -241,20 +227,11 @@ class MCDropoutRegressor(SampledRegressor):
 
 def relaxed_toss(logit: Tensor, uniform: Tensor, temperature: float) -> Tensor:
     """The concrete relaxation of a coin toss: near 1 with about the probability sigmoid(logit), else near 0."""
-    uniform = uniform.clamp(MARGIN, 1 - MARGIN)
-    return torch.sigmoid((logit + uniform.logit()) / temperature)
-
-
-def entropy(rate: Tensor) -> Tensor:
-    """The uncertainty of a coin toss, in nats."""
-    return -rate * rate.log() - (1 - rate) * torch.log1p(-rate)
+    return torch.sigmoid((logit + uniform.clamp(MARGIN, 1 - MARGIN).logit()) / temperature)
 
 
 class ConcreteTeam(DropoutTeam):
-    """MLPs or LSTMs with a learned rate for each weight that units enter; an MLP drops its inputs as well.
-
-    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
-    """
+    """MLPs or LSTMs with a learned rate for each weight that units enter; an MLP drops its inputs as well."""
 
     def __init__(self, recipe: DropoutNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
         super().__init__(recipe, n_members, input_shape, n_outputs)
@@ -290,7 +267,8 @@ class ConcreteTeam(DropoutTeam):
     def penalty(self) -> PerMember:
         """Weights near a normal prior, and rates that are not surer than they must be."""
         n_inputs = [inputs_of(name, self.weights[name])[0].numel() for name in self.places]
-        tosses = [n * entropy(rate) for n, rate in zip(n_inputs, self.rates.unbind(dim=1), strict=True)]
+        entropy = -self.rates * self.rates.log() - (1 - self.rates) * torch.log1p(-self.rates)
+        tosses = [n * of_place for n, of_place in zip(n_inputs, entropy.unbind(dim=1), strict=True)]
         return super().penalty() - torch.stack(tosses).sum(dim=0)
 
 
@@ -315,7 +293,7 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
     (1, 5)
     """
 
-    NETWORK = MLP(hidden=128, dropout=0.1)
+    NETWORK = SampledRegressor.NETWORK
     LEARNING_RATE = 2e-3
     KINDS = (MLP, LSTM)
 
@@ -323,14 +301,12 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
     def rates_(self) -> NDArray[np.float64]:
         """The learned dropout rates: (member, layer) of an MLP, (member, place) of an LSTM.
 
-        The places of an LSTM are, layer by layer, what enters from the layer below (from the second layer on) and what
-        returns from the step before; the last is what enters the head.
+        Its places are, layer by layer, what enters from the layer below and what returns from the step before, without
+        the inputs of the first layer; the last is what enters the head.
         """
         check_is_fitted(self)
-        (fitted,) = self.predictor_.fitted_teams
-        assert isinstance(fitted, BaselineTeam)
-        assert isinstance(fitted.team, ConcreteTeam)
-        rates: NDArray[np.float64] = fitted.team.rates.double().cpu().numpy()
+        (team,) = (part for part in self.predictor_.modules() if isinstance(part, ConcreteTeam))
+        rates: NDArray[np.float64] = team.rates.double().cpu().numpy()
         return rates
 
     def trained_network(self) -> DropoutNetwork:

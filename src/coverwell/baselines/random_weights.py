@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -56,7 +56,7 @@ class Draws:
         return repeated(values, self.n_samples)
 
     def random(self, kind: Callable[..., Tensor], like: Float[Tensor, "member ..."]) -> Float[Tensor, "draw ..."]:
-        """Numbers by `torch.rand` or `torch.randn`, for each draw of such values."""
+        """Numbers by `torch.rand` or `torch.randn`, for each draw of these values."""
         if self.generator is None:
             return kind(like.shape, dtype=like.dtype, device=like.device)
         shape = (self.n_samples * len(like), *like.shape[1:])
@@ -79,10 +79,8 @@ class RandomWeights(Team):
         self.precision = self.means.precision
 
     def plain_team(self, n_members: int) -> MLPTeam | LSTMTeam:
-        """A team of these sizes that draws nothing."""
-        team = replace(self.recipe.plain, dropout=0.0).build(n_members, *self.sizes)
-        assert isinstance(team, MLPTeam | LSTMTeam)  # other networks have teams of their own
-        return team
+        """A team of these sizes that draws nothing; networks other than these two have teams of their own."""
+        return cast("MLPTeam | LSTMTeam", replace(self.recipe.plain, dropout=0.0).build(n_members, *self.sizes))
 
     @property
     def weights(self) -> State:
@@ -97,8 +95,7 @@ class RandomWeights(Team):
         self.means.adapt(inputs, valid)
 
     def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
-        outputs: Tensor = self.means(x)
-        return outputs
+        return cast(Tensor, self.means(x))
 
     def drawn(self, draws: Draws) -> State:
         """Random weights, by the names of the mean weights."""

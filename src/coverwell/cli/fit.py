@@ -179,7 +179,7 @@ def _summary(model: MatchedRegressor, y: NDArray[Any]) -> dict[str, Any]:
     return {
         "rows": getattr(model, "n_rows_", len(y)),
         "rows_evaluated": len(y),
-        "columns": list(model.columns_.report()) if model.columns_ is not None else model.table_columns_,
+        "columns": list(model.columns_.report()) if model.columns_ is not None else model.source_.table_columns,
         "rounds": len(model.rounds_),
         "out_of_fold": scores,
     }

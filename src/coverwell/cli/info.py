@@ -35,7 +35,7 @@ def info(model: Path, as_json: bool) -> None:
         "class": about.name,
         "targets": list(about.target_names),
         "coverage": list(about.levels),
-        "features": fitted.table_columns_,
+        "features": fitted.source_.table_columns,
         "n_features": int(fitted.n_features_in_),
         "columns": None if columns is None else list(columns.report()),
         "calibration": fitted.chosen_calibration.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -69,8 +70,20 @@ def alternate(
     history.half_width = _out_of_fold_half_width(I, judged, history.unit)
     if start is not None:
         history.add(measure(judged, _out_of_fold_mean(F, judged, recipe.matching), history.half_width))
-    for _ in range(recipe.max_rounds):
-        _one_round(F, I, recipe, next(rounds), history)
+    for rows in islice(rounds, recipe.max_rounds):
+        unit, same = history.unit, rows is judged
+        half_width = history.half_width if same else _out_of_fold_half_width(I, rows, unit)  # I is frozen
+        matched = mean_objective(recipe.matching, rows, half_width, history.coverage, unit)
+        mean_loss = F.descend(rows, recipe.mean_epochs, matched)
+        y_mean = _out_of_fold_mean(F, rows, recipe.matching)  # F is frozen
+        judged_mean = y_mean if same else _out_of_fold_mean(F, judged, recipe.matching)
+        scale = residual_scale(judged, judged_mean)
+        history.unit = unit if recipe.literal else scale
+        covering = interval_objective(recipe, rows, y_mean, history.unit, scale)
+        interval_loss = I.descend(rows, recipe.interval_epochs, covering)
+        history.half_width = _out_of_fold_half_width(I, judged, history.unit)
+        history.add(measure(judged, judged_mean, history.half_width), (mean_loss, interval_loss))
+        del rows, half_width, y_mean, matched, covering  # before the next buffer of a stream is read
         on_round(history)
         if not history.going.any():
             break
@@ -81,27 +94,7 @@ def alternate(
     return history
 
 
-def _one_round(F: Learner, I: Learner, recipe: Recipe, rows: Rows, history: History) -> None:
-    judged, unit = history.judged, history.unit
-    half_width = history.half_width if rows is judged else _out_of_fold_half_width(I, rows, unit)  # I is frozen
-    objective = mean_objective(recipe.matching, rows, half_width, history.coverage, unit)
-    mean_loss = F.descend(rows, recipe.mean_epochs, objective)
-    y_mean = _out_of_fold_mean(F, rows, recipe.matching)  # F is frozen
-    judged_mean = y_mean if rows is judged else _out_of_fold_mean(F, judged, recipe.matching)
-    scale = residual_scale(judged, judged_mean)
-    unit = unit if recipe.literal else scale
-    interval_loss = I.descend(rows, recipe.interval_epochs, interval_objective(recipe, rows, y_mean, unit, scale))
-    history.unit, history.half_width = unit, _out_of_fold_half_width(I, judged, unit)
-    history.add(measure(judged, judged_mean, history.half_width), (mean_loss, interval_loss))
-
-
-def _settle_intervals(
-    F: Learner,
-    I: Learner,
-    recipe: Recipe,
-    rounds: Iterator[Rows],
-    history: History,
-) -> None:
+def _settle_intervals(F: Learner, I: Learner, recipe: Recipe, rounds: Iterator[Rows], history: History) -> None:
     """Train the best I a little more around the best F: the two come from different rounds."""
     judged, best = history.judged, history.best[1]
     y_mean = _out_of_fold_mean(F, judged, recipe.matching)
@@ -189,14 +182,14 @@ def residual_scale(rows: Rows, y_mean: Tensor) -> PerTarget:
 class Measures:
     """How networks do on rows they did not train on (unless literal), for every job.
 
-    `score` is the pinball loss of both bounds: the interval score times (1 - asked) / 2, so that levels weigh alike.
+    `interval_score` is the pinball loss of both bounds: the score times (1 - asked) / 2, so that levels weigh alike.
     `scores` are what the best state of each network is chosen by.
     """
 
     rmse: PerTarget
     coverage: PerJob
     width: PerJob
-    score: PerJob
+    interval_score: PerJob
     scores: tuple[Float[Tensor, " job"], ...]
 
 
@@ -218,10 +211,7 @@ def measure(rows: Rows, y_mean: Tensor, half_width: Tensor) -> Measures:
 
 
 class History:
-    """The rounds of every job: what was measured, the best state of each network, and when to stop.
-
-    Algorithm 1 follows two networks, F and I; a baseline follows one.
-    """
+    """The rounds of every job: what was measured, the best state of F and I, or of a baseline's team, when to stop."""
 
     def __init__(self, judged: Rows, learners: Sequence[Learner], *, patience: int, literal: bool = False) -> None:
         n_jobs, n_targets = len(judged.y), judged.y.shape[-1]
@@ -229,9 +219,7 @@ class History:
         self.unit = judged.y.new_ones(n_jobs, n_targets)  # of the widths; y starts with its own spread
         self.coverage = judged.coverage[:, None, :].expand(-1, n_targets, -1)  # gamma starts at 1 / z(asked)
         self.half_width = self.unit.new_empty(0)  # of I for the rows `judged`
-        self.best: list[BestState] = []
-        for learner in learners:
-            self.best.append(BestState(learner, self.unit))
+        self.best = list(map(BestState, learners, repeat(self.unit)))
         self.going = torch.ones(n_jobs, dtype=torch.bool, device=self.unit.device)  # jobs that have not settled
         self.last_better = torch.zeros(n_jobs, dtype=torch.long, device=self.unit.device)
         self.n_rounds = torch.zeros_like(self.last_better)
@@ -241,10 +229,7 @@ class History:
         self.started = time.perf_counter()
 
     def add(self, measures: Measures, losses: Sequence[Tensor] = ()) -> None:
-        """Note one round, keep each network where its score is the best so far, and see which jobs go on.
-
-        Without losses, it is the state that training starts from. Literal training keeps the last round.
-        """
+        """Note one round (without losses, the start), keep each network at its best, and see which jobs go on."""
         if losses:
             self.rounds.append(measures)
             self.losses.append(torch.stack(list(losses), dim=1).unflatten(0, (len(self.unit), -1)).mean(dim=1))
@@ -265,12 +250,8 @@ class History:
     def described(self, jobs: slice, rows: Rows, *, one_target: bool, one_level: bool) -> list[Round]:
         """The rounds of the model that these jobs belong to, in its units, averaged over jobs that had not settled."""
         spread = torch.stack(list(map(attrgetter("spread"), rows.targets))).cpu().numpy()[..., None]  # (job, target, 1)
-        units = {
-            "rmse": spread[..., 0],
-            "coverage": 1.0,
-            "width": spread,
-            "score": spread / ((1 - np.array(rows.levels[0])) / 2),
-        }
+        of_score = spread / ((1 - np.array(rows.levels[0])) / 2)
+        units = {"rmse": spread[..., 0], "coverage": 1.0, "width": spread, "interval_score": of_score}
         n_rounds = self.n_rounds[jobs].cpu().numpy()
         described = []
         for number, measures in enumerate(self.rounds[: n_rounds.max()]):
@@ -281,17 +262,9 @@ class History:
                 mean = mean[..., 0] if one_level and name != "rmse" else mean  # (target,) or (target, level)
                 mean = mean[0] if one_target else mean
                 values[name] = float(mean) if mean.ndim == 0 else mean
-            mean_loss, *interval_loss = self.losses[number][jobs].double().cpu().numpy()[going].mean(axis=0).tolist()
+            losses = [*self.losses[number][jobs].double().cpu().numpy()[going].mean(axis=0).tolist(), None]
             described.append(
-                Round(
-                    rmse=values["rmse"],
-                    coverage=values["coverage"],
-                    width=values["width"],
-                    interval_score=values["score"],
-                    mean_loss=mean_loss,
-                    interval_loss=interval_loss[0] if interval_loss else None,
-                    seconds=self.seconds[number],
-                )
+                Round(**values, mean_loss=losses[0], interval_loss=losses[1], seconds=self.seconds[number])
             )
         return described
 

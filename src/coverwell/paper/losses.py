@@ -27,10 +27,7 @@ BATCH = 1
 
 @dataclass(frozen=True)
 class Interval:
-    """Lower and upper bounds as tensors; unpacks into the two.
-
-    Shape: both bounds `(member, batch, target, level)`, levels from the innermost to the outermost.
-    """
+    """Lower and upper bounds as tensors, levels from the innermost to the outermost; unpacks into the two."""
 
     lower: PerLevel
     upper: PerLevel
@@ -53,21 +50,12 @@ class Levels:
 
 
 def z_score(coverage: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Half-width, in standard deviations, of the central normal interval that covers this share.
-
-    Examples
-    --------
-    >>> import torch
-    >>> round(z_score(torch.tensor([0.95])).item(), 2)
-    1.96
-    """
+    """Half-width, in standard deviations, of the central normal interval that covers this share: 1.96 for 95 %."""
     score: Tensor = torch.special.ndtri((1 + coverage) / 2)
     return score
 
 
-def quantile_levels(
-    coverage: Float[Tensor, "*shape"],
-) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+def quantile_levels(coverage: Float[Tensor, "*shape"]) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
     """The quantile levels (tau_l, tau_u) at the two ends of a central interval (below Eq. 9)."""
     return (1 - coverage) / 2, (1 + coverage) / 2
 
@@ -197,14 +185,11 @@ def iqr_fit_loss(
 class IntervalLoss(Protocol):
     """The loss of I on one batch, with its weights bound."""
 
-    @property
-    def unit_range(self) -> bool:
-        """Whether targets are scaled to [0, 1], the unit of the published weights, or by their standard deviation."""
-        ...
+    # Whether targets are scaled to [0, 1], the unit of the published weights, or by their standard deviation.
+    unit_range: ClassVar[bool]
 
-    def __call__(
-        self, y: Values, y_mean: Values, interval: Interval, coverage: Coverage, *, scale: Scale
-    ) -> PerMember: ...
+    def __call__(self, y: Values, y_mean: Values, interval: Interval, coverage: Coverage, *, scale: Scale) -> PerMember:
+        """One number per member."""
 
 
 @named("interval_loss", "quantile")
@@ -255,17 +240,8 @@ class PaperLoss:
 
     def __post_init__(self) -> None:
         check_number("steepness", self.steepness, above=0.0)
-        for name in ("noise_weight", "sharpness_weight"):
-            check_number(name, getattr(self, name), least=0.0)
+        check_number("noise_weight", self.noise_weight, least=0.0)
+        check_number("sharpness_weight", self.sharpness_weight, least=0.0)
 
     def __call__(self, y: Values, y_mean: Values, interval: Interval, coverage: Coverage, *, scale: Scale) -> PerMember:
-        return interval_loss(
-            y,
-            y_mean,
-            interval,
-            coverage,
-            scale=scale,
-            noise_weight=self.noise_weight,
-            sharpness_weight=self.sharpness_weight,
-            steepness=self.steepness,
-        )
+        return interval_loss(y, y_mean, interval, coverage, scale=scale, **vars(self))

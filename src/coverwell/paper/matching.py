@@ -14,20 +14,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from coverwell.options import check_number, named
-from coverwell.paper.losses import (
-    Coverage,
-    Interval,
-    Levels,
-    PerLevel,
-    PerMember,
-    Scale,
-    Values,
-    gaussian_half_width,
-    iqr_fit_loss,
-    sigma_fit_loss,
-    squared_error_loss,
-    z_score,
-)
+from coverwell.paper import losses
+from coverwell.paper.losses import Coverage, Interval, Levels, PerLevel, PerMember, Scale, Values
 
 Outputs = Float[Tensor, "member batch output"]
 HalfWidth = Float[Tensor, "member batch target side level"]
@@ -70,15 +58,12 @@ class Matching(Protocol):
 
     def n_outputs(self, n_targets: int, n_levels: int) -> int:
         """How many numbers F emits per row."""
-        ...
 
     def mean(self, outputs: Outputs, n_targets: int) -> Values:
         """The prediction among F's outputs."""
-        ...
 
     def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
         """F's loss on one batch."""
-        ...
 
 
 @named("matching", "sigma")
@@ -117,16 +102,16 @@ class SigmaFit:
 
     def half_width(self, outputs: Outputs, n_targets: int, levels: Levels) -> HalfWidth:
         """Half-widths of F's own interval (Eq. 6), the same on both sides."""
-        return gaussian_half_width(self.sigma(outputs, n_targets), levels.z)
+        return losses.gaussian_half_width(self.sigma(outputs, n_targets), levels.z)
 
     def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
         unit = target.scale[:, None, :]
-        return sigma_fit_loss(
+        return losses.sigma_fit_loss(
             y / unit,
             self.mean(outputs, y.shape[-1]) / unit,
             self.sigma(outputs, y.shape[-1]) / unit,
             width=target.width / unit[..., None],
-            gamma=1 / z_score(target.empirical_coverage.clamp(LOWEST_COVERAGE, HIGHEST_COVERAGE)),
+            gamma=1 / losses.z_score(target.empirical_coverage.clamp(LOWEST_COVERAGE, HIGHEST_COVERAGE)),
             match_weight=self.match_weight,
         )
 
@@ -176,15 +161,13 @@ class IQRFit:
     def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
         unit = target.scale[:, None, :]
         lower, upper = self.quantiles(outputs, y.shape[-1])
-        return iqr_fit_loss(
+        return losses.iqr_fit_loss(
             y / unit,
             self.mean(outputs, y.shape[-1]) / unit,
             Interval(lower / unit[..., None], upper / unit[..., None]),
             width=target.width / unit[..., None],
             coverage=target.coverage,
-            match_weight=self.match_weight,
-            upper_weight=self.upper_weight,
-            lower_weight=self.lower_weight,
+            **vars(self),
         )
 
 
@@ -200,4 +183,4 @@ class Unmatched:
         return outputs
 
     def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
-        return squared_error_loss(y, self.mean(outputs, y.shape[-1]))
+        return losses.squared_error_loss(y, self.mean(outputs, y.shape[-1]))

@@ -120,7 +120,7 @@ def _learn(model: MatchedRegressor, stream: RowStream, buffers: Iterator[Rows], 
         with tqdm(total=settings.max_rounds, disable=not model.verbose, desc="rounds", unit="round") as bar:
 
             def after_round(history: History) -> None:
-                show_round(bar, None, history)
+                show_round(bar, history)
                 on_round(history.rounds[-1])
 
             history = alternate(F, I, training.recipe, buffers, sample, after_round)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -24,9 +25,7 @@ Objective = Callable[[Tensor, Tensor], Float[Tensor, " member"]]
 
 
 class Learner:
-    """A team in training: its weights, its optimizer, and the running average of its weights, which predicts.
-
-    It owns no rows: every call is given those it is about.
+    """A team in training: its weights, its optimizer, and their running average, which predicts. It owns no rows.
 
     Paper: the average over epochs stands for a decaying learning rate, because alternating training has no set end.
     """
@@ -50,7 +49,8 @@ class Learner:
 
     def start_from(self, members: slice, team: Team) -> None:
         """Let some members continue from those of a trained team."""
-        if _sizes(team) != _sizes(self.team.deployed(members)):
+        now, before = (one.state_dict() for one in (self.team.deployed(members), team))
+        if {name: value.shape for name, value in now.items()} != {name: value.shape for name, value in before.items()}:
             raise ValueError(
                 "warm_start goes on from networks of the same kind, size and outputs, but network or matching has "
                 "changed; fit with warm_start=False"
@@ -69,7 +69,10 @@ class Learner:
             per_member = objective(outputs if rows.workers is None else rows.workers.together(outputs), batch)
             per_member.sum().backward()  # Adam is elementwise: members do not touch each other
             if rows.workers is not None:
-                self._share_gradients(rows.workers)
+                learning = [weight for weight in self.optimizer.weights if weight.grad is not None]
+                gradients = rows.workers.summed([cast(Tensor, weight.grad) for weight in learning])
+                for weight, gradient in zip(learning, gradients, strict=True):
+                    weight.grad = gradient
             self.optimizer.step()
             return per_member.detach()
 
@@ -89,19 +92,11 @@ class Learner:
                 for kept, latest in zip(self.average.buffers(), self.team.buffers(), strict=True):
                     kept.lerp_(latest, new_share) if kept.is_floating_point() else kept.copy_(latest)
             if not torch.isfinite(total).all():
-                raise NonFiniteLossError(
-                    "the loss became NaN or infinite in training; lower learning_rate, or look for extreme values in X "
-                    "or y"
-                )
+                way_out = "lower learning_rate, or look for extreme values in X or y"
+                raise NonFiniteLossError(f"the loss became NaN or infinite in training; {way_out}")
         if rows.workers is not None:
             self._agree(rows.workers)
         return total / batches.n_steps
-
-    def _share_gradients(self, workers: Workers) -> None:
-        learning = [weight for weight in self.optimizer.weights if weight.grad is not None]
-        gradients = workers.summed([weight.grad for weight in learning if weight.grad is not None])
-        for weight, gradient in zip(learning, gradients, strict=True):
-            weight.grad = gradient
 
     @torch.no_grad()
     def _agree(self, workers: Workers) -> None:
@@ -148,25 +143,16 @@ class BestState:
 def outputs_of(
     team: Team, x: Float[Tensor, "job row *input"], precision: torch.dtype, rows: Rows | None = None
 ) -> Float[Tensor, "member place output"]:
-    """A team's outputs for all x, or for those that each member leaves out of some rows, in the given precision.
-
-    Computed in chunks; members are ordered by job.
-    """
+    """A team's outputs for all x, or for the rows that each member leaves out, computed in chunks."""
     chunk = CPU_CHUNK if x.device.type == "cpu" else GPU_CHUNK
     step = max(FEWEST_ROWS, chunk // (team.n_members * team.weight_of_row(x[0, 0].numel())))
-    n_rows = x.shape[1] if rows is None else rows.out_of_fold_view.left_out.shape[1]
-    outputs = torch.empty(0)
+    places = x if rows is None else rows.out_of_fold_view.left_out
+    outputs, n_rows = torch.empty(0), places.shape[1]
     for first in range(0, n_rows, step):
-        if rows is None:
-            part = team(team.for_members(x[:, first : first + step].to(precision)))
-        else:
-            left_out = rows.out_of_fold_view.left_out[:, first : first + step]
-            part = team(rows.at(x, left_out).to(precision))
+        part = places[:, first : first + step]
+        taken = team.for_members(part.to(precision)) if rows is None else rows.at(x, part).to(precision)
+        found = team(taken)
         if first == 0:  # one place for all parts: kept apart they scatter the memory
-            outputs = part.new_empty(len(part), n_rows, part.shape[-1])
-        outputs[:, first : first + step] = part
+            outputs = found.new_empty(len(found), n_rows, found.shape[-1])
+        outputs[:, first : first + step] = found
     return outputs
-
-
-def _sizes(team: Team) -> dict[str, torch.Size]:
-    return {name: value.shape for name, value in team.state_dict().items()}

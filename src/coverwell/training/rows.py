@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -45,25 +45,19 @@ class Workers(Protocol):
     @property
     def rank(self) -> int:
         """This worker's place, from 0."""
-        ...
 
     @property
     def size(self) -> int:
         """How many there are: 2, 4 or 8."""
-        ...
 
     def together(self, own: Tensor) -> Tensor:
-        """Concatenate every worker's part along the second axis, by rank: (member, own batch, ...) -> (member, batch,
-        ...). Gradients flow back to a worker's own part only."""
-        ...
+        """Every worker's (member, own batch, ...) as (member, batch, ...); gradients reach the own part only."""
 
     def summed(self, gradients: list[Tensor]) -> list[Tensor]:
         """The sums over all workers, with the same bits on each."""
-        ...
 
     def of_first(self, values: Tensor) -> Tensor:
         """The values of the first worker, with the same bits on all."""
-        ...
 
 
 class Batches:
@@ -88,25 +82,13 @@ class Batches:
 
 @dataclass(frozen=True)
 class OutOfFoldView:
-    """How rows are seen by the members that leave them out.
+    """How rows are seen by the members that leave them out."""
 
-    Attributes
-    ----------
-    left_out : tensor (member, place)
-        The rows that each member leaves out, in order; a member with fewer than others gets row 0 for the rest.
-    places, weight : tensors (job, row, repeat)
-        Where in `left_out` each row stands, once for every member that leaves it out, and how much that counts.
-    some : bool tensor (job, row)
-        Which rows at least one member leaves out.
-    literal : bool
-        Whether every member counts for every row, those it trains on included, as published.
-    """
-
-    left_out: Int[Tensor, "member place"]
-    places: Int[Tensor, "job row repeat"]
-    weight: Float[Tensor, "job row repeat"]
-    some: Bool[Tensor, "job row"]
-    literal: bool
+    left_out: Int[Tensor, "member place"]  # rows of each member, in order; where others have more, row 0 fills up
+    places: Int[Tensor, "job row repeat"]  # where in `left_out` a row stands, for every member that leaves it out
+    weight: Float[Tensor, "job row repeat"]  # how much that counts
+    some: Bool[Tensor, "job row"]  # which rows at least one member leaves out
+    literal: bool  # whether every member counts for every row, those it trains on included, as published
 
 
 @dataclass(frozen=True)
@@ -177,11 +159,11 @@ class Rows:
             shared = not scaled and len(seen) > 1
             own_groups = None if groups is None else groups[places]
             x, y_own = (X, y) if shared or (not scaled and len(places) == len(X)) else (X[places], y[places])
-            masks = left_out_by(
-                places if shared else x, folds, repeats, calibration, levels, random_state, groups=own_groups
-            )
+            split = places if shared else x
+            masks = left_out_by(split, folds, repeats, calibration, levels, random_state, groups=own_groups)
             if shared:
-                masks = _among_all(masks, places, len(X))
+                of_places, masks = masks, np.zeros((*masks.shape[:2], len(X)), dtype=bool)
+                masks[..., places] = of_places
             y_seen = y[places]
             if mirroring is not None:  # an image and its mirror image are two rows
                 x, y_own, y_seen = mirroring.flat(x), mirroring.rows(y_own), mirroring.rows(y_seen)
@@ -213,15 +195,24 @@ class Rows:
     def stack(cls, parts: Sequence[Rows]) -> Rows:
         """Jobs side by side, padded to the longest; what they share is not copied."""
         joined: dict[str, Any] = {name: [item for part in parts for item in getattr(part, name)] for name in PER_JOB}
-        x, y, trains, leaves_out, coverage = (
-            _joined([getattr(part, f.name) for part in parts], row_axis)
-            for f, row_axis in zip(fields(cls), (1, 1, 2, 2, None), strict=False)
-        )
-        return cls(x, y, trains, leaves_out, coverage, **joined, mirroring=parts[0].mirroring)
+        for name, axis in ROW_AXES.items():
+            values = [getattr(part, name) for part in parts]
+            first, memory = values[0], {(value.data_ptr(), value.shape, value.stride()) for value in values}
+            if len(first) == len(memory) == 1:
+                joined[name] = first.expand(len(parts), *first.shape[1:])
+                continue
+            longest, behind = max(value.shape[axis] for value in values), [0] * (2 * (first.dim() - 1 - axis))
+            padded = [torch.nn.functional.pad(v, [*behind, 0, longest - v.shape[axis]]) for v in values]
+            joined[name] = torch.cat(padded)
+        return cls(**joined, mirroring=parts[0].mirroring)
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on a device."""
-        moved: dict[str, Any] = {name: _moved(getattr(self, name), device) for name in TENSORS}
+        moved: dict[str, Any] = {}
+        for name in ROW_AXES:
+            values = getattr(self, name)
+            shared = values.stride(0) == 0  # jobs on one memory share it there too
+            moved[name] = values[:1].to(device).expand(values.shape) if shared else values.to(device)
         return replace(self, **moved)
 
     def few(self, n_jobs: int, n_members: int) -> Rows:
@@ -276,10 +267,7 @@ class Rows:
         return self.to_members(torch.arange(self.n_jobs, device=self.y.device) * self.y.shape[1])[:, None]
 
     def out_of_fold(self, outputs: Float[Tensor, "member place *rest"]) -> Float[Tensor, "job row *rest"]:
-        """Average over the members that leave a row out, from each member's outputs for the rows it leaves out.
-
-        Rows that no member leaves out get zero.
-        """
+        """Average over the members that leave a row out, from outputs for rows they leave out; zero for others."""
         places, weight = self.out_of_fold_view.places, self.out_of_fold_view.weight
         chosen = outputs.flatten(0, 1).index_select(0, places.flatten()).reshape(*places.shape, *outputs.shape[2:])
         return (chosen * weight.reshape(*weight.shape, *[1] * (outputs.dim() - 2))).sum(dim=2)
@@ -317,32 +305,8 @@ class Rows:
         return (values * weight.reshape(*weight.shape, *[1] * (values.dim() - 2))).sum(dim=1)
 
 
-TENSORS = ("x", "y", "trains", "leaves_out", "coverage")
+ROW_AXES = {"x": 1, "y": 1, "trains": 2, "leaves_out": 2, "coverage": 1}
 PER_JOB = ("levels", "inputs", "targets", "lengths", "seeds", "held_back")
-
-
-def _joined(parts: list[Tensor], row_axis: int | None) -> Tensor:
-    """Jobs of several stacks below one another; jobs on the same memory stay there."""
-    if all(_same_memory(part, parts[0]) for part in parts) and all(len(part) == 1 for part in parts):
-        return parts[0].expand(len(parts), *parts[0].shape[1:])
-    if row_axis is None:
-        return torch.cat(parts)
-    longest = max(part.shape[row_axis] for part in parts)
-    return torch.cat([_padded(part, longest, row_axis) for part in parts])
-
-
-def _moved(values: Tensor, device: torch.device) -> Tensor:
-    """Values on a device; jobs that share one memory share it there too."""
-    return values[:1].to(device).expand(values.shape) if values.stride(0) == 0 else values.to(device)
-
-
-def _same_memory(one: Tensor, other: Tensor) -> bool:
-    return (one.data_ptr(), one.shape, one.stride()) == (other.data_ptr(), other.shape, other.stride())
-
-
-def _padded(part: Tensor, length: int, axis: int) -> Tensor:
-    behind = [0] * (2 * (part.dim() - 1 - axis))  # torch counts axes from the last one
-    return torch.nn.functional.pad(part, [*behind, 0, length - part.shape[axis]])
 
 
 def as_tensor(rows: NDArray[Any]) -> Tensor:
@@ -361,17 +325,16 @@ FEWEST_REPEATS, MOST_REPEATS = 2, 5
 def left_out_by(
     X: NDArray[Any],
     folds: Any,
-    repeats: int | str,
+    repeats: Any,
     calibration: Calibration,
     levels: tuple[float, ...],
-    random_state: np.random.RandomState,
+    random_state: Any,
     *,
-    groups: NDArray[Any] | None,
+    groups: Any,
 ) -> Masks:
-    """Which members train on a row, and which leave it out, checked.
+    """Which members train on a row, and which leave it out, checked; with `folds=None`, all of them do both.
 
-    With `folds=None`, the paper's literal training, every member trains on every row and counts for it. "auto" repeats
-    are more on small tables, and one where nobody is left out or each row has a team of its own.
+    "auto" repeats are more on small tables, and one where nobody is left out or each row has a team of its own.
     """
     if repeats == "auto":
         once = folds is None or calibration.one_team_per_fold
@@ -391,14 +354,7 @@ def left_out_by(
 
 
 def check_dealing(
-    n_rows: int,
-    *,
-    levels: tuple[float, ...],
-    groups: NDArray[Any] | None,
-    folds: Any,
-    repeats: int | str,
-    calibration: Calibration,
-    unit_range: bool,
+    n_rows: int, *, levels: tuple[float, ...], groups: Any, folds: Any, repeats: Any, calibration: Any, **_: Any
 ) -> None:
     """Raise what `Rows.of` would raise about folds and numbers of rows, before inputs that take long to compute."""
     check_folds(folds, calibration)
@@ -453,10 +409,3 @@ def check_folds(folds: Any, calibration: Calibration) -> None:
             f"calibration={calibration.name!r} splits part of the rows, but the given folds are fixed for all of them; "
             "give a number of folds or another splitter, or calibration='cross'"
         )
-
-
-def _among_all(masks: Masks, places: Places, n_rows: int) -> Masks:
-    """Masks over some rows as masks over all of them."""
-    among_all = np.zeros((*masks.shape[:2], n_rows), dtype=bool)
-    among_all[..., places] = masks
-    return among_all
