@@ -160,7 +160,10 @@ def _unpacked(shard: Path, sha256: str) -> Path:
 
 
 def _original(name: str, folder: Path) -> BoxedImages:
-    paths, boxes, split = (_official(folder / file) for file in OFFICIAL)
+    paths, boxes, split = (
+        pd.read_csv(io.BytesIO(_checked(folder / file)), sep=" ", header=None, index_col=0).sort_index()
+        for file in OFFICIAL
+    )
     files = [folder / "images" / path for path in paths[1]]
     return BoxedImages(
         name=name,
@@ -182,11 +185,6 @@ def _size(path: Path) -> tuple[int, int]:
             return image.size
     except OSError as error:
         raise ImageError(f"{path} cannot be read: {type(error).__name__}: {error}; replace it") from error
-
-
-def _official(path: Path) -> pd.DataFrame:
-    """An official list by the image's number."""
-    return pd.read_csv(io.BytesIO(_checked(path)), sep=" ", header=None, index_col=0).sort_index()
 
 
 def _checked(path: Path) -> bytes:

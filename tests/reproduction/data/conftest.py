@@ -82,7 +82,6 @@ def write_original(folder):
 
 @pytest.fixture(scope="session")
 def made_images():
-    """The made-up images, in the order of their numbers."""
     return MADE
 
 

@@ -14,7 +14,7 @@ from coverwell.baselines import MCDropoutRegressor
 from coverwell.networks.mlp import MLPTeam
 from reproduction.data.tables import load_table
 from reproduction.domains import tables
-from reproduction.domains.tables import RoundStudy, TableStudy, random_split, rows_of, split_by_group
+from reproduction.domains.tables import RoundStudy, TableStudy, random_split, rows_of
 from reproduction.methods import TABLE_METHODS, Method
 
 SMALL = MLP(hidden=4, layers=2, dropout=0.0, bins=0)
@@ -40,34 +40,28 @@ def lines_of(method, data="boston", trials=(0,), levels=(0.9,), **changes):
 
 
 @pytest.mark.parametrize("n_rows", [5, 392, 506])
-def test_a_random_split_takes_every_row_once_80_to_20_and_is_scikit_learns_of_that_seed(n_rows):
-    train, test = random_split(n_rows, split=7)
-    assert sorted([*train, *test]) == list(range(n_rows))
-    assert len(test) == -(-n_rows // 5)
-    np.testing.assert_array_equal(
-        np.r_[train, test], np.r_[*train_test_split(np.arange(n_rows), test_size=0.2, random_state=7)]
-    )
+def test_a_random_split_is_scikit_learns_of_that_seed_80_to_20(n_rows):
+    both = zip(random_split(n_rows, 7), train_test_split(np.arange(n_rows), test_size=0.2, random_state=7), strict=True)
+    for own, twin in both:
+        np.testing.assert_array_equal(own, twin)
 
 
 def test_a_split_by_group_keeps_groups_whole_80_to_20():
     groups = np.repeat(np.arange(20), np.arange(1, 21))
-    train, test = split_by_group(groups, split=0)
+    train, test = random_split(len(groups), 0, groups)
     assert sorted([*train, *test]) == list(range(len(groups)))
     assert not set(groups[train]) & set(groups[test])
     assert len(set(groups[test])) == 4
 
 
-def test_a_trial_is_the_random_split_of_its_number():
+def test_a_trial_is_the_random_split_of_its_number_by_patient_if_asked():
     table, rows = load_table("boston"), rows_of("boston", 3)
     train, test = random_split(len(table.y), 3)
     np.testing.assert_array_equal(rows.X, table.X[train])
     np.testing.assert_array_equal(rows.y_test, table.y[test])
     assert rows.groups is None
-
-
-def test_by_patient_the_split_is_by_group_and_the_groups_go_to_the_fit():
     table, rows = load_table("parkinsons"), rows_of("parkinsons by patient", 3)
-    train, test = split_by_group(table.groups, 3)
+    train, test = random_split(len(table.y), 3, table.groups)
     np.testing.assert_array_equal(rows.groups, table.groups[train])
     np.testing.assert_array_equal(rows.X_test, table.X[test])
 
@@ -109,13 +103,6 @@ def test_where_each_level_has_its_own_fit_the_prediction_is_that_of_the_level_ne
     fit_together(models, [(rows.X, rows.y, None)] * 3)
     assert line["rmse"] == metrics.rmse(rows.y_test, models[1].predict(rows.X_test))
     assert line["width"] == [metrics.average_width(*model.predict_interval(rows.X_test)) for model in models]
-
-
-def test_trials_of_one_stack_are_those_of_their_own_rows():
-    lines = lines_of(tiny(), trials=(0, 4))
-    assert [(line["trial"], line["seed"], line["stack"]) for line in lines] == [(0, 0, 2), (4, 4, 2)]
-    assert lines[0]["rmse"] != lines[1]["rmse"]
-    assert lines[0]["seconds"] == lines[1]["seconds"]
 
 
 def test_nine_levels_have_a_weighted_interval_score_and_epistemic_intervals_their_own_scores():
