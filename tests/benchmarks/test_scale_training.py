@@ -70,9 +70,6 @@ def test_the_losses_of_a_round_are_those_that_a_fit_has_and_can_be_trained_on(na
     assert (stack.descend(losses[name], epochs=400) < first).all()
 
 
-# Floors.
-
-
 def test_multiply_adds_and_bytes_of_a_small_network_worked_out_by_hand():
     # 2 inputs, 3 hidden, 1 output, 4 rows: 4 x (6 + 3) forward, as many for the weights, 4 x 3 for the hidden.
     assert multiply_adds([2, 3, 1], 4) == 36 + 36 + 12

@@ -82,7 +82,6 @@ def test_table1_runs_what_is_missing_and_writes_its_tables(out):
     assert keys(results(out)) == [("hnn", "boston", 0, *LEVELS)]
     written = [Path(line.removeprefix("wrote ")) for line in result.stdout.splitlines()]
     assert out / "quick" / "table1.md" in written
-    assert all(path.stat().st_size for path in written)
     before = results(out).read_bytes()
     again = run("table1", *SMALL, "--out", out)
     assert (again.exit_code, again.stdout, again.stderr) == (0, result.stdout, "")  # no bar: nothing to do
@@ -106,12 +105,10 @@ def test_figure2_has_a_results_file_of_its_own_from_which_it_can_be_drawn_again(
     options = ["--quick", "--data", "auto-mpg", "--trials", "1", "--device", "cpu", "--out", out]
     result = run("figure2", *options)
     assert result.exit_code == 0, result.stderr
-    assert not results(out).exists()
-    before = (out / "quick" / "rounds.jsonl").read_bytes()
-    figure = (out / "quick" / "figure2.png").read_bytes()
+    before = {path.name: path.read_bytes() for path in (out / "quick").iterdir()}
+    assert set(before) == {"rounds.jsonl", "figure2.png", "figure2.svg"}
     assert run("figure2", *options, "--draw-only").stdout == result.stdout
-    assert (out / "quick" / "figure2.png").read_bytes() == figure
-    assert (out / "quick" / "rounds.jsonl").read_bytes() == before
+    assert {path.name: path.read_bytes() for path in (out / "quick").iterdir()} == before
 
 
 def test_names_come_with_commas_or_one_by_one_with_blanks_or_dashes_in_any_case(out):
@@ -146,7 +143,6 @@ def test_the_quick_table2_runs_every_method_and_figure4_takes_its_runs(out):
     assert (figure.exit_code, figure.stderr) == (0, "")  # no bar: nothing to do
     assert f"wrote {out / 'quick' / 'figure4.png'}" in figure.stdout.splitlines()
     assert (out / "quick" / "series.jsonl").read_bytes() == before
-    assert not (out / "quick" / "results.jsonl").exists()
 
 
 def test_the_quick_table3_runs_every_method_without_data_and_figure5_takes_its_runs(out, tmp_path, nowhere):
@@ -255,7 +251,6 @@ def test_a_wrong_option_is_refused_before_anything_is_done(out, command, options
 @pytest.mark.parametrize("command", COMMANDS)
 def test_drawing_without_results_is_refused(out, command):
     assert_message(run(command, "--draw-only", "--out", out), 1, ".jsonl has no results", "without --draw-only")
-    assert_message(run("table3", "--small", "--draw-only", "--out", out), 1, "small/boxes.jsonl has no")
 
 
 def test_missing_data_are_named_with_the_places_that_were_looked_in(out, nowhere):
@@ -263,14 +258,6 @@ def test_missing_data_are_named_with_the_places_that_were_looked_in(out, nowhere
     assert_message(result, 1, "parkinsons_updrs.data was not found", "COVERWELL_DATA")
     result = run("table3", "--methods", "hnn", "--out", out)  # before weights are looked for
     assert_message(result, 1, "the images were not found", "COVERWELL_DATA")
-    assert not out.exists()
-
-
-def test_a_file_that_holds_no_weights_is_named(out, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (tmp_path / "text.pth").write_text("no weights")
-    result = run("table3", "--small", "--weights", tmp_path / "text.pth", "--out", out)
-    assert_message(result, 1, "text.pth must be a state dict")
     assert not out.exists()
 
 

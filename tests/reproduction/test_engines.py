@@ -89,15 +89,14 @@ METHODS = (
     Method("five", "five", "extra", MatchedRegressor, TINY),  # a write for five trials
     Method("broken", "broken", "extra", MatchedRegressor, dict(TINY, learning_rate=-1.0)),
 )
-ENDLESS = (Method("endless", "endless", "extra", MatchedRegressor, dict(TINY, mean_epochs=10**6), members=10),)
 
 if __name__ == "__main__":
     for order, *arguments in map(str.split, sys.stdin):
         if order == "start":
             child = os.fork()
             if child == 0:
-                methods, path, jobs, trials = globals()[arguments[0]], Path(arguments[1]), *map(int, arguments[2:])
-                grid = TableStudy(methods, trials, "cpu", data=("boston",), levels=(0.5, 0.9))
+                path, jobs, trials = Path(arguments[0]), *map(int, arguments[1:])
+                grid = TableStudy(METHODS, trials, "cpu", data=("boston",), levels=(0.5, 0.9))
                 failures = run(grid, path, on=None if jobs == 1 else Processes(jobs))
                 os._exit(len(failures))
             print(child, flush=True)
@@ -136,14 +135,11 @@ def whole_lines(path):
     ("jobs", "trials", "most_kills"),
     [(1, 10, 25), *(pytest.param(2, trials, kills, marks=pytest.mark.slow) for trials, kills in ((5, 1), (40, 10)))],
 )
-def test_killed_at_random_moments_again_and_again_nothing_is_lost_or_doubled(
-    attempt, tmp_path, jobs, trials, most_kills
-):
-    path = tmp_path / "results.jsonl"
+def test_killed_at_random_moments_again_and_again_nothing_is_lost_or_doubled(attempt, path, jobs, trials, most_kills):
     rng = random.Random(trials)
     kills, seen, code = 0, b"", -signal.SIGKILL
     while code == -signal.SIGKILL:
-        child, workers = attempt("start", "METHODS", path, jobs, trials), []
+        child, workers = attempt("start", path, jobs, trials), []
         if kills < most_kills:
             if kills % 3 == 0:  # the others at any moment, also before the first line
                 wait_until(lambda seen=seen: len(whole_lines(path)) > len(seen))
@@ -161,17 +157,6 @@ def test_killed_at_random_moments_again_and_again_nothing_is_lost_or_doubled(
     found = [key_of(line, TableStudy.key()) for line in TableStudy.stored(path)]
     assert len(found) == len(set(found))
     assert set(found) == {(slug, "boston", (0.5, 0.9), trial) for slug in ("each", "five") for trial in range(trials)}
-
-
-@pytest.mark.slow  # also seen above, where workers are at the end of their work
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="sees processes in /proc")
-def test_workers_do_not_outlive_a_parent_that_is_killed(attempt, tmp_path):
-    child = attempt("start", "ENDLESS", tmp_path / "results.jsonl", 2, 2)
-    begun = wait_until(lambda: len(children_of(child)) >= 3)  # two workers, and one or two trackers of what they hold
-    workers = children_of(child)
-    assert attempt("kill") == -signal.SIGKILL
-    assert begun
-    assert wait_until(lambda: not any(map(is_running, workers)))
 
 
 @pytest.mark.parametrize(
@@ -290,21 +275,6 @@ def test_what_ran_beside_a_unit_that_ends_its_process_is_done_again_and_not_blam
     assert failure.unit.startswith("dies beside a on")
     assert done_in(path) == ["b", "waits a"]
     assert [len(asked.begun(name)) for name in ("dies beside a", "waits a", "b")] == [2, 2, 1]
-
-
-@pytest.mark.slow
-def test_what_a_worker_that_is_killed_once_was_doing_is_done_again(path, tmp_path):
-    asked = deeds(tmp_path, "waits a", "waits b", "c", "d")
-
-    def kill_one():
-        wait_until(lambda: asked.begun("waits a") and asked.begun("waits b"))
-        os.kill(asked.begun("waits a")[0], signal.SIGKILL)
-        (tmp_path / "go").touch()
-
-    with meanwhile(kill_one):
-        assert run(asked, path, on=Processes(2)) == []
-    assert done_in(path) == ["c", "d", "waits a", "waits b"]
-    assert len(asked.begun("waits a")) == 2
 
 
 # Ray.

@@ -9,7 +9,7 @@ from coverwell import LSTM, MLP, MatchedRegressor, ResNet18, Schedule
 from coverwell.calibration import Split
 from coverwell.paper.losses import PaperLoss
 from coverwell.regressor import AS_PUBLISHED
-from reproduction.methods import BOX_METHODS, SERIES_METHODS, TABLE_METHODS, named, series_settings
+from reproduction.methods import BOX_METHODS, SERIES_METHODS, TABLE_METHODS, named
 
 LEVELS = (0.5, 0.9)
 KINDS = ("linear", "paper's baseline", "as published", "ours", "extra")
@@ -77,16 +77,6 @@ def test_ours_is_the_default_but_for_its_matching_and_the_rounds_of_iqr_fit():
     assert method("iqr-fit").build(0.9, 0, "cpu").get_params() == iqr
     boxes = {**expected, "matching": "iqr", "network": ResNet18(mirror="boxes")}
     assert method("iqr-fit", BOX_METHODS).build(0.9, 0, "cpu").get_params() == boxes
-
-
-def test_the_stored_settings_name_all_that_could_change():
-    found = {one.slug: series_settings(one, 0.95) for one in SERIES_METHODS}
-    assert found["sigma-fit-covariates-refit"]["seen"] == ["hour", "weekday", "past_covariates"]
-    assert found["sigma-fit-covariates-refit"]["parameters"]["refit_every"] == "336"
-    assert found["sigma-fit"]["parameters"]["max_rounds"] == "15"
-    assert "refit" not in found["sigma-fit"]
-    assert found["hnn"]["regressor_parameters"]["max_epochs"] == "60"
-    assert found["ar48"]["lags"] == 48
 
 
 def test_names_may_have_blanks_underscores_and_upper_case_and_come_in_the_known_order():

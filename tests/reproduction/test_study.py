@@ -116,14 +116,6 @@ def test_an_error_that_no_check_foresaw_comes_with_its_traceback(path):
     assert "Traceback" in failure.traceback
 
 
-def test_a_bad_file_is_refused_before_any_training_and_stays_as_it_is(path):
-    path.parent.mkdir()
-    path.write_bytes(b"nothing\n")
-    with pytest.raises(ResultsFileError, match="line 1"):
-        run(grid(), path)
-    assert path.read_bytes() == b"nothing\n"
-
-
 def test_a_line_that_broke_off_is_run_again(path):
     asked = grid(tiny(members=10), trials=3)
     run(asked, path)

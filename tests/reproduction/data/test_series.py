@@ -77,20 +77,6 @@ def test_the_grid_is_regular_and_grid_and_target_are_as_published(data_folder, n
     assert "doi 10." in series.source or "AEMO" in series.source
 
 
-@pytest.mark.parametrize(
-    ("name", "error"), [("bike sharing", 111.56), ("beijing pm2.5", 23.66), ("air quality", 0.831)]
-)
-def test_measured_targets_are_harder_than_interpolated_ones(data_folder, name, error):
-    """The last measured value as the forecast, over the last 70 % of the steps."""
-    series = load_series(name)
-    start, carried = int(0.3 * series.y.size), pd.Series(series.y).ffill().to_numpy()
-    measured = np.sqrt(np.nanmean((series.y[start:] - carried[start - 1 : -1]) ** 2))
-    assert measured == pytest.approx(error, abs=0.0005 if name == "air quality" else 0.005)
-    straight = series.interpolated().y
-    start = int(0.3 * straight.size)
-    assert measured > np.sqrt(np.mean((straight[start:] - straight[start - 1 : -1]) ** 2))
-
-
 def test_covariates_miss_what_the_sources_miss(data_folder):
     beijing = load_series("beijing pm2.5")
     wind = [at for at, name in enumerate(beijing.past_covariate_names) if name.startswith("cbwd")]

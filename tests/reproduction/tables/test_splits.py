@@ -106,13 +106,6 @@ def test_ratios_and_their_inverses_cancel_in_the_geometric_mean(ratios):
     assert splits.geometric_mean([*ratios, *(1 / ratio for ratio in ratios)]) == pytest.approx(1.0)
 
 
-def test_methods_come_in_the_order_of_the_tables_and_unknown_ones_last_and_tables_before_their_variants():
-    lines = [line(method=name) for name in ("new", "sigma-fit", "ngboost", "mc-dropout", "a new one")]
-    assert splits.methods_of(lines) == ["mc-dropout", "sigma-fit", "ngboost", "a new one", "new"]
-    lines = [line(data=name) for name in ("red wine unique", "boston", "crime", "parkinsons by patient")]
-    assert splits.data_of(lines) == ["crime", "boston", "parkinsons by patient", "red wine unique"]
-
-
 def test_ours_are_methods_of_the_study_and_the_default_has_the_papers_name():
     assert set(splits.OURS) == {method.slug for method in TABLE_METHODS if method.kind in ("ours", "as published")}
     assert set(splits.DEFAULTS) == {method.slug for method in TABLE_METHODS if method.kind == "ours"}

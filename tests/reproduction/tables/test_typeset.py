@@ -6,7 +6,7 @@ import io
 import pytest
 
 from reproduction.tables import typeset
-from reproduction.tables.typeset import Estimate, Target, markdown, mean_of_seeds, number, stamp, with_error
+from reproduction.tables.typeset import Estimate, Target, mean_of_seeds, number, with_error
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,6 @@ def test_a_number_has_four_digits_and_no_exponent(value, text):
 def test_a_mean_is_printed_to_the_second_digit_of_its_error(mean, error, text):
     assert with_error(Estimate(mean, error, 5)) == with_error(Estimate(mean, error, 5), of=5) == text
     assert with_error(Estimate(mean, error, 5), of=6) == f"{text} [5]"
-
-
-def test_the_columns_of_a_table_are_aligned_in_its_source():
-    assert markdown(["a", "long head"], [["cell", "b"]]) == "\n".join(
-        ["| a    | long head |", "| ---- | --------- |", "| cell | b         |"]
-    )
 
 
 def test_csv_reads_back_with_empty_fields_for_what_a_record_lacks():
@@ -66,9 +60,3 @@ def test_an_estimate_is_the_mean_over_seeds_with_its_standard_error():
 )
 def test_a_bound_that_is_met_exactly_is_held_unless_it_is_strict(value, at_least, strictly, held):
     assert Target("", "", 0.004, at_least, strictly).holds(value, 0.004) is held
-
-
-def test_every_place_where_lines_ran_is_named_once():
-    versions = {"coverwell": "0.1.0", "torch": "2.13.0"}
-    lines = [{"device": device, "versions": versions} for device in ("B", "A", "B")]
-    assert stamp(lines) == "A (coverwell 0.1.0, torch 2.13.0); B (coverwell 0.1.0, torch 2.13.0)"
