@@ -54,7 +54,7 @@ def _of_levels(*, levels: tuple[float, ...] | None, **asked: Any) -> Results:
 
 
 def _of_boxes(*, shards: Any, small: bool, weights: Path | None, features: Path | None, **asked: Any) -> Results:
-    quick, shards = asked["quick"], _shards(shards, small)
+    quick, shards = asked["quick"], shards or (SMALL_SHARDS if small else None)
     if quick and (shards or weights):
         raise click.BadParameter("--quick makes its own images and weights: leave out --small, --shards and --weights")
     source = Source(shards, generated=quick)
@@ -64,10 +64,6 @@ def _of_boxes(*, shards: Any, small: bool, weights: Path | None, features: Path 
         source = Source(shards, trunk_weights(weights), features or cache_folder() / "features")
     asked["methods"] = asked["methods"] or (SMALL if small else None)
     return _results(BoxStudy, source=source, folder="small" if shards else "", **asked)
-
-
-def _shards(shards: tuple[str, ...] | None, small: bool) -> tuple[str, ...] | None:
-    return shards or (SMALL_SHARDS if small else None)
 
 
 def _results(
@@ -320,8 +316,8 @@ def make_figure5(methods: tuple[Method, ...] | None, photographs: bool, **asked:
     line = figures.line_of_figure5(lines)
     written = figures.write(figures.draw_figure5(line), folder, "figure5")
     if photographs:
-        problem = Source(_shards(asked["shards"], asked["small"]), generated=asked["quick"]).problem()
-        written += figures.write_photographs(line, folder, problem)
+        shards = asked["shards"] or (SMALL_SHARDS if asked["small"] else None)
+        written += figures.write_photographs(line, folder, Source(shards, generated=asked["quick"]).problem())
     return written
 
 

@@ -168,7 +168,7 @@ def series_settings(method: Method, coverage: float) -> dict[str, Any]:
         found |= {"regressor": type(regressor).__name__, "regressor_parameters": _parameters(regressor)}
     if "refit_every" in method.settings:
         found["refit"] = {name: repr(value) for name, value in {"warm_start": True, **REFIT}.items()}
-    return found | {"usual_rate": USUAL_RATE, "rates": list(RATES)}
+    return found | {"default_rate": USUAL_RATE, "rates": list(RATES)}
 
 
 def box_settings(method: Method, coverage: float) -> dict[str, Any]:

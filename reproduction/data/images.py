@@ -82,7 +82,7 @@ def load_images(name: str, *, shards: Iterable[str] | None = None, clip: str | N
     checked by sha256, and shards before they are unpacked into the cache; single images of the original are not.
 
     `shards` are those of the reduced copy, by default all. Each is a fair sample of its half of the official split:
-    ``("train-0", "test-0")`` is a sixth of the data. `clip` says what happens to boxes past the edge of their image, 30
+    ``("train-0", "test-0")`` is a sixth of the data. `clip` is what happens to boxes past the edge of their image, 30
     in CUB: see `coverwell.boxes.clip_boxes`.
     """
     known = known_name(name, IMAGES)

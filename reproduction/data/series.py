@@ -59,7 +59,7 @@ class Series:
 def load_series(name: str) -> Series:
     """The series of that name; case does not matter, and underscores or hyphens may stand for spaces.
 
-    Only Beijing's file can be downloaded as it is; for the others, the error says how to get the file by hand.
+    Only Beijing's file can be downloaded as it is; for the others, the error explains how to get the file by hand.
     """
     known = known_name(name, SERIES)
     about = CATALOGUE["series"][known]

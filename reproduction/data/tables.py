@@ -19,7 +19,7 @@ MISSING = "?"
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A regression table, ready for `fit`; `groups` says which rows belong together (the patient in parkinsons)."""
+    """A regression table, ready for `fit`; `groups` marks rows that belong together (the patient in parkinsons)."""
 
     name: str
     X: Array = field(repr=False)

@@ -50,7 +50,7 @@ class Results(typeset.SeedResults):
         return self.where(method=shown, data=data, reading=readings_of(data, (reading,))[0])
 
     def estimate(self, method: str, data: str, reading: str, name: str, intervals: str = "live") -> Estimate | None:
-        """Mean over seeds in the unit of the column, and its standard error; None where there is no such run."""
+        """Mean over seeds in the unit of the column, and its standard error; None where there is no run."""
         unit = 1.0 if name in SHARES else IN_UNIT.get(data, 1.0)
         runs = [line for line in self.of(method, data, reading) if intervals in line]
         return typeset.mean_of_seeds([measure(line, name, intervals) / unit for line in runs])

@@ -42,7 +42,7 @@ class Results(typeset.SeedResults):
         self.data = str(self.lines[0]["data"])
 
     def estimate(self, method: str, name: str, part: str, unit: str = "percent") -> Estimate | None:
-        """Mean over seeds and its standard error; None where there is no such run, or nothing to measure."""
+        """Mean over seeds and its standard error; None where there is no run, or nothing to measure."""
         found = [measure(line, name, part, unit) for line in self.where(method=method)]
         return typeset.mean_of_seeds([value for value in found if value is not None])
 

@@ -19,7 +19,7 @@ from reproduction.methods import Method, ordered
 Record = dict[str, object]
 
 HERE = Path(__file__).parents[1]
-# The paper's numbers by table and method; what tables and figures say about themselves.
+# The paper's numbers by table and method; the texts in tables and figures.
 PAPER: Mapping[str, Mapping[str, Any]] = tomllib.loads((HERE / "paper.toml").read_text())
 LEGENDS: Mapping[str, Mapping[str, str]] = {
     part: {name: " ".join(text.split()) for name, text in texts.items()}
@@ -29,7 +29,7 @@ LEGENDS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over trials, and its standard error; one trial says nothing about its error."""
+    """A mean over trials, and its standard error; of one trial it is unknown."""
 
     mean: float
     error: float | None

@@ -18,7 +18,6 @@ def test_the_environment_names_the_versions_and_the_facts_of_the_run():
     ours = {"coverwell": coverwell.__version__, "torch": torch.__version__, "numpy": np.__version__}
     assert found["versions"] == {**ours, "pillow": "12.0", "python": platform.python_version()}
     assert (found["seed"], found["weights"], found["gpu"]) == (3, "random", None)
-    assert found["cores"] >= 1
     after = machine.at_the_end(found)
     assert after.pop("load after") >= 0
     assert after == found

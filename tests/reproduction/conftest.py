@@ -48,11 +48,12 @@ def _path(data):
     return {**clock, "steps": steps, "live": [0.95] * len(steps), "static": static}
 
 
-@pytest.fixture
-def data_folder(shared_data, monkeypatch):
+@pytest.fixture(scope="module")
+def data_folder(shared_data):
     """The public files, in the folder that COVERWELL_DATA names."""
-    monkeypatch.setenv("COVERWELL_DATA", str(shared_data))
-    return shared_data
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COVERWELL_DATA", str(shared_data))
+        yield shared_data
 
 
 @pytest.fixture(scope="session")

@@ -89,11 +89,14 @@ def test_table1_runs_what_is_missing_and_writes_its_tables(out):
 
 
 def test_figure3_takes_the_runs_of_table1_and_draw_only_runs_nothing(out):
-    levels = ("--levels", "0.5,0.9")
-    run("table1", *SMALL, *levels, "--out", out)
+    # Names come with commas or one by one, with blanks or dashes, in any case.
+    names = ["--data", "Auto-MPG, boston", "--methods", "HNN", "--methods", "quantiles"]
+    asked = ["--quick", *names, "--levels", "0.9", "--levels", "0.5,0.8", "--device", "cpu", "--out", out]
+    assert run("table1", *asked, "--trials", "1").exit_code == 0
+    expected = {(method, data, 0, 0.5, 0.8, 0.9) for method in ("hnn", "quantiles") for data in ("auto mpg", "boston")}
+    assert set(keys(results(out))) == expected
     before = results(out).read_bytes()
-    more = ["--trials", "3", "--draw-only"]  # three are asked for, but only one is there
-    result = run("figure3", *SMALL, *levels, *more, "--out", out)
+    result = run("figure3", *asked, "--trials", "3", "--draw-only")  # three are asked for, but only one is there
     assert result.exit_code == 0, result.stderr
     assert "wrote " in result.stdout
     assert results(out).read_bytes() == before
@@ -109,16 +112,6 @@ def test_figure2_has_a_results_file_of_its_own_from_which_it_can_be_drawn_again(
     assert set(before) == {"rounds.jsonl", "figure2.png", "figure2.svg"}
     assert run("figure2", *options, "--draw-only").stdout == result.stdout
     assert {path.name: path.read_bytes() for path in (out / "quick").iterdir()} == before
-
-
-def test_names_come_with_commas_or_one_by_one_with_blanks_or_dashes_in_any_case(out):
-    names = ["--data", "Auto-MPG, boston", "--methods", "HNN", "--methods", "quantiles"]
-    names += ["--levels", "0.9", "--levels", "0.5,0.8"]
-    result = run("table1", *names, "--quick", "--trials", "1", "--out", out)
-    assert result.exit_code == 0, result.stderr
-    levels = (0.5, 0.8, 0.9)
-    expected = {(method, data, 0, *levels) for method in ("hnn", "quantiles") for data in ("auto mpg", "boston")}
-    assert set(keys(results(out))) == expected
 
 
 def test_a_table_with_peers_is_not_replaced_by_one_without(out):
@@ -157,6 +150,7 @@ def test_the_quick_table3_runs_every_method_without_data_and_figure5_takes_its_r
     assert (figure.exit_code, figure.stderr) == (0, "")  # no bar: nothing to do
     names = ("figure5.png", "figure5.svg", "photographs/figure5.png")
     assert figure.stdout.splitlines() == [f"wrote {out / 'quick' / name}" for name in names]
+    assert "*" in (out / "quick" / "photographs" / ".gitignore").read_text().splitlines()
     assert (out / "quick" / "boxes.jsonl").read_bytes() == before
     assert run("table3", *options, "--draw-only").stdout == result.stdout
     assert not (tmp_path / "coverwell").exists()  # nothing was kept of a random trunk

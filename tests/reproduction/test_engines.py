@@ -371,7 +371,7 @@ def test_units_that_fail_or_die_without_a_retry_left_are_named_and_the_others_ar
     assert done_in(path) == ["b"]
 
 
-def test_an_address_at_which_nobody_listens_is_named_at_once_unless_there_is_nothing_to_do(path, tmp_path):
+def test_an_address_at_which_no_ray_listens_is_named_unless_there_is_nothing_to_do(path, tmp_path, monkeypatch):
     pytest.importorskip("ray")
     start, asked = time.monotonic(), ["table1", "--on", "ray", "--ray-address", "127.0.0.1:1"]
     result = CliRunner().invoke(main, [*asked, "--out", str(path.parent)])
@@ -380,18 +380,13 @@ def test_an_address_at_which_nobody_listens_is_named_at_once_unless_there_is_not
     for part in ("no Ray cluster answers at '127.0.0.1:1'", "ray start --head"):
         assert part in " ".join(result.stderr.split())
     assert time.monotonic() - start < coverwell_ray.SECONDS_TO_KNOCK + 5
-    assert not path.parent.exists()
-    assert run(deeds(tmp_path, "b"), path) == run(deeds(tmp_path, "b"), path, on=RayTasks("127.0.0.1:1")) == []
-
-
-def test_something_else_that_listens_at_the_address_is_named_and_nothing_is_written(path, tmp_path, monkeypatch):
-    pytest.importorskip("ray")
     monkeypatch.setattr(coverwell_ray, "SECONDS_TO_CONNECT", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(ClusterError, match=rf"no Ray cluster answers at '{address}'.*waited 1 s"):
             run(deeds(tmp_path, "b"), path, on=RayTasks(address))
-    assert not path.exists()
+    assert not path.parent.exists()
+    assert run(deeds(tmp_path, "b"), path) == run(deeds(tmp_path, "b"), path, on=RayTasks("127.0.0.1:1")) == []
 
 
 @pytest.mark.parametrize(

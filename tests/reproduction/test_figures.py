@@ -80,14 +80,10 @@ def with_width(lines, method, by):
     return [{**one, "width": [by * w for w in one["width"]]} if one["method"] == method else one for one in lines]
 
 
-def test_no_two_methods_look_alike_even_without_colour_and_ours_is_thicker():
+def test_no_two_methods_look_alike_even_without_colour():
     looks = [(style.marker, style.dash) for style in [*figures.STYLES.values(), figures.UNKNOWN]]
     assert len(set(looks)) == len(looks)
-    families = {name: style.colour for name, style in figures.STYLES.items() if style.dash == "-"}
-    assert len(set(families.values())) == len(families)
     assert set(figures.STYLES) == set(splits.TITLES) - set(splits.PEERS)  # peers have one level and no curve
-    others = [style.thickness for name, style in figures.STYLES.items() if name not in splits.DEFAULTS]
-    assert min(figures.STYLES[name].thickness for name in splits.DEFAULTS) >= 2 * max(others)
 
 
 def test_curves_by_level_are_means_over_the_trials_and_thick_ones_hide_none(tables):
@@ -123,12 +119,6 @@ def test_a_method_that_is_far_wider_leaves_its_panel_with_a_note(tables):
     assert f"HNN (up to {20 * statistics.fmean(own):.3g})" in widths.get_title(loc="left").replace("\n", " ")
     assert "HNN" not in narrow.get_title(loc="left")
     assert widths.get_ylim()[0] == 0
-
-
-def test_a_method_that_is_not_known_is_drawn_too(tables):
-    more = [{**one, "method": "a new one"} for one in tables if one["method"] == "hnn"]
-    (legend,) = figures.draw_figure3([*tables, *more]).legends
-    assert legend.get_texts()[-1].get_text() == "a new one"
 
 
 # Figure 4.
@@ -201,15 +191,6 @@ def test_the_default_method_and_its_first_seed_are_shown(box_line):
     lines = [box_line("small"), box_line("sigma-fit", 2), box_line("sigma-fit", 1), box_line("hnn")]
     assert figures.line_of_figure5(lines) == lines[2]
     assert figures.line_of_figure5(lines[::3]) == lines[0]
-
-
-def test_photographs_go_to_a_folder_that_git_passes_over(box_line, tmp_path):
-    line = box_line("sigma-fit")
-    for example in (one for chosen in line["examples"].values() for one in chosen):
-        example["image_id"] = 1 + example["image_id"] % 20
-    (path,) = figures.write_photographs(line, tmp_path, Source(generated=True).problem())
-    assert path == tmp_path / "photographs" / "figure5.png"
-    assert "*" in (path.parent / ".gitignore").read_text().splitlines()
 
 
 def test_a_photograph_is_found_by_its_number_and_lies_upright():

@@ -67,9 +67,7 @@ def test_on_a_cpu_five_trials_are_one_stack_unless_one_trial_has_many_networks()
     assert {unit.trials for unit in grid(published, levels=ten_levels).units()} == {(0,), (1,)}
     assert {unit.trials for unit in grid(published).units()} == {(0, 1)}
     assert [unit.trials for unit in grid(many, trials=20, device="meta").units()] == [tuple(range(20))]  # as on a GPU
-
-
-def test_what_is_done_does_not_change_who_else_is_fitted_together():
+    # What is done does not change who else is fitted together.
     done = {("tiny", "boston", LEVELS, trial) for trial in (0, 1, 2, 6)}
     assert {unit.trials for unit in grid(trials=10).units(done)} == {(3, 4), (5, 7, 8, 9)}
 
@@ -114,16 +112,6 @@ def test_an_error_that_no_check_foresaw_comes_with_its_traceback(path):
     (failure,) = run(grid(replace(tiny("a"), model=Faulty), trials=1), path)
     assert failure.error == "RuntimeError: out of order"
     assert "Traceback" in failure.traceback
-
-
-def test_a_line_that_broke_off_is_run_again(path):
-    asked = grid(tiny(members=10), trials=3)
-    run(asked, path)
-    content = path.read_bytes()
-    path.write_bytes(content[:-20])
-    run(asked, path)
-    assert set(stored_keys(path)) == keys(asked)
-    assert path.read_bytes().startswith(content[: content[:-20].rindex(b"\n") + 1])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no flock")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reproduction.data.series import SERIES, Series, load_series
-from reproduction.data.store import CATALOGUE, ChecksumError
+from reproduction.data.store import CATALOGUE
 
 ABOUT = CATALOGUE["series"]
 NOWHERE = "http://127.0.0.1:9/series.csv"  # the discard port: nobody answers
@@ -173,12 +173,6 @@ def test_an_address_that_cannot_give_the_file_comes_with_another_way(empty_folde
         load_series(name)
     assert all(part in str(missing.value) for part in [ABOUT[name]["file"], str(empty_folder), "COVERWELL_DATA"])
     assert ("How to get" in str(missing.value)) == (way is not None)
-
-
-def test_a_file_with_other_content_comes_with_the_way_to_the_right_one(empty_folder):
-    (empty_folder / "hour.csv").write_bytes(b"instant,dteday\n")
-    with pytest.raises(ChecksumError, match=r"not the published file.*unpack hour\.csv"):
-        load_series("bike sharing")
 
 
 # Interpolation

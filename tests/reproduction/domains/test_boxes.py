@@ -187,15 +187,11 @@ def test_measures_are_in_per_cent_of_the_side_and_in_pixels_of_the_original():
     assert found["pixels"]["rmse"] == pytest.approx([20 / np.sqrt(2), 0, 0, 0], abs=1e-12)
     # missed by 5 % of 200 pixels in one of two images, at 40 for each
     assert found["pixels"]["interval_score"] == pytest.approx([15 + 200, 7.5, 15, 7.5])
-
-
-def test_the_constant_width_has_the_coverage_that_was_reached_in_either_unit():
-    found = measured(IMAGES, PREDICTION, interval(0.15), None)
-    assert found["reached"] == [1.0] * 4
-    assert found["percent"]["constant_width"] == pytest.approx([20.0, 0, 0, 0], abs=1e-12)
-    assert found["pixels"]["constant_width"] == pytest.approx([40.0, 0, 0, 0], abs=1e-12)
-    half = measured(IMAGES, PREDICTION, interval(0.05), None)
-    assert half["percent"]["constant_width"][0] == pytest.approx(0, abs=1e-12)  # one of two is covered by no width
+    assert found["percent"]["constant_width"][0] == pytest.approx(0, abs=1e-12)  # one of two is covered by no width
+    wider = measured(IMAGES, PREDICTION, interval(0.15), None)
+    assert wider["reached"] == [1.0] * 4
+    assert wider["percent"]["constant_width"] == pytest.approx([20.0, 0, 0, 0], abs=1e-12)
+    assert wider["pixels"]["constant_width"] == pytest.approx([40.0, 0, 0, 0], abs=1e-12)
 
 
 def test_examples_are_the_narrowest_the_middle_and_the_widest():
@@ -214,8 +210,6 @@ def test_examples_are_the_narrowest_the_middle_and_the_widest():
     assert reach[row, 0] == 0.19
     assert (widest["size"], widest["truth"]) == ([200, 100], [20.0, 10.0, 100.0, 50.0])
     np.testing.assert_allclose(widest["lower"], (prediction - reach)[row] * (200, 100, 200, 100), atol=0.005)
-
-
-def test_equal_widths_are_ordered_by_the_number_of_the_image_and_few_images_are_enough():
+    # Equal widths come in the order of the images' numbers, and few images are enough.
     found = examples(IMAGES, PREDICTION, interval(0.05))
     assert [[one["image_id"] for one in chosen] for chosen in found.values()] == [[4, 9]] * 3

@@ -141,12 +141,10 @@ PUBLISHED = ("sigma-fit-published", "iqr-fit-published")
 
 
 @pytest.fixture(scope="module")
-def by_round(shared_data):
+def by_round(data_folder):
     """One quick trial of every method, on auto mpg."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COVERWELL_DATA", str(shared_data))
-        units = RoundStudy(trials=1, device="cpu", quick=True, data=("auto mpg",)).units()
-        return {unit.method.slug: line for unit in units for line in unit.lines()}
+    units = RoundStudy(trials=1, device="cpu", quick=True, data=("auto mpg",)).units()
+    return {unit.method.slug: line for unit in units for line in unit.lines()}
 
 
 def plain_model(slug):
