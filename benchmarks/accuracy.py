@@ -23,7 +23,7 @@ from tqdm import tqdm
 from coverwell import MatchedRegressor, fit_together, metrics
 from coverwell.regressor import AS_PUBLISHED
 from reproduction.data import load_table
-from reproduction.domains.tables import LEVELS, random_split, split_by_group
+from reproduction.domains.tables import LEVELS, random_split
 from tests.synthetic import laws
 
 # The default of the first runs, which shaped intervals by I alone and trained for at most 40 rounds.
@@ -54,7 +54,7 @@ class Run:
             self.X_test, self.y_test = self.law.draw(LAW_TEST_ROWS, random_state=1_000_000 + split)
             return
         data = load_table("parkinsons" if name == BY_PATIENT else name)
-        train, test = split_by_group(data.groups, split) if name == BY_PATIENT else random_split(len(data.y), split)
+        train, test = random_split(len(data.y), split, data.groups if name == BY_PATIENT else None)
         self.X, self.y, self.X_test, self.y_test = data.X[train], data.y[train], data.X[test], data.y[test]
         self.groups = data.groups[train] if name == BY_PATIENT else None
 

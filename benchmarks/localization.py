@@ -348,7 +348,7 @@ def run(name: str, arguments: argparse.Namespace, results: dict[str, Any], file:
 
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="generated pictures, seconds: whether everything runs")
+    parser.add_argument("--quick", action="store_true", help="generated images, seconds: whether everything runs")
     parser.add_argument("--device", choices=["cpu", "cuda"], help="one device alone; else the CPU, and a GPU if there")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="some of the tables")
     parser.add_argument("--data", type=Path, help="folder of the data; else as reproduction.data finds it")

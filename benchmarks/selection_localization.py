@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--features", type=Path, help="folder in which the trunk's features are kept")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "localization-selection.jsonl")
     parser.add_argument("--candidates", nargs="*", choices=list(CANDIDATES), default=list(CANDIDATES))
-    parser.add_argument("--quick", action="store_true", help="see that it runs: two candidates, generated pictures")
+    parser.add_argument("--quick", action="store_true", help="see that it runs: two candidates, generated images")
     asked = parser.parse_args()
     n_epochs = EPOCHS
     if asked.quick:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,9 +24,9 @@ from reproduction.data.tables import TABLES
 from reproduction.domains.boxes import SMALL_SHARDS, BoxStudy, Source, shards_from, trunk_weights
 from reproduction.domains.series import READINGS, SeriesStudy
 from reproduction.domains.tables import DATA, LEVEL_OF, LEVELS, RoundStudy, TableStudy
+from reproduction.engines import Processes, RayTasks
 from reproduction.lines import Line, ResultsFileError, key_of
 from reproduction.methods import BOX_METHODS, SERIES_METHODS, TABLE_METHODS, Method, named
-from reproduction.processes import Processes
 from reproduction.study import Engine, Study, check, run
 from reproduction.tables import table1, table2, table3
 from reproduction.tables.typeset import LEGENDS
@@ -53,12 +53,8 @@ def _of_levels(*, levels: tuple[float, ...] | None, **asked: Any) -> Results:
     return lines, folder
 
 
-def _of_series(*, reading: str | None, **asked: Any) -> Results:
-    return _results(SeriesStudy, readings=reading and (reading,), **asked)
-
-
 def _of_boxes(*, shards: Any, small: bool, weights: Path | None, features: Path | None, **asked: Any) -> Results:
-    quick, shards = asked["quick"], _shards(shards, small)
+    quick, shards = asked["quick"], shards or (SMALL_SHARDS if small else None)
     if quick and (shards or weights):
         raise click.BadParameter("--quick makes its own images and weights: leave out --small, --shards and --weights")
     source = Source(shards, generated=quick)
@@ -67,25 +63,14 @@ def _of_boxes(*, shards: Any, small: bool, weights: Path | None, features: Path 
         source.problem()  # before a file of weights is fetched
         source = Source(shards, trunk_weights(weights), features or cache_folder() / "features")
     asked["methods"] = asked["methods"] or (SMALL if small else None)
-    return _results(BoxStudy, source=source, folder="small" if shards else None, **asked)
-
-
-def _shards(shards: tuple[str, ...] | None, small: bool) -> tuple[str, ...] | None:
-    return shards or (SMALL_SHARDS if small else None)
+    return _results(BoxStudy, source=source, folder="small" if shards else "", **asked)
 
 
 def _results(
-    kind: type[Study],
-    *,
-    engine: Engine,
-    draw_only: bool,
-    quick: bool,
-    out: Path,
-    folder: str | None = None,
-    **asked: Any,
+    kind: type[Study], *, engine: Engine, draw_only: bool, quick: bool, out: Path, folder: str = "", **asked: Any
 ) -> Results:
     """The stored lines of a domain, after what was missing has been run, and the folder to write to."""
-    path = out / (folder or ("quick" if quick else "")) / kind.FILE
+    path = out / ("quick" if quick else folder) / kind.FILE
     if not draw_only:
         given = {name: value for name, value in asked.items() if value is not None}
         _run(kind(**{**(kind.QUICK if quick else {}), **given}, quick=quick), path, engine)
@@ -118,8 +103,7 @@ def _run(study: Study, path: Path, engine: Engine) -> None:
             click.echo(f"Features of all images: {seconds:.1f} s, kept in {study.source.features}.", err=True)
     failures = run(study, path, on=engine)
     if failures:
-        listed = "\n".join(f"  {failure}" for failure in failures)
-        units = "unit" if len(failures) == 1 else "units"
+        listed, units = "\n".join(f"  {failure}" for failure in failures), "unit" if len(failures) == 1 else "units"
         full = next((failure.traceback for failure in failures if failure.traceback), "")
         raise click.ClickException(
             f"{len(failures)} {units} of work failed; the results of the others are in {path}:\n{listed}\n"
@@ -128,19 +112,13 @@ def _run(study: Study, path: Path, engine: Engine) -> None:
         )
 
 
-def _say(paths: Sequence[Path]) -> None:
-    for path in paths:
-        click.echo(f"wrote {path}")
-
-
 def _need(package: str, why: str, extra: str) -> None:
     """Raise before hours of training, not after them."""
     try:
-        there = importlib.util.find_spec(package) is not None
-    except ValueError:  # it is blocked
-        there = False
-    if not there:
-        raise click.ClickException(f"{why}; install the extra `{extra}`: pip install 'coverwell[{extra}]'")
+        importlib.import_module(package)
+    except ImportError:
+        message = f"{why}; install the extra `{extra}`: pip install 'coverwell[{extra}]'"
+        raise click.ClickException(message) from None
 
 
 _need_pillow = partial(_need, "PIL", "reading images from files needs Pillow", "images")
@@ -148,13 +126,13 @@ _need_pillow = partial(_need, "PIL", "reading images from files needs Pillow", "
 
 @contextmanager
 def _clear_errors() -> Iterator[None]:
-    """What a user can mend becomes one message without a traceback; Ctrl-C an exit that says what stays."""
+    """What a user can mend becomes one message without a traceback; so does Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
         click.echo("\nStopped. What was finished is stored; the same command goes on from there.", err=True)
         raise SystemExit(STOPPED_BY_CTRL_C) from None
-    except (ValueError, FileNotFoundError, ClusterError) as error:  # what our own checks say
+    except (ValueError, FileNotFoundError, ClusterError) as error:  # of our own checks
         raise click.ClickException(str(error)) from None
     except OSError as error:  # no space, no permission
         raise click.ClickException(f"{type(error).__name__}: {error}") from None
@@ -171,13 +149,7 @@ def _option(flag: str, type: Any = None, *, help: str | None = None, **more: Any
     return click.Option([flag], type=type, help=help or HELP[flag.removeprefix("--")], **more)
 
 
-def _flag(flag: str) -> click.Option:
-    return _option(flag, is_flag=True)
-
-
-def _names(
-    flag: str, parse: Callable[[list[str]], Any], known: Sequence[str] = (), default: str = "all"
-) -> click.Option:
+def _names(flag: str, parse: Callable[[list[str]], Any], known: Sequence[Any] = (), default: str = "all") -> Any:
     """An option of names separated by commas or given one by one; None where none is given."""
 
     def callback(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Any:
@@ -190,18 +162,21 @@ def _names(
     return _option(flag, help=help, multiple=True, metavar="NAME,...", callback=callback)
 
 
-def _dashed(names: Sequence[str]) -> str:
-    return ", ".join(name.replace(" ", "-") for name in names)
+def _dashed(names: Sequence[Any]) -> str:
+    return ", ".join(str(name).replace(" ", "-") for name in names)
+
+
+def _data(what: str, known: Sequence[str], default: str) -> click.Option:
+    return _names("--data", partial(named, what, known), known, default)
 
 
 def _methods(methods: Sequence[Method], default: str = "all") -> click.Option:
-    slugs = [method.slug for method in methods]
+    by_slug = {method.slug: method for method in methods}
 
     def parse(names: list[str]) -> tuple[Method, ...]:
-        chosen = named("method", slugs, names)
-        return tuple(method for method in methods if method.slug in chosen)
+        return tuple(by_slug[slug] for slug in named("method", list(by_slug), names))
 
-    return _names("--methods", parse, slugs, default)
+    return _names("--methods", parse, list(by_slug), default)
 
 
 def _levels(texts: list[str]) -> tuple[float, ...]:
@@ -228,8 +203,6 @@ def _device(context: click.Context, option: click.Parameter, value: str) -> str:
 def _engine(on: str, jobs: int | None, ray_address: str | None, ray_gpus: float) -> Engine:
     if on == "ray":
         _need("ray", "--on ray needs Ray", "ray")
-        from reproduction.ray_tasks import RayTasks
-
         return RayTasks(ray_address, jobs=jobs, gpus=ray_gpus)
     if ray_address is not None or ray_gpus:
         raise click.UsageError("--ray-address and --ray-gpus are for --on ray; give that too, or leave them out")
@@ -238,21 +211,17 @@ def _engine(on: str, jobs: int | None, ray_address: str | None, ray_gpus: float)
 
 SPLITS, SEEDS = (_option("--trials", COUNT, help=HELP[name]) for name in ("splits", "seeds"))
 TABLE_OPTIONS = (
-    SPLITS,
-    _names("--data", partial(named, "data set", DATA), DATA, "the first six; boston and auto-mpg with --quick"),
-    _methods(TABLE_METHODS),
-    _names("--levels", _levels, [str(level) for level in LEVELS]),
+    *(SPLITS, _data("data set", DATA, "the first six; boston and auto-mpg with --quick")),
+    *(_methods(TABLE_METHODS), _names("--levels", _levels, LEVELS)),
 )
-ROUND_OPTIONS = (SPLITS, _names("--data", partial(named, "data set", DATA), DATA, _dashed(tuple(LEVEL_OF))))
+ROUND_OPTIONS = (SPLITS, _data("data set", DATA, _dashed(tuple(LEVEL_OF))))
 SERIES_OPTIONS = (
-    SEEDS,
-    _names("--data", partial(named, "series", SERIES), SERIES, "all; tas2016 and air-quality with --quick"),
-    _methods(SERIES_METHODS),
-    _option("--reading", click.Choice(READINGS)),
+    *(SEEDS, _data("series", SERIES, "all; tas2016 and air-quality with --quick")),
+    *(_methods(SERIES_METHODS), _option("--reading", click.Choice(READINGS))),
 )
 BOX_OPTIONS = (
     *(SEEDS, _methods(BOX_METHODS, "all but small"), _option("--weights", FILE), _names("--shards", shards_from)),
-    *(_flag("--small"), _option("--features", FOLDER)),
+    *(_option("--small", is_flag=True), _option("--features", FOLDER)),
 )
 EVERYWHERE = (
     _option("--device", default="auto", show_default=True, callback=_device),
@@ -260,9 +229,9 @@ EVERYWHERE = (
     _option("--on", click.Choice(["local", "ray"]), default="local", show_default=True),
     _option("--ray-address", metavar="HOST:PORT"),
     _option("--ray-gpus", click.FloatRange(min=0.0), default=0.0, show_default=True),
-    _flag("--quick"),
+    _option("--quick", is_flag=True),
     _option("--out", FOLDER, default="reproduction", show_default=True),
-    _flag("--draw-only"),
+    _option("--draw-only", is_flag=True),
 )
 
 
@@ -276,17 +245,18 @@ def _help(name: str) -> str:
 main = click.Group("main", help=_help("main"), context_settings={"help_option_names": ["-h", "--help"]})
 
 
-def _command(*options: click.Option) -> Callable[[Callable[..., None]], None]:
+def _command(*options: click.Option) -> Callable[[Callable[..., list[Path]]], None]:
     """Add a command with its own options and those of all; where to run becomes `engine`, errors become one message."""
 
-    def add(make: Callable[..., None]) -> None:
+    def add(make: Callable[..., list[Path]]) -> None:
         name = make.__name__.removeprefix("make_")
 
         def callback(on: str, jobs: int | None, ray_address: str | None, ray_gpus: float, **asked: Any) -> None:
             with _clear_errors():
                 if name.startswith("figure"):
                     _need("matplotlib", "figures need matplotlib", "plots")
-                make(engine=_engine(on, jobs, ray_address, ray_gpus), **asked)
+                for path in make(engine=_engine(on, jobs, ray_address, ray_gpus), **asked):
+                    click.echo(f"wrote {path}")
 
         main.add_command(click.Command(name, params=[*options, *EVERYWHERE], callback=callback, help=_help(name)))
 
@@ -294,7 +264,7 @@ def _command(*options: click.Option) -> Callable[[Callable[..., None]], None]:
 
 
 @_command(*TABLE_OPTIONS, _option("--peers", FILE))
-def make_table1(peers: Path | None, **asked: Any) -> None:
+def make_table1(peers: Path | None, **asked: Any) -> list[Path]:
     if asked["data"] and not set(asked["data"]) & set(TABLES):
         raise click.BadParameter(f"Table 1 needs at least one of {_dashed(TABLES)} among the data")
     if asked["levels"] and table1.ASKED not in asked["levels"]:
@@ -303,39 +273,39 @@ def make_table1(peers: Path | None, **asked: Any) -> None:
     if peers is None and table.exists() and table1.PEERS_HEAD in table.read_text():
         raise click.ClickException(f"{table} has rows of peers; give their results with --peers, or another --out")
     others = [] if peers is None else TableStudy.stored(peers, version=None)  # before hours of training
-    _say(table1.write(*_of_levels(**asked), others))
+    return table1.write(*_of_levels(**asked), others)
 
 
 @_command(*TABLE_OPTIONS)
-def make_figure3(**asked: Any) -> None:
+def make_figure3(**asked: Any) -> list[Path]:
     lines, folder = _of_levels(**asked)
-    _say(figures.write(figures.draw_figure3(lines), folder, "figure3"))
+    return figures.write(figures.draw_figure3(lines), folder, "figure3")
 
 
 @_command(*ROUND_OPTIONS)
-def make_figure2(**asked: Any) -> None:
+def make_figure2(**asked: Any) -> list[Path]:
     lines, folder = _results(RoundStudy, **asked)
-    _say(figures.write(figures.draw_figure2(lines), folder, "figure2"))
+    return figures.write(figures.draw_figure2(lines), folder, "figure2")
 
 
 @_command(*SERIES_OPTIONS)
-def make_table2(**asked: Any) -> None:
-    _say(table2.write(*_of_series(**asked)))
+def make_table2(**asked: Any) -> list[Path]:
+    return table2.write(*_results(SeriesStudy, **asked))
 
 
 @_command(*SERIES_OPTIONS)
-def make_figure4(methods: tuple[Method, ...] | None, **asked: Any) -> None:
+def make_figure4(methods: tuple[Method, ...] | None, **asked: Any) -> list[Path]:
     shown = tuple(method for method in SERIES_METHODS if method.in_figure)
-    _say(figures.write_figure4(*_of_series(methods=methods or shown, **asked)))
+    return figures.write_figure4(*_results(SeriesStudy, methods=methods or shown, **asked))
 
 
 @_command(*BOX_OPTIONS)
-def make_table3(**asked: Any) -> None:
-    _say(table3.write(*_of_boxes(**asked)))
+def make_table3(**asked: Any) -> list[Path]:
+    return table3.write(*_of_boxes(**asked))
 
 
-@_command(*BOX_OPTIONS, _flag("--photographs"))
-def make_figure5(methods: tuple[Method, ...] | None, photographs: bool, **asked: Any) -> None:
+@_command(*BOX_OPTIONS, _option("--photographs", is_flag=True))
+def make_figure5(methods: tuple[Method, ...] | None, photographs: bool, **asked: Any) -> list[Path]:
     if photographs and not asked["quick"]:
         _need_pillow()
     wanted = methods or (SMALL if asked["small"] else tuple(m for m in BoxStudy().methods if m.in_figure))
@@ -344,10 +314,11 @@ def make_figure5(methods: tuple[Method, ...] | None, photographs: bool, **asked:
         raise click.UsageError(f"Figure 5 shows {shown}: give one of them in --methods, or leave --methods out")
     lines, folder = _of_boxes(methods=wanted, **asked)
     line = figures.line_of_figure5(lines)
-    _say(figures.write(figures.draw_figure5(line), folder, "figure5"))
+    written = figures.write(figures.draw_figure5(line), folder, "figure5")
     if photographs:
-        problem = Source(_shards(asked["shards"], asked["small"]), generated=asked["quick"]).problem()
-        _say(figures.write_photographs(line, folder, problem))
+        shards = asked["shards"] or (SMALL_SHARDS if asked["small"] else None)
+        written += figures.write_photographs(line, folder, Source(shards, generated=asked["quick"]).problem())
+    return written
 
 
 @main.command()

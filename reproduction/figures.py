@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,10 @@ def _draw_rounds(ax: Axes, lines: Sequence[Line], data: str, form: str, measure:
     for slug, (name, colour) in ROUND_STYLES.items():
         runs = [line for line in lines if line["method"] == slug + form and line["data"] == data]
         if runs:
-            own, test = (_by_round([line[rows][measure] for line in runs]) for rows in ("own", "test"))
+            by_round = [
+                zip_longest(*(one[rows][measure] for one in runs), fillvalue=np.nan) for rows in ("own", "test")
+            ]
+            own, test = (np.array(list(values)).T for values in by_round)  # (trial, round), NaN after its end
             style = CurveStyle(colour, "", "-", 1.6)
             plots.draw_rounds(ax, test, label=f"{name}, test rows", style=style, asked=asked)
             rounds, means = np.arange(1, own.shape[1] + 1), np.nanmean(own, axis=0)
@@ -129,14 +133,7 @@ def _draw_rounds(ax: Axes, lines: Sequence[Line], data: str, form: str, measure:
         ax.set_ylabel(f"{data},\n{'as published' if form else 'by default'}", fontweight="bold")
 
 
-def _by_round(curves: list[list[float]]) -> Array:
-    """Curves of different lengths as one array (trial, round), NaN after their ends."""
-    longest = max(len(curve) for curve in curves)
-    return np.array([[*curve, *[math.nan] * (longest - len(curve))] for curve in curves])
-
-
 def _share_height(axes: Iterable[Any], *, from_zero: bool) -> None:
-    axes = list(axes)
     drawn = [ax for ax in axes if ax.lines]
     limits = [ax.get_ylim() for ax in drawn]
     for ax in axes:
@@ -148,7 +145,7 @@ def _share_height(axes: Iterable[Any], *, from_zero: bool) -> None:
 # Figure 3: reached coverage and average width against the asked coverage, for all six tables --------------------------
 
 TRIALS, COLUMNS = 20, 3  # at most; tables beside each other
-FARTHEST = 2.0  # a curve that ends above so many times the median end leaves its panel, and a note says so
+FARTHEST = 2.0  # a curve that ends above so many times the median end leaves its panel, with a note
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 TICKS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 SIGMA, IQR, OTHERS = 4.0, 2.2, 0.9  # thickness: curves lie on thicker ones, so that none hides another
@@ -198,8 +195,7 @@ def draw_figure3(lines: Iterable[Line]) -> Figure:
         axes = figure.subplots(rows, columns, squeeze=False)
         for place, (name, curves) in enumerate(by_table.items()):
             row, column = 2 * (place // columns), place % columns
-            _draw_coverage(axes[row, column], name, curves)
-            _draw_widths(axes[row + 1, column], name, curves)
+            _draw_curves(axes[row, column], axes[row + 1, column], name, curves)
         for ax in axes.flat:
             ax.set_visible(ax.has_data())
         titles = {title: title for title in splits.TITLES.values()}
@@ -210,50 +206,33 @@ def draw_figure3(lines: Iterable[Line]) -> Figure:
 
 
 def curves_of(lines: Sequence[Line], data: str) -> list[Curve]:
-    """The curve of every method that was run on this table."""
-    runs = {method: splits.select(lines, method=method, data=data) for method in splits.methods_of(lines)}
-    return [_curve(method, own) for method, own in runs.items() if own]
+    """The curve of every method that was run on this table: means over the trials, at the levels that all have."""
+    curves = []
+    for method in splits.methods_of(lines):
+        runs = splits.select(lines, method=method, data=data)
+        if runs:
+            asked = [each for each in sorted(runs[0]["levels"]) if all(splits.has_level(line, each) for line in runs)]
+            if not asked:
+                raise ValueError(
+                    f"the trials of {method} on {data} have no level in common; run them with the same levels"
+                )
+            coverage, width = (
+                np.array([statistics.fmean(splits.at(line, measure, level) for line in runs) for level in asked])
+                for measure in ("coverage", "width")
+            )
+            curves.append(Curve(method, runs, np.array(asked), coverage, width))
+    return curves
 
 
-def _curve(method: str, runs: list[Line]) -> Curve:
-    """Means over the trials, at the levels that all trials have."""
-    asked = [level for level in sorted(runs[0]["levels"]) if all(splits.has_level(line, level) for line in runs)]
-    if not asked:
-        raise ValueError(
-            f"the trials of {method} on {runs[0]['data']} have no level in common; run them with the same levels"
-        )
-    coverage, width = (
-        np.array([statistics.fmean(splits.at(line, measure, level) for line in runs) for level in asked])
-        for measure in ("coverage", "width")
-    )
-    return Curve(method, runs, np.array(asked), coverage, width)
-
-
-def _thick_first(curves: list[Curve]) -> list[Curve]:
-    return sorted(curves, key=lambda curve: -curve.style.thickness)
-
-
-def _draw_coverage(ax: Axes, data: str, curves: list[Curve]) -> None:
+def _draw_curves(above: Axes, ax: Axes, data: str, curves: list[Curve]) -> None:
     fewest = min(curves, key=lambda curve: len(curve.runs))
-    for curve in _thick_first(curves):
+    for curve in sorted(curves, key=lambda curve: -curve.style.thickness):
         band = coverage_band(curve) if curve is fewest else None  # the other curves have none
         title = splits.title(curve.method)
-        plots.draw_calibration_curve(ax, curve.asked, curve.coverage, label=title, style=curve.style, band=band)
-    ax.set_title(data, fontweight="bold")
-    ax.set(xticks=SHARES, yticks=SHARES)
-
-
-def coverage_band(curve: Curve) -> tuple[Array, Array]:
-    """What exact ranks would reach."""
-    sizes, trials = (curve.runs[0]["n_test"], curve.runs[0]["n_train"]), len(curve.runs)
-    edges = [splits.mean_coverage_band(float(level), *sizes, trials=trials) for level in curve.asked]
-    low, high = np.array(edges).T  # (level, 2) -> (2, level)
-    return low, high
-
-
-def _draw_widths(ax: Axes, data: str, curves: list[Curve]) -> None:
-    for curve in _thick_first(curves):
+        plots.draw_calibration_curve(above, curve.asked, curve.coverage, label=title, style=curve.style, band=band)
         plots.draw_width_curve(ax, curve.asked, curve.width, unit=splits.UNITS[data], style=curve.style)
+    above.set_title(data, fontweight="bold")
+    above.set(xticks=SHARES, yticks=SHARES)
     # Normal quantiles on the axis: the widths of a normal law lie on a line, and the high levels stand apart. Beyond
     # the axis they stay finite, as matplotlib needs.
     ax.set_xscale(
@@ -271,6 +250,14 @@ def _draw_widths(ax: Axes, data: str, curves: list[Curve]) -> None:
     outside = [f"{title} (up to {end:.3g})" for title, end in ends.items() if end > highest]
     if outside:
         ax.set_title(textwrap.fill(f"outside the panel: {', '.join(outside)}", 48), fontsize="small", loc="left")
+
+
+def coverage_band(curve: Curve) -> tuple[Array, Array]:
+    """What exact ranks would reach."""
+    sizes, trials = (curve.runs[0]["n_test"], curve.runs[0]["n_train"]), len(curve.runs)
+    edges = [splits.mean_coverage_band(float(level), *sizes, trials=trials) for level in curve.asked]
+    low, high = np.array(edges).T  # (level, 2) -> (2, level)
+    return low, high
 
 
 # Figure 4: forecast bands on the test period of all six series, and their coverage through time -----------------------
@@ -295,7 +282,7 @@ def write_figure4(lines: Sequence[Line], folder: Path) -> list[Path]:
 
 
 def lines_of_figure4(lines: Iterable[Line], method: str) -> dict[str, Line]:
-    """The line of each series: the first seed, with observed targets if there is such a run."""
+    """The line of each series: the first seed, with observed targets if there are any."""
     own = [line for line in lines if line["method"] == method]
     best_last = sorted(own, key=lambda line: (line["reading"] == OBSERVED, -line["trial"]))
     by_series = {line["data"]: line for line in best_last}
@@ -326,15 +313,12 @@ def draw_figure4(lines: dict[str, Line], method: str) -> Figure:
                 _label_dates(ax)
         _add_legend(figure)
         words = {"title": title_of(method, SERIES_METHODS), "percent": 100 * COVERAGE, "coverage": COVERAGE}
-        gap = _not_run([data for data in SERIES if data not in lines])
+        *others, last = ["", *[data for data in SERIES if data not in lines]]
+        named = " and ".join(filter(None, [", ".join(others[1:]), last]))
+        gap = f", and was not run on {named}" if named else ""
         note = _note("figure4", 135, lines.values(), gap=gap, floor=FLOOR, **words)
         figure.text(0.5, 0.008, note, fontsize="small", ha="center", va="bottom")
     return figure
-
-
-def _not_run(names: list[str]) -> str:
-    named = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-    return f", and was not run on {named}" if named else ""
 
 
 def _times(clock: Line, steps: Any) -> NDArray[Any]:
@@ -378,17 +362,16 @@ def _label_dates(ax: Axes) -> None:
     ax.tick_params(labelsize=TICK_SIZE)
 
 
-# Figure 5: true and predicted boxes, and the boxes between which the intervals say that they lie ----------------------
+# Figure 5: true and predicted boxes, and the inner and outer boxes of the intervals -----------------------------------
 
-Photograph = Callable[[int], NDArray[Any]]  # of an image's number
 PHOTOGRAPHS, PHOTOGRAPH_SIDE = "photographs", 400  # the folder of what must not be published; pixels
 FIGURE5 = [method.slug for method in BOX_METHODS if method.in_figure]
 BOX_TEXTS = {name: f"{name} box" for name in ("true", "predicted", "inner", "outer")}
 
 
 def write_photographs(line: Line, folder: Path, problem: BoxProblem) -> list[Path]:
-    """Write the figure on the photographs, as PNG, into a folder that git passes over."""
-    figure, path = draw_figure5(line, photographs_of(problem)), folder / PHOTOGRAPHS / "figure5.png"
+    """Write the figure on the photographs, as PNG, into a folder that git ignores."""
+    figure, path = draw_figure5(line, problem), folder / PHOTOGRAPHS / "figure5.png"
     with new_file(path.with_name(".gitignore")) as file:
         file.write(b"# The photographs remain their photographers'.\n*\n")
     with new_file(path) as file:
@@ -396,18 +379,13 @@ def write_photographs(line: Line, folder: Path, problem: BoxProblem) -> list[Pat
     return [path]
 
 
-def photographs_of(problem: BoxProblem) -> Photograph:
-    """How the figure gets a test image by its number, squeezed to a square: (height, width, 3) in [0, 1]."""
-    place = {int(number): at for at, number in enumerate(problem.test.image_ids)}
-    images = images_of(problem.test.images)
-
-    def photograph(number: int) -> NDArray[Any]:
-        if number not in place:
-            raise ValueError(f"image {number} is not among the test pictures of {problem.data}; name the same --shards")
-        seen: NDArray[Any] = images.read(place[number], PHOTOGRAPH_SIDE).permute(1, 2, 0).numpy()
-        return seen
-
-    return photograph
+def photograph(problem: BoxProblem, number: int) -> NDArray[Any]:
+    """A test image by its number, squeezed to a square: (height, width, 3) in [0, 1]."""
+    places = np.flatnonzero(problem.test.image_ids == number)
+    if not places.size:
+        raise ValueError(f"image {number} is not among the test images of {problem.data}; name the same --shards")
+    seen: NDArray[Any] = images_of(problem.test.images).read(int(places[0]), PHOTOGRAPH_SIDE).permute(1, 2, 0).numpy()
+    return seen
 
 
 def line_of_figure5(lines: Iterable[Line]) -> Line:
@@ -418,8 +396,8 @@ def line_of_figure5(lines: Iterable[Line]) -> Line:
     return min(own, key=lambda line: (FIGURE5.index(line["method"]), line["trial"]))
 
 
-def draw_figure5(line: Line, photograph: Photograph | None = None) -> Figure:
-    """A row each for the narrowest, the middle and the widest intervals."""
+def draw_figure5(line: Line, problem: BoxProblem | None = None) -> Figure:
+    """A row each for the narrowest, the middle and the widest intervals, on the photographs of a problem if given."""
     examples = [line["examples"][name] for name in EXAMPLES]
     height = 2.35 * len(EXAMPLES) + 0.5 + 1.25
     with _new_figure(height) as figure:
@@ -429,25 +407,22 @@ def draw_figure5(line: Line, photograph: Photograph | None = None) -> Figure:
         for row, shown in enumerate(examples):
             for column, example in enumerate(shown):
                 ax = figure.add_subplot(grid[row, column])
-                _draw_example(ax, example, photograph)
+                boxes = {name: np.array(example[name]) for name in ("lower", "upper", "prediction", "truth", "size")}
+                below = None if problem is None else photograph(problem, example["image_id"])
+                plots.draw_box(ax, **boxes, image=below)
+                ax.set_title(f"image {example['image_id']}: {example['width_percent']:.1f} %", fontsize=FONT_SIZE)
+                ax.tick_params(labelsize=TICK_SIZE)
                 ax.set_ylabel(f"{EXAMPLES[row]}\npixels" if column == 0 else "")
                 ax.set_xlabel("pixels" if row == len(EXAMPLES) - 1 else "")
         _to_one_scale(figure)
         _add_legend(figure, BOX_TEXTS)
         words = {"title": title_of(line["method"], BOX_METHODS), "percent": 100 * COVERAGE, "n": len(examples[0])}
         words |= {"seed": line["seed"], "n_test": line["n_test"]}
-        alone = "" if photograph else " The photographs are not ours to print: boxes alone."
-        generated = " These numbers mean nothing: pictures of our own making." * (line["data"] == GENERATED)
+        alone = "" if problem else " The photographs are not ours to print: boxes alone."
+        generated = " These numbers mean nothing: images of our own making." * (line["data"] == GENERATED)
         note = _note("figure5", 135, [line], **words, alone=alone, generated=generated)
         figure.text(0.5, 0.008, note, fontsize="small", ha="center", va="bottom")
     return figure
-
-
-def _draw_example(ax: Axes, example: Line, photograph: Photograph | None) -> None:
-    boxes = {name: np.array(example[name]) for name in ("lower", "upper", "prediction", "truth", "size")}
-    plots.draw_box(ax, **boxes, image=None if photograph is None else photograph(example["image_id"]))
-    ax.set_title(f"image {example['image_id']}: {example['width_percent']:.1f} %", fontsize=FONT_SIZE)
-    ax.tick_params(labelsize=TICK_SIZE)
 
 
 def _to_one_scale(figure: Figure) -> None:

@@ -30,7 +30,7 @@ except ImportError:  # Windows: no lock there
 Line = dict[str, Any]
 
 FORMAT = 1
-WAY_OUT = "give another folder with --out, or remove such lines from the file"
+WAY_OUT = "give another folder with --out, or remove those lines from the file"
 
 
 class ResultsFileError(ValueError):
@@ -38,7 +38,7 @@ class ResultsFileError(ValueError):
 
 
 def environment(device: str) -> Line:
-    """What a line says about where it was made: the device's name and the versions."""
+    """Where a line was made: the device's name and the versions."""
     where = device_from(device)
     name = torch.cuda.get_device_name(where) if where.type == "cuda" else f"{platform.machine()} {where.type.upper()}"
     versions = {"coverwell": __version__, "torch": str(torch.__version__), "sklearn": sklearn.__version__}
@@ -79,8 +79,16 @@ def read(path: Path, *, fields: Sequence[str], key: Sequence[str], version: str 
     lines: list[Line] = []
     number_of: dict[Hashable, int] = {}
     for number, text in enumerate(whole_lines(path), start=1):
-        where = f"{path}, line {number}"
-        line = _checked(text, fields, where)
+        where, line = f"{path}, line {number}", _parsed(text)
+        if line is None:
+            raise ResultsFileError(f"{where}: expected one JSON object, got {text[:40]!r}; {WAY_OUT}")
+        if line.get("format") != FORMAT:
+            raise ResultsFileError(f"{where}: expected format {FORMAT}, got {line.get('format')!r}; {WAY_OUT}")
+        missing = [name for name in fields if name not in line]
+        if not isinstance(line.get("versions"), dict) or "coverwell" not in line["versions"]:
+            missing.append("the version of coverwell")
+        if missing:
+            raise ResultsFileError(f"{where}: the line lacks {', '.join(missing)}; {WAY_OUT}")
         written_by = line["versions"]["coverwell"]
         version = version or written_by
         if written_by.partition(".dev")[0] != version.partition(".dev")[0]:
@@ -129,17 +137,3 @@ def _parsed(text: bytes) -> Line | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def _checked(text: bytes, fields: Sequence[str], where: str) -> Line:
-    line = _parsed(text)
-    if line is None:
-        raise ResultsFileError(f"{where}: expected one JSON object, got {text[:40]!r}; {WAY_OUT}")
-    if line.get("format") != FORMAT:
-        raise ResultsFileError(f"{where}: expected format {FORMAT}, got {line.get('format')!r}; {WAY_OUT}")
-    missing = [name for name in fields if name not in line]
-    if not isinstance(line.get("versions"), dict) or "coverwell" not in line["versions"]:
-        missing.append("the version of coverwell")
-    if missing:
-        raise ResultsFileError(f"{where}: the line lacks {', '.join(missing)}; {WAY_OUT}")
-    return line

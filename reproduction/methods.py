@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,32 +37,26 @@ QUICK_FORECASTER: Settings = {
 
 @dataclass(frozen=True)
 class Method:
-    """A way to intervals: which model, with which settings, and roughly what it costs.
-
-    `settings` are what differs from the model's defaults (as published: from the paper's), `quick` what differs further
-    with `--quick`. `cost` is roughly the time of a network for a row, by which units of work are ordered. Lines of a
-    method `in_figure` hold what Figure 4 or 5 shows; one `by_name` is run only where it is named.
-
-    Tables: `members` are about how many networks a fit trains side by side, `one_per_level` whether each level needs a
-    fit of its own, `epistemic` whether `predict_interval(X, noise=False)` has scores of its own.
-
-    Series: `forecasting` are the settings of the `Forecaster` that wraps the model, None if it forecasts by itself.
-    Linear forecasts, without a model, see so many `lags`, 0 being the last value itself. `covariates` are what a method
-    sees beside the series, and `alone` the method that it is where nothing was measured there.
-    """
+    """A way to intervals: which model, with which settings, and roughly what it costs."""
 
     slug: str
     title: str
     kind: str
-    model: type[Any] | None = None
-    settings: Settings = field(default_factory=dict)
-    quick: Settings = field(default_factory=dict)
-    cost: float = 1.0
-    in_figure: bool = False
-    by_name: bool = False
+    model: type[Any] | None = None  # None: a linear forecast
+    settings: Settings = field(
+        default_factory=dict
+    )  # what differs from the model's (as published: the paper's) defaults
+    quick: Settings = field(default_factory=dict)  # what differs further with --quick
+    cost: float = 1.0  # roughly the time of a network for a row: the longest units of work come first
+    in_figure: bool = False  # whether its lines hold what Figure 4 or 5 shows
+    by_name: bool = False  # whether it runs only where it is named
+    # Tables: about how many networks a fit trains side by side, whether each level needs a fit of its own, and whether
+    # `predict_interval(X, noise=False)` has scores of its own.
     members: int = 1
     one_per_level: bool = False
     epistemic: bool = False
+    # Series: settings of the `Forecaster` around the model, None if it forecasts by itself; how many values a linear
+    # forecast sees, 0 repeating the last one; what is seen beside the series, and the method it is where there is none.
     forecasting: Settings | None = None
     lags: int = 0
     covariates: tuple[str, ...] = ()
@@ -118,20 +112,8 @@ TABLE_METHODS, SERIES_METHODS, BOX_METHODS = (
 )
 
 
-def with_trunk(method: Method, weights: str | None, features: Path | None, *, quick: bool = False) -> ResNet18:
-    """A method's network with this file of weights and this folder of features; for `--quick` with smaller images."""
-    network: ResNet18 = replace(method.settings["network"], weights=weights, cache=features)
-    return replace(network, size=32) if quick else network
-
-
 def named(what: str, known: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """The known names that are asked for, in their order; dashes, underscores and blanks are one, case does not matter.
-
-    Examples
-    --------
-    >>> named("data set", ["boston", "auto mpg"], ["Auto-MPG", "boston"])
-    ('boston', 'auto mpg')
-    """
+    """The known names that are asked for, in their order; case, dashes, underscores and blanks do not matter."""
     spelled = {name.replace(" ", "-"): name for name in known}
     asked = [name.strip().lower().replace(" ", "-").replace("_", "-") for name in names]
     if not asked:
@@ -150,37 +132,30 @@ def title_of(method: str, methods: Sequence[Method]) -> str:
     return next((one.title for one in methods if one.slug == method), method)
 
 
-def ordered(found: set[str], methods: Sequence[Method]) -> list[str]:
-    """Methods in the order of the study, unknown ones last."""
-    known = [method.slug for method in methods]
-    return [*[slug for slug in known if slug in found], *sorted(found - set(known))]
+def ordered(found: Iterable[str], known: Iterable[str]) -> list[str]:
+    """The known names in their order, then the unknown ones, sorted."""
+    found, known = set(found), list(known)
+    return [*[name for name in known if name in found], *sorted(found - set(known))]
 
 
 # Settings with their defaults, as they are stored beside results ------------------------------------------------------
 
 
-def table_settings() -> dict[str, Any]:
-    """All settings of the methods of Table 1: the same for all data."""
-    found = {}
-    for method in TABLE_METHODS:
-        model = method.build((0.9,), 0, "cpu")
-        training = model.training_for(n_rows=1000)
-        networks = [getattr(training, name) for name in ("network", "interval_network") if hasattr(training, name)]
-        found[method.slug] = {
-            "regressor": type(model).__name__,
-            "parameters": _parameters(model, but=("coverage", "warm_start")),
-            "networks": [repr(network) for network in networks],
-            "learning_rate": training.settings.learning_rate,
-        }
-    return found
+def table_settings(method: Method) -> dict[str, Any]:
+    """All settings of a method of Table 1."""
+    model = method.build((0.9,), 0, "cpu")
+    training = model.training_for(n_rows=1000)
+    networks = [getattr(training, name) for name in ("network", "interval_network") if hasattr(training, name)]
+    return {
+        "regressor": type(model).__name__,
+        "parameters": _parameters(model, but=("coverage", "warm_start")),
+        "networks": [repr(network) for network in networks],
+        "learning_rate": training.settings.learning_rate,
+    }
 
 
-def series_settings(coverage: float) -> dict[str, Any]:
-    """All settings of the methods of Table 2: the same for all series."""
-    return {method.slug: _series_settings(method, coverage) for method in SERIES_METHODS}
-
-
-def _series_settings(method: Method, coverage: float) -> dict[str, Any]:
+def series_settings(method: Method, coverage: float) -> dict[str, Any]:
+    """All settings of a method of Table 2."""
     if method.model is None:
         return {"lags": method.lags, "rates": list(RATES), "fixed_rate": FIXED_RATE, "coverage": coverage}
     forecaster = method.build(coverage, None, "cpu")
@@ -193,18 +168,14 @@ def _series_settings(method: Method, coverage: float) -> dict[str, Any]:
         found |= {"regressor": type(regressor).__name__, "regressor_parameters": _parameters(regressor)}
     if "refit_every" in method.settings:
         found["refit"] = {name: repr(value) for name, value in {"warm_start": True, **REFIT}.items()}
-    return found | {"usual_rate": DEFAULT_RATE, "rates": list(RATES)}
+    return found | {"default_rate": DEFAULT_RATE, "rates": list(RATES)}
 
 
-def box_settings(coverage: float) -> dict[str, Any]:
-    """All settings of the methods of Table 3."""
-    found = {}
-    for method in BOX_METHODS:
-        model = method.build(coverage, None, "cpu")
-        parameters = _parameters(model, but=("coverage", "network", "warm_start"))
-        network = repr(method.settings["network"])
-        found[method.slug] = {"regressor": type(model).__name__, "network": network, "parameters": parameters}
-    return found
+def box_settings(method: Method, coverage: float) -> dict[str, Any]:
+    """All settings of a method of Table 3."""
+    model = method.build(coverage, None, "cpu")
+    parameters = _parameters(model, but=("coverage", "network", "warm_start"))
+    return {"regressor": type(model).__name__, "network": repr(method.settings["network"]), "parameters": parameters}
 
 
 def _parameters(model: Any, but: tuple[str, ...] = ()) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """One study for tables, series and images: a grid of runs, cut into units of work, whose lines go to a results file.
 
-A domain says what its runs are and what a line about one of them holds (`Study`). Only the process that was asked
-writes results, a whole unit at a time. So it may be killed at any moment: what is written stays, and the same call
-later runs what is missing.
+A domain defines its runs and the line of each (`Study`). Only the process that was asked writes results, a whole unit
+at a time. So it may be killed at any moment: what is written stays, and the same call later runs what is missing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Container, Generator, Hashable, Iterator, Mapping, S
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from tqdm import tqdm
@@ -29,18 +27,13 @@ Place = tuple[str, Any]  # data, and the variant of it: levels, a reading of gap
 
 @dataclass(frozen=True)
 class Study(ABC):
-    """All runs that are asked for in one domain: methods, data and trials; a trial is a split or a seed.
+    """All runs that are asked for in one domain: methods, data and trials; a trial is a split or a seed."""
 
-    `FILE` is the name of the results file, `VARIANT` the field that tells runs of one method and trial on one data set
-    apart, `FIELDS` what every line has beside, `QUICK` what is asked for by default with `--quick`, and `SETTINGS` the
-    name of the file that keeps `settings` beside results.
-    """
-
-    FILE: ClassVar[str]
-    VARIANT: ClassVar[str]
-    FIELDS: ClassVar[str]
-    QUICK: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    SETTINGS: ClassVar[str | None] = None
+    FILE: ClassVar[str]  # of results
+    VARIANT: ClassVar[str]  # the field in which runs of one method and trial on one data set differ
+    FIELDS: ClassVar[str]  # what else every line has
+    QUICK: ClassVar[Mapping[str, Any]] = {}  # the defaults with --quick
+    SETTINGS: ClassVar[str | None] = None  # the file that keeps `settings` beside results
 
     methods: tuple[Method, ...] = ()
     trials: int = 1
@@ -102,7 +95,7 @@ class Study(ABC):
 
 @dataclass(frozen=True)
 class Unit:
-    """What one process does at a time: trials of one method at one place. It travels to workers, so it must pickle."""
+    """What one process does at a time: trials of one method at one place. Workers get it as a pickle."""
 
     study: Study
     method: Method
@@ -140,6 +133,10 @@ class Failure:
     error: str
     traceback: str = ""
 
+    @classmethod
+    def of(cls, unit: Unit, error: BaseException, traceback: str = "") -> Failure:
+        return cls(str(unit), f"{type(error).__name__}: {' '.join(str(error).split())}", traceback)
+
     def __str__(self) -> str:
         return f"{self.unit}: {self.error}"
 
@@ -151,14 +148,13 @@ def outcome_of(unit: Unit) -> Outcome:
     """The lines of a unit, or what went wrong in it."""
     try:
         return unit.lines()
-    except ValueError as error:  # what our own checks say needs no traceback
-        return Failure(str(unit), f"{type(error).__name__}: {error}")
     except Exception as error:
-        return Failure(str(unit), f"{type(error).__name__}: {error}", traceback.format_exc())
+        # The messages of our own checks need no traceback.
+        return Failure.of(unit, error, "" if isinstance(error, ValueError) else traceback.format_exc())
 
 
 class Engine:
-    """Where units are run: here in this process itself, one at a time; elsewhere in `Processes` and `RayTasks`."""
+    """Where units run: this one in the process itself, one at a time."""
 
     def check(self, study: Study) -> None:
         """Raise if the work cannot be done there, before anything is written."""
@@ -178,7 +174,10 @@ def run(study: Study, path: Path, *, on: Engine | None = None) -> list[Failure]:
         check(study, path, engine)
         with only_writer(path):
             units = study.missing(path)
-            with _progress(units) as bar, closing(engine.outcomes(units)) as outcomes:
+            # The bar moves by cost, so that its time left is not that of the short units.
+            how = {"bar_format": BAR, "desc": "first fits", "miniters": 0, "smoothing": 0, "disable": not units}
+            total = sum(unit.cost for unit in units)
+            with tqdm(total=total, **how) as bar, closing(engine.outcomes(units)) as outcomes:
                 for unit, outcome in outcomes:
                     if isinstance(outcome, Failure):
                         failures.append(outcome)
@@ -191,13 +190,7 @@ def run(study: Study, path: Path, *, on: Engine | None = None) -> list[Failure]:
 
 
 def check(study: Study, path: Path, engine: Engine) -> None:
-    """Raise if data are missing here or where the units are to be run, and if the results file cannot be read."""
+    """Raise if data are missing here or where the units will run, or if the results file cannot be read."""
     study.units()
     if study.missing(path):
         engine.check(study)
-
-
-def _progress(units: Sequence[Unit]) -> Any:
-    """A bar that moves by the cost of the units, so that its time left is not that of the short ones."""
-    total = sum(unit.cost for unit in units)
-    return tqdm(total=total, bar_format=BAR, desc="first fits", miniters=0, smoothing=0, disable=not units)

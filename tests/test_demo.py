@@ -27,12 +27,9 @@ def results(rows):
     return demo.compare(rows, max_rounds=1, mean_epochs=2, interval_epochs=2)
 
 
-def test_the_split_is_80_to_20_and_always_the_same(rows):
+def test_the_four_methods_predict_every_row_of_the_same_test_split(rows, results):
     assert (len(rows.y), len(rows.y_test)) == (353, N_TEST)
     np.testing.assert_array_equal(demo.diabetes().y_test, rows.y_test)
-
-
-def test_the_four_methods_predict_every_test_row(results):
     assert [result.name for result in results] == ["Sigma Fit", "IQR Fit", "as published", "plain, split ranks"]
     for result in results:
         assert result.prediction.shape == result.interval.lower.shape == (N_TEST,)
@@ -62,12 +59,6 @@ def test_the_table_has_the_scores_worked_out_by_hand():
     ]
 
 
-def test_the_picture_is_written(results, rows, tmp_path):
-    path = tmp_path / "picture.png"
-    assert str(path) in demo.picture_if_possible(results[0], rows.y_test, path)
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
 def test_without_matplotlib_the_sentence_names_the_extra(results, rows, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # importing it now raises ImportError
     sentence = demo.picture_if_possible(results[0], rows.y_test, tmp_path / "picture.png")
@@ -81,6 +72,7 @@ def test_the_command_prints_the_table_its_settings_the_time_and_the_place_of_the
     for part in ("353 rows to train", "plain, split ranks", "left out by 2 members", str(tmp_path / "demo.png")):
         assert part in text
     assert re.search(r"It took \d+ s\.", text)
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

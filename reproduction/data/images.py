@@ -82,7 +82,7 @@ def load_images(name: str, *, shards: Iterable[str] | None = None, clip: str | N
     checked by sha256, and shards before they are unpacked into the cache; single images of the original are not.
 
     `shards` are those of the reduced copy, by default all. Each is a fair sample of its half of the official split:
-    ``("train-0", "test-0")`` is a sixth of the data. `clip` says what happens to boxes past the edge of their image, 30
+    ``("train-0", "test-0")`` is a sixth of the data. `clip` is what happens to boxes past the edge of their image, 30
     in CUB: see `coverwell.boxes.clip_boxes`.
     """
     known = known_name(name, IMAGES)
@@ -160,7 +160,10 @@ def _unpacked(shard: Path, sha256: str) -> Path:
 
 
 def _original(name: str, folder: Path) -> BoxedImages:
-    paths, boxes, split = (_official(folder / file) for file in OFFICIAL)
+    paths, boxes, split = (
+        pd.read_csv(io.BytesIO(_checked(folder / file)), sep=" ", header=None, index_col=0).sort_index()
+        for file in OFFICIAL
+    )
     files = [folder / "images" / path for path in paths[1]]
     return BoxedImages(
         name=name,
@@ -182,11 +185,6 @@ def _size(path: Path) -> tuple[int, int]:
             return image.size
     except OSError as error:
         raise ImageError(f"{path} cannot be read: {type(error).__name__}: {error}; replace it") from error
-
-
-def _official(path: Path) -> pd.DataFrame:
-    """An official list by the image's number."""
-    return pd.read_csv(io.BytesIO(_checked(path)), sep=" ", header=None, index_col=0).sort_index()
 
 
 def _checked(path: Path) -> bytes:

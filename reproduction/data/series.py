@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from reproduction.data.store import CATALOGUE, DataFile, known_name, read
+from reproduction.data.store import CATALOGUE, known_name, read
 
 Values = NDArray[np.float64]
 Stamps = NDArray[Any]  # datetime64[s]; NDArray[np.datetime64] would be stamps without a unit
@@ -36,12 +36,6 @@ class Series:
     source: str
     notes: str
 
-    @property
-    def step(self) -> np.timedelta64:
-        """The time from each stamp to the next."""
-        step: np.timedelta64 = self.time[1] - self.time[0]
-        return step
-
     def interpolated(self) -> Series:
         """The series with straight lines over the gaps of its target, for comparison with the paper.
 
@@ -65,11 +59,11 @@ class Series:
 def load_series(name: str) -> Series:
     """The series of that name; case does not matter, and underscores or hyphens may stand for spaces.
 
-    Only Beijing's file can be downloaded as it is; for the others, the error says how to get the file by hand.
+    Only Beijing's file can be downloaded as it is; for the others, the error explains how to get the file by hand.
     """
     known = known_name(name, SERIES)
     about = CATALOGUE["series"][known]
-    frame = _frame(read(DataFile.of(about, "forecasting"))[0], about)
+    frame = _frame(read(about, "forecasting")[0], about)
     names = (about["target"], *about.get("past_covariates", "").split())
     values = pd.concat([_columns(frame[name], about) for name in names], axis=1)
     if "missing_code" in about:

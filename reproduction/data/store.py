@@ -13,8 +13,7 @@ import os
 import tomllib
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 from coverwell.files import new_file
+
+Entry = Mapping[str, Any]  # of the catalogue
 
 CATALOGUE: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text())
 TIMEOUT = 60.0  # seconds of silence after which an address counts as unreachable
@@ -33,24 +34,6 @@ class ChecksumError(ValueError):
 
 class PackagedDataWarning(UserWarning):
     """An installed package carries other data than expected, so the search went on."""
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """One public file, and a copy of it in an installed package, whose layout may differ."""
-
-    name: str
-    folder: str  # of a data folder
-    sha256: str  # of the uncompressed content
-    address: str
-    copy: Mapping[str, str] | None = None
-    by_hand: str = ""  # how to get it where its address does not give it
-
-    @classmethod
-    def of(cls, about: Mapping[str, Any], folder: str) -> DataFile:
-        """The file of an entry of the catalogue."""
-        more = {"copy": about.get("copy"), "by_hand": about.get("by_hand", "").strip()}
-        return cls(about["file"], folder, about["sha256"], about["address"], **more)
 
 
 def known_name(name: str, known: Iterable[str]) -> str:
@@ -86,24 +69,23 @@ def check(found: str, expected: str, where: Path | str, way_out: str = "Delete o
         )
 
 
-def read(file: DataFile) -> tuple[bytes, Mapping[str, str]]:
-    """The uncompressed, checked content of a file, downloaded if need be, and the layout of a package's copy."""
+def read(entry: Entry, folder: str) -> tuple[bytes, Mapping[str, str]]:
+    """The uncompressed, checked content of a file, downloaded if need be, and the layout of a package's copy.
+
+    `folder` is its place in a data folder, if it does not lie there directly.
+    """
+    name = entry["file"]
+    places = [place for base in folders() for place in (base, base / folder)]
     try:
-        for path in _candidates(file):
+        for path in [place / file for place in places for file in (name, f"{name}.gz")]:
             if path.is_file():
-                return _checked(path, file.sha256), {}
-        packaged = _packaged(file)
-        return (_downloaded(file), {}) if packaged is None else packaged
+                return _checked(path, entry["sha256"]), {}
+        packaged = _packaged(entry)
+        return (_downloaded(entry, folder, places), {}) if packaged is None else packaged
     except (ChecksumError, FileNotFoundError) as error:
-        if not file.by_hand:
+        if "by_hand" not in entry:
             raise
-        raise type(error)(f"{error} How to get {file.name}: {file.by_hand}") from error
-
-
-def _candidates(file: DataFile) -> Iterator[Path]:
-    for folder in folders():
-        for parent in (folder, folder / file.folder):
-            yield from (parent / file.name, parent / f"{file.name}.gz")
+        raise type(error)(f"{error} How to get {name}: {entry['by_hand'].strip()}") from error
 
 
 def _checked(path: Path, sha256: str, way_out: str = "Delete or replace it") -> bytes:
@@ -117,8 +99,8 @@ def _checked(path: Path, sha256: str, way_out: str = "Delete or replace it") -> 
     return content
 
 
-def _packaged(file: DataFile) -> tuple[bytes, Mapping[str, str]] | None:
-    copy = file.copy or {}
+def _packaged(entry: Entry) -> tuple[bytes, Mapping[str, str]] | None:
+    copy = entry.get("copy", {})
     spec = importlib.util.find_spec(copy["package"]) if copy else None  # finds without importing
     for root in (spec and spec.submodule_search_locations) or ():
         path = Path(root) / copy["path"]
@@ -126,32 +108,28 @@ def _packaged(file: DataFile) -> tuple[bytes, Mapping[str, str]] | None:
             try:
                 return _checked(path, copy["sha256"], "Another version of the package may have it"), copy
             except ChecksumError as error:
-                message = f"the copy of {file.name} in the package {copy['package']} is not used: {error}"
+                message = f"the copy of {entry['file']} in the package {copy['package']} is not used: {error}"
                 warnings.warn(message, PackagedDataWarning, stacklevel=3)
     return None
 
 
-def _downloaded(file: DataFile) -> bytes:
+def _downloaded(entry: Entry, folder: str, searched: list[Path]) -> bytes:
     """The file from its address, kept in the cache: complete and checked, or not there at all."""
     try:
-        with urlopen(file.address, timeout=TIMEOUT) as response:
+        with urlopen(entry["address"], timeout=TIMEOUT) as response:
             content: bytes = response.read()  # raises if it is shorter than announced
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
         if isinstance(error, HTTPError):
             error.close()  # it holds the open connection
-        raise FileNotFoundError(_not_found(file, error)) from error
-    check(hashlib.sha256(content).hexdigest(), file.sha256, file.address, "Nothing was kept; get the file elsewhere")
-    with new_file(cache_folder() / file.folder / file.name) as out:
+        install = "install the extra coverwell[data], or " if "copy" in entry else ""
+        raise FileNotFoundError(
+            f"{entry['file']} was not found. Folders: {', '.join(map(str, searched))}. Packages: "
+            f"{entry['copy']['package'] if 'copy' in entry else 'none carries it'}. Address: {entry['address']} "
+            f"({error!r}). To go on, {install}put the file, plain or .gz, into one of these folders or into one that "
+            "the environment variable COVERWELL_DATA names."
+        ) from error
+    way_out = "Nothing was kept; get the file elsewhere"
+    check(hashlib.sha256(content).hexdigest(), entry["sha256"], entry["address"], way_out)
+    with new_file(cache_folder() / folder / entry["file"]) as out:
         out.write(content)
     return content
-
-
-def _not_found(file: DataFile, error: Exception) -> str:
-    looked_in = dict.fromkeys(str(path.parent) for path in _candidates(file))
-    package = file.copy["package"] if file.copy else "none carries it"
-    install = "install the extra coverwell[data], or " if file.copy else ""
-    return (
-        f"{file.name} was not found. Folders: {', '.join(looked_in)}. Packages: {package}. "
-        f"Address: {file.address} ({error!r}). To go on, {install}put the file, plain or .gz, into one of these "
-        "folders or into one that the environment variable COVERWELL_DATA names."
-    )

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from reproduction.data.store import CATALOGUE, DataFile, known_name, read
+from reproduction.data.store import CATALOGUE, known_name, read
 
 Array = NDArray[np.float64]
 
@@ -19,7 +19,7 @@ MISSING = "?"
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A regression table, ready for `fit`; `groups` says which rows belong together (the patient in parkinsons)."""
+    """A regression table, ready for `fit`; `groups` marks rows that belong together (the patient in parkinsons)."""
 
     name: str
     X: Array = field(repr=False)
@@ -35,7 +35,7 @@ def load_table(name: str) -> Table:
     """The table of that name; case does not matter, and underscores or hyphens may stand for spaces."""
     known = known_name(name, TABLES)
     about = CATALOGUE["tables"][known]
-    content, layout = read(DataFile.of(about, "regression"))
+    content, layout = read(about, "regression")
     layout = {**about, **layout}
     names = layout.get("columns", "").split() or None
     # As text: how pandas reads numbers differs in the last bits from version to version.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from coverwell import metrics
 from coverwell.errors import BoxOutsideImageWarning
 from coverwell.inputs.features import features_of
-from coverwell.networks.resnet import ResNet18Trunk
+from coverwell.networks.resnet import ResNet18, ResNet18Trunk
 from coverwell.networks.weights import imagenet_weights
 from coverwell.prediction import PredictionInterval
 from reproduction.data.images import SHARDS, BoxedImages, load_images
 from reproduction.data.store import sha256_of
 from reproduction.lines import Line, ResultsFileError
-from reproduction.methods import BOX_METHODS, Method, box_settings, named, with_trunk
+from reproduction.methods import BOX_METHODS, Method, box_settings, named
 from reproduction.study import Place, Study
 
 Array = NDArray[np.float64]
 
 COVERAGE = 0.95
-CUB, GENERATED = "cub", "generated pictures"
+CUB, GENERATED = "cub", "generated images"
 TARGETS = ("x", "y", "w", "h")  # left, top, width and height
 SMALL_SHARDS = ("train-0", "test-0")
 # Images of our own making: enough for ranks at 0.95, which need 19, of half of those that train. Their sides are called
@@ -79,7 +79,6 @@ class Source:
         return GENERATED if self.generated else " ".join((CUB, *(self.shards or ())))
 
     def problem(self) -> BoxProblem:
-        """The images in two halves."""
         return box_problem(self.data, self.shards)
 
 
@@ -137,7 +136,7 @@ class BoxStudy(Study):
 
     @classmethod
     def settings(cls) -> dict[str, Any]:
-        return box_settings(COVERAGE)
+        return {method.slug: box_settings(method, COVERAGE) for method in BOX_METHODS}
 
     def places(self, method: Method) -> Iterator[Place]:
         yield self.source.data, self.source.weights.name
@@ -164,20 +163,23 @@ class BoxStudy(Study):
         if not units or self.source.weights.path is None or self.source.features is None:
             return 0.0
         started, problem = time.perf_counter(), self.source.problem()
-        networks = [self._network(unit.method) for unit in units]
+        networks = [self.network(unit.method) for unit in units]
         for (size, mirrored), network in {(one.size, one.mirror is not None): one for one in networks}.items():
             how = {"size": size, "mirrored": mirrored, "device": self.device, "cache": self.source.features}
             for half in (problem.train, problem.test):
                 features_of(half.images, network.trunk(), **how, verbose=1)
         return time.perf_counter() - started
 
-    def _network(self, method: Method) -> Any:
-        return with_trunk(method, self.source.weights.path, self.source.features, quick=self.quick)
+    def network(self, method: Method) -> ResNet18:
+        """A method's network with the weights and the folder of features; with `--quick` for smaller images."""
+        network: ResNet18 = method.settings["network"]
+        size = GENERATED_SIDE if self.quick else network.size
+        return replace(network, weights=self.source.weights.path, cache=self.source.features, size=size)
 
     def measure(self, method: Method, place: Place, trials: Sequence[int]) -> list[Line]:
         problem, (trial,) = self.source.problem(), trials
         train, test = problem.train, problem.test
-        model = method.build(COVERAGE, trial, self.device, quick=self.quick, network=self._network(method))
+        model = method.build(COVERAGE, trial, self.device, quick=self.quick, network=self.network(method))
         started = time.perf_counter()
         model.fit(train.images, train.fractions)
         fitted = time.perf_counter()

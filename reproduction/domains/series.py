@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -99,15 +99,16 @@ class SeriesStudy(Study):
 
     methods: tuple[Method, ...] = SERIES_METHODS
     data: tuple[str, ...] = SERIES
-    readings: tuple[str, ...] = READINGS
+    reading: str | None = None  # both
 
     @classmethod
     def settings(cls) -> dict[str, Any]:
-        return series_settings(COVERAGE)
+        return {method.slug: series_settings(method, COVERAGE) for method in SERIES_METHODS}
 
     def places(self, method: Method) -> Iterator[Place]:
+        asked = READINGS if self.reading is None else (self.reading,)
         own = (data for data in self.data if stand_in(method, data) == method.slug)
-        return ((data, reading) for data in own for reading in readings_of(data, self.readings))
+        return ((data, reading) for data in own for reading in readings_of(data, asked))
 
     def n_trials(self, method: Method) -> int:
         return 1 if method.model is None else self.trials  # nothing is random in linear ones
@@ -141,7 +142,7 @@ class SeriesStudy(Study):
     def _linear(self, method: Method, posed: Problem) -> tuple[Line, float, float, float]:
         """The same of a linear forecast, which is calibrated at a fixed rate too."""
         started = time.perf_counter()
-        forecast = autoregression(posed, method.lags) if method.lags else last_value(posed)
+        forecast = linear_forecast(posed, method.lags)
         chosen, fixed = (calibrator_of(posed, forecast, COVERAGE, rate=rate) for rate in ("auto", FIXED_RATE))
         fitted = time.perf_counter()
         line = {**_measured(live_backtest(posed, forecast, chosen)), "rate": chosen.rate}
@@ -152,24 +153,19 @@ class SeriesStudy(Study):
 
 def _measured(backtest: Backtest) -> Line:
     static, live = backtest.scores(static=True), backtest.scores()
-    inside = _inside(backtest)
+    rolling = _rolling(backtest)
     for name, scores in (("static", static), ("live", live)):
-        scores["worst_rolling_coverage"] = float(metrics.rolling_coverage(inside[name], ROLLING).min())
+        scores["worst_rolling_coverage"] = float(rolling[name].min())
     rmse = static.pop("rmse")
     live.pop("rmse")  # the forecasts are the same
     factor = backtest.factor
     return {"rmse": rmse, "static": static, "live": live, "factor_range": [float(factor.min()), float(factor.max())]}
 
 
-def _inside(backtest: Backtest) -> dict[str, NDArray[np.bool_]]:
-    """Whether each value that came lay in its interval."""
-    y = backtest.y[:, 0]
-    came = ~np.isnan(y)
-    bounds = {
-        "static": (backtest.static_lower, backtest.static_upper),
-        "live": (backtest.lower, backtest.upper),
-    }
-    return {name: ((low[:, 0, 0] <= y) & (y <= high[:, 0, 0]))[came] for name, (low, high) in bounds.items()}
+def _rolling(backtest: Backtest) -> dict[str, Array]:
+    """The coverage of every 500 values in a row."""
+    static = replace(backtest, lower=backtest.static_lower, upper=backtest.static_upper)
+    return {"static": static.rolling_coverage(ROLLING), "live": backtest.rolling_coverage(ROLLING)}
 
 
 def _excerpt(posed: Problem, backtest: Backtest) -> Line:
@@ -186,9 +182,7 @@ def _rolling_path(posed: Problem, backtest: Backtest) -> Line:
     """The coverage of 500 values in a row through the test period, at about 200 places."""
     ends = np.flatnonzero(~np.isnan(backtest.y[:, 0]))[ROLLING - 1 :]
     chosen = np.unique(np.linspace(0, len(ends) - 1, PATH_POINTS).round().astype(int))
-    path = {
-        name: _rounded(metrics.rolling_coverage(inside, ROLLING)[chosen]) for name, inside in _inside(backtest).items()
-    }
+    path = {name: _rounded(shares[chosen]) for name, shares in _rolling(backtest).items()}
     return {**posed.clock(posed.start), "steps": ends[chosen].tolist(), **path}
 
 
@@ -200,18 +194,15 @@ def _rounded(values: Array) -> list[float | None]:
 # Linear forecasts, with the same live calibration around them ---------------------------------------------------------
 
 
-def last_value(posed: Problem) -> Array:
-    """Persistence: the value before as the forecast of every step, (step,); NaN at the first."""
-    filled = causal_fill(posed.y)
-    return np.concatenate([[np.nan], filled[:-1]])
-
-
-def autoregression(posed: Problem, lags: int) -> Array:
+def linear_forecast(posed: Problem, lags: int) -> Array:
     """Least squares of each value on the `lags` values before it, learned before the test period; (step,).
 
-    NaN where there are not so many values before. Filled values are inputs, never targets.
+    Without lags, persistence: the value before. NaN where there are not so many values before. Filled values are
+    inputs, never targets.
     """
     filled, gaps = causal_fill(posed.y), np.isnan(posed.y)
+    if lags == 0:
+        return np.concatenate([[np.nan], filled[:-1]])
     centre = filled[: posed.start].mean()
     windows = np.lib.stride_tricks.sliding_window_view(filled - centre, lags)[:-1]  # row t is before step t + lags
     rows = np.column_stack([windows, np.ones(len(windows))])

@@ -31,8 +31,8 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 BY_PATIENT, UNIQUE = "parkinsons by patient", " unique"
 DATA = (*TABLES, BY_PATIENT, f"red wine{UNIQUE}", f"white wine{UNIQUE}")
 TEST_SHARE = 0.2
-# Where each level has its own fit, the point prediction is that of the level that most studies ask for.
-USUAL_LEVEL = 0.9
+# Where each level has its own fit, the point prediction is that of the level next to this one.
+DEFAULT_LEVEL = 0.9
 # How many trials are fitted as one stack. A GPU is not busy with fewer; on a CPU networks side by side gain little once
 # there are about ten, and smaller units are less to lose.
 TRIALS_ON_GPU, TRIALS_ON_CPU, MANY_NETWORKS = 20, 5, 10
@@ -55,16 +55,13 @@ class Rows:
     y_test: Array
 
 
-def random_split(n_rows: int, split: int) -> tuple[Positions, Positions]:
-    """Training and test rows, 80 to 20; splits 0 to 19 are reported on, 100 to 104 are for choosing settings."""
-    train, test = next(ShuffleSplit(1, test_size=TEST_SHARE, random_state=split).split(np.empty((n_rows, 0))))
-    return train, test
+def random_split(n_rows: int, split: int, groups: NDArray[Any] | None = None) -> tuple[Positions, Positions]:
+    """Training and test rows, 80 to 20, of the groups where there are any, which stay whole.
 
-
-def split_by_group(groups: NDArray[Any], split: int) -> tuple[Positions, Positions]:
-    """Training and test rows with whole groups on either side, 80 to 20 of the groups."""
-    splitter = GroupShuffleSplit(1, test_size=TEST_SHARE, random_state=split)
-    train, test = next(splitter.split(np.empty((len(groups), 0)), groups=groups))
+    Splits 0 to 19 are reported on, 100 to 104 are for choosing settings.
+    """
+    splitter = (ShuffleSplit if groups is None else GroupShuffleSplit)(1, test_size=TEST_SHARE, random_state=split)
+    train, test = next(splitter.split(np.empty((n_rows, 0)), groups=groups))
     return train, test
 
 
@@ -84,7 +81,7 @@ def rows_of(data: str, trial: int) -> Rows:
     """The rows of a trial: always the same, the same for every method."""
     whole = table(data)
     groups = whole.groups if data == BY_PATIENT else None
-    train, test = random_split(len(whole.y), trial) if groups is None else split_by_group(groups, trial)
+    train, test = random_split(len(whole.y), trial, groups)
     of_train = None if groups is None else groups[train]
     return Rows(whole.X[train], whole.y[train], of_train, whole.X[test], whole.y[test])
 
@@ -116,7 +113,7 @@ class TableStudy(Study):
 
     @classmethod
     def settings(cls) -> dict[str, Any]:
-        return table_settings()
+        return {method.slug: table_settings(method) for method in TABLE_METHODS}
 
     def places(self, method: Method) -> Iterator[Place]:
         return ((data, self.levels) for data in self.data)
@@ -146,8 +143,8 @@ class TableStudy(Study):
         return [{**self._measured(method, own, r), **effort} for r, own in zip(rows, models, strict=True)]
 
     def _measured(self, method: Method, models: list[Any], rows: Rows) -> Line:
-        usual = models[min(range(len(models)), key=lambda k: abs(self.levels[k] - USUAL_LEVEL))]
-        y_hat, bounds = usual.predict(rows.X_test), _bounds(models, rows.X_test)
+        default = models[min(range(len(models)), key=lambda k: abs(self.levels[k] - DEFAULT_LEVEL))]
+        y_hat, bounds = default.predict(rows.X_test), _bounds(models, rows.X_test)
         score = None
         if len(self.levels) >= metrics.FEWEST_LEVELS:
             score = metrics.weighted_interval_score(rows.y_test, y_hat, *bounds, np.array(self.levels))
@@ -157,8 +154,8 @@ class TableStudy(Study):
             "rmse": metrics.rmse(rows.y_test, y_hat),
             **_scores(rows.y_test, *bounds, self.levels),
             "weighted_interval_score": score,
-            "rounds": len(usual.rounds_),
-            "members": usual.predictor_.fitted_teams[0].n_members,
+            "rounds": len(default.rounds_),
+            "members": default.predictor_.fitted_teams[0].n_members,
         }
         if method.epistemic:
             line["epistemic"] = _scores(rows.y_test, *_bounds(models, rows.X_test, noise=False), self.levels)
@@ -167,9 +164,8 @@ class TableStudy(Study):
 
 def _bounds(models: list[Any], X: Array, **options: Any) -> tuple[Array, Array]:
     """Lower and upper bounds, (row, level), from one model of all levels or one model per level."""
-    intervals = [model.predict_interval(X, **options) for model in models]
-    lower = np.concatenate([interval.lower.reshape(len(X), -1) for interval in intervals], axis=1)
-    upper = np.concatenate([interval.upper.reshape(len(X), -1) for interval in intervals], axis=1)
+    each = [[side.reshape(len(X), -1) for side in model.predict_interval(X, **options)] for model in models]
+    lower, upper = (np.concatenate(sides, axis=1) for sides in zip(*each, strict=True))
     return lower, upper
 
 
@@ -186,8 +182,8 @@ def _scores(y: Array, lower: Array, upper: Array, levels: Levels) -> Line:
 class RoundStudy(Study):
     """Figure 2: error, coverage and width by round of Algorithm 1, all trials of a method on a table as one stack.
 
-    Beside the test rows, a line has what the rounds of the model say about their own rows: those that networks left
-    out, or, as published, those they were trained on.
+    Beside the test rows, a line has the measures on the model's own rows: those that networks left out or, as
+    published, those they were trained on.
     """
 
     FILE: ClassVar[str] = "rounds.jsonl"

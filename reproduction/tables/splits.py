@@ -16,13 +16,14 @@ from scipy.stats import norm
 from coverwell import metrics
 from reproduction.data.tables import TABLES
 from reproduction.lines import Line
-from reproduction.methods import TABLE_METHODS
+from reproduction.methods import TABLE_METHODS, ordered
 from reproduction.tables.typeset import LEGENDS, Estimate
 
 # What a width is measured in; a variant of a table has the unit of the table whose name it starts with.
 UNITS, PEERS = LEGENDS["units"], LEGENDS["peers"]
 # Every method that has a title, in the order in which tables and figures show them.
 TITLES = {method.slug: method.title for method in TABLE_METHODS} | dict(PEERS)
+expected_error = cache(metrics.expected_calibration_error)
 DEFAULTS = ("sigma-fit", "iqr-fit")
 OURS = (*DEFAULTS, "sigma-fit-published", "iqr-fit-published")
 
@@ -61,14 +62,12 @@ def plain_title(method: str) -> str:
 
 def methods_of(lines: Iterable[Line]) -> list[str]:
     """The methods of these lines, in the order of `TITLES`, unknown ones last."""
-    found = {line["method"] for line in lines}
-    return [*[method for method in TITLES if method in found], *sorted(found - set(TITLES))]
+    return ordered((line["method"] for line in lines), TITLES)
 
 
 def data_of(lines: Iterable[Line]) -> list[str]:
     """The data of these lines: the six tables in their order, then variants by name."""
-    found = {line["data"] for line in lines}
-    return [name for name in TABLES if name in found] + sorted(found - set(TABLES))
+    return ordered((line["data"] for line in lines), TABLES)
 
 
 def select(lines: Iterable[Line], *, method: str, data: str) -> list[Line]:
@@ -117,12 +116,6 @@ def estimate(values: Sequence[float], lines: Sequence[Line]) -> Estimate:
         ratio = statistics.fmean(line["n_test"] / line["n_train"] for line in lines)
         error = statistics.stdev(values) * math.sqrt(1 / len(values) + ratio)
     return Estimate(statistics.fmean(values), error, len(values))
-
-
-@cache
-def expected_error(asked: float, n_test: int, n_train: int) -> float:
-    """The calibration error to expect if all training rows were ranked exactly."""
-    return metrics.expected_calibration_error(asked, n_test, n_train)
 
 
 def mean_coverage_band(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from reproduction.data.series import SERIES
 from reproduction.domains.series import COVERAGE, INTERPOLATED, READINGS, readings_of, stand_in
 from reproduction.lines import Line
-from reproduction.methods import BASELINE, OURS, SERIES_METHODS, title_of
+from reproduction.methods import OURS, SERIES_METHODS, title_of
 from reproduction.tables import typeset
 from reproduction.tables.typeset import LEGENDS, PAPER, Estimate, Record, Target, markdown, number, with_error
 
@@ -21,12 +23,13 @@ HEADS = [f"{data} ({unit})" for data, unit in UNITS.items()]
 SHARES = ("calibration_error", "worst_rolling_coverage")  # what has no unit
 INTERVALS = {"static": "static", "live": "live", "fixed_rate": "live, rate 0.05"}
 METHODS = {method.slug: method for method in SERIES_METHODS}
+title = partial(title_of, methods=SERIES_METHODS)
 NUMBERS, TEXTS = PAPER["table2"], LEGENDS["table2"]
 PAPERS_OWN = ("sigma-fit", "iqr-fit")
 PAPERS_BASELINES = tuple(method for method in NUMBERS if method not in PAPERS_OWN)
 # A row of the paper stands above the first of our rows that answers it.
 PAPER_ABOVE = {slug: slug for slug in PAPERS_BASELINES} | {f"{own}-published": own for own in PAPERS_OWN}
-EFFORT = ("method", "series", "reading", "train", "judged", "rate", "rounds", "refits", "fit s", "test s")
+EFFORT = ("method", "series", "reading", "train", "test", "rate", "rounds", "refits", "fit s", "test s")
 COLUMNS = "method title data reading metric intervals trials mean error paper target bound reached"
 
 
@@ -47,7 +50,7 @@ class Results(typeset.SeedResults):
         return self.where(method=shown, data=data, reading=readings_of(data, (reading,))[0])
 
     def estimate(self, method: str, data: str, reading: str, name: str, intervals: str = "live") -> Estimate | None:
-        """Mean over seeds in the unit of the column, and its standard error; None where there is no such run."""
+        """Mean over seeds in the unit of the column, and its standard error; None where there is no run."""
         unit = 1.0 if name in SHARES else IN_UNIT.get(data, 1.0)
         runs = [line for line in self.of(method, data, reading) if intervals in line]
         return typeset.mean_of_seeds([measure(line, name, intervals) / unit for line in runs])
@@ -69,15 +72,11 @@ def papers(method: str, data: str, name: str) -> float | None:
     return None if numbers is None else numbers[SERIES.index(data)]
 
 
-def title(method: str) -> str:
-    """The name that readers see."""
-    return title_of(method, SERIES_METHODS)
-
-
 # What it was to show --------------------------------------------------------------------------------------------------
 
 OWN = tuple(method.slug for method in SERIES_METHODS if method.kind == OURS)
 UNIVARIATE = tuple(slug for slug in OWN if not METHODS[slug].covariates)
+SEEING_MORE = tuple(slug for slug in OWN if METHODS[slug].covariates)
 
 
 @dataclass(frozen=True)
@@ -106,39 +105,19 @@ def _papers_best(*methods: str) -> Callable[[Results, str, str], float]:
     return lambda found, data, reading: min(NUMBERS[method]["rmse"][SERIES.index(data)] for method in methods)
 
 
+ASKED = LEGENDS["series_targets"]
 TARGETS = (
-    SeriesTarget("CE at most 0.004", "calibration_error", lambda *where: 0.004),
-    SeriesTarget(
-        "coverage of any 500 steps in a row at least 0.90", "worst_rolling_coverage", lambda *where: 0.90, at_least=True
-    ),
-    SeriesTarget(
-        "interval score below AR(48) with the same live calibration",
-        "interval_score",
-        _best_autoregression,
-        strictly=True,
-        needed=5,
-    ),
-    SeriesTarget(
-        "RMSE below every baseline of the paper, from the series alone",
-        "rmse",
-        _papers_best(*PAPERS_BASELINES),
-        strictly=True,
-        needed=5,
-        methods=UNIVARIATE,
-    ),
-    SeriesTarget(
-        "RMSE at most the paper's best, with what is seen beside the series",
-        "rmse",
-        _papers_best(*PAPERS_OWN),
-        needed=None,
-        methods=tuple(slug for slug in OWN if slug not in UNIVARIATE),
-    ),
+    SeriesTarget(ASKED["calibration"], "calibration_error", lambda *where: 0.004),
+    SeriesTarget(ASKED["rolling"], "worst_rolling_coverage", lambda *where: 0.90, at_least=True),
+    SeriesTarget(ASKED["score"], "interval_score", _best_autoregression, strictly=True, needed=5),
+    SeriesTarget(ASKED["alone"], "rmse", _papers_best(*PAPERS_BASELINES), strictly=True, needed=5, methods=UNIVARIATE),
+    SeriesTarget(ASKED["beside"], "rmse", _papers_best(*PAPERS_OWN), needed=None, methods=SEEING_MORE),
 )
 
 
-def compared(found: Results, target: SeriesTarget, method: str, reading: str) -> dict[str, Record]:
+def compared(found: Results, target: SeriesTarget, method: str, reading: str) -> dict[str, dict[str, Any]]:
     """Value, bound and whether it holds by series, wherever there are runs; values are means over seeds."""
-    by_series: dict[str, Record] = {}
+    by_series = {}
     for data in SERIES:
         value, bound = found.estimate(method, data, reading, target.measure), target.bound(found, data, reading)
         if value is not None and bound is not None:
@@ -154,22 +133,20 @@ def target_sections(found: Results, reading: str) -> Iterator[str]:
         rows = [["*bound*", *["-" if bound is None else _four_digits(bound) for bound in bounds], "", ""]]
         for method in [method for method in target.methods if method in found.methods]:
             by_series = compared(found, target, method, reading)
-            missed = {data: "" if one["reached"] else " missed" for data, one in by_series.items()}
-            cells = [
-                f"{_four_digits(by_series[data]['mean'])}{missed[data]}" if data in by_series else "-"
-                for data in SERIES
-            ]
-            n_reached = list(missed.values()).count("")
-            verdict = target.verdict(n_reached, len(missed))
-            rows.append([title(method), *cells, f"{n_reached} of {len(missed)}", verdict])
+            cells = dict.fromkeys(SERIES, "-") | {
+                data: _four_digits(one["mean"]) + ("" if one["reached"] else " missed")
+                for data, one in by_series.items()
+            }
+            n_reached = sum(one["reached"] for one in by_series.values())
+            verdict = target.verdict(n_reached, len(by_series))
+            rows.append([title(method), *cells.values(), f"{n_reached} of {len(by_series)}", verdict])
         if len(rows) > 1:
             words = asked.get(target.needed, f"asked of {target.needed} of six series")
             yield f"**{target.name[0].upper()}{target.name[1:]}**: {words}."
             yield markdown(["live", *(SERIES if target.measure in SHARES else HEADS), "reached on", "verdict"], rows)
 
 
-def _four_digits(value: object) -> str:
-    assert isinstance(value, float)
+def _four_digits(value: float) -> str:
     return f"{value:.4f}" if value < 1 else number(value)
 
 
@@ -226,11 +203,10 @@ def _kinds(name: str) -> dict[str, str]:
 def _fairness(found: Results) -> str:
     """How often a baseline of ours is worse than the paper's."""
     verdicts = {}
-    for method in [method.slug for method in SERIES_METHODS if method.kind == BASELINE]:
-        for data in SERIES:
-            own, paper = found.estimate(method, data, INTERPOLATED, "rmse"), papers(method, data, "rmse")
-            if own is not None and paper is not None:
-                verdicts[f"{title(method)} on {data} ({number(own.mean)} to {paper:g})"] = own.mean > paper
+    for method, data in product(PAPERS_BASELINES, SERIES):
+        own, paper = found.estimate(method, data, INTERPOLATED, "rmse"), papers(method, data, "rmse")
+        if own is not None and paper is not None:
+            verdicts[f"{title(method)} on {data} ({number(own.mean)} to {paper:g})"] = own.mean > paper
     return typeset.fairness(TEXTS["fair"], verdicts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from coverwell import metrics
@@ -21,6 +22,7 @@ NUMBERS, TEXTS = PAPER["table3"], LEGENDS["table3"]
 # A row of the paper stands above the first of our rows that answers it.
 PAPER_ABOVE = {"hnn": "hnn", "iqr-fit-published": "iqr-fit"}
 COLUMNS = "method title metric unit part trials mean error paper target bound reached"
+title = partial(title_of, methods=BOX_METHODS)
 
 
 class Results(typeset.SeedResults):
@@ -40,7 +42,7 @@ class Results(typeset.SeedResults):
         self.data = str(self.lines[0]["data"])
 
     def estimate(self, method: str, name: str, part: str, unit: str = "percent") -> Estimate | None:
-        """Mean over seeds and its standard error; None where there is no such run, or nothing to measure."""
+        """Mean over seeds and its standard error; None where there is no run, or nothing to measure."""
         found = [measure(line, name, part, unit) for line in self.where(method=method)]
         return typeset.mean_of_seeds([value for value in found if value is not None])
 
@@ -77,13 +79,7 @@ def papers(method: str, name: str, part: str) -> float | None:
     numbers = NUMBERS.get(method.removesuffix("-published"), {}).get(name)
     if numbers is None or (len(numbers) == 1) != (part == BOX):
         return None
-    number: float = numbers[0 if part == BOX else TARGETS.index(part)]
-    return number
-
-
-def title(method: str) -> str:
-    """The name that readers see."""
-    return title_of(method, BOX_METHODS)
+    return float(numbers[0 if part == BOX else TARGETS.index(part)])
 
 
 # What it was to show --------------------------------------------------------------------------------------------------
@@ -128,10 +124,9 @@ def target_sections(found: Results) -> Iterator[str]:
             by_part = compared(found, target, method)
             cells = dict.fromkeys((*TARGETS, BOX), "") | dict.fromkeys(target.parts, "-")
             cells |= {part: f"{value:.4f}{'' if held else ' missed'}" for part, (value, held) in by_part.items()}
-            verdict = "reached" if set(by_part) == set(target.parts) else "open"
-            rows.append(
-                [target.name, *cells.values(), verdict if all(held for _, held in by_part.values()) else "missed"]
-            )
+            verdict = "reached" if len(by_part) == len(target.parts) else "open"
+            held_by_all = all(held for _, held in by_part.values())
+            rows.append([target.name, *cells.values(), verdict if held_by_all else "missed"])
         yield f"**{title(method)}**, means over seeds:"
         yield markdown(["asked", *TARGETS, "whole box", "verdict"], rows)
 
@@ -177,7 +172,7 @@ def _document(found: Results) -> Iterator[str]:
 
 def _shown(found: Results) -> Iterator[tuple[str, str | None, bool]]:
     """Methods, the paper's method that stands above, and whether there are results of ours."""
-    for method in ordered({*found.methods, *PAPER_ABOVE}, BOX_METHODS):
+    for method in ordered({*found.methods, *PAPER_ABOVE}, [method.slug for method in BOX_METHODS]):
         yield method, PAPER_ABOVE.get(method), method in found.methods
 
 
@@ -213,7 +208,7 @@ def _effort(found: Results) -> str:
             speed = line["n_test"] / line["predict_seconds"] if line["predict_seconds"] else float("nan")
             seconds = [f"{line['fit_seconds']:.1f}", f"{line['predict_seconds']:.1f}", f"{speed:.0f}"]
             rows.append([title(method), str(line["seed"]), line["device"], str(line["rounds"]), *seconds])
-    return markdown(["method", "seed", "device", "rounds", "fit s", "intervals s", "pictures a second"], rows)
+    return markdown(["method", "seed", "device", "rounds", "fit s", "intervals s", "images a second"], rows)
 
 
 def _records(found: Results) -> Iterator[Record]:
@@ -223,11 +218,8 @@ def _records(found: Results) -> Iterator[Record]:
         for name, unit, part in asked:
             own = found.estimate(method, name, part, unit or "percent")
             if own is not None:
-                yield (
-                    _record(method, name, unit, part)
-                    | vars(own)
-                    | {"paper": "" if unit else papers(method, name, part)}
-                )
+                paper = "" if unit else papers(method, name, part)
+                yield _record(method, name, unit, part) | vars(own) | {"paper": paper}
     for method, numbers in NUMBERS.items():  # beside no width of ours: their unit is not known
         for part, width in zip(TARGETS, numbers["width"], strict=True):
             yield _record(method, "width", "not stated", part) | {"paper": width}

@@ -19,7 +19,7 @@ from reproduction.methods import Method, ordered
 Record = dict[str, object]
 
 HERE = Path(__file__).parents[1]
-# The paper's numbers by table and method; what tables and figures say about themselves.
+# The paper's numbers by table and method; the texts in tables and figures.
 PAPER: Mapping[str, Mapping[str, Any]] = tomllib.loads((HERE / "paper.toml").read_text())
 LEGENDS: Mapping[str, Mapping[str, str]] = {
     part: {name: " ".join(text.split()) for name, text in texts.items()}
@@ -29,7 +29,7 @@ LEGENDS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over trials, and its standard error; one trial says nothing about its error."""
+    """A mean over trials, and its standard error; of one trial it is unknown."""
 
     mean: float
     error: float | None
@@ -49,7 +49,7 @@ class SeedResults:
 
     def __init__(self, lines: Iterable[Line], methods: Sequence[Method]) -> None:
         self.lines = sorted(lines, key=lambda line: int(line["trial"]))
-        self.methods = ordered({line["method"] for line in self.lines}, methods)
+        self.methods = ordered((line["method"] for line in self.lines), [method.slug for method in methods])
 
     def where(self, **values: object) -> list[Line]:
         """The lines that have these values, by seed."""
@@ -74,13 +74,7 @@ class Target:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number with so many significant digits, trailing zeros kept; a large one without an exponent.
-
-    Examples
-    --------
-    >>> number(2.1), number(0.13702), number(123456.7), number(0.00411, 2)
-    ('2.100', '0.1370', '123457', '0.0041')
-    """
+    """A number with so many significant digits, trailing zeros kept; a large one without an exponent."""
     if abs(value) >= 10 ** (digits - 1):
         return f"{value:.0f}"
     return f"{value:#.{digits}g}".rstrip(".")  # 999.96 becomes "1000."
@@ -90,11 +84,6 @@ def with_error(found: Estimate | None, *, of: int | None = None, share: bool = F
     """Mean to the second digit of its error, the error in brackets, and [n] where only n `of` the trials are there.
 
     A `share` without an error has four decimals: 0.0004 of some thousand rows needs no more.
-
-    Examples
-    --------
-    >>> with_error(Estimate(2.9314, 0.118, 3), of=5), with_error(Estimate(2.9314, None, 1)), with_error(None)
-    ('2.93 (0.12) [3]', '2.931', '-')
     """
     if found is None:
         return "-"
@@ -139,17 +128,12 @@ def csv(columns: str, records: Iterable[Record]) -> str:
     text = io.StringIO()
     writer = DictWriter(text, columns.split(), restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _field(value) for name, value in record.items()} for record in records)
+    for record in records:
+        # Seven significant digits: more than a reader needs, and the same on every machine.
+        digits = {name: f"{value:.7g}" for name, value in record.items() if isinstance(value, float)}
+        words = {name: "yes" if value else "no" for name, value in record.items() if isinstance(value, bool)}
+        writer.writerow({**record, **digits, **words})
     return text.getvalue()
-
-
-def _field(value: object) -> str:
-    """Seven significant digits: more than a reader needs, and the same on every machine."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
 def write(folder: Path, texts: Mapping[str, str | Iterable[str]]) -> list[Path]:

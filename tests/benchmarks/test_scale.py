@@ -20,7 +20,7 @@ def test_growth_by_a_power_has_that_power_as_its_slope_and_the_last_two_points_s
     assert scale_curves.per_unit(points((1, 99.0), (10, 2.0), (30, 3.0)), "CPU seconds") == pytest.approx(0.05)
 
 
-def test_one_fit_has_as_many_members_as_it_was_told(monkeypatch):
+def test_one_fit_has_as_many_members_as_asked(monkeypatch):
     monkeypatch.setattr(scale_curves, "ROWS", 100)
     found = scale_curves.point("stack", 5)
     assert (found["members"], found["rounds"], found["rows"]) == (5, 2, 100)
@@ -54,14 +54,10 @@ def test_memory_of_a_fit_in_memory_grows_by_its_slope():
     assert cost["terabytes"] == pytest.approx(1.024)  # a kilobyte a row
 
 
-def found_beside_peers(of_stack):
-    seconds = {"UQ360": [2.5, 2.0], "1": [1.0], "25": [of_stack]}
-    mapie = {"networks": 6, "versions": {"mapie": "1"}, "CPU seconds of each fit": [3.0, 2.4]}
-    return {"beside UQ360": {"CPU seconds of each fit": seconds}, "MAPIE": mapie}
-
-
 def test_seconds_are_shared_out_to_the_members_and_epochs_are_those_of_their_networks():
-    rows = scale_peers.per_network(found_beside_peers(5.0))
+    seconds = {"UQ360": [2.5, 2.0], "1": [1.0], "25": [5.0]}
+    mapie = {"networks": 6, "versions": {"mapie": "1"}, "CPU seconds of each fit": [3.0, 2.4]}
+    rows = scale_peers.per_network({"beside UQ360": {"CPU seconds of each fit": seconds}, "MAPIE": mapie})
     assert rows["UQ360"] == {"members": 1, "epochs": 200, "fastest": 2.0, "median": 2.25}
     assert rows["1"]["epochs"] == 200  # as published: no epochs after the last round
     assert rows["25"] == {"members": 25, "epochs": 220, "fastest": 0.2, "median": 0.2}

@@ -13,16 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "docs" / "_build" / "html"
 GALLERY = ROOT / "docs" / "gallery"
-PARTS = (
-    "baselines",
-    "forecasting",
-    "metrics",
-    "networks",
-    "plots",
-    "ray",
-    "report",
-    "streaming",
-)
+PARTS = ("baselines", "forecasting", "metrics", "networks", "plots", "ray", "report", "streaming")
 PUBLIC = ("coverwell", *(f"coverwell.{part}" for part in PARTS))
 LOADING = ("src", "srcset", "data")  # attributes whose address a browser fetches by itself
 HEADER_LINES = 4  # of an inventory, before its packed part
@@ -93,7 +84,8 @@ def test_the_site_loads_nothing_from_elsewhere(pages):
 @pytest.mark.parametrize("package", PUBLIC)
 def test_every_public_name_has_its_entry_in_the_api(package):
     module = importlib.import_module(package)
-    described = names_in_inventory()
+    packed = (SITE / "objects.inv").read_bytes().split(b"\n", HEADER_LINES)[HEADER_LINES]
+    described = {line.split(" ")[0] for line in zlib.decompress(packed).decode().splitlines()}
     for name in module.__all__:
         same_elsewhere = getattr(importlib.import_module("coverwell"), name, None) is getattr(module, name)
         own, short = f"{package}.{name}", f"coverwell.{name}"
@@ -128,30 +120,15 @@ def test_names_of_ours_in_the_api_lead_to_their_entries():
 
 
 @pytest.mark.docs
-def test_small_pictures_in_the_api_lead_to_their_examples():
+def test_small_images_in_the_api_lead_to_their_examples_and_those_of_guides_open_in_full():
     page = (SITE / "docs" / "api" / "generated" / "coverwell.SigmaFit.html").read_text()
     assert "sphx_glr_plot_06_own_matching_thumb.png" in page
     assert 'href="../../../_images/sphx_glr' not in page
-
-
-@pytest.mark.docs
-def test_options_keep_their_dashes():
-    assert "give --decimal ," in (SITE / "docs" / "command-line.html").read_text()
-
-
-@pytest.mark.docs
-def test_pictures_of_the_guides_can_be_opened_in_full():
     page = (SITE / "docs" / "how-it-works.html").read_text()
-    pictures = re.findall(r'src="\.\./_images/(\w+)\.png"', page)
-    assert len(pictures) >= 5
-    for name in pictures:
-        assert f'href="../_images/{name}.png"' in page
-
-
-def names_in_inventory():
-    """The names that the site has an entry for."""
-    packed = (SITE / "objects.inv").read_bytes().split(b"\n", HEADER_LINES)[HEADER_LINES]
-    return {line.split(" ")[0] for line in zlib.decompress(packed).decode().splitlines()}
+    names = re.findall(r'src="\.\./_images/(\w+)\.png"', page)
+    assert len(names) >= 5
+    assert all(f'href="../_images/{name}.png"' in page for name in names)
+    assert "give --decimal ," in (SITE / "docs" / "command-line.html").read_text()  # options keep their dashes
 
 
 def test_a_broken_link_and_a_missing_place_are_noticed(tmp_path):

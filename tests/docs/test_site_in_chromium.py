@@ -11,14 +11,9 @@ SITE = Path(__file__).parents[2] / "docs" / "_build" / "html"
 WIDTHS = (360, 800, 1600)  # pixels
 START, END = "RESULT[", "]RESULT"
 FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--allow-file-access-from-files",
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--dump-dom"),
+    *("--allow-file-access-from-files", "--virtual-time-budget=900000"),
     "--disable-web-security",  # or this page could not look into the frames
-    "--virtual-time-budget=900000",
-    "--dump-dom",
 )
 # Opens each page in a frame of each width, and writes down those that are wider than it or lack a picture.
 INSPECTOR = """<body><pre></pre><script>
@@ -71,10 +66,5 @@ def test_a_page_that_is_too_wide_and_a_lost_picture_are_noticed(chromium, tmp_pa
     (tmp_path / "wide.html").write_text('<div style="width: 900px">wide</div>')
     (tmp_path / "lost.html").write_text('<img src="nowhere.png" alt="">')
     found = inspected([tmp_path / name for name in ("good.html", "wide.html", "lost.html")], tmp_path)
-    assert [line.partition(".html at ")[0].rpartition("/")[2] for line in found] == [
-        "wide",
-        "lost",
-        "wide",
-        "lost",
-        "lost",
-    ]
+    names = [line.partition(".html at ")[0].rpartition("/")[2] for line in found]
+    assert names == ["wide", "lost", "wide", "lost", "lost"]

@@ -14,16 +14,11 @@ SCALE = dict(zip(SERIES, (100.0, 60.0, 20.0, 1.3e8, 20.0, 0.6), strict=True))
 
 
 def _intervals(size, coverage, worst):
-    return {
-        "coverage": coverage,
-        "width": 4 * size,
-        "interval_score": 5 * size,
-        "worst_rolling_coverage": worst,
-    }
+    return {"coverage": coverage, "width": 4 * size, "interval_score": 5 * size, "worst_rolling_coverage": worst}
 
 
 def made_up_line(method, data, reading="observed", trial=0, *, size=1.0, live=0.951, static=0.9, worst=0.92):
-    """The line of a run whose error is `size` times what is usual for the series."""
+    """The line of a run whose error is `size` times that of the series above."""
     error = size * SCALE[data] * (1 + 0.01 * trial)
     line = {"format": 1, "method": method, "data": data, "reading": reading, "trial": trial, "seed": trial}
     line |= {"coverage": 0.95, "n_train": 3000, "n_test": 7000, "rmse": error, "rate": 0.05, "n_refits": 0}
@@ -41,10 +36,8 @@ def _excerpt(data, error):
     """A wave; every tenth value lies outside, every 25th is missing."""
     wave = [error * (10 + 3 * math.sin(k / 8)) for k in range(336)]
     y = [None if k % 25 == 7 else value + (3 * error if k % 10 == 0 else 0) for k, value in enumerate(wave)]
-    bounds = {
-        name: [value + reach * error for value in wave]
-        for name, reach in (("lower", -2), ("upper", 2), ("static_lower", -4), ("static_upper", 4))
-    }
+    reaches = {"lower": -2, "upper": 2, "static_lower": -4, "static_upper": 4}
+    bounds = {name: [value + reach * error for value in wave] for name, reach in reaches.items()}
     return {"start": "2013-08-26T06:00:00", "step_seconds": STEPS.get(data, 3600), "y": y, "prediction": wave, **bounds}
 
 
@@ -55,11 +48,12 @@ def _path(data):
     return {**clock, "steps": steps, "live": [0.95] * len(steps), "static": static}
 
 
-@pytest.fixture
-def data_folder(shared_data, monkeypatch):
+@pytest.fixture(scope="module")
+def data_folder(shared_data):
     """The public files, in the folder that COVERWELL_DATA names."""
-    monkeypatch.setenv("COVERWELL_DATA", str(shared_data))
-    return shared_data
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COVERWELL_DATA", str(shared_data))
+        yield shared_data
 
 
 @pytest.fixture(scope="session")
@@ -106,22 +100,16 @@ def made_up_box_line(method, trial=0, *, data="cub", size=1.0, iou=0.84, reached
     line |= {"rounds": 4, "fit_seconds": 12.5, "predict_seconds": 2.0}
     line |= {"device": "made up", "versions": {"coverwell": "0.0", "torch": "0.0"}}
     if any(one.in_figure for one in BOX_METHODS if one.slug == method):
-        shifts = {"narrowest": 5.0, "median": 30.0, "widest": 150.0}
-        line["examples"] = {
-            name: [_example(100 * place + k, shift + k) for k in range(3)]
-            for place, (name, shift) in enumerate(shifts.items())
-        }
+        shifts = enumerate({"narrowest": 5.0, "median": 30.0, "widest": 150.0}.items())
+        line["examples"] = {name: [_example(100 * at + k, by + k) for k in range(3)] for at, (name, by) in shifts}
     return line
 
 
 def _example(number, reach):
-    """A box of 200 x 150 in a picture of 500 x 400, or turned, whose numbers may be off by `reach` pixels."""
+    """A box of 200 x 150 in an image of 500 x 400, or turned, whose numbers may be off by `reach` pixels."""
     size = [500, 400] if number % 2 == 0 else [400, 500]
     prediction = [110.0, 130.0, 200.0, 150.0]
-    bounds = {
-        "lower": [value - reach for value in prediction],
-        "upper": [value + reach for value in prediction],
-    }
+    bounds = {name: [value + by for value in prediction] for name, by in (("lower", -reach), ("upper", reach))}
     about = {"image_id": number, "size": size, "width_percent": reach / 2}
     return {**about, "truth": [120.0, 125.0, 190.0, 160.0], "prediction": prediction, **bounds}
 

@@ -2,8 +2,6 @@
 
 import inspect
 import pickle
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +9,7 @@ from coverwell import LSTM, MLP, MatchedRegressor, ResNet18, Schedule
 from coverwell.calibration import Split
 from coverwell.paper.losses import PaperLoss
 from coverwell.regressor import AS_PUBLISHED
-from reproduction.methods import BOX_METHODS, SERIES_METHODS, TABLE_METHODS, Method, named, series_settings, with_trunk
+from reproduction.methods import BOX_METHODS, SERIES_METHODS, TABLE_METHODS, named
 
 LEVELS = (0.5, 0.9)
 KINDS = ("linear", "paper's baseline", "as published", "ours", "extra")
@@ -77,49 +75,10 @@ def test_ours_is_the_default_but_for_its_matching_and_the_rounds_of_iqr_fit():
     assert method("sigma-fit").build(0.9, 0, "cpu").get_params() == expected
     iqr = {**expected, "matching": "iqr", "schedule": Schedule(max_rounds=40)}
     assert method("iqr-fit").build(0.9, 0, "cpu").get_params() == iqr
-    network = ResNet18(mirror="boxes")
-    assert method("iqr-fit", BOX_METHODS).build(0.9, 0, "cpu").get_params() == {
-        **expected,
-        "matching": "iqr",
-        "network": network,
-    }
-
-
-def test_a_network_for_images_has_the_given_weights_and_folder_and_is_small_in_a_quick_run():
-    one = method("hnn", BOX_METHODS)
-    network = with_trunk(one, "some/file.pth", Path("folder"))
-    assert network == replace(one.settings["network"], weights="some/file.pth", cache=Path("folder"))
-    assert with_trunk(one, None, None, quick=True).size == 32
-
-
-def test_the_stored_settings_name_all_that_could_change():
-    found = series_settings(0.95)
-    assert found["sigma-fit-covariates-refit"]["seen"] == ["hour", "weekday", "past_covariates"]
-    assert found["sigma-fit-covariates-refit"]["parameters"]["refit_every"] == "336"
-    assert found["sigma-fit"]["parameters"]["max_rounds"] == "15"
-    assert "refit" not in found["sigma-fit"]
-    assert found["hnn"]["regressor_parameters"]["max_epochs"] == "60"
-    assert found["ar48"]["lags"] == 48
-
-
-def test_a_method_without_a_model_builds_none():
-    with pytest.raises(AssertionError, match="ar48 has no model"):
-        Method("ar48", "AR(48)", "linear").build(0.9, 0, "cpu")
+    boxes = {**expected, "matching": "iqr", "network": ResNet18(mirror="boxes")}
+    assert method("iqr-fit", BOX_METHODS).build(0.9, 0, "cpu").get_params() == boxes
 
 
 def test_names_may_have_blanks_underscores_and_upper_case_and_come_in_the_known_order():
     assert named("method", ["sigma-fit", "hnn", "iqr-fit"], ["IQR fit", " sigma_fit"]) == ("sigma-fit", "iqr-fit")
     assert named("series", ["air quality", "beijing pm2.5"], ["Beijing-PM2.5"]) == ("beijing pm2.5",)
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["hnn", "forest"], "a method must be one of sigma-fit, hnn; got 'forest'"),
-        (["sigma-fit", "hnn", "Sigma Fit"], "each method must be named once, got sigma-fit more than once"),
-        ([], "at least one method must be named, got none"),
-    ],
-)
-def test_names_that_are_unknown_double_or_missing_are_refused(names, message):
-    with pytest.raises(ValueError, match=message):
-        named("method", ["sigma-fit", "hnn"], names)

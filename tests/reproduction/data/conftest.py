@@ -1,12 +1,12 @@
 """Made-up images in the layouts of CUB-200-2011, and the real ones where they are."""
 
-import csv
 import hashlib
 import shutil
 import zipfile
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -14,7 +14,6 @@ from reproduction.data import images
 
 SHRINK = 2  # originals are so many times larger than their reduced copies
 SHARDS = ("train-0", "train-1", "test-0")
-ORIGINAL = ("width", "height", "x", "y", "w", "h")
 
 
 @dataclass(frozen=True)
@@ -58,12 +57,9 @@ def write_reduced(folder):
                 small = made.image().resize((made.size[0] // SHRINK, made.size[1] // SHRINK))
                 with out.open(f"{made.number:05}.jpg", "w") as file:
                     small.save(file, "JPEG", quality=95)
-    with (folder / "annotations.csv").open("w", newline="") as file:
-        lines = csv.writer(file)
-        lines.writerow(["image_id", "name", "class_id", "split", "shard", *[f"orig_{name}" for name in ORIGINAL]])
-        for made in MADE:
-            about = [made.number, made.path, int(made.path[:3]), made.split, f"{made.shard}.zip"]
-            lines.writerow([*about, *made.size, *map(float, made.box)])
+    names = ["image_id", "name", "split", "shard", *[f"orig_{name}" for name in ("width", "height", *"xywh")]]
+    rows = [(made.number, made.path, made.split, f"{made.shard}.zip", *made.size, *made.box) for made in MADE]
+    pd.DataFrame(rows, columns=names).to_csv(folder / "annotations.csv", index=False)
 
 
 def write_original(folder):
@@ -82,7 +78,6 @@ def write_original(folder):
 
 @pytest.fixture(scope="session")
 def made_images():
-    """The made-up images, in the order of their numbers."""
     return MADE
 
 
@@ -110,13 +105,11 @@ def data(made, tmp_path, monkeypatch):
 
 @pytest.fixture
 def reduced(data, made):
-    """The data folder holds the reduced copy."""
     return shutil.copytree(made / "reduced", data / "localization" / "cub_200_2011")
 
 
 @pytest.fixture
 def original(data, made):
-    """The data folder holds the unpacked original."""
     return shutil.copytree(made / "CUB_200_2011", data / "CUB_200_2011")
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -10,7 +9,6 @@ from threading import Thread
 import pytest
 
 from reproduction.data import store
-from reproduction.data.store import DataFile
 
 CONTENT = b"1 2 3\n4 5 6\n" * 100_000  # more than one chunk
 OTHER = b"something else"
@@ -21,7 +19,7 @@ def sha256(content):
     return hashlib.sha256(content).hexdigest()
 
 
-FILE = DataFile("numbers.data", "regression", sha256(CONTENT), NOWHERE)
+FILE = {"file": "numbers.data", "sha256": sha256(CONTENT), "address": NOWHERE}
 
 
 @pytest.fixture(autouse=True)
@@ -84,9 +82,9 @@ def put(path, content):
     return path
 
 
-def read(file):
+def read(**changes):
     """The content of a file that is no package's."""
-    content, layout = store.read(file)
+    content, layout = store.read({**FILE, **changes}, "regression")
     assert layout == {}
     return content
 
@@ -98,105 +96,79 @@ def files_under(folder):
 @pytest.mark.parametrize(
     "place", ["numbers.data", "numbers.data.gz", "regression/numbers.data", "regression/numbers.data.gz"]
 )
-def test_a_file_is_found_in_the_folder_or_its_part_plain_or_compressed(folder, place):
+def test_a_file_is_found_in_the_folder_or_its_part_plain_or_compressed(folder, cache, place):
     put(folder / place, CONTENT)
-    assert read(FILE) == CONTENT
+    put(cache / "numbers.data", OTHER)  # which comes later
+    assert read() == CONTENT
 
 
-def test_the_cache_is_searched_without_a_folder(cache):
+def test_the_cache_is_searched_without_a_folder_and_before_a_package(cache, copy, monkeypatch):
     put(cache / "regression" / "numbers.data", CONTENT)
-    assert read(FILE) == CONTENT
-
-
-def test_the_cache_lies_in_the_home_folder_unless_told_otherwise(monkeypatch):
+    assert read() == read(copy=copy) == CONTENT
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert store.cache_folder() == Path.home() / ".cache" / "coverwell"
 
 
-def test_the_folder_comes_before_the_cache(folder, cache):
-    put(folder / "numbers.data", CONTENT)
-    put(cache / "numbers.data", OTHER)
-    assert read(FILE) == CONTENT
-
-
-def test_the_cache_comes_before_a_package(cache, copy):
-    put(cache / "numbers.data", CONTENT)
-    assert read(replace(FILE, copy=copy)) == CONTENT
-
-
-def test_other_content_in_the_folder_is_refused_by_name(folder):
+def test_other_content_and_a_truncated_gzip_file_in_the_folder_are_refused_by_name(folder):
     path = put(folder / "numbers.data", OTHER)
     with pytest.raises(store.ChecksumError, match=r"numbers\.data is not the published file") as refused:
-        store.read(FILE)
+        read()
     assert str(path) in str(refused.value)
     assert sha256(OTHER) in str(refused.value)
-
-
-def test_a_truncated_gzip_file_is_refused(folder):
+    path.unlink()
     path = put(folder / "numbers.data.gz", CONTENT)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(store.ChecksumError, match="not a whole gzip file"):
-        store.read(FILE)
+        read()
 
 
 def test_a_packaged_copy_comes_with_its_layout_and_its_package_is_not_imported(copy):
-    assert store.read(replace(FILE, copy=copy)) == (CONTENT.replace(b" ", b","), copy)
+    assert store.read({**FILE, "copy": copy}, "regression") == (CONTENT.replace(b" ", b","), copy)
 
 
 def test_a_package_with_other_data_is_passed_over_with_a_warning(copy, address):
-    file = replace(FILE, address=f"{address}/whole", copy={**copy, "sha256": sha256(OTHER)})
     with pytest.warns(store.PackagedDataWarning, match="carrier_of_numbers is not used"):
-        assert read(file) == CONTENT
+        assert read(address=f"{address}/whole", copy={**copy, "sha256": sha256(OTHER)}) == CONTENT
 
 
 @pytest.mark.parametrize("change", [{"path": "data/gone.csv"}, {"package": "never_installed"}])
 def test_a_package_without_the_file_is_passed_over(copy, address, change):
-    assert read(replace(FILE, address=f"{address}/whole", copy={**copy, **change})) == CONTENT
+    assert read(address=f"{address}/whole", copy={**copy, **change}) == CONTENT
 
 
 def test_a_download_is_kept_in_the_cache_and_not_repeated(address, cache):
-    assert read(replace(FILE, address=f"{address}/whole")) == CONTENT
+    assert read(address=f"{address}/whole") == CONTENT
     assert files_under(cache) == [cache / "regression" / "numbers.data"]
-    assert read(FILE) == CONTENT  # though its address is now dead
+    assert read() == CONTENT  # though its address is now dead
 
 
-def test_a_download_with_other_content_is_refused_and_leaves_nothing(address, cache):
-    with pytest.raises(store.ChecksumError, match="/other is not the published file"):
-        store.read(replace(FILE, address=f"{address}/other"))
-    assert files_under(cache) == []
-
-
-def test_an_interrupted_download_leaves_nothing(address, cache):
-    with pytest.raises(FileNotFoundError, match=f"IncompleteRead.{len(CONTENT) // 2} bytes read"):
-        store.read(replace(FILE, address=f"{address}/cut"))
+@pytest.mark.parametrize(
+    ("page", "error", "message"),
+    [
+        ("other", store.ChecksumError, "/other is not the published file"),
+        ("cut", FileNotFoundError, f"IncompleteRead.{len(CONTENT) // 2} bytes read"),
+    ],
+)
+def test_a_download_with_other_content_or_a_broken_one_leaves_nothing(address, cache, page, error, message):
+    with pytest.raises(error, match=message):
+        read(address=f"{address}/{page}")
     assert files_under(cache) == []
 
 
 @pytest.mark.parametrize("dead", ["/gone", None])
 def test_a_missing_file_names_itself_the_folders_the_packages_and_the_address(folder, cache, address, dead):
-    by_hand = {"by_hand": "join the parts."}
-    file = replace(
-        FILE,
-        **by_hand,
-        address=address + dead if dead else NOWHERE,
-        copy={"package": "never_installed", "path": "", "sha256": ""},
-    )
+    asked = address + dead if dead else NOWHERE
+    copy = {"package": "never_installed", "path": "", "sha256": ""}
     with pytest.raises(FileNotFoundError) as missing:
-        store.read(file)
-    message = str(missing.value)
-    told = ["numbers.data", str(folder), str(folder / "regression"), str(cache), "never_installed", file.address]
-    assert all(
-        part in message for part in [*told, "COVERWELL_DATA", "coverwell[data]", "How to get numbers.data: join"]
-    )
-    assert isinstance(missing.value, FileNotFoundError)
+        read(by_hand="join the parts.", address=asked, copy=copy)
+    named = ["numbers.data", str(folder), str(folder / "regression"), str(cache), "never_installed", asked]
+    for part in [*named, "COVERWELL_DATA", "coverwell[data]", "How to get numbers.data: join"]:
+        assert part in str(missing.value)
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("name", ["red wine", "Red_Wine", " RED-wine "])
-def test_case_blanks_underscores_and_hyphens_of_a_name_do_not_matter(name):
-    assert store.known_name(name, {"boston": 1, "red wine": 2}) == "red wine"
-
-
-def test_an_unknown_name_is_refused_with_the_known_ones():
+def test_case_blanks_underscores_and_hyphens_of_a_name_do_not_matter_and_unknown_ones_are_refused():
+    for name in ("red wine", "Red_Wine", " RED-wine "):
+        assert store.known_name(name, {"boston": 1, "red wine": 2}) == "red wine"
     with pytest.raises(ValueError, match="name must be one of boston, red wine; got 'Blue'"):
         store.known_name("Blue", ("boston", "red wine"))

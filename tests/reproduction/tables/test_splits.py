@@ -35,19 +35,9 @@ def test_the_corrected_error_is_sd_times_root_of_one_over_trials_plus_the_ratio_
     assert (found.mean, found.trials) == (2.0, 3)
     assert found.error == pytest.approx(math.sqrt(1 / 3 + 100 / 400))
 
-
-def test_splits_of_different_sizes_enter_the_corrected_error_with_their_mean_ratio():
-    lines = [line(n_test=100, n_train=400), line(trial=1, n_test=150, n_train=300)]
+    lines = [line(n_test=100, n_train=400), line(trial=1, n_test=150, n_train=300)]  # the mean ratio counts
     assert splits.estimate([0.0, 2.0], lines).error == pytest.approx(math.sqrt(2) * math.sqrt(1 / 2 + 0.375))
-
-
-def test_one_trial_says_nothing_about_its_error():
     assert splits.estimate([3.0], [line()]) == Estimate(3.0, None, 1)
-
-
-def test_the_calibration_error_is_the_distance_from_the_asked_level_on_either_side():
-    lines = [line(coverage=[0.5, 0.87]), line(trial=1, coverage=[0.5, 0.96])]
-    assert [splits.at(line, "calibration_error", 0.9) for line in lines] == pytest.approx([0.03, 0.06])
 
 
 def test_nine_of_ten_mean_coverages_of_exact_ranks_lie_in_the_band():
@@ -70,37 +60,27 @@ def test_the_band_of_one_trial_is_the_metrics_band_but_for_rounding_to_whole_row
     assert band == pytest.approx(metrics.coverage_band(asked, 200, 800), abs=1.5 / 200)
 
 
-def test_four_times_the_trials_halve_the_band():
+def test_four_times_the_trials_halve_the_band_which_stays_between_none_and_all():
     (low, high), (lower, higher) = (splits.mean_coverage_band(0.5, 100, 400, trials=t) for t in (20, 5))
     assert higher - lower == pytest.approx(2 * (high - low))
-
-
-def test_the_band_stays_between_none_and_all():
     low, high = splits.mean_coverage_band(0.99, 20, 100, trials=1)
     assert 0 <= low < 0.99 < high == 1.0
 
 
-def test_lines_of_one_method_and_table_come_by_trial():
+def test_lines_of_one_method_and_table_come_by_trial_each_with_its_largest_set_of_levels():
     lines = [line(trial=2), line(trial=0), line(method="bnn"), line(data="crime"), line(trial=1)]
     assert [one["trial"] for one in splits.select(lines, method="sigma-fit", data="boston")] == [0, 1, 2]
-
-
-def test_of_a_trial_with_several_sets_of_levels_the_largest_is_taken():
     small = line(levels=[0.9], coverage=[0.8])
     for lines in ([small, line()], [line(), small]):
         assert splits.select(lines, method="sigma-fit", data="boston") == [line()]
-
-
-def test_a_doubled_trial_is_refused():
     with pytest.raises(ValueError, match=r"trial 0 of sigma-fit on boston came twice.*remove one"):
         splits.select([line(), line()], method="sigma-fit", data="boston")
 
 
 def test_a_level_is_found_by_its_value_and_not_by_its_last_bit():
     assert splits.at(line(levels=[0.1 + 0.2, 0.9]), "width", 0.3) == 2.0
-
-
-def test_a_level_that_is_not_there_is_refused():
+    errors = [splits.at(line(coverage=[0.5, reached]), "calibration_error", 0.9) for reached in (0.87, 0.96)]
+    assert errors == pytest.approx([0.03, 0.06])
     with pytest.raises(ValueError, match=r"must have the level 0.8, got \[0.5, 0.9\]"):
         splits.at(line(), "width", 0.8)
 
@@ -111,18 +91,12 @@ def test_a_ratio_is_of_means_over_the_shared_trials():
     assert (ratio.mean, ratio.trials) == (1.5, 2)
     # The rest is (2 - 4.5, 4 - 1.5) / 2 = (-1.25, 1.25) with sd 1.25 * sqrt(2).
     assert ratio.error == pytest.approx(1.25 * math.sqrt(2) * math.sqrt(1 / 2 + 1 / 4))
-
-
-def test_a_ratio_that_is_the_same_on_every_trial_has_no_error():
     ratio = splits.paired_ratio(of_trials([2.0, 4.0, 1.0]), of_trials([1.0, 2.0, 0.5], method="bnn"), rmse)
     assert ratio == Estimate(2.0, 0.0, 3)
 
 
-def test_without_shared_trials_there_is_no_ratio():
+def test_lines_without_shared_trials_or_of_other_splits_are_not_paired():
     assert splits.paired_ratio([line(trial=0)], [line(method="bnn", trial=1)], rmse) is None
-
-
-def test_lines_of_other_splits_are_not_paired():
     with pytest.raises(ValueError, match=r"400 \+ 100 rows for sigma-fit and 450 \+ 50 for bnn"):
         splits.paired_ratio([line()], [line(method="bnn", n_train=450, n_test=50)], rmse)
 
@@ -132,36 +106,17 @@ def test_ratios_and_their_inverses_cancel_in_the_geometric_mean(ratios):
     assert splits.geometric_mean([*ratios, *(1 / ratio for ratio in ratios)]) == pytest.approx(1.0)
 
 
-def test_methods_come_in_the_order_of_the_tables_and_unknown_ones_last():
-    lines = [line(method=name) for name in ("new", "sigma-fit", "ngboost", "mc-dropout", "a new one")]
-    assert splits.methods_of(lines) == ["mc-dropout", "sigma-fit", "ngboost", "a new one", "new"]
-
-
-def test_the_six_tables_come_before_their_variants():
-    lines = [line(data=name) for name in ("red wine unique", "boston", "crime", "parkinsons by patient")]
-    assert splits.data_of(lines) == ["crime", "boston", "parkinsons by patient", "red wine unique"]
-
-
-def test_ours_are_methods_of_the_study():
+def test_ours_are_methods_of_the_study_and_the_default_has_the_papers_name():
     assert set(splits.OURS) == {method.slug for method in TABLE_METHODS if method.kind in ("ours", "as published")}
     assert set(splits.DEFAULTS) == {method.slug for method in TABLE_METHODS if method.kind == "ours"}
-
-
-def test_the_default_is_called_what_the_paper_calls_the_method():
     assert [splits.plain_title(method) for method in splits.DEFAULTS] == ["Sigma Fit", "IQR Fit"]
-
-
-def test_every_table_has_a_unit():
     assert tuple(splits.UNITS) == TABLES
 
 
-def test_a_selection_leaves_out_other_levels_and_later_trials():
+def test_a_selection_leaves_out_other_levels_and_later_trials_and_must_not_be_empty():
     lines = [line(), line(trial=1, levels=[0.5, 0.8]), line(trial=20), line(method="bnn", trial=3)]
     chosen = Selection(lines, [], asked=0.9, trials=20)
     assert chosen.lines == [line(method="bnn", trial=3), line()]
     assert (chosen.competitors, chosen.of("hnn", "boston"), chosen.of("bnn", "boston", 2)) == (["bnn"], [], [])
-
-
-def test_a_selection_of_nothing_is_refused_with_the_way_out():
     with pytest.raises(ValueError, match=r"results at 0.8 are needed.*got none among 2 lines; run the study"):
         Selection([line()], [line(method="ngboost")], asked=0.8, trials=20)
