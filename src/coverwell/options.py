@@ -85,6 +85,11 @@ def check_number(
     raise ValueError(f"{name} must {must}, got {value!r}")
 
 
+def check_share(name: str, value: Any) -> None:
+    """Raise unless the value lies strictly between 0 and 1."""
+    check_number(name, value, above=0.0, below=1.0)
+
+
 def check_count(name: str, value: Any, *, or_auto: bool = False) -> None:
     """Raise unless the value is a whole number of at least 1, or "auto" where that is allowed."""
     check_number(name, value, least=1, whole=True, or_auto=or_auto)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,9 +20,7 @@ from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Team
 from coverwell.training.rows import Rows
 
-if TYPE_CHECKING:
-    from coverwell.estimator import Training
-
+Result = TypeVar("Result", covariant=True)
 Step = Callable[[Tensor], Tensor]
 
 ORDINARY_STEPS = 3  # before the first capture, see `CudaGraphs`
@@ -167,8 +165,22 @@ class CudaGraphs:
         torch.cuda.current_stream().wait_stream(self.stream)
 
 
+class Trainable(Protocol[Result]):
+    """How an estimator trains all jobs at once; `shortened` has as little training as shows whether it fits memory."""
+
+    @property
+    def settings(self) -> Any: ...
+
+    @property
+    def network(self) -> Any: ...
+
+    def run(self, rows: Rows, on_round: Callable[..., None]) -> Result: ...
+
+    def shortened(self) -> Trainable[Result]: ...
+
+
 @contextmanager
-def few_threads(training: Training, rows: Rows) -> Iterator[None]:
+def few_threads(training: Trainable[Any], rows: Rows) -> Iterator[None]:
     """One thread while training steps are small, the caller's number for large ones; restored afterwards."""
     per_row = getattr(training.network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
     n_networks = training.settings.batch_size * rows.trains.shape[0] * rows.trains.shape[1]
@@ -181,7 +193,7 @@ def few_threads(training: Training, rows: Rows) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def run_within_memory(training: Training, rows: Rows, on_round: Callable[..., None]) -> Any:
+def run_within_memory(training: Trainable[Result], rows: Rows, on_round: Callable[..., None]) -> Result:
     """What training the jobs gives; where memory is too short, the error says how many members would fit.
 
     Raises
