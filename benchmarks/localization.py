@@ -1,6 +1,6 @@
-"""Speed on pictures: what it saves to keep the features of the frozen layers, and pictures per second at prediction.
+"""Speed on images: what it saves to keep the features of the frozen layers, and images per second at prediction.
 
-Training from pictures runs the trunk on every batch of every member, as there is no cache; training from features
+Training from images runs the trunk on every batch of every member, as there is no cache; training from features
 reads what the trunk said once. Both train the same tails in batches of one size by the same optimizer. They take turns
 in one process, so that both meet the same load, and the fastest turn of each counts. On the CPU networks have one
 thread, not counting those that decode, and seconds are CPU seconds of the process; on a GPU they are the clock's. A
@@ -48,7 +48,7 @@ BRIEFLY: dict[str, Any] = {
 class Sizes:
     """How much is measured."""
 
-    pictures: int
+    images: int
     predicted: int
     turns: int
     batch_size: int = 128
@@ -62,45 +62,45 @@ class Sizes:
 
 
 FULL = {
-    "cpu": Sizes(pictures=128, predicted=128, turns=2, batch_size=64),
-    "cuda": Sizes(pictures=5_994, predicted=5_794, turns=3, epochs=int(ResNet18.defaults["mean_epochs"])),
+    "cpu": Sizes(images=128, predicted=128, turns=2, batch_size=64),
+    "cuda": Sizes(images=5_994, predicted=5_794, turns=3, epochs=int(ResNet18.defaults["mean_epochs"])),
 }
-QUICK = Sizes(pictures=20, predicted=4, turns=1, batch_size=10, size=32, predicting=2, first_fit=20)
+QUICK = Sizes(images=20, predicted=4, turns=1, batch_size=10, size=32, predicting=2, first_fit=20)
 
 
-# Pictures ------------------------------------------------------------------------------------------------------------
+# Images ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Boxed:
-    """Pictures that are read when asked for, and their boxes in fractions of the sides."""
+    """Images that are read when asked for, and their boxes in fractions of the sides."""
 
-    pictures: Any
+    images: Any
     boxes: np.ndarray
 
     def __len__(self) -> int:
         return len(self.boxes)
 
     def first(self, n: int) -> Boxed:
-        return Boxed(self.pictures[:n], self.boxes[:n])
+        return Boxed(self.images[:n], self.boxes[:n])
 
 
 @dataclass(frozen=True)
 class InOrder:
-    """A dataset of some of the pictures, in an order that may name one more than once."""
+    """A dataset of some of the images, in an order that may name one more than once."""
 
-    pictures: Any
+    images: Any
     rows: np.ndarray
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, at: int) -> Any:
-        return self.pictures[int(self.rows[at])]
+        return self.images[int(self.rows[at])]
 
 
 def birds(n: int, *, train: bool) -> Boxed:
-    """Some pictures of the training or the test part of CUB-200-2011."""
+    """Some images of the training or the test part of CUB-200-2011."""
     cub = load_images("cub", clip=None)
     rows = np.random.default_rng(SEED).permutation(np.flatnonzero(cub.train == train))
     part = cub.take(rows[:n])
@@ -138,7 +138,7 @@ class Setting:
 
     def features(self, boxed: Boxed, cache: Path) -> np.ndarray:
         trunk = seeded_trunk(self.recipe())
-        return features_of(boxed.pictures, trunk, size=self.sizes.size, device=self.device, cache=cache)
+        return features_of(boxed.images, trunk, size=self.sizes.size, device=self.device, cache=cache)
 
 
 def seeded_trunk(recipe: ResNet18) -> torch.nn.Module:
@@ -156,7 +156,7 @@ def feature_times(setting: Setting) -> dict[str, Any]:
         setting.features(setting.train.first(256), setting.folder / "unused")
     computed = seconds_of(lambda: setting.features(setting.train, cache), setting.device)
     return {
-        "pictures": len(setting.train),
+        "images": len(setting.train),
         "shape": list(setting.features(setting.train, cache).shape[1:]),
         "computed": computed,
         "found again": seconds_of(lambda: setting.features(setting.train, cache), setting.device),
@@ -168,13 +168,13 @@ def feature_times(setting: Setting) -> dict[str, Any]:
 
 
 def stack_on(features: Tensor, setting: Setting, n_members: int) -> Stack:
-    """A team whose members all train on all pictures, each in an order of its own."""
+    """A team whose members all train on all images, each in an order of its own."""
     x, y = features.to(setting.device), torch.from_numpy(setting.train.boxes).float().to(setting.device)
     return Stack.of(setting.recipe(), x, y, n_members, batch_size=setting.sizes.batch_size)
 
 
-class FromPictures:
-    """Trains as many tails with the trunk run on every batch; pictures of coming batches are decoded meanwhile."""
+class FromImages:
+    """Trains as many tails with the trunk run on every batch; images of coming batches are decoded meanwhile."""
 
     def __init__(self, like: Stack, setting: Setting) -> None:
         self.setting, self.stack, self.batches = setting, like, like.batches
@@ -184,9 +184,9 @@ class FromPictures:
     def epoch(self) -> None:
         steps = list(self.batches.epoch())  # (member, batch) each
         order = torch.cat([rows.flatten() for rows in steps]).cpu().numpy()
-        pictures = images_of(InOrder(self.setting.train.pictures, order))
+        images = images_of(InOrder(self.setting.train.images, order))
         self.team.train()
-        with closing(pictures.batches(size=self.setting.sizes.size, batch_size=self.batches.batch_size)) as batches:
+        with closing(images.batches(size=self.setting.sizes.size, batch_size=self.batches.batch_size)) as batches:
             for rows in steps:
                 features = torch.stack([self.trunk(next(batches).to(self.setting.device)) for _ in rows])
                 losses = self.stack.squared_error(self.team(features), rows)
@@ -200,9 +200,9 @@ def epoch_times(setting: Setting) -> list[dict[str, Any]]:
     found, epochs = [], setting.sizes.epochs
     for n_members in setting.sizes.members:
         stack = stack_on(features, setting, n_members)
-        other = FromPictures(stack_on(features, setting, n_members), setting)
+        other = FromImages(stack_on(features, setting, n_members), setting)
         works: dict[str, Work] = {
-            "pictures": other.epoch,
+            "images": other.epoch,
             "features": partial(stack.descend, stack.squared_error, epochs),
         }
         ways = in_turns(works, setting.device, setting.sizes.turns)
@@ -215,19 +215,19 @@ def epoch_times(setting: Setting) -> list[dict[str, Any]]:
 
 
 def prediction_times(setting: Setting) -> dict[str, Any]:
-    """Seconds of `predict_interval` on pictures, trunk and decoding included, and of the members alone on features."""
+    """Seconds of `predict_interval` on images, trunk and decoding included, and of the members alone on features."""
     few = setting.train.first(setting.sizes.first_fit)
     model = MatchedRegressor(
         0.95, network=setting.recipe(), folds=setting.sizes.predicting, device=str(setting.device), **BRIEFLY
-    ).fit(few.pictures, few.boxes)
+    ).fit(few.images, few.boxes)
     features = setting.features(setting.test, setting.folder / "prediction")
     (team,) = model.predictor_.moved(setting.device).fitted_teams
     works: dict[str, Work] = {
-        "pictures": lambda: model.predict_interval(setting.test.pictures),
+        "images": lambda: model.predict_interval(setting.test.images),
         "features": lambda: team.estimate(features),
     }
     return {
-        "pictures": len(setting.test),
+        "images": len(setting.test),
         "members": team.n_members,
         "ways": in_turns(works, setting.device, setting.sizes.turns),
     }
@@ -260,7 +260,7 @@ def measure(part: str, setting: Setting) -> dict[str, Any]:
 
 def report(results: dict[str, Any]) -> str:
     texts = [
-        "# Speed on pictures",
+        "# Speed on images",
         "`make bench-localization`. ResNet-18: the trunk through layer 3 is frozen, layer 4 and the head are trained. "
         "Ways that are compared took turns, and the fastest turn counts. On the CPU seconds are CPU seconds with one "
         "thread for the networks, on a GPU those of the clock. With random weights the trunk is as fast as with "
@@ -275,13 +275,13 @@ def report(results: dict[str, Any]) -> str:
 
 
 def feature_lines(found: dict[str, Any], sizes: dict[str, Any]) -> str:
-    n, shape = found["pictures"], " x ".join(map(str, found["shape"]))
+    n, shape = found["images"], " x ".join(map(str, found["shape"]))
     return (
         f"### The features, once\n\n"
-        f"{n:,} pictures, squeezed to {sizes['size']} x {sizes['size']}, each {shape} numbers in float16: "
-        f"{three_digits(found['computed'])} s with decoding, {three_digits(n / found['computed'])} pictures a second; "
+        f"{n:,} images, squeezed to {sizes['size']} x {sizes['size']}, each {shape} numbers in float16: "
+        f"{three_digits(found['computed'])} s with decoding, {three_digits(n / found['computed'])} images a second; "
         f"found again in {three_digits(found['found again'])} s, their checksum included. On disk "
-        f"{found['bytes'] / 1e6:,.1f} MB, {found['bytes'] / n / 1e3:,.1f} kB a picture; with mirror images twice that."
+        f"{found['bytes'] / 1e6:,.1f} MB, {found['bytes'] / n / 1e3:,.1f} kB a image; with mirror images twice that."
     )
 
 
@@ -289,28 +289,28 @@ def epoch_table(cases: list[dict[str, Any]], sizes: dict[str, Any]) -> str:
     lines = [
         "### Training, seconds per epoch",
         "",
-        f"{sizes['pictures']:,} pictures of {sizes['size']} x {sizes['size']} for each member, batches of "
-        f"{cases[0]['batch size']}; forward, backward and Adam. Members have orders, and in a cross-fit pictures, of "
-        f"their own, so that from pictures the trunk runs for each of them.",
+        f"{sizes['images']:,} images of {sizes['size']} x {sizes['size']} for each member, batches of "
+        f"{cases[0]['batch size']}; forward, backward and Adam. Members have orders, and in a cross-fit images, of "
+        f"their own, so that from images the trunk runs for each of them.",
         "",
-        "| members | from pictures | from kept features | times faster |",
+        "| members | from images | from kept features | times faster |",
         "|---|---|---|---|",
     ]
     for case in cases:
-        pictures, features = (case["ways"][way]["seconds"] for way in ("pictures", "features"))
+        images, features = (case["ways"][way]["seconds"] for way in ("images", "features"))
         lines.append(
-            f"| {case['members']} | {three_digits(pictures)} | {three_digits(features)} | {pictures / features:.1f} |"
+            f"| {case['members']} | {three_digits(images)} | {three_digits(features)} | {images / features:.1f} |"
         )
     return "\n".join(lines)
 
 
 def prediction_lines(found: dict[str, Any], sizes: dict[str, Any]) -> str:
-    n, members = found["pictures"], found["members"]
-    pictures, features = (found["ways"][way]["seconds"] for way in ("pictures", "features"))
+    n, members = found["images"], found["members"]
+    images, features = (found["ways"][way]["seconds"] for way in ("images", "features"))
     return (
         f"### Prediction\n\n"
-        f"{n:,} pictures of {sizes['size']} x {sizes['size']}, {members} + {members} members, without mirror images: "
-        f"{three_digits(n / pictures)} pictures a second by `predict_interval`, with decoding and the trunk, and "
+        f"{n:,} images of {sizes['size']} x {sizes['size']}, {members} + {members} members, without mirror images: "
+        f"{three_digits(n / images)} images a second by `predict_interval`, with decoding and the trunk, and "
         f"{three_digits(n / features)} from features, by the members alone."
     )
 
@@ -328,10 +328,10 @@ def kept(path: Path) -> dict[str, Any]:
 
 
 def data_for(sizes: Sizes, folder: Path, *, quick: bool) -> tuple[Boxed, Boxed]:
-    """Pictures to train on, and others to predict."""
+    """Images to train on, and others to predict."""
     if quick:
-        return rectangles(folder / "train", sizes.pictures), rectangles(folder / "test", sizes.predicted)
-    return birds(sizes.pictures, train=True), birds(sizes.predicted, train=False)
+        return rectangles(folder / "train", sizes.images), rectangles(folder / "test", sizes.predicted)
+    return birds(sizes.images, train=True), birds(sizes.predicted, train=False)
 
 
 def run(name: str, arguments: argparse.Namespace, results: dict[str, Any], file: Path) -> None:

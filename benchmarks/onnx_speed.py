@@ -1,9 +1,9 @@
-"""Rows per second of an exported model in onnxruntime, beside the model itself in torch: a table, a series, pictures.
+"""Rows per second of an exported model in onnxruntime, beside the model itself in torch: a table, a series, images.
 
 One thread each, in one process: CPU seconds, the ways take turns, and the fastest turn counts. Both are given arrays
-and give the bounds of one level; the model is asked as users ask it, `predict_interval` for tables and pictures. A
+and give the bounds of one level; the model is asked as users ask it, `predict_interval` for tables and images. A
 forecaster predicts one moment at a time, so its regressor is asked about rows of windows, by the same steps as in a
-backtest. Pictures go up to 20 at a time: 10,000 would be 6 GB of numbers.
+backtest. Images go up to 20 at a time: 10,000 would be 6 GB of numbers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Sizes:
     """How much is measured."""
 
     batches: tuple[int, ...] = (1, 100, 10_000)
-    picture_batches: tuple[int, ...] = (1, 20)
+    image_batches: tuple[int, ...] = (1, 20)
     turns: int = 5
     least_rows: int = 100  # of a turn: small batches are asked about again and again
     trained: int = 1000
@@ -44,14 +44,14 @@ class Sizes:
     members: int = 15
     past: int = 24
     lstm: int = 32
-    picture_size: int = 224
-    pictures: int = 16
+    image_size: int = 224
+    images: int = 16
 
 
 FULL = Sizes()
 QUICK = Sizes(
     batches=(1, 20),
-    picture_batches=(1, 2),
+    image_batches=(1, 2),
     turns=1,
     least_rows=1,
     trained=100,
@@ -60,8 +60,8 @@ QUICK = Sizes(
     members=5,
     past=4,
     lstm=4,
-    picture_size=32,
-    pictures=16,
+    image_size=32,
+    images=16,
 )
 
 
@@ -73,8 +73,8 @@ def table_case(sizes: Sizes, file: Path) -> dict[str, Any]:
     X = rng.normal(size=(sizes.trained, sizes.features))
     y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=sizes.trained)
     network = MLP(hidden=sizes.hidden)
-    told = {"folds": 5, "repeats": sizes.members // 5, "random_state": SEED, "device": "cpu"}
-    model = MatchedRegressor(network=network, schedule=Schedule(max_rounds=1), **told).fit(X, y)
+    asked = {"folds": 5, "repeats": sizes.members // 5, "random_state": SEED, "device": "cpu"}
+    model = MatchedRegressor(network=network, schedule=Schedule(max_rounds=1), **asked).fit(X, y)
     about = f"table: {sizes.members} + {sizes.members} networks of {sizes.hidden} units, {sizes.features} columns"
     ways = {
         "torch": _of_regressor(model),
@@ -96,21 +96,21 @@ def series_case(sizes: Sizes, file: Path) -> dict[str, Any]:
     return _case(about, ways, lambda n: _windows(rng, n, sizes.past), sizes.batches, float(series.std()), sizes)
 
 
-def picture_case(sizes: Sizes, file: Path, *, weights: str | None) -> dict[str, Any]:
+def image_case(sizes: Sizes, file: Path, *, weights: str | None) -> dict[str, Any]:
     rng = np.random.default_rng(SEED)
-    size = sizes.picture_size
-    pictures = rng.random((sizes.pictures, 3, size, size), dtype=np.float32)
-    y = rng.normal(size=sizes.pictures)
+    size = sizes.image_size
+    images = rng.random((sizes.images, 3, size, size), dtype=np.float32)
+    y = rng.normal(size=sizes.images)
     network = ResNet18(weights=weights, size=size)
-    told = {"folds": 2, "repeats": 1, "schedule": BRIEFLY, "random_state": SEED}
-    model = MatchedRegressor(0.5, network=network, device="cpu", **told).fit(pictures, y)
-    about = f"pictures: ResNet-18 at {size} x {size}, 2 + 2 tails"
+    asked = {"folds": 2, "repeats": 1, "schedule": BRIEFLY, "random_state": SEED}
+    model = MatchedRegressor(0.5, network=network, device="cpu", **asked).fit(images, y)
+    about = f"images: ResNet-18 at {size} x {size}, 2 + 2 tails"
     ways = {"torch": _of_regressor(model), "onnxruntime": _exported(model, file, "float32")}
 
     def batch(n: int) -> np.ndarray:
         return rng.random((n, 3, size, size), dtype=np.float32)
 
-    return _case(about, ways, batch, sizes.picture_batches, float(y.std()), sizes)
+    return _case(about, ways, batch, sizes.image_batches, float(y.std()), sizes)
 
 
 def _windows(rng: np.random.Generator, n: int, past: int) -> np.ndarray:
@@ -195,7 +195,7 @@ def measure(sizes: Sizes, weights: str | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, threads(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # rows drawn at random may lie far outside
         file = Path(folder) / "model.onnx"
-        cases = (table_case, series_case, partial(picture_case, weights=weights))
+        cases = (table_case, series_case, partial(image_case, weights=weights))
         found = [case(sizes, file) for case in cases]
     return {"environment": at_the_end(where), "sizes": asdict(sizes), "found": found}
 

@@ -112,7 +112,7 @@ class Study:
         return {
             "candidate": candidate,
             "seed": SEED,
-            "n_pictures": len(self.boxes),
+            "n_images": len(self.boxes),
             "path": path,
             "seconds": round(time.perf_counter() - started, 1),
             **environment(str(device)),
@@ -149,7 +149,7 @@ def report(lines: list[dict[str, Any]]) -> str:
         cells = [f"{found[epoch]['iou']:.4f}" if epoch in found else "-" for epoch in epochs]
         rows.append([line["candidate"], *cells, f"{line['path'][-1]['rmse']:.4f}", f"{line['seconds']:.0f}"])
     devices = sorted({f"{line['device']}, torch {line['versions']['torch']}" for line in lines})
-    numbers = sorted({line["n_pictures"] for line in lines})
+    numbers = sorted({line["n_images"] for line in lines})
     text = [
         "# How the settings of the ResNet-18 were chosen",
         "",
