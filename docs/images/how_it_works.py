@@ -1,4 +1,4 @@
-"""The pictures of docs/how-it-works.md, drawn beside this file: PYTHONPATH=. python docs/pictures/how_it_works.py
+"""The pictures of docs/how-it-works.md, drawn beside this file: PYTHONPATH=. python docs/images/how_it_works.py
 
 They take about a minute on one core. The laws behind the data are known, so that coverage on new rows is measured
 on as many as are needed.

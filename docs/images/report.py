@@ -1,4 +1,4 @@
-"""The picture of docs/report.md, the top of a report in Chromium: python docs/pictures/report.py"""
+"""The picture of docs/report.md, the top of a report in Chromium: python docs/images/report.py"""
 
 from __future__ import annotations
 

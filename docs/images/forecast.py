@@ -1,4 +1,4 @@
-"""The picture of docs/forecasting.md, drawn by the code of that page: python docs/pictures/forecast.py"""
+"""The picture of docs/forecasting.md, drawn by the code of that page: python docs/images/forecast.py"""
 
 from __future__ import annotations
 

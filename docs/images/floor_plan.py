@@ -1,4 +1,4 @@
-"""The picture of docs/architecture.md, who imports whom: python docs/pictures/floor_plan.py
+"""The picture of docs/architecture.md, who imports whom: python docs/images/floor_plan.py
 
 Read from the sources: one box for each package or module at the top of `coverwell`, an arrow to each one that it uses.
 Arrows that follow from others are left out.
@@ -93,7 +93,7 @@ def main() -> None:
     axes.set(xlim=(0, 12), ylim=(-0.5, len(rows) - 0.5))
     axes.axis("off")
     figure.savefig(HERE / "floor_plan.png", dpi=130)
-    print("wrote pictures/floor_plan.png")
+    print("wrote images/floor_plan.png")
 
 
 if __name__ == "__main__":
