@@ -85,7 +85,7 @@ def test_the_guide_to_tables_shows_every_verb():
 
 def test_numbers_of_tables_are_those_of_the_stored_intervals():
     stored = rows_of_intervals()
-    (table,) = re.findall(r"^\| asked 0\.9 \|.*\n(?:\|.*\n)+", README.read_text(), re.MULTILINE)
+    (table,) = re.findall(r"^\| 90 % intervals \|.*\n(?:\|.*\n)+", README.read_text(), re.MULTILINE)
     (_, *names), _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     for label, *cells in rows:
         measure, title = label.split(", ")
@@ -176,7 +176,7 @@ def test_numbers_of_series_are_those_of_table2(page):
 
 def cells_of_series(text):
     """What a table with a column for each series says: the series, the label of the row, the cell."""
-    for table in re.findall(r"^\| asked 0\.95 \|.*\n(?:\|.*\n)+", text, re.MULTILINE):
+    for table in re.findall(r"^\| 95 % intervals \|.*\n(?:\|.*\n)+", text, re.MULTILINE):
         (_, *series), _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
         for label, *cells in rows:
             yield from ((data, label, cell) for data, cell in zip(series, cells, strict=True))
@@ -230,7 +230,7 @@ def rows_of_table3():
 
 def cells_of_boxes(text):
     """What the tables of boxes say: title of the method, measure, unit and part as in TABLE3, the cell."""
-    for table in re.findall(r"^\| (?:boxes|whole box), asked 0\.95 \|.*\n(?:\|.*\n)+", text, re.MULTILINE):
+    for table in re.findall(r"^\| (?:boxes|whole box), 95 % intervals \|.*\n(?:\|.*\n)+", text, re.MULTILINE):
         (head, *columns), _, *rows = [
             [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()
         ]
