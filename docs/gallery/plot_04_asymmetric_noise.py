@@ -2,10 +2,10 @@
 Noise that is not symmetric
 ===========================
 
-Waiting times, costs and claims err to one side: often a little less than expected, now and then much more. The
-interval network learns how far to reach below and above the prediction, each by itself. ``shape="interval"`` leaves
-both to it. By default the uncertainty of the mean network has a say as well; that is a normal law, which reaches as
-far to both sides.
+Waiting times, costs and claims err to one side: often a little less than expected, now and then much more. The interval
+network learns the half-widths below and above the prediction separately. With ``shape="interval"`` it alone shapes the
+intervals. By default, the uncertainty of the mean network contributes too; it is a normal distribution, which is
+symmetric.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ def law(X):
 
 
 def draw(n, seed):
-    """Rows drawn from the law: inputs (n, 1) and targets (n,)."""
+    """Inputs (n, 1) and targets (n,)."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 1))
     return X, law(X).rvs(size=n, random_state=rng)
@@ -51,7 +51,7 @@ axes[0].set_ylabel("y")
 axes[0].legend(frameon=False, loc="lower left", fontsize=9)
 
 # %%
-# The law is known, so that the misses on each side can be computed exactly; 0.05 on each would be even.
+# The distribution is known, so the misses on each side can be computed exactly; 0.05 on each side would be even.
 
 for shape, model in models.items():
     lower, upper = model.predict_interval(grid)
