@@ -33,8 +33,8 @@ model = MatchedRegressor(coverage=0.9, schedule=Schedule(max_rounds=6), repeats=
 lower, upper = model.predict_interval(X_new)
 
 # %%
-# Coverage is the share of new points inside. With 400 points it varies even if the intervals are right; the band shows
-# by how much.
+# Coverage is the share of new points inside. With 400 points it varies even if the intervals are right; the band
+# shows by how much.
 
 low, high = metrics.coverage_band(0.9, n_test=400, n_train=400)
 print(f"requested 0.9, measured {metrics.coverage(y_new, lower, upper):.3f}, expected {low:.3f} to {high:.3f}")

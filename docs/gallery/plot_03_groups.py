@@ -3,8 +3,8 @@ Rows that belong together
 =========================
 
 Forty machines with ten measurements each. Every machine has its own level, which is not a column. But one column, the
-hours in use, identifies the machine. Intervals for *new* machines must be wider than for further measurements of known
-machines. ``groups=`` declares which rows belong together.
+hours in use, identifies the machine. Intervals for *new* machines must be wider than for further measurements of
+known machines. ``groups=`` declares which rows belong together.
 """
 
 import matplotlib.pyplot as plt
@@ -31,8 +31,8 @@ grouped = MatchedRegressor(**settings).fit(X, y, groups=machine)
 ungrouped = MatchedRegressor(**settings).fit(X, y)
 
 # %%
-# Without groups, rows of one machine are on both sides of every fold, and the intervals are calibrated on machines that
-# the networks know.
+# Without groups, rows of one machine are on both sides of every fold, and the intervals are calibrated on machines
+# that the networks know.
 
 for name, model in {"with groups": grouped, "without": ungrouped}.items():
     lower, upper = model.predict_interval(X_new)

@@ -2,10 +2,10 @@
 Noise that is not symmetric
 ===========================
 
-Waiting times, costs and claims err to one side: often a little less than expected, now and then much more. The interval
-network learns the half-widths below and above the prediction separately. With ``shape="interval"`` it alone shapes the
-intervals. By default, the uncertainty of the mean network contributes too; it is a normal distribution, which is
-symmetric.
+Waiting times, costs and claims err to one side: often a little less than expected, now and then much more. The
+interval network learns the half-widths below and above the prediction separately. With ``shape="interval"`` it alone
+shapes the intervals. By default, the uncertainty of the mean network contributes too; it is a normal distribution,
+which is symmetric.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 A network of your own
 =====================
 
-``network`` accepts a function that makes a ``torch.nn.Module`` from the numbers of inputs and outputs. It is called once
-per member. This network has a periodic first layer, for a periodic target.
+``network`` accepts a function that makes a ``torch.nn.Module`` from the numbers of inputs and outputs. It is called
+once per member. This network has a periodic first layer, for a periodic target.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 A matching of your own
 ======================
 
-With Sigma Fit, the mean network outputs a normal distribution, whose spread is matched to the width of the intervals. For
-heavy-tailed noise, a Laplace distribution may fit better: its centre minimises the absolute error. A matching has three
-methods, and a fourth, ``half_width``, if the distribution should help to shape the intervals.
+With Sigma Fit, the mean network outputs a normal distribution, whose spread is matched to the width of the intervals.
+For heavy-tailed noise, a Laplace distribution may fit better: its centre minimises the absolute error. A matching has
+three methods, and a fourth, ``half_width``, if the distribution should help to shape the intervals.
 """
 
 import matplotlib.pyplot as plt
@@ -42,8 +42,8 @@ class LaplaceFit:
 
 
 # %%
-# Student's t with four degrees of freedom, 400 training rows, 4000 test rows. With 400 rows, the coverage of a correctly
-# calibrated fit varies by about 0.016 around 0.9: a single fit of each is not a comparison.
+# Student's t with four degrees of freedom, 400 training rows, 4000 test rows. With 400 rows, the coverage of a
+# correctly calibrated fit varies by about 0.016 around 0.9: a single fit of each is not a comparison.
 
 
 def law(X):

@@ -2,8 +2,8 @@
 A live forecast under drift
 ===========================
 
-An hourly series whose noise doubles half way through the test period. Static intervals cover too little from there on.
-Live intervals widen after misses and narrow after hits, and return to the requested level.
+An hourly series whose noise doubles half way through the test period. Static intervals cover too little from there
+on. Live intervals widen after misses and narrow after hits, and return to the requested level.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Baselines side by side
 ======================
 
-The methods that the paper compares with have the same interface. Here are four of them and Sigma Fit on one split of the
-diabetes table, 442 rows. It shows how to compare, not which method is better. The README has twenty splits of six
+The methods that the paper compares with have the same interface. Here are four of them and Sigma Fit on one split of
+the diabetes table, 442 rows. It shows how to compare, not which method is better. The README has twenty splits of six
 tables.
 """
 
@@ -42,8 +42,8 @@ for name, model in models.items():
     print(f"{name:16} {error:4.1f}  {reached[name]:8.3f}  {width:5.0f}  {scores[name]:14.0f}")
 
 # %%
-# Coverage next to the expected range for 89 rows if intervals are right, and the interval score: the width plus a penalty
-# for every miss.
+# Coverage next to the expected range for 89 rows if intervals are right, and the interval score: the width plus a
+# penalty for every miss.
 
 names = list(models)[::-1]
 low, high = metrics.coverage_band(0.9, len(test), len(train))

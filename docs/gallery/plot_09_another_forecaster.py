@@ -2,9 +2,9 @@
 Intervals around another forecaster
 ===================================
 
-You have a forecaster that you trust and want intervals around its forecasts. :class:`~coverwell.LiveCalibrator` only needs
-the forecasts and the observed values. Here the forecaster is scikit-learn's ridge regression on the last day; any other
-works too.
+You have a forecaster that you trust and want intervals around its forecasts. :class:`~coverwell.LiveCalibrator` only
+needs the forecasts and the observed values. Here the forecaster is scikit-learn's ridge regression on the last day;
+any other works too.
 """
 
 import matplotlib.pyplot as plt
@@ -26,8 +26,8 @@ model = Ridge().fit(past[:800], truth[:800])
 forecast = model.predict(past)
 
 # %%
-# Start from errors on hours that the model was not fitted to. They also determine the rate: how fast the width follows
-# the misses.
+# Start from errors on hours that the model was not fitted to. They also determine the rate: how fast the width
+# follows the misses.
 
 known, n_known = slice(800, 1400), 1400
 live = LiveCalibrator.from_residuals(truth[known] - forecast[known], coverage=0.9)

@@ -2,9 +2,9 @@
 Which rows are covered worst
 ============================
 
-Coverage is an average over rows. In this synthetic table, the rents of old houses are much noisier than the others, and
-the year of construction is not a feature. :func:`~coverwell.slices.slices_of` measures the coverage of parts of the rows
-and ranks the worst, with the probability of seeing so few inside by chance.
+Coverage is an average over rows. In this synthetic table, the rents of old houses are much noisier than the others,
+and the year of construction is not a feature. :func:`~coverwell.slices.slices_of` measures the coverage of parts of
+the rows and ranks the worst, with the probability of seeing so few inside by chance.
 """
 
 import matplotlib.pyplot as plt

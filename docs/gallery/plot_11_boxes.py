@@ -2,9 +2,9 @@
 Boxes in images
 ===============
 
-The model locates a bright patch on noise: left, top, width and height. The trunk of the ResNet-18 has random weights and
-the images are tiny, so the boxes are rough and the intervals wide, as they should be. The guide to images shows the call
-for real photographs.
+The model locates a bright patch on noise: left, top, width and height. The trunk of the ResNet-18 has random weights
+and the images are tiny, so the boxes are rough and the intervals wide, as they should be. The guide to images shows
+the call for real photographs.
 """
 
 import matplotlib.pyplot as plt
@@ -27,8 +27,8 @@ settings = {"folds": 2, "repeats": 1, "schedule": schedule, "random_state": 0}
 model = MatchedRegressor(coverage=0.9, network=network, **settings).fit(images[:90], boxes[:90])
 
 # %%
-# Each of the four numbers has its own interval; ``joint=True`` gives wider ones, meant to hold for all four numbers of an
-# image at once.
+# Each of the four numbers has its own interval; ``joint=True`` gives wider ones, meant to hold for all four numbers
+# of an image at once.
 
 new, truth = images[90:], boxes[90:]
 interval, joint = model.predict_interval(new), model.predict_interval(new, joint=True)
