@@ -87,9 +87,9 @@ def draw_rows(ax: Axes, model: MatchedRegressor, X: Any, y: Any, name: str, n_dr
     reached = metrics.coverage(y, *model.predict_interval(X))
     draw_intervals(ax, model.predict_interval(X[:n_drawn]), prediction=model.predict(X[:n_drawn]), y=y[:n_drawn])
     ax.get_legend().remove()
-    for drawn in ax.collections:  # one legend for both, without the counts
+    for drawn in (*ax.collections, *ax.lines):  # one legend for both, without the counts
         drawn.set_label(str(drawn.get_label()).partition(" (")[0])
-    ax.set(title=f"{name}: {reached:.2f} of new rows inside", xlabel="new row, by its prediction", xticks=[])
+    ax.set(title=f"{name}: {reached:.2f} of new rows inside", xlabel="new row, by its prediction", ylabel="", xticks=[])
 
 
 def draw_pair(ax: Axes, seen: Any, new: Any, bins: Any, name: str) -> None:
