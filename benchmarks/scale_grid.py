@@ -71,6 +71,6 @@ def lines_of(what: str, found: dict[str, Any], device: str) -> str:
     return (
         f"### {title} from scratch\n\n`{command}`: {len(found['seconds of each method'])} methods, "
         f"{found['tables']} tables, {found['trials']} trials, {found['levels']} levels, {found['fits']} fits in "
-        f"{found['seconds']:.0f} s by the clock.{judged} Processes share the device, so that the seconds of single "
-        f"methods add up to more: {each}."
+        f"{found['seconds']:.0f} s of wall-clock time.{judged} Processes share the device, so the seconds of "
+        f"single methods add up to more: {each}."
     )
