@@ -157,8 +157,8 @@ def growth_in_words(curve: str, found: list[dict[str, Any]]) -> str:
     exponents = ", ".join(f"{slope:.2f}" for slope in slopes(found, "CPU seconds"))
     return (
         f"Exponents of the seconds from point to point: {exponents} (1 is linear). By the last two points, each "
-        f"additional {TITLES[curve].removesuffix('s')} costs {three_digits(1e3 * per_unit(found, 'CPU seconds'))} ms and "
-        f"{three_digits(2**10 * per_unit(found, 'peak megabytes'))} kB."
+        f"additional {TITLES[curve].removesuffix('s')} costs {three_digits(1e3 * per_unit(found, 'CPU seconds'))} ms "
+        f"and {three_digits(2**10 * per_unit(found, 'peak megabytes'))} kB."
     )
 
 

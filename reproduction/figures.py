@@ -122,7 +122,7 @@ def _draw_rounds(ax: Axes, lines: Sequence[Line], data: str, form: str, measure:
             rounds, means = np.arange(1, own.shape[1] + 1), np.nanmean(own, axis=0)
             ax.plot(rounds, means, "--", color=colour, linewidth=0.8, label=f"{name}, own rows")
     unit = next(unit for table, unit in splits.UNITS.items() if data.startswith(table))
-    titles = {"rmse": f"RMSE ({unit})", "coverage": f"coverage, asked {level}", "width": f"width ({unit})"}
+    titles = {"rmse": f"RMSE ({unit})", "coverage": f"coverage at level {level}", "width": f"width ({unit})"}
     ax.set_title(titles[measure])
     ax.locator_params(axis="x", integer=True)
     if measure == ROUND_MEASURES[0]:

@@ -83,7 +83,7 @@ def test_the_unit_of_the_papers_widths_is_not_stated_and_ours_stand_in_two(writt
 
 
 def test_results_on_generated_images_are_said_to_mean_nothing(box_line, tmp_path):
-    table3.write([box_line("hnn", data="generated pictures")], tmp_path)
+    table3.write([box_line("hnn", data="generated images")], tmp_path)
     text = (tmp_path / "table3.md").read_text(encoding="utf-8")
     assert "**These numbers mean nothing.**" in text
     assert "There are no targets for generated images" in text
