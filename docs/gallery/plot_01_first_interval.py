@@ -14,7 +14,7 @@ from coverwell import MatchedRegressor, Schedule, metrics
 from coverwell.plots import draw_intervals
 
 
-def law(X):
+def distribution(X):
     """The distribution of y in each row: normal around a wave, the spread growing sixfold from left to right."""
     return stats.norm(loc=np.sin(2 * np.pi * X[:, 0]), scale=0.1 + 0.5 * X[:, 0])
 
@@ -23,7 +23,7 @@ def draw(n, seed):
     """Inputs (n, 1) and targets (n,)."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 1))
-    return X, law(X).rvs(size=n, random_state=rng)
+    return X, distribution(X).rvs(size=n, random_state=rng)
 
 
 X, y = draw(400, seed=0)
@@ -38,7 +38,7 @@ lower, upper = model.predict_interval(X_new)
 
 low, high = metrics.coverage_band(0.9, n_test=400, n_train=400)
 print(f"requested 0.9, measured {metrics.coverage(y_new, lower, upper):.3f}, expected {low:.3f} to {high:.3f}")
-true_lower, true_upper = law(X_new).interval(0.9)
+true_lower, true_upper = distribution(X_new).interval(0.9)
 print(f"mean width {metrics.average_width(lower, upper):.2f}, true {metrics.average_width(true_lower, true_upper):.2f}")
 
 # %%
@@ -46,7 +46,7 @@ print(f"mean width {metrics.average_width(lower, upper):.2f}, true {metrics.aver
 
 grid = np.linspace(0, 1, 200)[:, None]
 lower, upper = model.predict_interval(grid)
-true_lower, true_upper = law(grid).interval(0.9)
+true_lower, true_upper = distribution(grid).interval(0.9)
 figure, ax = plt.subplots(figsize=(8, 4), layout="constrained")
 ax.plot(X_new[:, 0], y_new, ".", color="0.5", markersize=4, label="new points")
 ax.fill_between(grid[:, 0], lower, upper, color="#B5D7EC", alpha=0.8, label="90 % interval")

@@ -15,7 +15,7 @@ from scipy import stats
 from coverwell import MatchedRegressor, Schedule, metrics
 
 
-def law(X):
+def distribution(X):
     """The distribution of y in each row: a wave plus gamma noise, less skewed and wider to the right."""
     return stats.gamma(a=1 + 4 * X[:, 0], loc=np.sin(2 * np.pi * X[:, 0]), scale=0.2)
 
@@ -24,12 +24,12 @@ def draw(n, seed):
     """Inputs (n, 1) and targets (n,)."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 1))
-    return X, law(X).rvs(size=n, random_state=rng)
+    return X, distribution(X).rvs(size=n, random_state=rng)
 
 
 X, y = draw(400, seed=0)
 grid = np.linspace(0, 1, 150)[:, None]
-true_lower, true_upper = law(grid).interval(0.9)
+true_lower, true_upper = distribution(grid).interval(0.9)
 
 models = {
     shape: MatchedRegressor(coverage=0.9, shape=shape, schedule=Schedule(max_rounds=4), repeats=1, random_state=0).fit(
@@ -55,7 +55,7 @@ axes[0].legend(frameon=False, loc="lower left", fontsize=9)
 
 for shape, model in models.items():
     lower, upper = model.predict_interval(grid)
-    below, above = law(grid).cdf(lower).mean(), 1 - law(grid).cdf(upper).mean()
+    below, above = distribution(grid).cdf(lower).mean(), 1 - distribution(grid).cdf(upper).mean()
     X_new, y_new = draw(2000, seed=1)
     score = metrics.interval_score(y_new, *model.predict_interval(X_new), 0.9)
     print(f"{shape:9} misses below {below:.3f}, above {above:.3f}; interval score {score:.2f}")

@@ -46,7 +46,7 @@ class LaplaceFit:
 # correctly calibrated fit varies by about 0.016 around 0.9: a single fit of each is not a comparison.
 
 
-def law(X):
+def distribution(X):
     """The distribution of y in each row: a wave plus Student's t with four degrees of freedom."""
     return stats.t(df=4, loc=np.sin(2 * np.pi * X[:, 0]), scale=0.2)
 
@@ -55,7 +55,7 @@ def draw(n, seed):
     """Inputs (n, 1) and targets (n,)."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 1))
-    return X, law(X).rvs(size=n, random_state=rng)
+    return X, distribution(X).rvs(size=n, random_state=rng)
 
 
 X, y = draw(400, seed=0)
@@ -67,7 +67,7 @@ models = {
     for name, matching in {"Sigma Fit": SigmaFit(), "Laplace": LaplaceFit()}.items()
 }
 for name, model in models.items():
-    error = metrics.rmse(law(X_new).mean(), model.predict(X_new))
+    error = metrics.rmse(distribution(X_new).mean(), model.predict(X_new))
     lower, upper = model.predict_interval(X_new)
     score = metrics.interval_score(y_new, lower, upper, 0.9)
     reached = metrics.coverage(y_new, lower, upper)
@@ -83,7 +83,7 @@ for ax, (name, model) in zip(axes, models.items(), strict=True):
     ax.plot(X[:, 0], y, ".", color="0.6", markersize=3)
     ax.fill_between(grid[:, 0], lower, upper, color="#B5D7EC", alpha=0.8, label="90 % interval")
     ax.plot(grid[:, 0], model.predict(grid), color="#0072B2", label="prediction")
-    ax.plot(grid[:, 0], law(grid).mean(), "--", color="#D55E00", linewidth=1, label="true mean")
+    ax.plot(grid[:, 0], distribution(grid).mean(), "--", color="#D55E00", linewidth=1, label="true mean")
     ax.set(title=name, xlabel="x")
 axes[0].set_ylabel("y")
 axes[0].legend(frameon=False, loc="lower left")
