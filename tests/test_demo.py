@@ -78,7 +78,7 @@ def test_without_matplotlib_the_sentence_names_the_extra(results, rows, tmp_path
 def test_the_command_prints_the_table_its_settings_the_time_and_the_place_of_the_plot(tmp_path, capsys):
     demo.main(["--max-rounds", "1", "--plot", str(tmp_path / "demo.png")])
     text = capsys.readouterr().out
-    for part in ("353 rows to train", "plain, split ranks", "left out by 2 members", str(tmp_path / "demo.png")):
+    for part in ("353 training", "plain, split ranks", "only 2 members leave", str(tmp_path / "demo.png")):
         assert part in text
     assert re.search(r"It took \d+ s\.", text)
 
