@@ -122,7 +122,7 @@ def _draw_rounds(ax: Axes, lines: Sequence[Line], data: str, form: str, measure:
             rounds, means = np.arange(1, own.shape[1] + 1), np.nanmean(own, axis=0)
             ax.plot(rounds, means, "--", color=colour, linewidth=0.8, label=f"{name}, own rows")
     unit = next(unit for table, unit in splits.UNITS.items() if data.startswith(table))
-    titles = {"rmse": f"RMSE ({unit})", "coverage": f"coverage at level {level}", "width": f"width ({unit})"}
+    titles = {"rmse": f"RMSE ({unit})", "coverage": f"coverage, asked {level}", "width": f"width ({unit})"}
     ax.set_title(titles[measure])
     ax.locator_params(axis="x", integer=True)
     if measure == ROUND_MEASURES[0]:
@@ -403,7 +403,7 @@ def photographs_of(problem: BoxProblem) -> Photograph:
 
     def photograph(number: int) -> NDArray[Any]:
         if number not in place:
-            raise ValueError(f"image {number} is not among the test images of {problem.data}; name the same --shards")
+            raise ValueError(f"image {number} is not among the test pictures of {problem.data}; name the same --shards")
         seen: NDArray[Any] = images.read(place[number], PHOTOGRAPH_SIDE).permute(1, 2, 0).numpy()
         return seen
 
@@ -437,7 +437,7 @@ def draw_figure5(line: Line, photograph: Photograph | None = None) -> Figure:
         words = {"title": title_of(line["method"], BOX_METHODS), "percent": 100 * COVERAGE, "n": len(examples[0])}
         words |= {"seed": line["seed"], "n_test": line["n_test"]}
         alone = "" if photograph else " The photographs are not ours to print: boxes alone."
-        generated = " These numbers mean nothing: the images are generated." * (line["data"] == GENERATED)
+        generated = " These numbers mean nothing: pictures of our own making." * (line["data"] == GENERATED)
         note = _note("figure5", 135, [line], **words, alone=alone, generated=generated)
         figure.text(0.5, 0.008, note, fontsize="small", ha="center", va="bottom")
     return figure

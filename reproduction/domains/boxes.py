@@ -28,7 +28,7 @@ from reproduction.study import Place, Study
 Array = NDArray[np.float64]
 
 COVERAGE = 0.95
-CUB, GENERATED = "cub", "generated images"
+CUB, GENERATED = "cub", "generated pictures"
 TARGETS = ("x", "y", "w", "h")  # left, top, width and height
 SMALL_SHARDS = ("train-0", "test-0")
 # Images of our own making: enough for ranks at 0.95, which need 19, of half of those that train. Their sides are called

@@ -103,8 +103,8 @@ def sections(chosen: Selection) -> Iterator[str]:
     """Markdown: the verdicts, ours over every competitor, then one table for each data set."""
     yield "## Ours by default against every other method"
     owns = [own for own in DEFAULTS if own in chosen.methods]
-    yield from _comparison(chosen, owns) if owns else ["No verdict: there are no results of ours by default."]
-    yield "## Each table"
+    yield from _comparison(chosen, owns) if owns else ["Not judged: there are no results of ours by default."]
+    yield "## Each table by itself"
     yield TEXTS["legend"]
     for data in chosen.data:
         yield f"### {data}"
@@ -127,7 +127,7 @@ def _comparison(chosen: Selection, owns: list[str]) -> Iterator[str]:
         for measure, name in SUMMARIES.items()
     ]
     yield markdown(["over the six tables", "target", *[plain_title(own) for own in owns]], rows)
-    yield "### Calibration error over its expected value"
+    yield "### Calibration error over what to expect"
     rows = []
     for method in chosen.methods:
         by_table = calibration_ratios(chosen, method)

@@ -34,9 +34,9 @@ def write(lines: Iterable[Line], folder: Path, peers: Iterable[Line] = ()) -> li
     counts = (FEW, MANY) if any(line["trial"] >= FEW for line in chosen.lines) else (FEW,)
     tables = [part for count in counts for part in _sections(chosen, count)]
     texts = {
-        "table1.md": ["# Table 1: RMSE at 0.9, the paper's and ours", *head, *tables, TEXTS["legend"]],
+        "table1.md": ["# Table 1: RMSE at 0.9 asked, the paper's and ours", *head, *tables, TEXTS["legend"]],
         "table1.csv": typeset.csv(COLUMNS, _records(chosen, counts)),
-        "intervals.md": ["# Intervals at 0.9", *head, *intervals.sections(chosen)],
+        "intervals.md": ["# Intervals at 0.9 asked", *head, *intervals.sections(chosen)],
         "intervals.csv": typeset.csv(intervals.COLUMNS, intervals.records(chosen)),
     }
     return typeset.write(folder, texts)

@@ -102,7 +102,7 @@ ASKED = (
     BoxTarget("CE at most 0.01", "calibration_error", 0.01),
     BoxTarget("AW at most 0.9 of a constant width, in % of the side", "width_ratio", 0.9),
     BoxTarget("AW at most 0.9 of a constant width, in pixels", "width_ratio", 0.9, unit="pixels"),
-    BoxTarget("joint coverage within 0.01", "joint_error", 0.01, parts=(BOX,)),
+    BoxTarget("joint coverage within 0.01 of asked", "joint_error", 0.01, parts=(BOX,)),
 )
 
 
@@ -133,7 +133,7 @@ def target_sections(found: Results) -> Iterator[str]:
                 [target.name, *cells.values(), verdict if all(held for _, held in by_part.values()) else "missed"]
             )
         yield f"**{title(method)}**, means over seeds:"
-        yield markdown(["target", *TARGETS, "whole box", "verdict"], rows)
+        yield markdown(["asked", *TARGETS, "whole box", "verdict"], rows)
 
 
 # The tables -----------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def write(lines: Iterable[Line], folder: Path) -> list[Path]:
 
 
 def _document(found: Results) -> Iterator[str]:
-    yield f"# Table 3: bounding boxes of birds at {COVERAGE}, the paper's and ours"
+    yield f"# Table 3: boxes around birds at {COVERAGE} asked, the paper's and ours"
     if found.data == GENERATED:
         yield TEXTS["nothing"]
     first, seeds = found.lines[0], typeset.span({len(found.where(method=method)) for method in found.methods})
@@ -213,7 +213,7 @@ def _effort(found: Results) -> str:
             speed = line["n_test"] / line["predict_seconds"] if line["predict_seconds"] else float("nan")
             seconds = [f"{line['fit_seconds']:.1f}", f"{line['predict_seconds']:.1f}", f"{speed:.0f}"]
             rows.append([title(method), str(line["seed"]), line["device"], str(line["rounds"]), *seconds])
-    return markdown(["method", "seed", "device", "rounds", "fit s", "intervals s", "images per second"], rows)
+    return markdown(["method", "seed", "device", "rounds", "fit s", "intervals s", "pictures a second"], rows)
 
 
 def _records(found: Results) -> Iterator[Record]:

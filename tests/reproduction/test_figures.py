@@ -242,7 +242,7 @@ def test_a_photograph_is_found_by_its_number_and_lies_upright():
     assert seen.shape == (400, 400, 3)
     left, top, width, height = (400 * problem.test.fractions[3]).astype(int)
     assert seen[top + height // 2, left + width // 2].min() > 0.5
-    with pytest.raises(ValueError, match="image 999 is not among the test images of generated images"):
+    with pytest.raises(ValueError, match="image 999 is not among the test pictures of generated pictures"):
         photograph(999)
 
 

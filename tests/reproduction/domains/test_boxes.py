@@ -149,7 +149,7 @@ def test_nothing_is_kept_of_a_random_trunk_or_where_all_is_done(kept, tmp_path):
 def test_a_line_is_json_and_has_all_fields(line, kept):
     assert json.loads(json.dumps(line, allow_nan=False)) == line
     assert set(BoxStudy.FIELDS.split()) < set(line)
-    assert key_of(line, BoxStudy.key()) == ("sigma-fit", "generated images", kept.source.weights.name, 1)
+    assert key_of(line, BoxStudy.key()) == ("sigma-fit", "generated pictures", kept.source.weights.name, 1)
     assert (line["seed"], line["layer4"], line["n_train"], line["n_test"]) == (1, "fresh", 40, 20)
 
 

@@ -105,7 +105,7 @@ def test_variants_of_a_table_do_not_enter_the_comparison():
 
 def test_without_ours_by_default_nothing_is_judged():
     text = "\n".join(intervals.sections(selection(lines("hnn", "boston", rmse=1.0))))
-    assert "No verdict" in text
+    assert "Not judged" in text
 
 
 def test_without_competitors_only_the_calibration_error_is_judged():

@@ -86,7 +86,7 @@ def test_the_head_says_where_it_ran_how_many_trials_and_what_was_not_used(stored
     assert "6 trials of each method" in text
     assert "Ran on: NVIDIA" in text
     assert "another device (" in text
-    assert "Lines not used: 1." in text
+    assert "Lines not used: 1," in text
     (tmp_path / "few").mkdir()
     few = table1.write([line for line in stored if line["trial"] < 5], tmp_path / "few")[0].read_text()
     assert [row for row in few.splitlines() if row.startswith("## ")] == ["## First 5 trials"]

@@ -83,10 +83,10 @@ def test_the_unit_of_the_papers_widths_is_not_stated_and_ours_stand_in_two(writt
 
 
 def test_results_on_generated_images_are_said_to_mean_nothing(box_line, tmp_path):
-    table3.write([box_line("hnn", data="generated images")], tmp_path)
+    table3.write([box_line("hnn", data="generated pictures")], tmp_path)
     text = (tmp_path / "table3.md").read_text(encoding="utf-8")
     assert "**These numbers mean nothing.**" in text
-    assert "There are no targets for generated images" in text
+    assert "Nothing is asked of results on generated pictures" in text
 
 
 def test_csv_holds_all_values_and_sets_the_papers_widths_beside_none_of_ours(written):
@@ -154,5 +154,5 @@ def test_each_of_the_four_numbers_must_hold_its_bound_and_the_mean_over_seeds_co
 def test_what_has_no_results_is_open_and_nothing_is_asked_of_others(box_line):
     assert verdicts([{**box_line("sigma-fit"), "joint": None}])[JOINT.name] == "open"
     (sentence,) = target_sections(Results([box_line("sigma-fit", data="cub train-0 test-0", iou=0.1)]))
-    assert sentence.startswith("There are no targets for cub train-0 test-0")
+    assert sentence.startswith("Nothing is asked of results on cub train-0 test-0")
     assert list(target_sections(Results([box_line("hnn")]))) == []
