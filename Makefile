@@ -35,7 +35,7 @@ test: venv ## what CI runs: ruff, mypy, pytest
 	$(BIN)/mypy
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/reproduction --ignore tests/benchmarks
 
-test-reproduction: venv ## the paper's studies and the benchmarks: their tables are made again from the stored lines
+test-reproduction: venv ## the paper's experiments and the benchmarks: their tables are made again from the stored lines
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal tests/reproduction tests/benchmarks
 
 test-slow: venv ## the tests that take minutes
@@ -64,7 +64,7 @@ docs: venv chromium ## the documentation site, in docs/_build/html; warnings are
 	$(ONE_THREAD) $(BIN)/python -m sphinx -E -W --keep-going --quiet --nitpicky -c docs . docs/_build/html
 	$(BIN)/python -m pytest -m docs tests/docs
 
-dist: venv ## wheel and sdist, and what they give in a clean environment
+dist: venv ## wheel and sdist, tested in a clean environment
 	rm -rf dist .venv-dist
 	$(BIN)/python -m hatchling build
 	mkdir dist/again && tar --extract --gzip --file dist/*.tar.gz --directory dist/again --strip-components 1
@@ -89,22 +89,22 @@ reproduce: venv ## Tables 1 to 3 and Figures 2 to 5 of the paper (QUICK=1: minut
 	$(BIN)/python -m reproduction table3 $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 	$(BIN)/python -m reproduction figure5 $(if $(QUICK),--quick)
 
-bench-accuracy: venv ## accuracy beside the paper's form and plain networks (QUICK=1: three splits, small tables)
+bench-accuracy: venv ## accuracy next to the published form and plain networks (QUICK=1: three splits, small tables)
 	PYTHONPATH=. $(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)
 
-bench-speed: venv ## speed beside UQ360, time and memory against rows
+bench-speed: venv ## speed next to UQ360, time and memory by number of rows
 	PYTHONPATH=. $(BIN)/python benchmarks/speed.py
 
-bench-forecasting: venv ## speed of LSTMs, of a live step, a refit and a test period; on a GPU too, if there (QUICK=1: seconds)
+bench-forecasting: venv ## speed of LSTMs, of a live step, a refit and a test period; also on a GPU, if available (QUICK=1: seconds)
 	PYTHONPATH=. $(BIN)/python benchmarks/forecasting.py $(if $(QUICK),--quick)
 
-bench-localization: venv ## speed on pictures: features, an epoch with and without them, prediction; on a GPU too, if there (QUICK=1: seconds)
+bench-localization: venv ## speed on images: features, an epoch with and without them, prediction; also on a GPU, if available (QUICK=1: seconds)
 	PYTHONPATH=. $(BIN)/python benchmarks/localization.py $(if $(QUICK),--quick)
 
 bench-command-line: venv ## rows per second and memory of `coverwell predict` (QUICK=1: seconds)
 	PYTHONPATH=. $(BIN)/python benchmarks/command_line.py $(if $(QUICK),--quick)
 
-bench-selection: venv ## the out-of-fold scores by which the defaults were chosen (QUICK=1: two rounds, small tables)
+bench-selection: venv ## the out-of-fold scores that chose the defaults (QUICK=1: two rounds, small tables)
 	PYTHONPATH=. $(BIN)/python benchmarks/selection.py $(if $(QUICK),--quick)
 	PYTHONPATH=. $(BIN)/python benchmarks/selection_baselines.py $(if $(QUICK),--quick)
 	PYTHONPATH=. $(BIN)/python benchmarks/selection_forecasting.py $(if $(QUICK),--quick)
@@ -116,10 +116,10 @@ bench-peers: venv ## MAPIE, NGBoost, conformal-tights and a forest on the same s
 bench-leak: venv ## how much of a row's own target reaches its width
 	PYTHONPATH=. $(BIN)/python benchmarks/leak.py
 
-bench-scale: venv ## scale: members, floors, precision and studies on a GPU if there, curves, workers and peers on the CPU (QUICK=1: two minutes)
+bench-scale: venv ## scale: members, floors, precision and studies on a GPU if available, curves, workers and peers on the CPU (QUICK=1: two minutes)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/scale.py $(if $(QUICK),--quick)
 
-bench-onnx: venv ## rows per second of exported models beside torch (QUICK=1: seconds)
+bench-onnx: venv ## rows per second of exported models next to torch (QUICK=1: seconds)
 	PYTHONPATH=. $(BIN)/python benchmarks/onnx_speed.py $(if $(QUICK),--quick)
 
 clean: ## remove the environment, caches and build output

@@ -49,9 +49,9 @@ def report(lines: list[Line], *, quick: bool) -> str:
     devices = sorted({f"{line['device']}, torch {line['versions']['torch']}" for line in lines})
     parts = [
         "# Accuracy and calibration",
-        f"Made by `{command}` from the lines beside this file. Random 80/20 splits, one configuration for all data, "
-        f"chosen by out-of-fold scores on splits 100 to 104 (`selection.md`). The six tables have been looked at "
-        f"often: they are development data. Splits 0 to {ALL_SPLITS - 1}; [n] says that only the first n were run. "
+        f"Made by `{command}` from `accuracy.jsonl` in this folder. Random 80/20 splits, one configuration for all "
+        f"data, chosen by out-of-fold scores on splits 100 to 104 (`selection.md`). We have looked at the six tables "
+        f"often: they are development data. Splits 0 to {ALL_SPLITS - 1}; [n]: only the first n were run. "
         f"Devices: {'; '.join(devices)}.",
     ]
     if quick:
@@ -160,7 +160,7 @@ def _coverage(lines: list[Line], tables: list[str]) -> str:
     """Mean coverage at every level against its tolerance."""
     parts = [
         "## Coverage at every level",
-        "Mean over the splits, in brackets the largest distance from the asked level that counts as reached: "
+        "Mean over the splits. In brackets: the largest distance from the requested level that meets the target, "
         ".005 + 3 SE, SE = sqrt(p (1 - p) (1 / n_test + 1 / n_train) / splits).",
     ]
     for method in _methods(lines, tables):
@@ -197,17 +197,17 @@ def _calibration(lines: list[Line], tables: list[str]) -> str:
             cells.append(f"{error:.4f} ({expected:.4f}){_fewer(own)}")
         rows.append(_row(method, *cells, f"{np.mean(ratios):.2f}"))
     return "\n\n".join(
-        ["## Calibration error", "At most 1.2 times the expectation on average is the target.", "\n".join(rows)]
+        ["## Calibration error", "Target: at most 1.2 times the expected value on average.", "\n".join(rows)]
     )
 
 
 def _laws(lines: list[Line], laws: list[str]) -> str:
     """Coverage under a known law, computed from the law itself."""
     parts = [
-        "## Laws with known intervals",
-        "Training draws of 1,000 rows, 100,000 test rows; coverage is computed from the law, RMSE is the distance to "
-        "the true mean, and the score is divided by that of the true interval. Within .01 at every level and a miss "
-        "rate of .007 to .014 at .99 are the target.",
+        "## Synthetic distributions with known intervals",
+        "1,000 training rows, 100,000 test rows. Coverage is computed from the distribution, RMSE is the distance to "
+        "the true mean, and the score is divided by that of the true interval. Target: within .01 at every level, and "
+        "a miss rate of .007 to .014 at .99.",
     ]
     for method in _methods(lines, laws):
         levels = _of(lines, method=method)[0]["levels"]

@@ -154,8 +154,8 @@ def report(results: dict[str, Any]) -> str:
         "# Speed of the command line",
         "`make bench-command-line`. `coverwell predict` on one thread, from a text file to a text file: "
         f"rows of {sizes['features']} features, one target, one level. Seconds are CPU seconds of the whole process, "
-        f"those of the clock beside them; of {sizes['turns']} turns the fastest counts. Rows per second leave out the "
-        "start; memory is the most of all turns.",
+        f"next to wall-clock seconds; the fastest of {sizes['turns']} runs counts. Rows per second leave out the "
+        "start; memory is the maximum over all runs.",
         "\n".join(predict_table(found)),
         "\n\n".join(predict_lines(found)),
         place(results["environment"]),
@@ -165,7 +165,7 @@ def report(results: dict[str, Any]) -> str:
 
 def predict_table(found: list[dict[str, Any]]) -> list[str]:
     lines = [
-        "| model | networks | rows | precision | seconds | by the clock | rows per second | memory, MB |",
+        "| model | networks | rows | precision | seconds | wall clock | rows per second | memory, MB |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for case in found:

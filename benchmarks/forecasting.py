@@ -309,8 +309,8 @@ def measure(part: str, sizes: Sizes, device: torch.device) -> dict[str, Any]:
 def report(results: dict[str, Any]) -> str:
     texts = [
         "# Speed of forecasting",
-        "`make bench-forecasting`. On one thread seconds are CPU seconds, with more and on a GPU those of the clock; "
-        "ways that are compared took turns, and the fastest turn counts.",
+        "`make bench-forecasting`. On one thread, seconds are CPU seconds; with more, and on a GPU, wall-clock "
+        "seconds. Alternatives ran in turns, and the fastest turn of each counts.",
     ]
     for name, parts in sorted(results.items()):
         texts.append("## GPU" if name == "cuda" else "## CPU")

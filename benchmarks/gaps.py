@@ -53,7 +53,7 @@ def table(lines: list[dict]) -> str:
     text = [
         "# Coverage of rows with a gap in an important column",
         "",
-        f"`python benchmarks/gaps.py`; {ASKED:g} asked, {N_ROWS} training rows, {N_TEST:,} new ones, default settings; "
+        f"`python benchmarks/gaps.py`; level {ASKED:g}, {N_ROWS} training rows, {N_TEST:,} new ones, default settings; "
         "mean over draws, lowest and highest in brackets.",
         "",
         "| " + " | ".join(HEADS) + " |",

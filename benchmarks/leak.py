@@ -23,7 +23,7 @@ from tests.synthetic import laws
 N_TEST = 20_000
 # The default when the leak was measured: intervals shaped by I alone, at most 40 rounds.
 FIRST = {"shape": "interval", "max_rounds": 40}
-COLUMNS = ("law", "n", "way", "members", "corr out of fold", "corr new rows", "leak", "bar", "coverage (asked .9)")
+COLUMNS = ("noise", "n", "scheme", "members", "corr out of fold", "corr new rows", "leak", "limit", "coverage (at .9)")
 COLUMNS += ("RMSE to true mean", "interval score")
 WAYS = {"simple": "cross", "nested": "cv+"}
 

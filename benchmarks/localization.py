@@ -262,8 +262,8 @@ def report(results: dict[str, Any]) -> str:
     texts = [
         "# Speed on images",
         "`make bench-localization`. ResNet-18: the trunk through layer 3 is frozen, layer 4 and the head are trained. "
-        "Ways that are compared took turns, and the fastest turn counts. On the CPU seconds are CPU seconds with one "
-        "thread for the networks, on a GPU those of the clock. With random weights the trunk is as fast as with "
+        "Alternatives ran in turns, and the fastest turn of each counts. On the CPU, seconds are CPU seconds with one "
+        "thread for the networks; on a GPU, wall-clock seconds. With random weights the trunk is as fast as with "
         "trained ones.",
     ]
     for name, parts in sorted(results.items()):
@@ -277,11 +277,11 @@ def report(results: dict[str, Any]) -> str:
 def feature_lines(found: dict[str, Any], sizes: dict[str, Any]) -> str:
     n, shape = found["images"], " x ".join(map(str, found["shape"]))
     return (
-        f"### The features, once\n\n"
-        f"{n:,} images, squeezed to {sizes['size']} x {sizes['size']}, each {shape} numbers in float16: "
-        f"{three_digits(found['computed'])} s with decoding, {three_digits(n / found['computed'])} images a second; "
-        f"found again in {three_digits(found['found again'])} s, their checksum included. On disk "
-        f"{found['bytes'] / 1e6:,.1f} MB, {found['bytes'] / n / 1e3:,.1f} kB a image; with mirror images twice that."
+        f"### Computing the features\n\n"
+        f"{n:,} images, resized to {sizes['size']} x {sizes['size']}, each {shape} numbers in float16: "
+        f"{three_digits(found['computed'])} s with decoding, {three_digits(n / found['computed'])} images per second; "
+        f"found in the cache in {three_digits(found['found again'])} s, including their checksum. On disk "
+        f"{found['bytes'] / 1e6:,.1f} MB, {found['bytes'] / n / 1e3:,.1f} kB per image; twice that with mirror images."
     )
 
 
@@ -290,10 +290,10 @@ def epoch_table(cases: list[dict[str, Any]], sizes: dict[str, Any]) -> str:
         "### Training, seconds per epoch",
         "",
         f"{sizes['images']:,} images of {sizes['size']} x {sizes['size']} for each member, batches of "
-        f"{cases[0]['batch size']}; forward, backward and Adam. Members have orders, and in a cross-fit images, of "
-        f"their own, so that from images the trunk runs for each of them.",
+        f"{cases[0]['batch size']}; forward, backward and Adam. Each member has its own order of images, and in a "
+        f"cross-fit its own images, so without cached features the trunk runs for each of them.",
         "",
-        "| members | from images | from kept features | times faster |",
+        "| members | from images | from cached features | times faster |",
         "|---|---|---|---|",
     ]
     for case in cases:
@@ -310,8 +310,8 @@ def prediction_lines(found: dict[str, Any], sizes: dict[str, Any]) -> str:
     return (
         f"### Prediction\n\n"
         f"{n:,} images of {sizes['size']} x {sizes['size']}, {members} + {members} members, without mirror images: "
-        f"{three_digits(n / images)} images a second by `predict_interval`, with decoding and the trunk, and "
-        f"{three_digits(n / features)} from features, by the members alone."
+        f"{three_digits(n / images)} images per second with `predict_interval`, including decoding and the trunk, "
+        f"and {three_digits(n / features)} from features, for the members alone."
     )
 
 

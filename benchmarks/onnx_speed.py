@@ -207,8 +207,8 @@ def report(results: dict[str, Any]) -> str:
     texts = [
         "# Speed of exported models",
         "`make bench-onnx`. Rows per second from an array to the bounds of one level, on one thread of a CPU: the "
-        "model in torch, and its export in onnxruntime, whose networks compute in float32 unless the table says "
-        f"float64. CPU seconds; of {results['sizes']['turns']} turns, taken in turn, the fastest counts.",
+        "model in torch, and its export in onnxruntime, whose networks use float32 unless the table shows float64. "
+        f"CPU seconds; they ran in turns, and the fastest of {results['sizes']['turns']} counts.",
         "\n".join(_table(results["found"])),
         "\n".join(
             f"- {case['about']}: bounds differ from those of the model by at most "

@@ -40,17 +40,17 @@ TABLES = ("auto mpg", "boston", "red wine", "white wine", "parkinsons", "crime")
 QUICK_TABLES = ("boston", "auto mpg")
 TITLES = splits.PEERS
 SETTINGS = """\
-The peers run with their documented defaults, on one thread; the seed is the number of the trial. Where their documents
-leave a choice or a default is a trap, we took what did better for them over the tables in a look at splits 100 to 104,
-one to five of them, which is not stored:
+The peers run with their documented defaults, on one thread; the seed is the number of the trial. Where their
+documentation leaves a choice, or a default is a trap, we used what worked better for them on one to five of the splits
+100 to 104 (not stored):
 
 - MAPIE, CQR: scikit-learn's histogram gradient boosting with the pinball loss; 20 % of the training rows for the ranks.
 - MAPIE, CV+: 5 folds; 200 trees, where scikit-learn's default is 100; the point from the forest of all training rows,
   where MAPIE's default is the mean over the folds.
-- NGBoost, defaults: normal law, 500 rounds, as its README shows. On small tables its intervals are then far too narrow,
-  hence a second row: the rounds chosen on 20 % of the training rows (at most 1000, stop after 50 without gain), then a
-  fit to all of them, as in its paper.
-- Conformal Tights: around XGBoost with its default, the squared error, since the RMSE is judged (its README also shows
+- NGBoost, defaults: normal distribution, 500 rounds, as in its README. On small tables its intervals are then far too
+  narrow, hence a second row: the rounds chosen on 20 % of the training rows (at most 1000, stop after 50 without gain),
+  then a fit to all of them, as in its paper.
+- Conformal Tights: around XGBoost with its default, the squared error, since we report the RMSE (its README also shows
   the absolute error; the intervals are the same); `predict_interval`.
 - random forest: 200 trees; one width for all rows."""
 
@@ -161,15 +161,15 @@ def report(lines: list[Line]) -> str:
     tables = [data for data in TABLES if any(line["data"] == data for line in lines)]
     most = max(line["trial"] for line in lines) + 1
     parts = [
-        "# The peers that users know",
-        f"Made by `make bench-peers` from the lines beside this file: asked {ASKED}, random 80/20 splits 0 to "
-        f"{most - 1}; [n] says that only n were run. Mean over the splits (corrected standard error). {devices}; "
+        "# Other packages on the same splits",
+        f"Made by `make bench-peers` from `peers.jsonl` in this folder: level {ASKED}, random 80/20 splits 0 to "
+        f"{most - 1}; [n]: only n were run. Mean over the splits (corrected standard error). {devices}; "
         f"{', '.join(versions)}.",
         SETTINGS,
         crossings(lines),
         section("RMSE", lines, tables, lambda line: line["rmse"]),
         section(f"Interval score at {ASKED}", lines, tables, lambda line: line["interval_score"][0]),
-        section(f"Coverage, asked {ASKED}", lines, tables, lambda line: line["coverage"][0]),
+        section(f"Coverage at {ASKED}", lines, tables, lambda line: line["coverage"][0]),
         calibration(lines, tables),
         section(f"Average width at {ASKED}", lines, tables, lambda line: line["width"][0]),
         section("CPU seconds of one fit and its predictions", lines, tables, lambda line: line["seconds"]),

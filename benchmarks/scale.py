@@ -80,8 +80,8 @@ def measure(name: str, device: torch.device, *, quick: bool, **more: Any) -> dic
 def report(results: dict[str, Any]) -> str:
     texts = [
         "# Scale",
-        "`make bench-scale`. Ways that are compared took turns, and the fastest turn counts. On the CPU seconds are "
-        "CPU seconds on one thread if nothing else is said, on a GPU those of the clock.",
+        "`make bench-scale`. Alternatives ran in turns, and the fastest turn of each counts. On the CPU, seconds are "
+        "CPU seconds on one thread unless noted; on a GPU, wall-clock seconds.",
     ]
     for device, parts in sorted(results.items(), reverse=True):
         texts.append("## GPU" if device == "cuda" else "## CPU")

@@ -44,16 +44,16 @@ def lines(parts: dict[str, Any]) -> str:
     if "rows" in parts:
         cost = in_memory(parts["rows"]["found"])
         texts.append(
-            f"In memory, by the slope of the curve of rows: {three_digits(cost['terabytes'])} TB of memory and "
-            f"{three_digits(cost['hours'])} hours a round on one thread, with the default networks and five members."
+            f"In memory, by the slope of the curve over rows: {three_digits(cost['terabytes'])} TB of memory and "
+            f"{three_digits(cost['hours'])} hours per round on one thread, with the default networks and five members."
         )
     if "streaming" in parts:
         cost = streamed(parts["streaming"]["found"])
         texts.append(
-            f"Streamed, by the fits that stream: files of {three_digits(cost['terabytes of files'])} TB and "
-            f"{three_digits(cost['gigabytes of memory'])} GB of memory. On one thread the passes over all rows take "
-            f"{three_digits(cost['hours of the passes'])} hours, and {DEFAULTS['max_rounds']:.0f} rounds, the most "
-            f"that a fit has, {three_digits(cost['hours of the rounds'])} hours: rounds see a share of the rows. To "
-            f"show every row once to each of its members would take {three_digits(cost['hours of a sweep'])} hours."
+            f"Streamed, from the streamed fits: files of {three_digits(cost['terabytes of files'])} TB and "
+            f"{three_digits(cost['gigabytes of memory'])} GB of memory. On one thread, the passes over all rows take "
+            f"{three_digits(cost['hours of the passes'])} hours, and {DEFAULTS['max_rounds']:.0f} rounds, the "
+            f"maximum, {three_digits(cost['hours of the rounds'])} hours: rounds see a share of the rows. "
+            f"Showing every row once to each of its members would take {three_digits(cost['hours of a sweep'])} hours."
         )
     return " ".join(["Extrapolated from measured slopes, not measured.", *texts]) if texts else ""

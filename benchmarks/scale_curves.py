@@ -139,7 +139,7 @@ def lines_of(curve: str, found: list[dict[str, Any]], device: str) -> str:
     text = [
         f"### Time and memory against {title}",
         "",
-        f"Fits with default settings but {others}, each in a process of its own. An epoch shows a member at most "
+        f"Fits with default settings except {others}, each in its own process. An epoch shows a member at most "
         f"{found[0]['most rows per epoch']:,} rows.",
         "",
         f"| {title} | CPU seconds | peak MB | MB before the fit |",
@@ -156,9 +156,9 @@ def lines_of(curve: str, found: list[dict[str, Any]], device: str) -> str:
 def growth_in_words(curve: str, found: list[dict[str, Any]]) -> str:
     exponents = ", ".join(f"{slope:.2f}" for slope in slopes(found, "CPU seconds"))
     return (
-        f"Exponents of the seconds from point to point: {exponents} (1 is linear). By the last two points one more of "
-        f"the {TITLES[curve]} costs {three_digits(1e3 * per_unit(found, 'CPU seconds'))} ms and "
-        f"{three_digits(2**10 * per_unit(found, 'peak megabytes'))} kB."
+        f"Exponents of the seconds from point to point: {exponents} (1 is linear). By the last two points, each "
+        f"additional {TITLES[curve].removesuffix('s')} costs {three_digits(1e3 * per_unit(found, 'CPU seconds'))} ms "
+        f"and {three_digits(2**10 * per_unit(found, 'peak megabytes'))} kB."
     )
 
 
@@ -173,7 +173,7 @@ def epoch_lines(found: dict[str, Any], device: str) -> str:
     return (
         f"### One pass over {first['rows']:,} rows\n\n{first['members']} members of hidden {first['hidden']} without "
         f"encodings, {first['features']} features, batches of {first['batch']}, every member on every row: "
-        f"{first['CPU seconds']:.1f} CPU seconds on one thread; by the clock {clocks}; the most memory "
+        f"{first['CPU seconds']:.1f} CPU seconds on one thread; wall clock: {clocks}; peak memory "
         f"{max(one['peak megabytes'] for one in found['passes']):,.0f} MB.{judged}"
     )
 

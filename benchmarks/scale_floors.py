@@ -217,7 +217,7 @@ def ratio(case: dict[str, Any], which: str = "floors") -> float | None:
 def lines(found: dict[str, Any], device: str) -> str:
     first = found["cases"][0]
     text = [
-        "### A training step beside its floors, in microseconds",
+        "### A training step and its floors, in microseconds",
         "",
         f"In microseconds. {first['layers']} linear layers of width {first['hidden']}, {first['features']} features, "
         f"batch {first['batch_size']}, squared error, Adam. *Step*: time of `Learner.descend` over its steps, with "

@@ -94,16 +94,16 @@ def lines(found: dict[str, Any], device: str) -> str:
     beside, rows = found["beside UQ360"], per_network(found)
     settings = beside["settings"]
     text = [
-        "### Beside what a user would run instead",
+        "### Next to other packages",
         "",
-        f"{beside['data']}, {beside['rows of a member']} rows a member, {settings['layers']} linear layers of width "
+        f"{beside['data']}, {beside['rows of a member']} rows per member, {settings['layers']} linear layers of width "
         f"{settings['hidden']}, batch {settings['batch_size']}, {settings['rounds']} rounds of {settings['epochs']} + "
         f"{settings['epochs']} epochs; the fastest of {len(beside['seeds'])} fits. A member of UQ360 and of ours has "
-        f"two networks; MAPIE trains one for each fold and one on all rows, for the epochs of the first of ours alone. "
+        f"two networks; MAPIE trains one per fold and one on all rows, for as many epochs as our F alone. "
         f"UQ360 {beside['peer versions']['uq360']}, MAPIE {found['MAPIE']['versions']['mapie']}, both with torch "
         f"{beside['peer versions']['torch']}.",
         "",
-        "| | members | CPU seconds per member | (median) | epochs of its networks | milliseconds per epoch | "
+        "| | members | CPU seconds per member | (median) | epochs per member | milliseconds per epoch | "
         "times faster than UQ360 per member |",
         "|---|---|---|---|---|---|---|",
     ]

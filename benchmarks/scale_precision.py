@@ -100,9 +100,9 @@ def together(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
 
 def lines(found: dict[str, Any], device: str) -> str:
     text = [
-        "### TF32 beside FP32",
+        "### TF32 and FP32",
         "",
-        f"Default fits, asked {found['asked']}: means of out-of-fold scores over splits {SPLITS[0]} to {SPLITS[-1]}. "
+        f"Default fits at level {found['asked']}: means of out-of-fold scores over splits {SPLITS[0]} to {SPLITS[-1]}. "
         f"{seconds_in_words(found)}",
         "",
         "| table | products | coverage | width | interval score | RMSE | rounds |",
@@ -135,7 +135,7 @@ def changes_in_words(fits: list[dict[str, Any]]) -> str:
             f"{way}: coverage {shift:+.4f}, width x {ratios[0]:.3f}, interval score x {ratios[1]:.3f}, RMSE x "
             f"{ratios[2]:.3f}"
         )
-    return "Means over the tables beside FP32. " + ". ".join(words) + "."
+    return "Means over the tables, relative to FP32. " + ". ".join(words) + "."
 
 
 def change(fits: list[dict[str, Any]], way: str, score: str, *, relative: bool) -> list[float]:

@@ -99,7 +99,7 @@ def lines(found: list[dict[str, Any]], device: str) -> str:
         "### Fits that stream",
         "",
         f"{first['members']} members of hidden {HIDDEN} without encodings, {FEATURES} features, Parquet files, one "
-        "thread. A sweep shows every row once to each of its members, of both networks.",
+        "thread. A sweep shows every row once to each of its members, for both networks.",
         "",
         f"| rows | MB of files | rounds | {seconds} of the fit | of one sweep | peak MB | MB before the fit |"
         + (" MB on the GPU |" if on_gpu else ""),

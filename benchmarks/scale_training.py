@@ -259,10 +259,10 @@ def lines(found: list[dict[str, Any]], device: str) -> str:
     text = [
         "### Member-epochs per second",
         "",
-        f"Epochs of one member in a second. {first['layers']} linear layers of width {first['hidden']}, "
-        f"{first['features']} features, {first['rows']:,} rows a member; squared error if nothing else is said. "
-        "*Loop*: `nn.Sequential` and `torch.optim.Adam` for each member, one after the other. In brackets: how many "
-        "times the loop's.",
+        f"Epochs of one member per second. {first['layers']} linear layers of width {first['hidden']}, "
+        f"{first['features']} features, {first['rows']:,} rows per member; squared error unless noted. *Loop*: "
+        "`nn.Sequential` and `torch.optim.Adam` for each member, one after the other. In brackets: relative to the "
+        "loop.",
         "",
         "| batch | members | " + " | ".join(ways) + " |",
         "|" + "---|" * (len(ways) + 2),

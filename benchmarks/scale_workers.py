@@ -45,7 +45,7 @@ def lines(found: dict[str, Any], device: str) -> str:
     text = [
         "### One grid on one and on two workers",
         "",
-        f"`python -m reproduction table1 {found['grid']}`, by the clock, the start of the workers included.",
+        f"`python -m reproduction table1 {found['grid']}`, wall-clock time, including the start of the workers.",
         "",
         "| workers | " + " | ".join(f"{name}, seconds" for name in found["seconds"]) + " |",
         "|" + "---|" * (1 + len(found["seconds"])),
@@ -61,4 +61,4 @@ def verdict(seconds: dict[str, float] | None) -> str:
     if seconds is None or seconds["1"] < LONG_ENOUGH:
         return ""
     judged = "reached" if times_faster(seconds) >= TIMES_FASTER else "MISSED"
-    return f"\n\nTarget for two workers of Ray: {TIMES_FASTER:g} times faster than one. {judged}."
+    return f"\n\nTarget for two Ray workers: {TIMES_FASTER:g} times faster than one: {judged}."

@@ -118,13 +118,13 @@ def report(lines: list[dict[str, Any]]) -> str:
         "# How the defaults were chosen",
         "",
         f"`make bench-selection`: out-of-fold scores on splits 100 to 104, no test row was predicted. Devices: "
-        f"{'; '.join(devices)}. Each cell: out-of-fold RMSE / mean pinball loss over the levels .5 to .99, both over "
-        "those of the first row, which holds the values themselves and is where the search began. The default now is "
+        f"{'; '.join(devices)}. Each cell: out-of-fold RMSE / mean pinball loss over the levels .5 to .99, relative to "
+        "the first row, which has the values themselves and is where the search began. The current default is "
         "'100 rounds, shaped by both', which was run on parkinsons alone: on the other tables no fit needed more than "
-        "40 rounds, so there it is 'shaped by both'. Below 1 is better; differences of a per cent are "
-        "within the noise of the seeds. The last column is the geometric mean of the ratios over the tables that were "
-        "run, which are not the same for all. A note in a line says that it was run with a batch of 128 and "
-        "at most 30 rounds on a large table, or that only its means over the splits were kept.",
+        "40 rounds, so there it equals 'shaped by both'. Below 1 is better; differences of a per cent are within the "
+        "noise of the seeds. The last column is the geometric mean of the ratios over the tables that were run, which "
+        "differ between candidates. A note in a stored line marks runs with a batch of 128 and at most 30 rounds on a "
+        "large table, or runs of which only the means over the splits were kept.",
         "",
         "| candidate | " + " | ".join(tables) + " | geometric mean |",
         "|" + "---|" * (len(tables) + 2),

@@ -151,9 +151,9 @@ def report(lines: list[dict[str, Any]]) -> str:
         "# How the settings of the baselines were chosen",
         f"`make bench-selection`: five-fold out-of-fold scores on splits 100 to 104, no test row was predicted. "
         f"Devices: {'; '.join(devices)}. Each cell: out-of-fold RMSE / mean pinball loss over the levels .5 to .99, "
-        "both over those of the first row, which holds the values themselves. Below 1 is better. The last column is "
-        "the geometric mean over the tables and over both scores: the lowest was taken, among those that were run "
-        "on all tables.",
+        "both relative to the first row, which has the values themselves. Below 1 is better. The last column is the "
+        "geometric mean over the tables and both scores. The candidate with the lowest one was chosen, among those "
+        "that were run on all tables.",
     ]
     for method in dict.fromkeys(line["method"] for line in lines):
         text += [f"## {method}", candidates_table([line for line in lines if line["method"] == method])]

@@ -132,13 +132,13 @@ def report(lines: list[dict[str, Any]]) -> str:
     text = [
         "# How the forecaster's defaults were chosen",
         "",
-        "`make bench-selection`: the first two thirds of each training part are learned, its last third is "
-        f"forecast live at {COVERAGE} with rate {RATE}; no step of a test period is touched. Devices: "
-        f"{'; '.join(devices)}. Each cell: RMSE / live interval score, both over those of the first row, which holds "
-        "the values themselves and is where the search began. Below 1 is better; one seed, so that differences of a "
-        "per cent or two are noise. The last columns are the geometric mean over the series that were run, and their "
-        "number, which is not the same for all: time on the device ended some. A `note` in a line says where the "
-        "run differed from what the command does now: lines on observed targets compare with the row of that name.",
+        "`make bench-selection`: fitted on the first two thirds of each training part, evaluated live on its last "
+        f"third at {COVERAGE} with rate {RATE}; no step of a test period is used. Devices: "
+        f"{'; '.join(devices)}. Each cell: RMSE / live interval score, both relative to the first row, which has "
+        "the values themselves and is where the search began. Below 1 is better; with one seed, differences of a per "
+        "cent or two are noise. The last columns are the geometric mean over the series that were run, and their "
+        "number, which differs: device time ran out for some. A `note` in a stored line describes how the run differed "
+        "from what the command does now: lines on observed targets compare with the row of that name.",
         "",
         markdown(["candidate", *names, "geometric mean", "series"], rows).rstrip(),
         "",

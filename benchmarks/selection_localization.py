@@ -154,10 +154,10 @@ def report(lines: list[dict[str, Any]]) -> str:
         "# How the settings of the ResNet-18 were chosen",
         "",
         f"`python benchmarks/selection_localization.py`: {MEMBERS} members, each without another fifth of "
-        f"{' or '.join(f'{n:,}' for n in numbers)} training photographs, seed {SEED}; mean IoU on those left out "
-        "(averaged with the mirror image), after so many epochs, and the RMSE after the last in standard deviations of "
-        "the targets. One seed: differences of .002 are noise. Seconds for all epochs; some ran beside other programs. "
-        f"Devices: {'; '.join(devices)}.",
+        f"{' or '.join(f'{n:,}' for n in numbers)} training photographs, seed {SEED}; mean IoU on the left-out ones "
+        "(averaged with the mirror image) by epoch, and the RMSE after the last, in standard deviations of the "
+        "targets. One seed: differences of .002 are noise. Seconds are for all epochs; some ran next to other "
+        f"programs. Devices: {'; '.join(devices)}.",
         "",
         markdown(["candidate", *[f"{epoch} epochs" for epoch in epochs], "RMSE", "seconds"], rows).rstrip(),
         "",

@@ -255,12 +255,12 @@ def heading(where: dict[str, Any]) -> str:
 
 def peer_table(found: dict[str, Any]) -> str:
     lines = [
-        f"## Beside UQ360's AuxiliaryIntervalPredictor ({found['data']}, {found['rows of a member']} rows a member)",
+        f"## Next to UQ360's AuxiliaryIntervalPredictor ({found['data']}, {found['rows of a member']} rows per member)",
         "",
         "Five linear layers of width 64, batch 64, 10 rounds of 10 + 10 epochs. Fits in turns with seeds "
         f"0 to {found['seeds'][-1]}; the ratio is that of the fastest fits. UQ360 {found['peer versions']['uq360']} "
         f"with torch {found['peer versions']['torch']}. Ours is the whole fit, {Recipe.closing_rounds} x 10 more "
-        "epochs of I included (not for one member, which trains as published).",
+        "epochs of I included (except for one member, which trains as published).",
         "",
         "| | CPU seconds per member (fastest) | (median) | times faster | target |",
         "|---|---|---|---|---|",
@@ -281,10 +281,10 @@ def row_of(label: str, found: dict[str, Any], name: str, ratio: str, verdict: st
 
 def size_table(sizes: list[dict[str, Any]]) -> str:
     lines = [
-        f"## Time and memory against rows (20 features, defaults but for {SIZE_ROUNDS} rounds, a fresh process each)",
+        f"## Time and memory by rows (20 features, defaults except {SIZE_ROUNDS} rounds, a fresh process each)",
         "",
         f"An epoch shows each member four fifths of the rows, at most {MOST_ROWS_PER_EPOCH:,}; small tables have more "
-        "members. So the time per row seen is what shows the growth: constant means linear.",
+        "members. The time per row seen therefore shows the growth: constant means linear.",
         "",
         "| rows | members | CPU seconds | clock | CPU microseconds per row seen, member | peak MB | before the fit |",
         "|---|---|---|---|---|---|---|",
@@ -302,7 +302,7 @@ def wine_lines(wine: dict[str, Any]) -> str:
     verdict = "reached" if wine["CPU seconds"] <= WHITE_WINE_SECONDS else "MISSED"
     return (
         f"## Default fit of white wine ({wine['data']}, split 0)\n\n{wine['CPU seconds']:.0f} CPU seconds "
-        f"({wine['clock seconds']:.0f} by the clock) for {wine['rows']} rows, {wine['members']} members, "
+        f"({wine['clock seconds']:.0f} wall clock) for {wine['rows']} rows, {wine['members']} members, "
         f"{wine['rounds']} rounds; target at most {WHITE_WINE_SECONDS:.0f}: {verdict}."
     )
 

@@ -1,7 +1,7 @@
 """How the documentation site is built: `make docs`.
 
 The source folder of the site is the repository, so that links between the README, the pages in docs/ and the stored
-results are the same on the site and in a repository browser. What belongs to the site stands in `include_patterns`.
+results are the same on the site and in a repository browser. `include_patterns` lists what belongs to the site.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ include_patterns = [
     "benchmarks/results/*.md",
 ]
 exclude_patterns = ["docs/_build", "docs/gallery", "docs/templates", "docs/**/sg_execution_times.rst"]
-templates_path = [str(HERE / "templates")]  # autosummary would look for it beside the README
+templates_path = [str(HERE / "templates")]  # autosummary would look for it next to the README
 nitpicky = True
 # Single backticks in docstrings are a link where the name has a page, else code: see `_as_code`.
 default_role = "py:obj"
 smartquotes_action = "qe"  # quotes and ellipses; dashes stay, since options begin with two of them
 
-myst_heading_anchors = 4  # links such as tables.md#calibration
+myst_heading_anchors = 4  # for links like tables.md#calibration
 
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc's sections name the types, in words
@@ -97,7 +97,7 @@ def setup(app: Any) -> None:
 
 
 def _link_to_pages_of_examples(app: Any, docname: str, source: list[str]) -> None:
-    """Links to scripts of the gallery, which a repository browser shows, lead to their pages on the site."""
+    """Links to gallery scripts, which a repository browser shows, lead to their pages on the site."""
     text = source[0].replace("](gallery/GALLERY_HEADER.rst)", "](auto_gallery/index.rst)")
     source[0] = re.sub(r"(\]\((?:docs/)?)gallery/(\w+)\.py\)", r"\1auto_gallery/\2.rst)", text)
 
@@ -108,8 +108,8 @@ def _as_code(app: Any, env: Any, node: Any, contnode: Any) -> Any:
 
 
 def _open_in_full(app: Any, doctree: nodes.document) -> None:
-    """Pictures fill the column, so that Sphinx links them to their file: on a phone their labels are small."""
-    if app.env.docname.startswith((PAGES_OF_EXAMPLES, PAGES_OF_API)):  # their small pictures lead to examples
+    """Images fill the column and link to their file: on a phone their labels are small."""
+    if app.env.docname.startswith((PAGES_OF_EXAMPLES, PAGES_OF_API)):  # their thumbnails link to examples
         return
     for image in doctree.findall(nodes.image):
         image.setdefault("width", "100%")
@@ -123,13 +123,13 @@ def _keep_with_its_number(app: Any, doctree: nodes.document) -> None:
 
 
 def _without_the_docstring_of_str(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """What a constant says about itself is what its type says; the pages say what it is for."""
+    """Drop a constant's inherited docstring, that of its type; the pages describe it."""
     if what == "data":
         lines.clear()
 
 
 class LinksToTheAPI(SphinxPostTransform):
-    """The first mention of a public name in a guide, such as `MLP(hidden=64)`, leads to its entry in the API."""
+    """The first mention of a public name in a guide, for example `MLP(hidden=64)`, links to its entry in the API."""
 
     default_priority = 400
     formats = ("html",)

@@ -1,4 +1,4 @@
-"""A first look: four ways to intervals on scikit-learn's diabetes table, their scores, and a picture.
+"""A first look: four methods on scikit-learn's diabetes table, their scores, and a plot.
 
 `make demo` runs it, or `python examples/demo.py`.
 """
@@ -29,20 +29,20 @@ Array = NDArray[np.float64]
 
 ASKED = 0.9
 SPLIT = 0
-# The defaults, but for fewer members, so that a slow core needs less than a minute.
+# The defaults with fewer members, so that a slow core needs less than a minute.
 SETTINGS: dict[str, Any] = {"repeats": 2}
 PLAIN_LAYERS = (128, 128, 128, 128)  # five linear layers, as wide as ours
 
 NOTES = """\
-asked, reached   share of the test rows inside their interval
-error            |reached - asked|; to expect: its average for a method whose ranks are exact
-band             where such a method reaches nine times out of ten
+coverage   share of the test rows inside their interval
+error      |coverage - requested|, next to its expected value for exact ranks
+band       contains the coverage of exact ranks nine times out of ten
 RMSE, width and interval score (lower is better) are in points of disease progression.
 
-Sigma Fit, IQR Fit   defaults, except that each row is left out by {repeats} members only; cross ranks
-as published         Sigma Fit, one network, intervals from the residuals on its own training rows; no ranks
-plain, split ranks   MLPRegressor of scikit-learn, early stopping, on 80 % of the training rows; ranks from the rest
-This is one split of a small table: it shows what to expect, not which method is better."""
+Sigma Fit, IQR Fit   defaults, but only {repeats} members leave each row out; cross ranks
+as published         Sigma Fit with one network, intervals from residuals on its training rows; no ranks
+plain, split ranks   scikit-learn's MLPRegressor, early stopping, on 80 % of the training rows; ranks from the rest
+This is one split of a small table: it does not show which method is better."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _plain(name: str, rows: Rows) -> Result:
 
 def report(results: Sequence[Result], y_test: Array) -> str:
     """The table of scores as text, one line per method."""
-    columns = ("", "RMSE", "asked", "reached", "error", "to expect", "band", "width", "interval score", "seconds")
+    columns = ("", "RMSE", "requested", "coverage", "error", "expected", "band", "width", "interval score", "seconds")
     cells = [columns, *(_scores(result, y_test) for result in results)]
     widths = [max(len(row[k]) for row in cells) for k in range(len(columns))]
     lines = [
@@ -139,17 +139,17 @@ def _scores(result: Result, y_test: Array) -> tuple[str, ...]:
     )
 
 
-def picture_if_possible(result: Result, y_test: Array, path: Path) -> str:
-    """A sentence that says where the picture of one method's intervals is, or what to install for it."""
+def plot_if_possible(result: Result, y_test: Array, path: Path) -> str:
+    """A sentence with the file of the plot, or with what to install for it."""
     try:
         draw(result, y_test, path)
     except ImportError:
-        return "No picture: matplotlib is missing. Install the extra `plots`: pip install 'coverwell[plots]'."
-    return f"The intervals of {result.name} are drawn in {path}."
+        return "No plot: matplotlib is missing. Install the extra `plots`: pip install 'coverwell[plots]'."
+    return f"{path} shows the intervals of {result.name}."
 
 
 def draw(result: Result, y_test: Array, path: Path) -> None:
-    """Write the picture; raises ImportError where matplotlib is missing."""
+    """Write the plot; raises ImportError if matplotlib is missing."""
     from matplotlib.figure import Figure  # extra `plots`; no pyplot, so no window and no global state
 
     figure = Figure(figsize=(9, 5), layout="constrained")
@@ -157,7 +157,7 @@ def draw(result: Result, y_test: Array, path: Path) -> None:
     inside = result.interval.contains(y_test)
     ax.set_title(
         f"{result.name} on diabetes: {inside.sum()} of {len(inside)} test rows inside, "
-        f"{100 * inside.mean():.1f} % (asked {100 * ASKED:.0f} %)"
+        f"{100 * inside.mean():.1f} % (requested: {100 * ASKED:.0f} %)"
     )
     ax.set_xlabel("test row, from the lowest prediction to the highest")
     ax.set_ylabel("disease progression after one year (points)")
@@ -165,18 +165,18 @@ def draw(result: Result, y_test: Array, path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table, write the picture, and say how long it took."""
+    """Print the table and the time it took, and write the plot."""
     parser = argparse.ArgumentParser(description="Intervals on scikit-learn's diabetes table.")
-    parser.add_argument("--picture", type=Path, default=Path("demo.png"), help="where to write it (default: demo.png)")
-    parser.add_argument("--max-rounds", type=int, help="at most so many rounds of training (default: as the library)")
+    parser.add_argument("--plot", type=Path, default=Path("demo.png"), help="the file of the plot (default: demo.png)")
+    parser.add_argument("--max-rounds", type=int, help="the maximum number of training rounds (default: the library's)")
     options = parser.parse_args(arguments)
     more = {} if options.max_rounds is None else {"max_rounds": options.max_rounds}
     started = time.perf_counter()
     rows = diabetes()
-    print(f"diabetes: {len(rows.y)} rows to train, {len(rows.y_test)} to test; four methods, half a minute", flush=True)
+    print(f"diabetes: {len(rows.y)} training and {len(rows.y_test)} test rows; four methods, half a minute", flush=True)
     results = compare(rows, **more)
     print(f"\n{report(results, rows.y_test)}\n\n{NOTES.format(**SETTINGS)}\n")
-    print(picture_if_possible(results[0], rows.y_test, options.picture))
+    print(plot_if_possible(results[0], rows.y_test, options.plot))
     print(f"It took {time.perf_counter() - started:.0f} s.")
 
 

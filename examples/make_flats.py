@@ -1,7 +1,7 @@
-"""Makes flats.csv and flats_new.csv: rents of flats that were made up, with what tables from practice have.
+"""Makes flats.csv and flats_new.csv: made-up rents, in tables like those found in practice.
 
-There is text, a date, missing values, an identifier, and several flats of one building. Rents differ more from one
-another where flats are large or were not renovated, so that good intervals are wider there. Run it in this folder:
+They have text, a date, missing values, an identifier, and several flats per building. Rents of large or unrenovated
+flats vary more, so good intervals are wider there. Run it in this folder:
 
     python make_flats.py
 """
@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 def main() -> None:
-    """Write both files beside this script: the later flats are the new ones."""
+    """Write both files next to this script: the later flats are the new ones."""
     rows = flats(np.random.default_rng(SEED))
     folder = Path(__file__).parent
     write(folder / "flats.csv", rows[:N_TRAINED])
@@ -50,7 +50,7 @@ def flats(rng: np.random.Generator) -> list[dict[str, object]]:
 
 
 def building(rng: np.random.Generator, name: str, n_flats: int) -> list[dict[str, object]]:
-    """The flats of one building, which share a place, a year, a heating and what cannot be seen in the table."""
+    """The flats of one building, which share a district, a year, a heating and an effect that is not in the table."""
     district, heating = str(rng.choice(list(DISTRICTS))), str(rng.choice(list(HEATING)))
     built = int(rng.integers(1890, 2024))
     shared = {"building": name, "district": district, "heating": heating if rng.random() > 0.06 else ""}

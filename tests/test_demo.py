@@ -1,4 +1,4 @@
-"""The demo: its table, its picture, and what it says when matplotlib is missing."""
+"""The demo: its table, its plot, and its message if matplotlib is missing."""
 
 import re
 import sys
@@ -50,7 +50,7 @@ def test_the_table_has_the_scores_worked_out_by_hand():
     interval = PredictionInterval(prediction - 1, prediction + 1, coverage=0.9)  # the last misses by 1
     result = demo.Result("by hand", prediction, interval, n_ranked=9, seconds=1.26)
     header, line = demo.report([result], y).splitlines()
-    assert " ".join(header.split()) == "RMSE asked reached error to expect band width interval score seconds"
+    assert " ".join(header.split()) == "RMSE requested coverage error expected band width interval score seconds"
     expected = metrics.expected_calibration_error(0.9, 4, 9)
     low, high = metrics.coverage_band(0.9, 4, 9)
     assert re.split(r"\s{2,}", line) == [
@@ -61,15 +61,15 @@ def test_the_table_has_the_scores_worked_out_by_hand():
 
 def test_without_matplotlib_the_sentence_names_the_extra(results, rows, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # importing it now raises ImportError
-    sentence = demo.picture_if_possible(results[0], rows.y_test, tmp_path / "picture.png")
+    sentence = demo.plot_if_possible(results[0], rows.y_test, tmp_path / "plot.png")
     assert "coverwell[plots]" in sentence
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_prints_the_table_its_settings_the_time_and_the_place_of_the_picture(tmp_path, capsys):
-    demo.main(["--max-rounds", "1", "--picture", str(tmp_path / "demo.png")])
+def test_the_command_prints_the_table_its_settings_the_time_and_the_place_of_the_plot(tmp_path, capsys):
+    demo.main(["--max-rounds", "1", "--plot", str(tmp_path / "demo.png")])
     text = capsys.readouterr().out
-    for part in ("353 rows to train", "plain, split ranks", "left out by 2 members", str(tmp_path / "demo.png")):
+    for part in ("353 training", "plain, split ranks", "only 2 members leave", str(tmp_path / "demo.png")):
         assert part in text
     assert re.search(r"It took \d+ s\.", text)
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
@@ -78,5 +78,5 @@ def test_the_command_prints_the_table_its_settings_the_time_and_the_place_of_the
 @pytest.mark.slow
 def test_with_its_own_settings_it_takes_less_than_a_minute(tmp_path):
     started = time.process_time()  # of this process: what else the machine does is not counted
-    demo.main(["--picture", str(tmp_path / "demo.png")])
+    demo.main(["--plot", str(tmp_path / "demo.png")])
     assert time.process_time() - started < 60

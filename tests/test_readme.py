@@ -108,7 +108,7 @@ def assert_quoted(cell, number, where):
 
 
 def test_numbers_of_tables_are_those_of_the_stored_intervals():
-    rows, cells = stored("intervals.csv"), list(cells_of(README, r"asked 0\.9"))
+    rows, cells = stored("intervals.csv"), list(cells_of(README, r"90 % intervals"))
     for _, label, data, cell in cells:
         measure, title = label.split(", ")
         own = [row for row in rows if (row["data"], row["metric"], row["reading"]) == (data, MEASURES[measure], "")]
@@ -154,7 +154,7 @@ def test_the_readme_quotes_the_coverage_of_rows_with_gaps():
 )
 def test_numbers_of_series_are_those_of_table2(page):
     """A label is like "CE, gaps interpolated: Sigma Fit, static"."""
-    rows, cells = stored("table2.csv"), list(cells_of(page, r"asked 0\.95"))
+    rows, cells = stored("table2.csv"), list(cells_of(page, r"95 % intervals"))
     for _, label, data, cell in cells:
         head, title = label.split(": ")
         measure, _, reading = head.partition(", gaps ")
@@ -174,7 +174,7 @@ def test_numbers_of_series_are_those_of_table2(page):
 @pytest.mark.parametrize("page", [DOCS / "localization.md", DOCS / "reproduction.md"], ids=lambda page: page.name)
 def test_numbers_of_boxes_are_those_of_table3(page):
     rows = [row for row in stored("table3.csv") if not row["target"]]  # verdicts repeat numbers of other rows
-    cells = list(cells_of(page, r"(?:boxes|whole box), asked 0\.95"))
+    cells = list(cells_of(page, r"(?:boxes|whole box), 95 % intervals"))
     for head, label, column, cell in cells:
         if head.startswith("whole"):
             title, where = label, {"metric": WHOLE_BOX_MEASURES[column], "unit": "", "part": "box"}

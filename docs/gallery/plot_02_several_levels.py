@@ -2,8 +2,8 @@
 Several levels
 ==============
 
-One fit gives intervals for several levels, each inside the next. Here on the diabetes table of scikit-learn: how
-far a disease has gone on after a year, from ten measurements of 442 patients.
+One fit gives nested intervals for several levels. The example uses scikit-learn's diabetes table: disease progression
+after a year, from ten measurements of 442 patients.
 """
 
 import matplotlib.pyplot as plt
@@ -26,8 +26,8 @@ assert (np.diff(lower, axis=1) <= 0).all()  # nested: a higher level reaches at 
 assert (np.diff(upper, axis=1) >= 0).all()
 
 # %%
-# What was asked against what was reached. The band holds nine of ten samples of so few rows if the intervals are right.
-# Widths are in points of disease progression.
+# Measured against requested coverage. The band contains nine out of ten samples of this size if the intervals are
+# right. Widths are in points of disease progression.
 
 reached = metrics.calibration_curve(y[test], lower, upper, levels)
 bands = np.array([metrics.coverage_band(level, len(test), len(train)) for level in levels])
@@ -37,7 +37,7 @@ draw_width_curve(right, levels, (upper - lower).mean(axis=0), unit="points")
 legend_below(left)
 
 # %%
-# The six intervals of twelve patients, the darkest for the lowest level.
+# The six intervals of twelve patients; the darkest is the lowest level.
 
 figure, ax = plt.subplots(figsize=(9, 4), layout="constrained")
 order = np.argsort(model.predict(X[test[:12]]))

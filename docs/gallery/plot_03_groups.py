@@ -2,9 +2,9 @@
 Rows that belong together
 =========================
 
-Forty machines, ten measurements of each. A machine has a level of its own that no column tells, except that one
-column says how long it has been in use, by which machines can be told apart. Intervals for *new* machines must be
-wider than for more measurements of machines that were seen. ``groups=`` tells which rows belong together.
+Forty machines with ten measurements each. Every machine has its own level, which is not a column. But one column, the
+hours in use, identifies the machine. Intervals for *new* machines must be wider than for further measurements of
+known machines. ``groups=`` declares which rows belong together.
 """
 
 import matplotlib.pyplot as plt
@@ -27,23 +27,23 @@ def measurements(n_machines):
 X, y, machine = measurements(40)
 X_new, y_new, machine_new = measurements(40)
 settings = {"coverage": 0.9, "schedule": Schedule(max_rounds=4), "repeats": 1, "random_state": 0}
-told = MatchedRegressor(**settings).fit(X, y, groups=machine)
-untold = MatchedRegressor(**settings).fit(X, y)
+grouped = MatchedRegressor(**settings).fit(X, y, groups=machine)
+ungrouped = MatchedRegressor(**settings).fit(X, y)
 
 # %%
-# Without groups, rows of one machine stand on both sides of every fold, and the intervals are judged on machines that
-# the networks know.
+# Without groups, rows of one machine are on both sides of every fold, and the intervals are calibrated on machines
+# that the networks know.
 
-for name, model in {"groups told": told, "not told": untold}.items():
+for name, model in {"with groups": grouped, "without": ungrouped}.items():
     lower, upper = model.predict_interval(X_new)
     reached, width = metrics.coverage(y_new, lower, upper), metrics.average_width(lower, upper)
     print(f"{name:12} new machines covered {reached:.2f}, mean width {width:.1f}")
 
 # %%
-# The coverage of each new machine. Even with groups told it is a promise about the average machine, not about each.
+# The coverage of each new machine. Even with groups, coverage is an average over machines, not a promise for each.
 
 figure, ax = plt.subplots(figsize=(9, 3.6), layout="constrained")
-for model, name, colour, marker in ((told, "groups told", "#0072B2", "o"), (untold, "not told", "#D55E00", "X")):
+for model, name, colour, marker in ((grouped, "with groups", "#0072B2", "o"), (ungrouped, "without", "#D55E00", "X")):
     inside = model.predict_interval(X_new).contains(y_new)
     by_machine = np.sort([inside[machine_new == number].mean() for number in range(40)])
     ax.plot(range(1, 41), by_machine, marker, color=colour, label=f"{name}: mean {inside.mean():.2f}")

@@ -3,9 +3,9 @@ Noise that is not symmetric
 ===========================
 
 Waiting times, costs and claims err to one side: often a little less than expected, now and then much more. The
-interval network learns how far to reach below and above the prediction, each by itself. ``shape="interval"`` leaves
-both to it. By default the uncertainty of the mean network has a say as well; that is a normal law, which reaches as
-far to both sides.
+interval network learns the half-widths below and above the prediction separately. With ``shape="interval"`` it alone
+shapes the intervals. By default, the uncertainty of the mean network contributes too; it is a normal distribution,
+which is symmetric.
 """
 
 import matplotlib.pyplot as plt
@@ -15,21 +15,21 @@ from scipy import stats
 from coverwell import MatchedRegressor, Schedule, metrics
 
 
-def law(X):
+def distribution(X):
     """The distribution of y in each row: a wave plus gamma noise, less skewed and wider to the right."""
     return stats.gamma(a=1 + 4 * X[:, 0], loc=np.sin(2 * np.pi * X[:, 0]), scale=0.2)
 
 
 def draw(n, seed):
-    """Rows drawn from the law: inputs (n, 1) and targets (n,)."""
+    """Inputs (n, 1) and targets (n,)."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 1))
-    return X, law(X).rvs(size=n, random_state=rng)
+    return X, distribution(X).rvs(size=n, random_state=rng)
 
 
 X, y = draw(400, seed=0)
 grid = np.linspace(0, 1, 150)[:, None]
-true_lower, true_upper = law(grid).interval(0.9)
+true_lower, true_upper = distribution(grid).interval(0.9)
 
 models = {
     shape: MatchedRegressor(coverage=0.9, shape=shape, schedule=Schedule(max_rounds=4), repeats=1, random_state=0).fit(
@@ -51,11 +51,11 @@ axes[0].set_ylabel("y")
 axes[0].legend(frameon=False, loc="lower left", fontsize=9)
 
 # %%
-# The law is known, so that the misses on each side can be computed exactly; 0.05 on each would be even.
+# The distribution is known, so the misses on each side can be computed exactly; 0.05 on each side would be even.
 
 for shape, model in models.items():
     lower, upper = model.predict_interval(grid)
-    below, above = law(grid).cdf(lower).mean(), 1 - law(grid).cdf(upper).mean()
+    below, above = distribution(grid).cdf(lower).mean(), 1 - distribution(grid).cdf(upper).mean()
     X_new, y_new = draw(2000, seed=1)
     score = metrics.interval_score(y_new, *model.predict_interval(X_new), 0.9)
     print(f"{shape:9} misses below {below:.3f}, above {above:.3f}; interval score {score:.2f}")

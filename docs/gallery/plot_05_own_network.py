@@ -2,8 +2,8 @@
 A network of your own
 =====================
 
-``network`` takes a function that makes a ``torch.nn.Module`` from the numbers of inputs and outputs. It is called
-once for every member of the team. Here one with a periodic first layer, for a target that goes on in waves.
+``network`` accepts a function that makes a ``torch.nn.Module`` from the numbers of inputs and outputs. It is called
+once per member. This network has a periodic first layer, for a periodic target.
 """
 
 import matplotlib.pyplot as plt
@@ -37,8 +37,8 @@ model = MatchedRegressor(coverage=0.9, network=Waves, schedule=Schedule(max_roun
 )
 
 # %%
-# Inputs come scaled to mean 0 and standard deviation 1, outputs are in scaled units too; what they mean is the
-# matching's affair.
+# Inputs are scaled to mean 0 and standard deviation 1, and outputs are in scaled units too. The matching defines what
+# they mean.
 
 grid = np.linspace(0, 4, 400)[:, None]
 lower, upper = model.predict_interval(grid)
@@ -50,7 +50,7 @@ ax.set(xlabel="x", ylabel="y")
 legend_below(ax)
 
 # %%
-# On rows that each member left out:
+# Out-of-fold scores:
 
 last = model.rounds_[-1]
 print(f"RMSE {last.rmse:.3f}, coverage {last.coverage:.3f}, mean width {last.width:.2f}")

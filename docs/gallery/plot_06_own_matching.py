@@ -2,9 +2,9 @@
 A matching of your own
 ======================
 
-Sigma Fit gives the mean network a normal law, whose spread is held near the width of the intervals. Where the noise
-has heavy tails, a Laplace law may fit better: its mean is the point with the least absolute error. A matching has
-three methods, and ``half_width`` as a fourth if the law is to help shape the intervals.
+With Sigma Fit, the mean network outputs a normal distribution, whose spread is matched to the width of the intervals.
+For heavy-tailed noise, a Laplace distribution may fit better: its centre minimises the absolute error. A matching has
+three methods, and a fourth, ``half_width``, if the distribution should help to shape the intervals.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ from coverwell import MatchedRegressor, Schedule, SigmaFit, metrics
 
 
 class LaplaceFit:
-    """F emits the centre and the spread of a Laplace law; the spread is held near that of I's intervals."""
+    """F outputs the centre and spread of a Laplace distribution; the spread is matched to that of I's intervals."""
 
     def n_outputs(self, n_targets, n_levels):
         return 2 * n_targets
@@ -38,24 +38,24 @@ class LaplaceFit:
         likelihood = (y - self.mean(outputs, n_targets)).abs() / spread + spread.log()
         half_width = target.width / (2 * -(1 - target.coverage).log()[:, None, None, :])  # in spreads
         mismatch = (spread[..., None] - half_width).abs().mean(dim=-1)
-        return (likelihood + 0.5 * mismatch).mean(dim=(1, 2))  # one number for each member
+        return (likelihood + 0.5 * mismatch).mean(dim=(1, 2))  # one number per member
 
 
 # %%
-# Student's t with four degrees of freedom, 400 rows to learn from, 4000 to judge by. With 400 rows, the coverage of a
-# fit whose intervals are right scatters by about 0.016 around 0.9: one fit of each says little about either.
+# Student's t with four degrees of freedom, 400 training rows, 4000 test rows. With 400 rows, the coverage of a
+# correctly calibrated fit varies by about 0.016 around 0.9: a single fit of each is not a comparison.
 
 
-def law(X):
+def distribution(X):
     """The distribution of y in each row: a wave plus Student's t with four degrees of freedom."""
     return stats.t(df=4, loc=np.sin(2 * np.pi * X[:, 0]), scale=0.2)
 
 
 def draw(n, seed):
-    """Rows drawn from the law: inputs (n, 1) and targets (n,)."""
+    """Inputs (n, 1) and targets (n,)."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 1))
-    return X, law(X).rvs(size=n, random_state=rng)
+    return X, distribution(X).rvs(size=n, random_state=rng)
 
 
 X, y = draw(400, seed=0)
@@ -67,14 +67,14 @@ models = {
     for name, matching in {"Sigma Fit": SigmaFit(), "Laplace": LaplaceFit()}.items()
 }
 for name, model in models.items():
-    error = metrics.rmse(law(X_new).mean(), model.predict(X_new))
+    error = metrics.rmse(distribution(X_new).mean(), model.predict(X_new))
     lower, upper = model.predict_interval(X_new)
     score = metrics.interval_score(y_new, lower, upper, 0.9)
     reached = metrics.coverage(y_new, lower, upper)
     print(f"{name:10} error to the true mean {error:.3f}, coverage {reached:.3f}, interval score {score:.3f}")
 
 # %%
-# Both laws, their intervals and the true mean.
+# Both matchings, their intervals and the true mean.
 
 grid = np.linspace(0, 1, 150)[:, None]
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
@@ -83,7 +83,7 @@ for ax, (name, model) in zip(axes, models.items(), strict=True):
     ax.plot(X[:, 0], y, ".", color="0.6", markersize=3)
     ax.fill_between(grid[:, 0], lower, upper, color="#B5D7EC", alpha=0.8, label="90 % interval")
     ax.plot(grid[:, 0], model.predict(grid), color="#0072B2", label="prediction")
-    ax.plot(grid[:, 0], law(grid).mean(), "--", color="#D55E00", linewidth=1, label="true mean")
+    ax.plot(grid[:, 0], distribution(grid).mean(), "--", color="#D55E00", linewidth=1, label="true mean")
     ax.set(title=name, xlabel="x")
 axes[0].set_ylabel("y")
 axes[0].legend(frameon=False, loc="lower left")

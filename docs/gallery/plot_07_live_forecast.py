@@ -2,9 +2,8 @@
 A live forecast under drift
 ===========================
 
-A series of hours whose noise doubles half way through what comes after training. Intervals that stay as they were
-learned cover too little from there on. Live ones widen after misses and narrow after hits, and come back to the
-asked level.
+An hourly series whose noise doubles half way through the test period. Static intervals cover too little from there
+on. Live intervals widen after misses and narrow after hits, and return to the requested level.
 """
 
 import matplotlib.pyplot as plt
@@ -21,13 +20,13 @@ fitted = 800
 
 settings = {"network": LSTM(hidden=12, layers=1), "schedule": Schedule(max_rounds=2), "folds": 3, "random_state": 0}
 forecaster = MatchedForecaster(coverage=0.9, past=24, **settings).fit(series[:fitted])
-backtest = forecaster.backtest(series)  # forecast, see the value, learn from the miss, go on
+backtest = forecaster.backtest(series)  # forecast, see the value, adjust the width, move on
 for name, scores in {"static": backtest.scores(static=True), "live": backtest.scores()}.items():
     print(f"{name:6} coverage {scores['coverage']:.3f}, mean width {scores['width']:.1f}", end=", ")
     print(f"interval score {scores['interval_score']:.1f}")
 
 # %%
-# The share of hits in the last 200 hours, for both kinds.
+# The coverage of the last 200 hours, static and live.
 
 y = backtest.y[:, 0]
 inside = (backtest.static_lower[:, 0, 0] <= y) & (y <= backtest.static_upper[:, 0, 0])
@@ -41,7 +40,7 @@ ax.set(xlabel="hour", ylabel="coverage of the last 200 hours")
 legend_below(ax)
 
 # %%
-# Around the change, at hour 1600.
+# The days around the change, at hour 1600.
 
 around = slice(1600 - fitted - 60, 1600 - fitted + 120)
 figure, ax = plt.subplots(figsize=(9, 4), layout="constrained")

@@ -2,8 +2,8 @@
 Baselines side by side
 ======================
 
-The methods that the paper compares with have the same verbs. Here four of them and Sigma Fit on the diabetes table,
-one split of 442 rows: it shows how to compare, not which method is better. The README has twenty splits of six
+The methods that the paper compares with have the same interface. Here are four of them and Sigma Fit on one split of
+the diabetes table, 442 rows. It shows how to compare, not which method is better. The README has twenty splits of six
 tables.
 """
 
@@ -42,15 +42,15 @@ for name, model in models.items():
     print(f"{name:16} {error:4.1f}  {reached[name]:8.3f}  {width:5.0f}  {scores[name]:14.0f}")
 
 # %%
-# Coverage beside what to expect of 89 rows if intervals are right, and the interval score: the width, and a fine for
-# every miss.
+# Coverage next to the expected range for 89 rows if intervals are right, and the interval score: the width plus a
+# penalty for every miss.
 
 names = list(models)[::-1]
 low, high = metrics.coverage_band(0.9, len(test), len(train))
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
 left.axvspan(low, high, color="#B5D7EC", alpha=0.7, label="expected if right")
 left.plot([reached[name] for name in names], names, "o", color="#0072B2")
-left.set(xlabel="coverage (asked 0.9)", xlim=(min(0.7, *reached.values()) - 0.02, 1.0))
+left.set(xlabel="coverage (requested: 0.9)", xlim=(min(0.7, *reached.values()) - 0.02, 1.0))
 left.legend(frameon=False, loc="lower left")
 right.barh(names, [scores[name] for name in names], color="#0072B2")
 right.set(xlabel="interval score (lower is better)")

@@ -2,9 +2,9 @@
 Intervals around another forecaster
 ===================================
 
-You have a forecaster that you trust and want intervals around it. :class:`~coverwell.LiveCalibrator` needs nothing
-but its forecasts and what came. Here the forecaster is a ridge regression of scikit-learn on the last day; it could
-be anything.
+You have a forecaster that you trust and want intervals around its forecasts. :class:`~coverwell.LiveCalibrator` only
+needs the forecasts and the observed values. Here the forecaster is scikit-learn's ridge regression on the last day;
+any other works too.
 """
 
 import matplotlib.pyplot as plt
@@ -26,8 +26,8 @@ model = Ridge().fit(past[:800], truth[:800])
 forecast = model.predict(past)
 
 # %%
-# Start from errors on hours that the model was not fitted to; the rate, how fast widths follow misses, is chosen on
-# them too.
+# Start from errors on hours that the model was not fitted to. They also determine the rate: how fast the width
+# follows the misses.
 
 known, n_known = slice(800, 1400), 1400
 live = LiveCalibrator.from_residuals(truth[known] - forecast[known], coverage=0.9)
@@ -38,11 +38,11 @@ for prediction, value in zip(forecast[n_known:], truth[n_known:], strict=True):
     bounds.append([float(bound[0]) for bound in live.interval(prediction)])
     live.update(value)
 lower, upper = np.array(bounds).T
-print(f"asked 0.10 outside, {live.missed:.3f} were; last width {2 * live.factor:.1f}")
+print(f"requested miss rate 0.10, measured {live.missed:.3f}; last width {2 * live.factor:.1f}")
 
 # %%
-# The noise doubles at hour 2000: the week around it, and the coverage of the whole time beside that of a width that
-# stays as it was at the start.
+# The noise doubles at hour 2000. Top: the week around it. Bottom: the coverage over the whole period, live and with a
+# fixed width.
 
 came = truth[n_known:]
 half = np.quantile(np.abs(truth[known] - forecast[known]), 0.9)

@@ -2,9 +2,9 @@
 Which rows are covered worst
 ============================
 
-Coverage is an average over rows. In this made-up table the rents of old houses have far more noise than others, and
-the model is not told the year in which a house was built. :func:`~coverwell.slices.slices_of` looks at parts of the
-rows and names the worst, with the chance that so few are inside if nothing is wrong.
+Coverage is an average over rows. In this synthetic table, the rents of old houses are much noisier than the others,
+and the year of construction is not a feature. :func:`~coverwell.slices.slices_of` measures the coverage of parts of
+the rows and ranks the worst, with the probability of seeing so few inside by chance.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,7 @@ table = pd.DataFrame(
         "district": rng.choice(["harbour", "hill", "north", "station"], n),
     }
 )
-built = rng.integers(1900, 2020, n)  # known to us, not to the model
+built = rng.integers(1900, 2020, n)  # not a feature of the model
 rent = 5 * table["area"] + 40 * table["rooms"] + rng.normal(scale=np.where(built < 1930, 150, 30), size=n)
 
 train, test = np.arange(n) < 600, np.arange(n) >= 600
@@ -35,7 +35,7 @@ inside = model.predict_interval(table[test]).contains(rent[test])
 print(f"all {inside.size} new rows: coverage {inside.mean():.3f}")
 
 # %%
-# All rows together are covered about as asked; houses built before 1930 are not.
+# All rows together are covered about as requested; houses built before 1930 are not.
 
 parts = slices_of(inside, table[test].assign(built=built[test]).to_dict("series"), asked=0.9)
 figure, ax = plt.subplots(figsize=(8, 5), layout="constrained")

@@ -1,7 +1,7 @@
-"""The pictures of docs/how-it-works.md, drawn beside this file: PYTHONPATH=. python docs/pictures/how_it_works.py
+"""Draws the plots of docs/how-it-works.md: PYTHONPATH=. python docs/images/how_it_works.py
 
-They take about a minute on one core. The laws behind the data are known, so that coverage on new rows is measured
-on as many as are needed.
+It takes about a minute on one core. The distributions behind the data are known, so coverage can be measured on as many
+new rows as needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from sklearn.model_selection import KFold
 
-from coverwell import MatchedRegressor, metrics
+from coverwell import MatchedRegressor, Schedule, metrics
 from coverwell.plots import BAND, BAR, CENTRE, INSIDE, OTHER, OUTSIDE, PAPER, CurveStyle, draw_intervals, draw_rounds
 from coverwell.regressor import AS_PUBLISHED
 from tests.synthetic import laws
@@ -27,13 +27,13 @@ N_ROWS, N_NEW = 300, 5000
 
 
 def save(figure: Figure, name: str) -> None:
-    """Write the file and say what was written."""
+    """Write the file and print its name."""
     figure.savefig(FOLDER / f"{name}.png", dpi=130)
     print(f"wrote {FOLDER.name}/{name}.png")
 
 
 def draw_folds() -> None:
-    """Which rows each of five members trains on, and which it leaves out and judges."""
+    """Which rows each of five members trains on, and which it leaves out."""
     n_rows, n_folds = 30, 5
     left_out = np.zeros((n_folds, n_rows))
     for member, (_, rows) in enumerate(KFold(n_folds, shuffle=True, random_state=0).split(np.empty((n_rows, 1)))):
@@ -47,7 +47,7 @@ def draw_folds() -> None:
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     ax.legend(
-        handles=[Patch(color=BAR, label="trains on it"), Patch(color=INSIDE, label="has left it out, and judges it")],
+        handles=[Patch(color=BAR, label="training row"), Patch(color=INSIDE, label="left out: its out-of-fold rows")],
         loc="upper center",
         bbox_to_anchor=(0.5, 1.28),
         ncols=2,
@@ -57,7 +57,7 @@ def draw_folds() -> None:
 
 
 def draw_cross_fitting() -> None:
-    """Residuals on training rows, or on rows left out, beside those on new rows; and the intervals."""
+    """Residuals on training rows and out-of-fold rows, next to those on new rows; and the intervals."""
     law = laws()["many inputs"]
     (X, y), (X_new, y_new) = law.draw(N_ROWS, random_state=0), law.draw(N_NEW, random_state=1)
     literal = MatchedRegressor(ASKED, random_state=0, **AS_PUBLISHED).fit(X, y)
@@ -69,9 +69,9 @@ def draw_cross_fitting() -> None:
     left, right = figure.subplots(1, 2, sharex=True, sharey=True)
     bins = np.linspace(0, np.quantile(new, 0.995), 30)
     draw_pair(left, seen, new, bins, "training rows")
-    draw_pair(right, left_out, new_crossed, bins, "left-out rows")
+    draw_pair(right, left_out, new_crossed, bins, "out-of-fold rows")
     left.set(title="as published: F on its training rows", ylabel="density of rows")
-    right.set(title="cross-fitted: who left a row out judges it")
+    right.set(title="cross-fitted: members that left the row out")
     save(figure, "residuals")
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
@@ -87,9 +87,9 @@ def draw_rows(ax: Axes, model: MatchedRegressor, X: Any, y: Any, name: str, n_dr
     reached = metrics.coverage(y, *model.predict_interval(X))
     draw_intervals(ax, model.predict_interval(X[:n_drawn]), prediction=model.predict(X[:n_drawn]), y=y[:n_drawn])
     ax.get_legend().remove()
-    for drawn in ax.collections:  # one legend for both: without the counts
+    for drawn in (*ax.collections, *ax.lines):  # one legend for both, without the counts
         drawn.set_label(str(drawn.get_label()).partition(" (")[0])
-    ax.set(title=f"{name}: {reached:.2f} of new rows inside", xlabel="new row, by its prediction", xticks=[])
+    ax.set(title=f"{name}: {reached:.2f} of new rows inside", xlabel="new row, by its prediction", ylabel="", xticks=[])
 
 
 def draw_pair(ax: Axes, seen: Any, new: Any, bins: Any, name: str) -> None:
@@ -104,9 +104,10 @@ def draw_pair(ax: Axes, seen: Any, new: Any, bins: Any, name: str) -> None:
 
 
 def draw_alternation() -> None:
-    """What each round of the alternation does to error, coverage and width on left-out rows."""
+    """Out-of-fold error, coverage and width by round."""
     X, y = laws()["many inputs"].draw(N_ROWS, random_state=0)
-    rounds = MatchedRegressor(ASKED, repeats=1, patience=10, max_rounds=16, random_state=0).fit(X, y).rounds_
+    model = MatchedRegressor(ASKED, repeats=1, schedule=Schedule(patience=10, max_rounds=16), random_state=0)
+    rounds = model.fit(X, y).rounds_
     figure = Figure(figsize=(9, 3), layout="constrained")
     names = {"rmse": "RMSE of F", "coverage": "coverage of I", "width": "mean width of I"}
     for ax, colour, (name, title) in zip(figure.subplots(1, 3), (INSIDE, OUTSIDE, OTHER), names.items(), strict=True):
