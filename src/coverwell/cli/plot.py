@@ -150,7 +150,7 @@ def _figures_for(out: Path, *, force: bool, inputs: tuple[Path, ...]) -> ModuleT
         raise ImportError('figures need matplotlib; install the extra `plots`: pip install "coverwell[plots]"')
     from coverwell.plots import figures
 
-    figures.check_figure_name(out)
+    figures.figure_format(out)
     check_output(out, force=force, inputs=inputs)
     return figures
 

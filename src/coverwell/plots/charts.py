@@ -156,7 +156,15 @@ def draw_intervals(
     place: NDArray[Any] = rankdata(centre, method="ordinal")
     across = Axis("row, from the lowest prediction to the highest", domain=(0, len(centre) + 1))
     if along is not None:
-        place = _places(along, len(centre))
+        place = np.asarray(along)
+        if place.dtype.kind not in "biufM":
+            raise ValueError(f"along must hold numbers or dates, got {place.dtype}; draw the rows of each text apart")
+        odd = np.isnat(place) if place.dtype.kind == "M" else ~np.isfinite(place)
+        if place.shape != centre.shape or odd.any():
+            got = f"{place.shape} with {odd.sum()} that are missing or infinite"
+            raise ValueError(
+                f"along must have one finite number per row, {centre.shape}, got {got}; leave these rows out"
+            )
         across = Axis(along_name, "time" if place.dtype.kind == "M" else "number")
     shrunk = max(THINNEST, min(1.0, ROOMY / len(centre)))
     dot = max(shrunk, 0.4)
@@ -175,17 +183,6 @@ def draw_intervals(
     order = np.argsort(place, kind="stable")
     table = {name: values[order] for name, values in table.items()}
     return Chart(table, marks, across, Axis(with_unit(interval.target_names[0], unit)), legend="below")
-
-
-def _places(along: ArrayLike, n_rows: int) -> NDArray[Any]:
-    values = np.asarray(along)
-    if values.dtype.kind not in "biufM":
-        raise ValueError(f"along must hold numbers or dates, got {values.dtype}; draw the rows of each text apart")
-    odd = np.isnat(values) if values.dtype.kind == "M" else ~np.isfinite(values)
-    if values.shape != (n_rows,) or odd.any():
-        got = f"{values.shape} with {odd.sum()} that are missing or infinite"
-        raise ValueError(f"along must have one finite number per row, ({n_rows},), got {got}; leave these rows out")
-    return values
 
 
 @drawn

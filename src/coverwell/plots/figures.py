@@ -64,7 +64,7 @@ def intervals_figure(
         draw_intervals(ax, interval, prediction=view.prediction[rows], y=view.y[rows], **about)
         absent = "" if placed.all() else f" ({np.sum(~placed):,} have no {along_name})"
         shown = f"{len(rows):,} of {n:,} rows are drawn{absent}; of all, " if len(rows) < n else ""
-        inside = f"{view.inside.sum():,} of {n:,} inside, {_rounded(view.inside.mean())}"
+        inside = f"{view.inside.sum():,} of {n:,} inside, {percent(view.inside.mean().round(3))}"
         _set_title(ax, f"{view.name}: {shown}{inside} (asked {percent(view.asked)})")
     return figure
 
@@ -74,7 +74,7 @@ def calibration_figure(outcome: Outcome) -> Figure:
 
     def draw(ax: Axes, views: list[View]) -> None:
         reached, band = [view.scores["coverage"] for view in views], np.array([view.scores["band"] for view in views])
-        label = f"reached{_lone(outcome, _rounded(reached[0]))}"
+        label = f"reached{_lone(outcome, percent(round(reached[0], 3)))}"
         about: dict[str, Any] = {"band": (band[:, 0], band[:, 1]), "band_label": TO_EXPECT}
         draw_calibration_curve(ax, list(outcome.levels), reached, label=label, **about)
         ax.set_aspect("equal")
@@ -149,26 +149,21 @@ def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure, whole or not at all, in the format that the name ends in; equal figures give equal bytes."""
     import matplotlib
 
-    check_figure_name(path)
-    form = path.suffix.lower().removeprefix(".")
+    form = figure_format(path)
     with matplotlib.rc_context({"svg.hashsalt": "coverwell"}), new_file(path) as file:
         figure.savefig(file, format=form, dpi=DPI, metadata=UNSTAMPED[form])
 
 
-def check_figure_name(path: Path) -> None:
-    """Raise unless the name says in which format a figure is to be written."""
-    if path.suffix.lower().removeprefix(".") not in UNSTAMPED:
+def figure_format(path: Path) -> str:
+    """The format that the name of a file ends in; raises unless figures can be written in it."""
+    if (form := path.suffix.lower().removeprefix(".")) not in UNSTAMPED:
         raise ValueError(f"a figure must go to a file that ends in .png, .svg or .pdf; got {path.name!r}")
+    return form
 
 
 def _lone(outcome: Outcome, value: str) -> str:
     """The value itself, for the legend, where a single panel has a single point."""
     return f": {value}" if len(outcome.levels) == len(outcome.target_names) == 1 else ""
-
-
-def _rounded(share: float) -> str:
-    """A share to a tenth of a percent."""
-    return percent(round(float(share), 3))
 
 
 def _panels(n_rows: int, n_columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
