@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src" / "coverwell"
-OPEN = ("paper", "training")  # packages that are shown module by module
+OPEN = ("paper", "training")
 READING = ("calibration", "predictor", "estimator", "regressor")  # with those above, a newcomer's first hour
-LEFT_OUT = ("__init__", "__main__", "_version", "errors", "options", "files")  # that everybody uses
+LEFT_OUT = ("__init__", "__main__", "_version", "errors", "options", "files", "slices")  # that everybody uses
 
 
 def name_of(parts: tuple[str, ...]) -> str:
@@ -28,8 +28,9 @@ def uses() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in sorted(SOURCES.rglob("*.py")):
         part = name_of(path.relative_to(SOURCES).with_suffix("").parts)
-        body = ast.parse(path.read_text(encoding="utf-8")).body
-        names = [node.module for node in body if isinstance(node, ast.ImportFrom) and node.module]
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = ast.walk(tree) if part == "cli" else tree.body  # commands import what they need when they run
+        names = [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
         others = {name_of(tuple(name.split(".")[1:])) for name in names if name.startswith("coverwell.")}
         found.setdefault(part, set()).update(others - {part})
     kept = set(found) - set(LEFT_OUT) - {f"{package}/__init__" for package in OPEN}
@@ -79,21 +80,23 @@ def main() -> None:
     place = {
         part: ((k + 0.5) * 12 / len(row), float(level)) for level, row in enumerate(rows) for k, part in enumerate(row)
     }
-    figure = Figure(figsize=(9, 0.85 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(9, 0.75 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    for part, others in arrows.items():
-        for other in others:
-            (x, y), (to_x, to_y) = place[part], place[other]
-            style = {"arrowstyle": "-|>", "color": "0.6", "lw": 0.8, "shrinkA": 12, "shrinkB": 12}
-            axes.annotate("", (to_x, to_y), (x, y), arrowprops=style)
+    boxes = {}
     for part, (x, y) in place.items():
         colour = "#cfe3f5" if part.split("/")[0] in (*OPEN, *READING) else "#f2f2f2"
-        box = {"boxstyle": "round,pad=0.35", "facecolor": colour, "edgecolor": "0.4"}
-        axes.text(x, y, part, ha="center", va="center", bbox=box, fontsize=10)
+        look = {"boxstyle": "round,pad=0.35", "facecolor": colour, "edgecolor": "0.4"}
+        boxes[part] = axes.text(x, y, part, ha="center", va="center", bbox=look, fontsize=10, zorder=3).get_bbox_patch()
+    for part, others in arrows.items():
+        for other in others:
+            look = {"arrowstyle": "-|>", "color": "0.45", "lw": 0.8, "patchA": boxes[part], "patchB": boxes[other]}
+            far = floor[part] - floor[other] > 1  # round the boxes between them
+            look["connectionstyle"] = f"arc3,rad={0.22 if far else 0}"
+            axes.annotate("", place[other], place[part], arrowprops=look, zorder=1)
     axes.set(xlim=(0, 12), ylim=(-0.5, len(rows) - 0.5))
     axes.axis("off")
     figure.savefig(HERE / "floor_plan.png", dpi=130)
-    print("wrote pictures/floor_plan.png")
+    print("wrote docs/images/floor_plan.png")
 
 
 if __name__ == "__main__":

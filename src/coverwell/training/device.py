@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +18,9 @@ from torch.optim.adam import adam
 from coverwell.errors import NotEnoughMemoryError
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Team
-from coverwell.training.rows import Rows
+
+if TYPE_CHECKING:
+    from coverwell.training.rows import Rows
 
 Result = TypeVar("Result", covariant=True)
 Step = Callable[[Tensor], Tensor]
