@@ -271,8 +271,8 @@ def test_a_baseline_inside_a_forecaster_comes_back_with_its_parameters(path):
 WRONG_FORECASTER = {
     "an unfitted regressor": lambda learned, arrays: learned["regressor_"].update(learned={}),
     "another horizon": lambda learned, arrays: learned["windows_"].update(horizon=3),
-    "a short history": lambda learned, arrays: replaced(arrays, "history_.filled", lambda values: values[:-1]),
-    "a hole in it": lambda learned, arrays: replaced(arrays, "history_.filled", lambda values: values * np.nan),
+    "a short history": lambda learned, arrays: replaced(arrays, "history_.values", lambda values: values[:-1]),
+    "a hole in it": lambda learned, arrays: replaced(arrays, "history_.values", lambda values: values * np.nan),
     "other levels": lambda learned, arrays: learned["calibrator_"].update(coverage={"tuple": [0.4, 0.9]}, state=None),
     "an unknown clock": lambda learned, arrays: learned["history_"]["clock"].update(kind="sundial"),
 }

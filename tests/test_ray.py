@@ -74,8 +74,8 @@ def draw(n, seed):
 
 
 def model(**more):
-    usual = {"network": MLP(hidden=8, layers=2, dropout=0.0, bins=0), "schedule": BRIEF, "repeats": 1}
-    return MatchedRegressor(**{**usual, "device": "cpu", "random_state": 0, **more})
+    defaults = {"network": MLP(hidden=8, layers=2, dropout=0.0, bins=0), "schedule": BRIEF, "repeats": 1}
+    return MatchedRegressor(**{**defaults, "device": "cpu", "random_state": 0, **more})
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,8 @@ def connect(address: str | None = None, *, num_cpus: int | None = None) -> bool:
     quiet = {"logging_level": "ERROR", "log_to_driver": False}
     if address is None:
         own = {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": BYTES_OF_OBJECTS}
-        return bool(ray.init(address="local", **own, **quiet))
+        ray.init(address="local", **own, **quiet)
+        return True
     unanswered = f"no Ray cluster answers at {address!r}; is it running (`ray start --head`), and is the address right?"
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
@@ -85,7 +86,8 @@ def connect(address: str | None = None, *, num_cpus: int | None = None) -> bool:
         raise ClusterError(f"{unanswered} ({error})") from None
     if done.returncode:
         raise ClusterError(f"{unanswered} ({(done.stderr.strip().splitlines() or ['without a message'])[-1]})")
-    return bool(ray.init(address=address, **quiet))
+    ray.init(address=address, **quiet)
+    return True
 
 
 def problems_of_nodes(find_problem: Callable[..., str], *arguments: Any) -> list[str]:

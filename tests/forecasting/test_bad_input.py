@@ -1,4 +1,4 @@
-"""What is wrong with a series or a setting is told at the border, before anything is trained."""
+"""Errors in a series or a setting are raised at the border, before anything is trained."""
 
 import numpy as np
 import pandas as pd

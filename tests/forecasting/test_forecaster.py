@@ -40,8 +40,8 @@ SIX_STEPS = Windows(n_past=6, horizon=2, differences=True, flags=False, n_past_c
 
 
 def unfitted(coverage=0.8, **changes):
-    usual = {"past": 5, "network": SMALL, "folds": 2, "schedule": ONE_ROUND, "random_state": 0}
-    return MatchedForecaster(coverage, **usual | changes)
+    brief = {"past": 5, "network": SMALL, "folds": 2, "schedule": ONE_ROUND, "random_state": 0}
+    return MatchedForecaster(coverage, **brief | changes)
 
 
 def state_of(forecaster):
@@ -180,7 +180,7 @@ def test_a_backtest_without_live_calibration_is_the_loop_and_nested():
     assert (np.diff(upper) >= 0).all()
 
 
-def test_a_backtest_begins_after_what_was_seen_or_where_it_is_told(stamped):
+def test_a_backtest_begins_after_what_was_seen_or_at_the_given_start(stamped):
     series, whole = LOAD, stamped.backtest(LOAD)
     part = stamped.backtest(series[100:])  # step 0 is another one here
     assert_array_equal(part.index, whole.index)
@@ -326,11 +326,11 @@ def test_counts_are_time_stamps_too(plain):
 
 def test_a_later_time_leaves_a_gap(gapped, with_past):
     skipped = copy.deepcopy(gapped).update(50.0, at=N_FIT + 3)
-    told = copy.deepcopy(gapped)
+    one_by_one = copy.deepcopy(gapped)
     for value in (np.nan, np.nan, np.nan, 50.0):
-        told.update(value)
-    assert state_of(skipped)[:5] == state_of(told)[:5]
-    assert_array_equal(skipped.predict(), told.predict())
+        one_by_one.update(value)
+    assert state_of(skipped)[:5] == state_of(one_by_one)[:5]
+    assert_array_equal(skipped.predict(), one_by_one.predict())
     assert_array_equal(skipped.history_.values[N_FIT:], [np.nan] * 3 + [50.0])
     assert skipped.calibrator_.n_scored[0] == 1
     skipped = copy.deepcopy(with_past).update(50.0, at=N_FIT + 2, past_covariates=[1.0, 2.0])
@@ -416,7 +416,7 @@ def test_an_update_needs_the_covariates_of_its_own_step_even_without_live_calibr
 
 
 class Moody(nn.Linear):
-    """A network that the test can make fail when it is built; torch has no such thing."""
+    """A network that the test can make fail when it is built; torch has none."""
 
     error = None
 
@@ -491,8 +491,8 @@ def test_refits_follow_a_change_that_the_first_networks_never_saw():
     series[:2] = 0.0
     for t in range(2, 700):  # the sign with which the last change goes into the next one turns
         series[t] = series[t - 1] + (0.9 if t < 300 else -0.9) * (series[t - 1] - series[t - 2]) + 0.1 * rng.normal()
-    usual = unfitted(schedule=THREE_ROUNDS, rate=0.1).fit(series[:300])
-    stays, follows = usual.backtest(series), usual.set_params(refit_every=50).backtest(series)
+    first = unfitted(schedule=THREE_ROUNDS, rate=0.1).fit(series[:300])
+    stays, follows = first.backtest(series), first.set_params(refit_every=50).backtest(series)
     assert_allclose(stays.prediction[:50], follows.prediction[:50], atol=1e-4)
     errors = [np.sqrt(np.mean((run.y - run.prediction)[250:] ** 2)) for run in (stays, follows)]
     assert errors[1] < 0.8 * errors[0]

@@ -49,8 +49,8 @@ QUICK = Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1)
 
 
 def model(**more):
-    usual = {"network": MLP(hidden=16, layers=3, dropout=0.0, bins=0), "schedule": Schedule(max_rounds=6)}
-    return MatchedRegressor(**{**usual, "repeats": 1, "device": "cpu", "random_state": 0, **more})
+    defaults = {"network": MLP(hidden=16, layers=3, dropout=0.0, bins=0), "schedule": Schedule(max_rounds=6)}
+    return MatchedRegressor(**{**defaults, "repeats": 1, "device": "cpu", "random_state": 0, **more})
 
 
 once = pytest.fixture(scope="module")
@@ -63,10 +63,10 @@ new = once(lambda: draw(N_NEW, 1))
 def test_a_streamed_fit_errs_as_one_in_memory_does(fitted, new):
     rows = draw(N_ROWS, 0)
     in_memory = model(repeats=2).fit(rows.drop("y"), rows["y"])
-    streamed, usual = (metrics.rmse(new["y"], m.predict(new.drop("y"))) for m in (fitted, in_memory))
+    streamed, whole = (metrics.rmse(new["y"], m.predict(new.drop("y"))) for m in (fitted, in_memory))
     # The error is noise but for what some hundred weights learn amiss from n rows: a share of about 100 / n of its
     # square.
-    assert abs(streamed / usual - 1) < 100 / N_ROWS
+    assert abs(streamed / whole - 1) < 100 / N_ROWS
     widths = [np.mean(m.predict_interval(new.drop("y")).width) for m in (fitted, in_memory)]
     assert abs(widths[0] / widths[1] - 1) < 4 / np.sqrt(N_ROWS)
 

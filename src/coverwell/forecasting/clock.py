@@ -31,6 +31,10 @@ class Clock:
     name: str | None = None
     freq: str | None = None  # as pandas writes it
 
+    def __post_init__(self) -> None:
+        if self.kind not in ("numbers", "pandas", "polars", "periods"):
+            raise ValueError(f"a clock has numbers, periods, or times of pandas or polars, got {self.kind!r}")
+
     @classmethod
     def of(cls, index: Any) -> Clock:
         """The clock of a user's regular index, which may have gaps."""

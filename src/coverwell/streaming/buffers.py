@@ -145,7 +145,7 @@ class StreamedTable:
         if odd.any():
             row, column = np.argwhere(odd)[0].tolist()
             what = "infinite" if np.isinf(targets[row, column]) else "missing"
-            found = f"is {what} in row {part.first + row + 1} of {part.path}; leave such rows out"
+            found = f"is {what} in row {part.first + row + 1} of {part.path}; leave these rows out"
             must = f"the target {self.targets[column]!r} must be a finite number in every row"
             raise TableFileError(f"{must}, but {found}")
         keys = numbers = np.arange(part.number, part.number + part.n_rows, dtype=np.uint64)

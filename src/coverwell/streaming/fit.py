@@ -48,7 +48,7 @@ from coverwell.training.rows import FEWEST_REPEATS, MOST_REPEATS, REPEATED_ROWS,
 Array = NDArray[np.float64]
 OnRound = Callable[[Measures], None]
 
-FEWEST_ROWS = 500  # with fewer a lane of a batch may be empty; such a table fits into memory
+FEWEST_ROWS = 500  # with fewer a lane of a batch may be empty, and the table fits into memory
 # A rank from the sketch lies between the exact one and this much more of it: intervals err on the wide side.
 RELATIVE_ERROR = 1e-3
 LOG_STEP = math.log1p(RELATIVE_ERROR)
