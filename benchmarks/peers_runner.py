@@ -111,7 +111,7 @@ def _of_normal_law(model: Any, split: Split) -> Prediction:
 def conformal_tights(split: Split) -> Prediction:
     """Conformal Tights around XGBoost, with its `predict_interval`.
 
-    XGBoost keeps its squared error for the point, since the RMSE is judged; around the intervals Conformal Tights sets
+    XGBoost keeps its squared error for the point, as the RMSE is assessed; around the intervals Conformal Tights sets
     the absolute error by itself.
     """
     boosting = XGBRegressor(n_jobs=1)

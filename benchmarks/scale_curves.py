@@ -38,7 +38,7 @@ TITLES = {"rows": "rows", "stack": "members", "levels": "levels"}
 BILLION = 1e9
 EPOCH = Case(members=5, hidden=64, batch_size=auto_batch_size(1_000_000), rows=1_000_000, features=FEATURES)
 QUICK_EPOCH = Case(members=2, hidden=4, batch_size=8, rows=64, features=FEATURES)
-EPOCH_SECONDS = 30.0  # target on two cores; judged on one thread, which is what a fit takes for such small steps
+EPOCH_SECONDS = 30.0  # target on two cores; assessed on one thread, which is what a fit takes for such small steps
 
 
 # Fits of growing size ------------------------------------------------------------------------------------------------
@@ -169,12 +169,12 @@ def epoch_lines(found: dict[str, Any], device: str) -> str:
         for one in found["passes"]
     )
     verdict = "reached" if first["CPU seconds"] <= EPOCH_SECONDS else "MISSED"
-    judged = f" Target {EPOCH_SECONDS:g} s: {verdict}." if first["rows"] >= EPOCH.rows else ""
+    assessed = f" Target {EPOCH_SECONDS:g} s: {verdict}." if first["rows"] >= EPOCH.rows else ""
     return (
         f"### One pass over {first['rows']:,} rows\n\n{first['members']} members of hidden {first['hidden']} without "
         f"encodings, {first['features']} features, batches of {first['batch']}, every member on every row: "
         f"{first['CPU seconds']:.1f} CPU seconds on one thread; wall clock: {clocks}; peak memory "
-        f"{max(one['peak megabytes'] for one in found['passes']):,.0f} MB.{judged}"
+        f"{max(one['peak megabytes'] for one in found['passes']):,.0f} MB.{assessed}"
     )
 
 

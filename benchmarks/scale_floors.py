@@ -265,8 +265,8 @@ def verdict(found: dict[str, Any]) -> str:
     for case in found["cases"]:
         times = ratio(case)
         if times is not None:
-            judged = "reached" if times <= TIMES_THE_FLOOR else "MISSED"
-            words.append(f"{case['precision']}, {case['members']} members {times:.2f}: {judged}")
+            assessed = "reached" if times <= TIMES_THE_FLOOR else "MISSED"
+            words.append(f"{case['precision']}, {case['members']} members {times:.2f}: {assessed}")
     if not words:
         return ""
     return f"\n\nTarget: within {TIMES_THE_FLOOR:g} times of the larger floor. " + "; ".join(words) + "."

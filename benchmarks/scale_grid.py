@@ -65,12 +65,12 @@ def lines_of(what: str, found: dict[str, Any], device: str) -> str:
     title = {"table1": "Table 1", "figure3": "Figure 3"}[what]
     target = TARGETS[what]
     verdict = "reached" if found["seconds"] <= target else "MISSED"
-    judged = f" Target {target / 60:g} minutes: {verdict}." if device == "cuda" else ""
+    assessed = f" Target {target / 60:g} minutes: {verdict}." if device == "cuda" else ""
     command = found["command"].replace("coverwell reproduce", "python -m reproduction")  # its name in older results
     each = ", ".join(f"{method} {seconds:.0f}" for method, seconds in found["seconds of each method"].items())
     return (
         f"### {title} from scratch\n\n`{command}`: {len(found['seconds of each method'])} methods, "
         f"{found['tables']} tables, {found['trials']} trials, {found['levels']} levels, {found['fits']} fits in "
-        f"{found['seconds']:.0f} s of wall-clock time.{judged} Processes share the device, so the seconds of "
+        f"{found['seconds']:.0f} s of wall-clock time.{assessed} Processes share the device, so the seconds of "
         f"single methods add up to more: {each}."
     )

@@ -28,7 +28,7 @@ from coverwell.training.rows import Batches, Rows
 LEARNING_RATE = 1e-3
 ORDINARY_STEPS = 3  # before a capture: libraries make their buffers then
 TIMES_FASTER = 20.0  # target on a GPU, for the case below
-JUDGED = {"hidden": 128, "members": 75}
+CHECKED = {"hidden": 128, "members": 75}
 STACK, STACK_OF_LAUNCHES, LOOP, LOOP_AS_GRAPH = "stack", "stack, not captured", "loop", "loop, one CUDA graph"
 LOSS_OF_F, LOSS_OF_I = "stack, with F's loss (Sigma Fit)", "stack, with I's loss"
 
@@ -278,16 +278,16 @@ def lines(found: list[dict[str, Any]], device: str) -> str:
 
 
 def verdicts(found: list[dict[str, Any]]) -> str:
-    judged = [case for case in found if {name: case[name] for name in JUDGED} == JUDGED]
+    assessed = [case for case in found if {name: case[name] for name in CHECKED} == CHECKED]
     words = [
         f"{times_faster(case):.1f} with a batch of {case['batch_size']}: "
         f"{'reached' if times_faster(case) >= TIMES_FASTER else 'MISSED'}"
-        for case in judged
+        for case in assessed
     ]
     if not words:
         return ""
     return (
-        f"\n\nTarget for hidden {JUDGED['hidden']} and {JUDGED['members']} members: {TIMES_FASTER:g} times the loop. "
+        f"\n\nTarget for hidden {CHECKED['hidden']} and {CHECKED['members']} members: {TIMES_FASTER:g} times the loop. "
         + "; ".join(words)
         + "."
     )

@@ -16,7 +16,7 @@ ENGINES = {"processes": (), "Ray": ("--on", "ray")}
 WORKERS = (1, 2)
 GRID = ("--methods", "sigma-fit", "--data", "boston,auto-mpg", "--trials", "6")
 QUICK_GRID = ("--methods", "hnn", "--data", "boston", "--trials", "2", "--quick")
-LONG_ENOUGH = 180.0  # seconds on one worker, for the target to be judged
+LONG_ENOUGH = 180.0  # seconds on one worker, for the target to be assessed
 TIMES_FASTER = 1.6  # target, of two workers of Ray
 
 
@@ -60,5 +60,5 @@ def lines(found: dict[str, Any], device: str) -> str:
 def verdict(seconds: dict[str, float] | None) -> str:
     if seconds is None or seconds["1"] < LONG_ENOUGH:
         return ""
-    judged = "reached" if times_faster(seconds) >= TIMES_FASTER else "MISSED"
-    return f"\n\nTarget for two Ray workers: {TIMES_FASTER:g} times faster than one: {judged}."
+    assessed = "reached" if times_faster(seconds) >= TIMES_FASTER else "MISSED"
+    return f"\n\nTarget for two Ray workers: {TIMES_FASTER:g} times faster than one: {assessed}."

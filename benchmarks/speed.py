@@ -4,7 +4,7 @@ UQ360's AuxiliaryIntervalPredictor runs in an environment of its own, made by th
 layers of width 64 with batches of 64 for 10 rounds of 10 + 10 epochs, and every member sees the same number of rows.
 Every measurement has a process of its own. Before the clock of the comparison starts, a short fit pays for what torch
 loads only once, in both alike; ours is timed whole, with its extra epochs of I after the last round and the ranks.
-Targets are judged in CPU seconds, which on one thread are those of the clock, less what other programs take away.
+Targets are assessed in CPU seconds, which on one thread are those of the clock, less what other programs take away.
 """
 
 from __future__ import annotations

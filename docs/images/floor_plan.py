@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src" / "coverwell"
 OPEN = ("paper", "training")
-READING = ("calibration", "predictor", "estimator", "regressor")  # with those above, a newcomer's first hour
+READING = ("calibration", "predictor", "estimator", "regressor")  # with OPEN, a first hour
 LEFT_OUT = ("__init__", "__main__", "_version", "errors", "options", "files", "slices")  # that everybody uses
 
 
@@ -84,7 +84,8 @@ def main() -> None:
     axes = figure.subplots()
     boxes = {}
     for part, (x, y) in place.items():
-        colour = "#cfe3f5" if part.split("/")[0] in (*OPEN, *READING) else "#f2f2f2"
+        first = part != "training/device" and part.split("/")[0] in (*OPEN, *READING)
+        colour = "#cfe3f5" if first else "#f2f2f2"
         look = {"boxstyle": "round,pad=0.35", "facecolor": colour, "edgecolor": "0.4"}
         boxes[part] = axes.text(x, y, part, ha="center", va="center", bbox=look, fontsize=10, zorder=3).get_bbox_patch()
     for part, others in arrows.items():

@@ -115,9 +115,9 @@ def _cv_plus_bounds(
 class Calibration(Protocol):
     """One way to calibrate: its rows, its ranks, its promise. Unless it differs, one team sees all rows."""
 
-    name: ClassVar[str | None]
+    name: ClassVar[str | None] = "custom"  # or what `named` gives; None is no ranks at all
     promise: ClassVar[str]
-    holds_back: ClassVar[bool] = False  # whether rows are kept from the teams
+    holds_back: ClassVar[bool] = False  # whether rows are kept from the teams, as `rows_of_jobs` then decides
     one_team_per_fold: ClassVar[bool] = False
     ranks_out_of_fold: ClassVar[bool] = False
 
@@ -137,7 +137,6 @@ class Calibration(Protocol):
 class Cross(Calibration):
     """Ranks of out-of-fold scores. Every row trains; coverage is measured near the asked level, without a theorem."""
 
-    name: ClassVar[str | None] = "cross"
     promise: ClassVar[str] = "near the asked level as measured; no finite-sample theorem"
     ranks_out_of_fold: ClassVar[bool] = True
 
@@ -153,7 +152,6 @@ class Cross(Calibration):
 class CVPlus(Calibration):
     """A team per fold, its interval stretched by the scores of the rows it left out (Barber et al. 2021)."""
 
-    name: ClassVar[str | None] = "cv+"
     promise: ClassVar[str] = "at least 2p - 1 less a small term, for exchangeable rows"
     holds_back: ClassVar[bool] = True
     one_team_per_fold: ClassVar[bool] = True
@@ -184,7 +182,6 @@ class Split(Calibration):
 
     size: float = 0.2
 
-    name: ClassVar[str | None] = "split"
     promise: ClassVar[str] = "at least p on average, for exchangeable rows"
     holds_back: ClassVar[bool] = True
 
@@ -216,7 +213,6 @@ class Split(Calibration):
 class Uncalibrated(Calibration):
     """The learned intervals as they are."""
 
-    name: ClassVar[str | None] = None
     promise: ClassVar[str] = "none: the learned intervals as they are"
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:

@@ -29,10 +29,13 @@ def stored(cls: Class) -> Class:
 
 
 def named(option: str, name: str | None) -> Callable[[Class], Class]:
-    """Enter a class that a short name stands for in one option of an estimator, and that model files may name."""
+    """Enter a class that a short name stands for in one option of an estimator, and that model files may name.
+
+    The class keeps it as `name`.
+    """
 
     def enter(cls: Class) -> Class:
-        NAMED.setdefault(option, {})[name] = cls
+        NAMED.setdefault(option, {})[name], cls.name = cls, name
         return stored(cls)
 
     return enter

@@ -195,7 +195,7 @@ class MatchedRegressor(IntervalRegressor):
         if self.shape not in ("both", "interval"):
             raise ValueError(f"shape must be 'both' or 'interval', got {self.shape!r}")
         calibration = self.chosen_calibration
-        if self.folds is None and calibration.name in ("cross", "cv+"):
+        if self.folds is None and (calibration.ranks_out_of_fold or calibration.one_team_per_fold):
             way_out = "give folds=5, or calibration='split' or None"
             raise ValueError(f"calibration={calibration.name!r} needs folds, got folds=None; {way_out}")
         check_number("repeats", self.repeats, least=1, whole=True, or_auto=True)

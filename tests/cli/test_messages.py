@@ -132,7 +132,7 @@ def test_a_device_is_no_file_to_write_to():
         check_output(Path("/dev/null"), force=True)
 
 
-def test_a_link_is_judged_by_what_it_points_to(tmp_path):
+def test_a_link_counts_as_what_it_points_to(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "new" / "model")
     check_output(tmp_path / "link", force=False)
     (tmp_path / "file").touch()

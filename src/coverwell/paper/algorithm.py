@@ -53,36 +53,36 @@ def alternate(
     I: Learner,
     recipe: Recipe,
     rounds: Iterator[Rows],
-    judged: Rows,
+    evaluated: Rows,
     on_round: Callable[[History], None] = lambda history: None,
     *,
     start: PerTarget | None = None,
 ) -> History:
     """Algorithm 1, until the out-of-fold scores of no job improve; both averaged teams end at their best round.
 
-    `rounds` gives the rows of each round: the same ones in memory, the next buffer of a stream. Every round is measured
-    on the rows `judged`. For teams that continue an earlier training, `start` is the unit of their widths, and they are
-    themselves a round that can be the best.
+    `rounds` gives the rows of each round, without end: the same ones in memory, the next buffer of a stream. Every
+    round is measured on the rows `evaluated`. For teams that continue an earlier training, `start` is the unit of their
+    widths, and they are themselves a round that can be the best.
     """
-    history = History(judged, (F, I), patience=recipe.patience, literal=recipe.literal)
+    history = History(evaluated, (F, I), patience=recipe.patience, literal=recipe.literal)
     if start is not None:
         history.unit = start
-    history.half_width = _out_of_fold_half_width(I, judged, history.unit)
+    history.half_width = _out_of_fold_half_width(I, evaluated, history.unit)
     if start is not None:
-        history.add(measure(judged, _out_of_fold_mean(F, judged, recipe.matching), history.half_width))
+        history.add(measure(evaluated, _out_of_fold_mean(F, evaluated, recipe.matching), history.half_width))
     for rows in islice(rounds, recipe.max_rounds):
-        unit, same = history.unit, rows is judged
+        unit, same = history.unit, rows is evaluated
         half_width = history.half_width if same else _out_of_fold_half_width(I, rows, unit)  # I is frozen
         matched = mean_objective(recipe.matching, rows, half_width, history.coverage, unit)
         mean_loss = F.descend(rows, recipe.mean_epochs, matched)
         y_mean = _out_of_fold_mean(F, rows, recipe.matching)  # F is frozen
-        judged_mean = y_mean if same else _out_of_fold_mean(F, judged, recipe.matching)
-        scale = residual_scale(judged, judged_mean)
+        evaluated_mean = y_mean if same else _out_of_fold_mean(F, evaluated, recipe.matching)
+        scale = residual_scale(evaluated, evaluated_mean)
         history.unit = unit if recipe.literal else scale
         covering = interval_objective(recipe, rows, y_mean, history.unit, scale)
         interval_loss = I.descend(rows, recipe.interval_epochs, covering)
-        history.half_width = _out_of_fold_half_width(I, judged, history.unit)
-        history.add(measure(judged, judged_mean, history.half_width), (mean_loss, interval_loss))
+        history.half_width = _out_of_fold_half_width(I, evaluated, history.unit)
+        history.add(measure(evaluated, evaluated_mean, history.half_width), (mean_loss, interval_loss))
         del rows, half_width, y_mean, matched, covering  # before the next buffer of a stream is read
         on_round(history)
         if not history.going.any():
@@ -96,17 +96,17 @@ def alternate(
 
 def _settle_intervals(F: Learner, I: Learner, recipe: Recipe, rounds: Iterator[Rows], history: History) -> None:
     """Train the best I a little more around the best F: the two come from different rounds."""
-    judged, best = history.judged, history.best[1]
-    y_mean = _out_of_fold_mean(F, judged, recipe.matching)
-    unit, scale = best.unit, residual_scale(judged, y_mean)
+    evaluated, best = history.evaluated, history.best[1]
+    y_mean = _out_of_fold_mean(F, evaluated, recipe.matching)
+    unit, scale = best.unit, residual_scale(evaluated, y_mean)
     best.score.fill_(torch.inf)
     for closing_round in range(recipe.closing_rounds + 1):
         if closing_round > 0:
             rows, unit = next(rounds), scale
-            y_rows = y_mean if rows is judged else _out_of_fold_mean(F, rows, recipe.matching)
+            y_rows = y_mean if rows is evaluated else _out_of_fold_mean(F, rows, recipe.matching)
             I.descend(rows, recipe.interval_epochs, interval_objective(recipe, rows, y_rows, scale, scale))
             del rows, y_rows  # before the next buffer of a stream is read
-        best.offer(measure(judged, y_mean, _out_of_fold_half_width(I, judged, unit)).scores[1], unit)
+        best.offer(measure(evaluated, y_mean, _out_of_fold_half_width(I, evaluated, unit)).scores[1], unit)
     best.restore()
 
 
@@ -213,12 +213,12 @@ def measure(rows: Rows, y_mean: Tensor, half_width: Tensor) -> Measures:
 class History:
     """The rounds of every job: what was measured, the best state of F and I, or of a baseline's team, when to stop."""
 
-    def __init__(self, judged: Rows, learners: Sequence[Learner], *, patience: int, literal: bool = False) -> None:
-        n_jobs, n_targets = len(judged.y), judged.y.shape[-1]
-        self.judged, self.patience, self.literal = judged, patience, literal
-        self.unit = judged.y.new_ones(n_jobs, n_targets)  # of the widths; y starts with its own spread
-        self.coverage = judged.coverage[:, None, :].expand(-1, n_targets, -1)  # gamma starts at 1 / z(asked)
-        self.half_width = self.unit.new_empty(0)  # of I for the rows `judged`
+    def __init__(self, evaluated: Rows, learners: Sequence[Learner], *, patience: int, literal: bool = False) -> None:
+        n_jobs, n_targets = len(evaluated.y), evaluated.y.shape[-1]
+        self.evaluated, self.patience, self.literal = evaluated, patience, literal
+        self.unit = evaluated.y.new_ones(n_jobs, n_targets)  # of the widths; y starts with its own spread
+        self.coverage = evaluated.coverage[:, None, :].expand(-1, n_targets, -1)  # so gamma starts at 1 / z(asked)
+        self.half_width = self.unit.new_empty(0)  # of I for the rows `evaluated`
         self.best = list(map(BestState, learners, repeat(self.unit)))
         self.going = torch.ones(n_jobs, dtype=torch.bool, device=self.unit.device)  # jobs that have not settled
         self.last_better = torch.zeros(n_jobs, dtype=torch.long, device=self.unit.device)
