@@ -183,7 +183,7 @@ def check_fit(
         raise ValueError("files of tables are read for networks on tables, got one that takes images")
     InputSource.of(model.network, model.interval_network)
     if (n := len(files)) < FEWEST_ROWS:
-        raise ValueError(f"a streamed fit needs {FEWEST_ROWS} rows or more, got {n}; read them into a data frame")
+        raise ValueError(f"a streamed fit needs at least {FEWEST_ROWS} rows, got {n}; read them into a data frame")
     return StreamedTable.of(files, (target,) if isinstance(target, str) else tuple(target), groups)
 
 
