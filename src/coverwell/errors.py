@@ -73,16 +73,13 @@ class NotEnoughMemoryError(RuntimeError):
     def __init__(self, memory: str, n_jobs: int, n_members: int, fits: tuple[int, int]) -> None:
         self.n_jobs, self.n_members = n_jobs, n_members
         self.jobs_that_fit, self.members_that_fit = fits
-        super().__init__(f"{self._asked(memory)}; {self._advice()}")
-
-    def _asked(self, memory: str) -> str:
-        stack = f"{self.n_jobs} fits of " if self.n_jobs > 1 else ""
-        return f"{stack}{self.n_members} networks side by side need more memory than {memory}"
-
-    def _advice(self) -> str:
+        stack = f"{n_jobs} fits of " if n_jobs > 1 else ""
+        asked = f"{stack}{n_members} networks side by side need more memory than {memory}"
         smaller = "a smaller batch_size or network, or device='cpu'"
-        if self.members_that_fit == 0:
-            return f"not even one network fits: give {smaller}"
-        if self.n_jobs > 1:
-            return f"{self.jobs_that_fit} at a time fit: fit fewer together, or give {smaller}"
-        return f"{self.members_that_fit} fit: give fewer repeats or folds, {smaller}"
+        if fits[1] == 0:
+            advice = f"not even one network fits: give {smaller}"
+        elif n_jobs > 1:
+            advice = f"{fits[0]} at a time fit: fit fewer together, or give {smaller}"
+        else:
+            advice = f"{fits[1]} fit: give fewer repeats or folds, {smaller}"
+        super().__init__(f"{asked}; {advice}")

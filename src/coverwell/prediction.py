@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@dataclass(eq=False, repr=False)
 class PredictionInterval:
     """Lower and upper bounds for every row, target and level; unpacks into the two arrays.
 
@@ -40,20 +41,12 @@ class PredictionInterval:
     array([ True, False])
     """
 
-    def __init__(
-        self,
-        lower: NDArray[np.float64],
-        upper: NDArray[np.float64],
-        *,
-        coverage: float | tuple[float, ...],
-        target_names: tuple[str, ...] = ("y",),
-        index: Any = None,
-    ) -> None:
-        self.lower = lower
-        self.upper = upper
-        self.coverage = coverage
-        self.target_names = target_names
-        self.index = index
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    _: KW_ONLY
+    coverage: float | tuple[float, ...]
+    target_names: tuple[str, ...] = ("y",)
+    index: Any = None
 
     def __iter__(self) -> Iterator[NDArray[np.float64]]:
         return iter((self.lower, self.upper))

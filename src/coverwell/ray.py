@@ -114,7 +114,7 @@ def problems_of_nodes(find_problem: Callable[..., str], *arguments: Any) -> list
     return problems
 
 
-@dataclass(frozen=True)
+@dataclass
 class TorchWorkers:
     """The processes of the default group of `torch.distributed` as workers that fit one model together."""
 

@@ -40,15 +40,10 @@ LAST = 2**31 - 1
 
 @runtime_checkable
 class Workers(Protocol):
-    """The processes that fit one model together, as one of them sees it."""
+    """The processes that fit one model together, as one of them sees it: its place from 0, and 2, 4 or 8 in all."""
 
-    @property
-    def rank(self) -> int:
-        """This worker's place, from 0."""
-
-    @property
-    def size(self) -> int:
-        """How many there are: 2, 4 or 8."""
+    rank: int
+    size: int
 
     def together(self, own: Tensor) -> Tensor:
         """Every worker's (member, own batch, ...) as (member, batch, ...); gradients reach the own part only."""
