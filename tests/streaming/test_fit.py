@@ -336,7 +336,7 @@ def test_other_estimators_targets_and_buffers_are_refused(files):
 
 
 def test_too_few_rows_and_too_few_groups_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="needs 500 rows or more, got 400; read them into a data frame"):
+    with pytest.raises(ValueError, match="needs at least 500 rows, got 400; read them into a data frame"):
         model().fit(written(tmp_path, draw(400, 0)), "y")
     files = written(tmp_path, draw(900, 0).with_columns(house=pl.lit("one")))
     with pytest.raises(ValueError, match="folds=5 needs groups in 'house' for every fold, but one has none"):
