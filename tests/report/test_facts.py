@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from coverwell import MLP, MatchedRegressor, Schedule, save
 from coverwell._version import __version__
-from coverwell.description import describe
+from coverwell.description import ModelDescription
 from coverwell.evaluation import forecast_outcome, outcome_of
 from coverwell.report.facts import (
     Source,
@@ -120,7 +120,7 @@ def test_every_column_stands_in_the_table_with_its_gaps_in_training(evaluated, f
 
 
 def test_a_series_is_compared_with_what_was_seen(forecaster, series):
-    outcome, described = forecast_outcome(forecaster, series), describe(forecaster)
+    outcome, described = forecast_outcome(forecaster, series), ModelDescription(forecaster)
     rows, outside = period_rows(outcome, described)
     assert [row[:3] for row in rows] == [("load", "seen by the forecaster", "200"), ("load", "this report", "200")]
     n_outside = int(((series[200:] < series[:200].min()) | (series[200:] > series[:200].max())).sum())
@@ -135,7 +135,7 @@ def plain():
     """A model of two plain columns: the first has mean 0.5 and deviation 0.5, the second counts."""
     X = np.column_stack([np.tile([0.0, 1.0], 30), np.arange(60.0)])
     made = MatchedRegressor(network=MLP(hidden=4), schedule=Schedule(max_rounds=1), repeats=1, folds=2, random_state=0)
-    return describe(made.fit(X, X[:, 1]))
+    return ModelDescription(made.fit(X, X[:, 1]))
 
 
 def test_a_difference_is_in_standard_deviations_of_the_training_rows(plain):
@@ -185,7 +185,7 @@ def test_files_model_versions_and_device_are_named(model, tmp_path):
     save(model, tmp_path / "m.safetensors")
     pd.DataFrame({"a": [1]}).to_csv(tmp_path / "test.csv")
     source = Source(tmp_path / "m.safetensors", tmp_path / "test.csv", "coverwell report ...")
-    rows = dict(source_rows(source, describe(model)))
+    rows = dict(source_rows(source, ModelDescription(model)))
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", rows["made"])
     for what, name in (("model file", "m.safetensors"), ("data file", "test.csv")):
         assert rows[what] == name
@@ -196,7 +196,7 @@ def test_files_model_versions_and_device_are_named(model, tmp_path):
     for version in (f"coverwell {__version__}", f"torch {torch.__version__}", "vega ", "vl-convert-python "):
         assert version in rows["versions that made this report"]
     assert rows["device"] in ("cpu", "cuda")
-    assert not any("sha256" in name for name, _ in source_rows(Source(), describe(model)))
+    assert not any("sha256" in name for name, _ in source_rows(Source(), ModelDescription(model)))
 
 
 @pytest.fixture(scope="module")

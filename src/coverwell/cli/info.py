@@ -22,12 +22,12 @@ def info(model: Path, as_json: bool) -> None:
       coverwell info model.safetensors
     """
     from coverwell.cli.rows import load_table_model
-    from coverwell.description import describe
+    from coverwell.description import ModelDescription
     from coverwell.model_file import read_tensors
     from coverwell.networks.team import Team
 
     fitted = load_table_model(model, device="cpu")
-    about = describe(fitted)
+    about = ModelDescription(fitted)
     columns, teams = fitted.source_.columns, [m for m in fitted.predictor_.modules() if isinstance(m, Team)]
     found: dict[str, Any] = {
         "file": str(model),

@@ -135,10 +135,10 @@ def rounds(model: Path, out: Path, target: tuple[str, ...], force: bool, **asked
       coverwell plot rounds model.safetensors --out rounds.png
     """
     figures = _figures_for(out, force=force, inputs=(model,))
-    from coverwell.description import describe
+    from coverwell.description import ModelDescription
     from coverwell.evaluation import place_of_level
 
-    fitted = describe(coverwell.load(model))
+    fitted = ModelDescription(coverwell.load(model))
     places, level = _places(fitted.target_names, target), place_of_level(fitted.levels, asked["coverage"])
     figures.save_figure(figures.rounds_figure(fitted, level, targets=places, unit=asked["unit"]), out)
     click.echo(f"wrote {out}")

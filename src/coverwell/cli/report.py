@@ -49,7 +49,7 @@ def report(
     Example:
       coverwell report model.safetensors test.csv --group city --out report.html
     """
-    from coverwell.description import describe
+    from coverwell.description import ModelDescription
     from coverwell.evaluation import place_of_level
     from coverwell.forecasting.forecaster import SeriesForecaster
     from coverwell.report import Source, write_series_report
@@ -59,7 +59,7 @@ def report(
     if out.suffix.lower() not in (".html", ".htm"):
         raise BadInput(f"a report must go to a file that ends in .html; got {out.name!r}")
     check_output(out, force=force, inputs=(model, table.path))
-    description = describe(coverwell.load(model))
+    description = ModelDescription(coverwell.load(model))
     place_of_level(description.levels, asked["coverage"])  # before any work
     description.regressor.set_params(device=device)
     asked |= {"path": out, "source": Source(model, table.path, context.meta[TYPED])}

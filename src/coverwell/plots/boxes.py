@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 AROUND_IMAGE = 0.02  # of its longer side, so that no line lies on the frame
+RING = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]])  # around a square
 BOX_STYLES = {"outer": ("inside", "-", 1.0), "inner": ("inside", ":", 1.2)}  # colour, dash and thickness
 BOX_STYLES |= {"predicted": ("other", "-", 1.8), "true": ("outside", "--", 1.5)}
 
@@ -84,10 +85,11 @@ def draw_box(
     if image is not None:
         ax.imshow(image, extent=(0, width, height, 0), aspect="equal", interpolation="antialiased", zorder=0.5)
     if outer is not None:
-        rings = [_ring(outer)] + ([] if inner is None else [_ring(inner)[::-1]])  # a hole runs the other way round
-        codes = [code for _ in rings for code in (Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY)]
+        rings = [outer[:2] + RING * outer[2:]]
+        rings += [] if inner is None else [inner[:2] + RING[::-1] * inner[2:]]  # a hole runs the other way round
+        path = Path.make_compound_path(*(Path(ring, closed=True) for ring in rings))
         shade: dict[str, Any] = {"facecolor": COLOURS["band"], "alpha": 0.7 if image is None else 0.25, "linewidth": 0}
-        ax.add_patch(PathPatch(Path(np.concatenate(rings), codes), zorder=0.8, **shade))
+        ax.add_patch(PathPatch(path, zorder=0.8, **shade))
     for name, box in {"outer": outer, "inner": inner, "predicted": prediction, "true": truth}.items():
         if box is not None:
             colour, dash, thickness = BOX_STYLES[name]
@@ -106,8 +108,3 @@ def _cut(box: Array, width: float, height: float) -> Array | None:
     start = np.clip(box[:2], 0, (width, height))
     sides = np.clip(box[:2] + box[2:], 0, (width, height)) - start
     return np.concatenate([start, sides]) if (sides > 0).all() else None
-
-
-def _ring(box: Array) -> Array:
-    around: Array = box[:2] + np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]) * box[2:]
-    return around

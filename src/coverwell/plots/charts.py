@@ -161,10 +161,8 @@ def draw_intervals(
             raise ValueError(f"along must hold numbers or dates, got {place.dtype}; draw the rows of each text apart")
         odd = np.isnat(place) if place.dtype.kind == "M" else ~np.isfinite(place)
         if place.shape != centre.shape or odd.any():
-            got = f"{place.shape} with {odd.sum()} that are missing or infinite"
-            raise ValueError(
-                f"along must have one finite number per row, {centre.shape}, got {got}; leave these rows out"
-            )
+            got = f"got {place.shape} with {odd.sum()} that are missing or infinite; leave these rows out"
+            raise ValueError(f"along must have one finite number per row, {centre.shape}, {got}")
         across = Axis(along_name, "time" if place.dtype.kind == "M" else "number")
     shrunk = max(THINNEST, min(1.0, ROOMY / len(centre)))
     dot = max(shrunk, 0.4)

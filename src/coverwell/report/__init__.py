@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from coverwell.description import describe
+from coverwell.description import ModelDescription
 from coverwell.evaluation import forecast_outcome, outcome_of, place_of_level
 from coverwell.report.facts import Source, counted, time_of
 from coverwell.report.page import check_library, rendered, write_page
@@ -69,7 +69,7 @@ def write_report(
     True
     """
     check_library()
-    description, source = describe(model), source or Source()
+    description, source = ModelDescription(model), source or Source()
     if description.takes == "series":
         raise TypeError(f"write_report takes a fitted regressor, got {description.name}; see write_series_report")
     level = place_of_level(description.levels, coverage)
@@ -119,7 +119,7 @@ def write_series_report(
     True
     """
     check_library()
-    description = describe(model)
+    description = ModelDescription(model)
     if description.takes != "series":
         raise TypeError(f"write_series_report takes a fitted forecaster, got {description.name}; see write_report")
     level = place_of_level(description.levels, coverage)
