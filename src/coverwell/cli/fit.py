@@ -83,9 +83,8 @@ def fit(
     """
     check_output(out, force=force, inputs=[table.path for table in tables])
     if len(tables) > 1 and not streamed:
-        raise ValueError(
-            f"one file is read into memory, got {len(tables)}; give --streamed to read Parquet files in parts"
-        )
+        way_out = "give --streamed to read Parquet files in parts"
+        raise ValueError(f"one file is read into memory, got {len(tables)}; {way_out}")
     if streamed and skip_missing:
         raise ValueError("--skip-missing is for a table that is read whole; leave these rows out of what is --streamed")
     model = coverwell.MatchedRegressor(

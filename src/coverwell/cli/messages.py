@@ -7,7 +7,7 @@ import shlex
 import signal
 import threading
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,9 +58,9 @@ class OneLineGroup(click.Group):
 def _errors_in_one_line() -> Iterator[None]:
     try:
         yield
+    except click.exceptions.NoArgsIsHelpError:  # the help itself
+        raise
     except click.UsageError as error:
-        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # from click 8.2 on: the help itself
-            raise
         command = "" if error.ctx is None else f" (see {error.ctx.command_path} --help)"
         raise BadInput(f"{_one_line(error.format_message()).rstrip('.')}{command}") from None
     except KeyboardInterrupt as stop:
@@ -106,25 +106,23 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
 def _warnings_in_one_line() -> Iterator[None]:
     """Print the first few warnings of a kind, and at the end how many came after them, such as from parts of a file."""
     shown: defaultdict[type[Warning], list[str]] = defaultdict(list)
-    more: Counter[type[Warning]] = Counter()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         text = _one_line(message)
         for_users = issubclass(category, UserWarning) and not issubclass(category, DeprecationWarning)
         if not for_users or text in shown[category]:
             return  # others are about the packages that we build on
-        if len(shown[category]) == MOST_OF_A_KIND:
-            more[category] += 1
-            return
         shown[category].append(text)
-        click.echo(f"Warning: {text}", err=True)
+        if len(shown[category]) <= MOST_OF_A_KIND:
+            click.echo(f"Warning: {text}", err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = show
         yield
-    for category, count in more.items():
-        click.echo(f"Warning: {count} more of the kind {category.__name__}, for other rows.", err=True)
+    for category, texts in shown.items():
+        if (count := len(texts) - MOST_OF_A_KIND) > 0:
+            click.echo(f"Warning: {count} more of the kind {category.__name__}, for other rows.", err=True)
 
 
 def check_output(path: Path, *, force: bool, inputs: Sequence[Path] = (), name: str = "--out") -> None:

@@ -79,10 +79,8 @@ def predict(
         for name in keep:
             kind, first = table.schema[name], tables[0].schema[name]
             if kind != first:
-                both = f"{first} in {tables[0].path} and {kind} in {table.path}"
-                raise ValueError(
-                    f"--keep {name} must have one type in all files, but it is {both}; convert one of them"
-                )
+                both = f"{first} in {tables[0].path} and {kind} in {table.path}; convert one of them"
+                raise ValueError(f"--keep {name} must have one type in all files, but it is {both}")
             if output_suffix(out) != PARQUET and (kind.is_nested() or kind in (polars.Binary, polars.Object)):
                 cannot = f"--keep {name} cannot be written to {out}, since text files hold no {kind}"
                 raise ValueError(f"{cannot}; let --out end in .parquet, or do not keep it")

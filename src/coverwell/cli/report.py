@@ -64,13 +64,12 @@ def report(
     description.regressor.set_params(device=device)
     asked |= {"path": out, "source": Source(model, table.path, context.meta[TYPED])}
     if isinstance(description.model, SeriesForecaster):
+        del asked["quantiles"]
         if any(asked.pop(name) for name in ("group", "images", "boxes", "skip_missing")):
             what = "--group, --images, --boxes and --skip-missing"
             raise BadInput(f"{what} are for models of rows; leave them out for a series")
         later = later_values(description.model, table, time=asked.pop("time"))
-        n_bytes = write_series_report(
-            description.model, **later, **{k: v for k, v in asked.items() if k != "quantiles"}
-        )
+        n_bytes = write_series_report(description.model, **later, **asked)
     else:
         n_bytes = _write_rows(description, table, **asked)
     click.echo(f"wrote {out}: {n_bytes:,} bytes")
@@ -82,14 +81,14 @@ def _write_rows(
     from coverwell.cli.rows import Reader
     from coverwell.report import write_report
 
-    path, takes_images, source = asked["source"].model_file, about.takes == "images", about.regressor.source_
+    path, takes_images = asked["source"].model_file, about.takes == "images"
     if time:
         raise BadInput("--time is for forecasters, and this is a model of rows; leave it out")
     if takes_images and images is None:
         raise BadInput(f"{path} holds a model of images; name the column of their files with --images")
     if images is not None and not takes_images:
         raise BadInput(f"--images is for models of images, and {path} holds one of tables; leave it out")
-    reader = Reader(source, about.target_names, path, table, images)
+    reader = Reader(about.regressor.source_, about.target_names, path, table, images)
     X, y, known = reader.known_rows(asked.pop("group"), skip_missing=asked.pop("skip_missing"))
     return write_report(about.model, X, y, boxes=boxes or None, **known, **asked)
 
@@ -103,7 +102,7 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
     """
     import numpy as np
 
-    seen = model.history_
+    seen, polars = model.history_, needed_polars()
     names = [seen.name, *seen.past_names, *seen.ahead_names]
     table.check_has([seen.name], "column with the values of the series:")
     table.check_has(names[1:], "covariate that the forecaster was fitted on:")
@@ -116,13 +115,14 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
         last = f"{seen.clock.label(len(seen) - 1)}, the last that the forecaster has seen"
         raise ValueError(f"{table.path} has no values after {last}; give a file of what came later")
     values = np.full((int(steps[-1]) + 1 - len(seen), len(names)), np.nan)  # steps without a row are gaps
-    values[steps[later] - len(seen)] = numbers.cast(needed_polars().Float64).to_numpy()[later]
-    n_past = 1 + len(seen.past_names)
+    values[steps[later] - len(seen)] = numbers.cast(polars.Float64).to_numpy()[later]
+    past, ahead = np.split(values[:, 1:], [len(seen.past_names)], axis=1)
+    past, ahead = np.concatenate([seen.past, past]), np.concatenate([seen.ahead[: len(seen)], ahead])
     return {
         "series": seen.clock.labelled(np.concatenate([seen.values, values[:, 0]]), 0, seen.name),
         "start": seen.clock.index(len(seen), 1)[0],
-        "covariates": _joined(seen, seen.ahead[: len(seen)], values[:, n_past:], seen.ahead_names),
-        "past_covariates": _joined(seen, seen.past, values[:, 1:n_past], seen.past_names),
+        "covariates": polars.DataFrame(ahead, schema=list(seen.ahead_names)) if seen.ahead_names else None,
+        "past_covariates": polars.DataFrame(past, schema=list(seen.past_names)) if seen.past_names else None,
     }
 
 
@@ -150,17 +150,3 @@ def _steps(seen: History, times: pl.Series, table: TableFile) -> NDArray[Any]:
         row = falls.argmax() + 2
         raise ValueError(f"the times of {table.path} must rise from row to row, but row {row} does not; sort them")
     return steps
-
-
-def _joined(seen: History, before: NDArray[Any], after: NDArray[Any], names: tuple[str, ...]) -> Any:
-    """Covariates of all steps, by name, with the stamps of the series."""
-    if not names:
-        return None
-    table, clock = [*before, *after], seen.clock
-    index = clock.index(0, len(table))
-    if clock.kind in ("pandas", "periods"):
-        import pandas as pd
-
-        return pd.DataFrame(table, index=index, columns=list(names))
-    frame = needed_polars().DataFrame(table, schema=list(names), orient="row")
-    return frame if clock.kind == "numbers" else frame.insert_column(0, index)
