@@ -235,5 +235,6 @@ def legend_below(ax: Axes, *, from_the_right: bool = False) -> Axes:
     n_rows = max(1, math.ceil(len(labels) / max(1, fitting)))
     n_columns = max(1, math.ceil(len(labels) / n_rows))
     loc, at = ("upper right", (1.0, 0.0)) if from_the_right else ("upper center", (0.5, 0.0))
-    ax.legend(loc=loc, bbox_to_anchor=at, borderaxespad=BELOW_LABELS, ncols=n_columns, frameon=False)
+    look: dict[str, Any] = {"loc": loc, "bbox_to_anchor": at, "borderaxespad": BELOW_LABELS, "frameon": False}
+    ax.legend(ncols=n_columns, **look)
     return ax

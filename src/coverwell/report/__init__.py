@@ -76,10 +76,8 @@ def write_report(
     about: dict[str, Any] = {"groups": groups, "quantiles": quantiles, "row_numbers": row_numbers, "boxes": boxes}
     outcome = outcome_of(model, X, y, n_skipped=n_skipped, **about)
     if len(outcome) < FEWEST_ROWS:
-        raise ValueError(
-            f"a report needs at least {FEWEST_ROWS} rows whose targets are known, since fewer tell nothing about "
-            f"coverage, got {len(outcome)}; give more rows"
-        )
+        why = f"since fewer tell nothing about coverage, got {len(outcome)}; give more rows"
+        raise ValueError(f"a report needs at least {FEWEST_ROWS} rows whose targets are known, {why}")
     of = f" of {source.data_file.name}" if source.data_file else ""
     subtitle = f"{counted(len(outcome), 'row')}{of}; prediction of {', '.join(outcome.target_names)} with intervals"
     html = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)

@@ -172,10 +172,8 @@ def numbers_of_a_miss(view: View, place: int) -> list[str]:
 def chosen_images(outcome: Outcome, level: int) -> list[tuple[int, bool, bool]]:
     """The places of the images that are shown, whether each is among the worst, and whether it is inside."""
     # In units of the mean width, so that targets on different scales count alike.
-    missed = np.max(
-        [view.missed_by / max(view.width.mean(), 1e-300) for view in outcome.of_level(level)],
-        axis=0,
-    )
+    by_target = [view.missed_by / max(view.width.mean(), 1e-300) for view in outcome.of_level(level)]
+    missed = np.max(by_target, axis=0)
     worst = [int(place) for place in np.argsort(-missed, kind="stable")[:N_WORST] if missed[place] > 0]
     others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(outcome)), worst))[:N_OTHERS]
     return [(place, place in worst, not missed[place]) for place in [*worst, *np.sort(others).tolist()]]
@@ -256,11 +254,7 @@ class Shift:
     chance: float  # a bound on the probability that chance makes any of all inputs differ this much (Bonferroni)
     n_outside: int  # test rows outside the range of the training rows
     is_share: bool  # whether it is 0 or 1 in all rows
-
-    @property
-    def is_expected(self) -> bool:
-        """Whether chance may bring it."""
-        return self.chance >= BY_CHANCE
+    is_expected: bool  # whether chance may bring it
 
 
 def shifts_of(X: Any, model: ModelDescription) -> list[Shift]:
@@ -275,7 +269,8 @@ def shifts_of(X: Any, model: ModelDescription) -> list[Shift]:
     chance = np.minimum(1.0, 2 * len(names) * norm.sf(np.abs(difference) / standard_error))
     n_outside = ((rows < low) | (rows > high)).sum(axis=0)
     is_share = (low == 0) & (high == 1) & np.isin(rows, (0.0, 1.0)).all(axis=0)
-    columns = (means, test, difference, np.full(len(names), standard_error), chance, n_outside, is_share)
+    errors, is_expected = np.full(len(names), standard_error), chance >= BY_CHANCE
+    columns = (means, test, difference, errors, chance, n_outside, is_share, is_expected)
     shifts = [Shift(*one) for one in zip(names, *(column.tolist() for column in columns), strict=True)]
     return sorted(shifts, key=lambda shift: (shift.chance, -abs(shift.difference)))
 
