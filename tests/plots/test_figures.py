@@ -30,9 +30,8 @@ def outcome(n_rows=300, names=("price",), **more):
 def described():
     """A model whose record of training is replaced below."""
     X = np.random.default_rng(0).normal(size=(40, 1))
-    return ModelDescription(
-        MatchedRegressor(network=MLP(hidden=4), folds=2, repeats=1, schedule=Schedule(max_rounds=1)).fit(X, X[:, 0])
-    )
+    made = MatchedRegressor(network=MLP(hidden=4), folds=2, repeats=1, schedule=Schedule(max_rounds=1))
+    return ModelDescription(made.fit(X, X[:, 0]))
 
 
 def trained(described, levels, names, shape=()):

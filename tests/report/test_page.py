@@ -25,9 +25,8 @@ def described(model):
 
 def single_network(X, y=None, **options):
     """The outcome of a network that leaves nothing out, on the rows from 40 on."""
-    made = HeteroscedasticRegressor(
-        **{"coverage": 0.8, "network": MLP(hidden=4), "max_epochs": 20, "random_state": 0, **options}
-    )
+    options = {"coverage": 0.8, "network": MLP(hidden=4), "max_epochs": 20, "random_state": 0, **options}
+    made = HeteroscedasticRegressor(**options)
     made.fit(X[:40], X[:40, 0])
     y_test = X[40:, 0] if y is None else y(made.predict_interval(X[40:]))
     return outcome_of(made, X[40:], y_test), ModelDescription(made)
