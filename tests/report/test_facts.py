@@ -27,7 +27,6 @@ from coverwell.report.facts import (
     lowest_by_chance,
     miss_heads,
     miss_rows,
-    numbers_of_a_miss,
     period_rows,
     shift_rows,
     shifts_of,
@@ -66,9 +65,10 @@ def test_the_farthest_outside_comes_first_and_rows_inside_are_no_misses(by_hand)
 
 def test_a_miss_has_as_many_digits_as_it_needs(by_hand):
     view = by_hand([1000000.52, 28.05838, 3e100], -np.ones(3), [1000000.1, 11.51959, 1.0]).views[0]
-    assert numbers_of_a_miss(view, 0) == ["1,000,000.520", "0.000", "-1.000", "1,000,000.100", "0.420"]
-    assert numbers_of_a_miss(view, 1) == ["28.1", "0.0", "-1.0", "11.5", "16.5"]
-    assert numbers_of_a_miss(view, 2)[0] == "3e+100"
+    huge, large, small = miss_rows(view, 3)
+    assert small == ["0", "1,000,000.520", "0.000", "-1.000", "1,000,000.100", "0.420"]
+    assert large == ["1", "28.1", "0.0", "-1.0", "11.5", "16.5"]
+    assert huge[1] == "3e+100"
 
 
 def test_rows_are_named_by_their_numbers_and_shown_with_their_columns(evaluated, flats):

@@ -40,12 +40,10 @@ class OneLineGroup(click.Group):
     Bad files and options have exit code 2; what goes wrong in spite of good ones, such as a full disk, has 1.
     """
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> click.Context:
         typed = shlex.join([info_name or "", *args])
         with _errors_in_one_line():
-            context = super().make_context(info_name, args, parent, **extra)
+            context = super().make_context(info_name, args, *more, **extra)
         context.meta.setdefault(TYPED, typed)
         return context
 

@@ -34,7 +34,8 @@ def _drawing(*own: Callable[[Any], Any], of_rows: bool = True) -> Callable[[Call
             from coverwell.evaluation import place_of_level
             from coverwell.plots import figures
 
-            figures.figure_format(out)
+            if out.suffix.lower().removeprefix(".") not in figures.UNSTAMPED:
+                raise ValueError(f"a figure must go to a file that ends in .png, .svg or .pdf; got {out.name!r}")
             check_output(out, force=force, inputs=(model, table.path) if of_rows else (model,))
             if of_rows:
                 from coverwell.cli.rows import read_outcome

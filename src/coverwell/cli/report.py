@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 @options.KNOWN_ROWS
 @options.FORCE
 @click.pass_context
-def report(
-    context: click.Context, /, model: Path, table: TableFile, out: Path, force: bool, device: str, **asked: Any
-) -> None:
+def report(context: click.Context, /, model: Path, table: TableFile, out: Path, force: bool, **asked: Any) -> None:
     """Write a report on MODEL, evaluated on the rows of DATA, which has the targets too and no rows of the training.
 
     For a model of tables: coverage asked and reached, by level, by feature and by group with the worst slices named;
@@ -61,7 +59,7 @@ def report(
     check_output(out, force=force, inputs=(model, table.path))
     description = ModelDescription(coverwell.load(model))
     place_of_level(description.levels, asked["coverage"])  # before any work
-    description.regressor.set_params(device=device)
+    description.regressor.set_params(device=asked.pop("device"))
     asked |= {"path": out, "source": Source(model, table.path, context.meta[TYPED])}
     if isinstance(description.model, SeriesForecaster):
         del asked["quantiles"]
@@ -75,14 +73,12 @@ def report(
     click.echo(f"wrote {out}: {n_bytes:,} bytes")
 
 
-def _write_rows(
-    about: ModelDescription, table: TableFile, *, time: str | None, images: str | None, boxes: bool, **asked: Any
-) -> int:
+def _write_rows(about: ModelDescription, table: TableFile, *, images: str | None, boxes: bool, **asked: Any) -> int:
     from coverwell.cli.rows import Reader
     from coverwell.report import write_report
 
     path, takes_images = asked["source"].model_file, about.takes == "images"
-    if time:
+    if asked.pop("time"):
         raise BadInput("--time is for forecasters, and this is a model of rows; leave it out")
     if takes_images and images is None:
         raise BadInput(f"{path} holds a model of images; name the column of their files with --images")
@@ -106,7 +102,13 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
     names = [seen.name, *seen.past_names, *seen.ahead_names]
     table.check_has([seen.name], "column with the values of the series:")
     table.check_has(names[1:], "covariate that the forecaster was fitted on:")
-    time = _time_column(seen, table, time)
+    stamped = seen.clock.kind != "numbers"
+    if time and not stamped:
+        raise ValueError("--time is for series with time stamps, and this forecaster counts steps; leave it out")
+    if stamped and not time and seen.clock.name not in table.columns:
+        raise ValueError(f"{table.path} must have the time of every row; name that column with --time")
+    time = (time or seen.clock.name) if stamped else None
+    table.check_has([time] if time else [], "column for --time:")
     rows = table.read([*names, *([time] if time else [])])
     numbers = table.typed(rows.select(names), dict.fromkeys(names, "numbers"))
     steps = np.arange(len(seen), len(seen) + len(rows)) if time is None else _steps(seen, rows[time], table)
@@ -124,19 +126,6 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
         "covariates": polars.DataFrame(ahead, schema=list(seen.ahead_names)) if seen.ahead_names else None,
         "past_covariates": polars.DataFrame(past, schema=list(seen.past_names)) if seen.past_names else None,
     }
-
-
-def _time_column(seen: History, table: TableFile, asked: str | None) -> str | None:
-    """The column of times: the one that was asked for, or the one that has the name of the times in the fit."""
-    if seen.clock.kind == "numbers":
-        if asked is not None:
-            raise ValueError("--time is for series with time stamps, and this forecaster counts steps; leave it out")
-        return None
-    name = asked or seen.clock.name
-    if name is None or (asked is None and name not in table.columns):
-        raise ValueError(f"{table.path} must have the time of every row; name that column with --time")
-    table.check_has([name], "column for --time:")
-    return str(name)
 
 
 def _steps(seen: History, times: pl.Series, table: TableFile) -> NDArray[Any]:

@@ -77,8 +77,8 @@ def draw_box(
     from matplotlib.path import Path
     from matplotlib.patheffects import Normal, Stroke
 
-    width, height = np.asarray(size, dtype=np.float64)
-    inner, outer = (None if box is None else _cut(box, width, height) for box in inner_and_outer(lower, upper))
+    width, height = sides = np.asarray(size, dtype=np.float64)
+    inner, outer = (None if box is None else _cut(box, sides) for box in inner_and_outer(lower, upper))
     ax = axes_or_new(ax)
     frame: dict[str, Any] = {"facecolor": COLOURS["paper"], "edgecolor": COLOURS["centre"], "linewidth": 0.6}
     ax.add_patch(Rectangle((0, 0), width, height, zorder=0, **frame))
@@ -103,8 +103,7 @@ def draw_box(
     return ax
 
 
-def _cut(box: Array, width: float, height: float) -> Array | None:
+def _cut(box: Array, sides: Array) -> Array | None:
     """The part of a box that lies in its image, if any."""
-    start = np.clip(box[:2], 0, (width, height))
-    sides = np.clip(box[:2] + box[2:], 0, (width, height)) - start
-    return np.concatenate([start, sides]) if (sides > 0).all() else None
+    start, end = np.clip([box[:2], box[:2] + box[2:]], 0, sides)
+    return np.concatenate([start, end - start]) if (end > start).all() else None

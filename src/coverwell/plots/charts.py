@@ -109,9 +109,7 @@ def _curve(
     return table, marks
 
 
-def split_points(
-    x: str, y: str, column: str, *, labels: Sequence[str | None] = (None, None), sizes: Sequence[float] = (5.0, 7.0)
-) -> list[Mark]:
+def split_points(x: str, y: str, column: str, labels: Sequence[str], sizes: Sequence[float] = (5.0, 7.0)) -> list[Mark]:
     """Points in two colours and shapes: first those where a column of the table is true."""
     true = Mark("points", x, y, label=labels[0], marker="o", size=sizes[0], where=column, z=3.0)
     return [true, replace(true, colour="outside", label=labels[1], marker="X", size=sizes[1], where=f"!{column}")]
@@ -141,7 +139,6 @@ def draw_intervals(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from coverwell import PredictionInterval
     >>> interval = PredictionInterval(np.array([0.0, 1.0]), np.array([2.0, 4.0]), coverage=0.9)
     >>> ax = draw_intervals(None, interval, prediction=[1.0, 2.5], y=[1.5, 9.0])
@@ -205,7 +202,6 @@ def draw_forecast(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from coverwell import PredictionInterval
     >>> interval = PredictionInterval(np.array([0.0, 1.0]), np.array([2.0, 4.0]), coverage=0.9)
     >>> ax = draw_forecast(None, [1, 2], interval, prediction=[1.0, 2.5], y=[1.5, 9.0])
@@ -270,7 +266,7 @@ def draw_rolling_coverage(
 def _time(times: NDArray[Any], domain: Any = None) -> tuple[Axis, Tip]:
     if times.dtype.kind == "M":
         return Axis(None, "time", domain), Tip("time", "time", "time")
-    return Axis(None, "number", domain), Tip("time", "step", "count")
+    return Axis("step", "number", domain), Tip("time", "step", "count")
 
 
 @drawn

@@ -73,10 +73,10 @@ def calibration_figure(outcome: Outcome) -> Figure:
     """Coverage against asked coverage, with the band of nine in ten samples if the intervals are right."""
 
     def draw(ax: Axes, views: list[View]) -> None:
-        reached, band = [view.scores["coverage"] for view in views], np.array([view.scores["band"] for view in views])
+        levels, reached = [view.asked for view in views], [view.scores["coverage"] for view in views]
+        low, high = np.array([view.scores["band"] for view in views]).T
         label = f"reached{_lone(outcome, percent(round(reached[0], 3)))}"
-        about: dict[str, Any] = {"band": (band[:, 0], band[:, 1]), "band_label": TO_EXPECT}
-        draw_calibration_curve(ax, list(outcome.levels), reached, label=label, **about)
+        draw_calibration_curve(ax, levels, reached, label=label, band=(low, high), band_label=TO_EXPECT)
         ax.set_aspect("equal")
 
     return _curves(outcome, draw)
@@ -123,11 +123,9 @@ def slices_figure(outcome: Outcome, level: int, *, most: int = 20) -> Figure:
     return figure
 
 
-def rounds_figure(
-    model: ModelDescription, level: int, *, targets: Sequence[int] | None = None, unit: str | None = None
-) -> Figure:
+def rounds_figure(model: ModelDescription, level: int, targets: Sequence[int] = (), unit: str | None = None) -> Figure:
     """Error, coverage and width by round, for each target or some of them; error and width begin at zero."""
-    shown, asked = range(len(model.target_names)) if targets is None else targets, model.levels[level]
+    shown, asked = targets or range(len(model.target_names)), model.levels[level]
     rmse, coverage, width = model.by_round
     measures = {with_unit("RMSE", unit): rmse, f"coverage, asked {percent(asked)}": coverage[..., level]}
     measures[with_unit("average width", unit)] = width[..., level]
@@ -149,16 +147,9 @@ def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure, whole or not at all, in the format that the name ends in; equal figures give equal bytes."""
     import matplotlib
 
-    form = figure_format(path)
+    form = path.suffix.lower().removeprefix(".")
     with matplotlib.rc_context({"svg.hashsalt": "coverwell"}), new_file(path) as file:
         figure.savefig(file, format=form, dpi=DPI, metadata=UNSTAMPED[form])
-
-
-def figure_format(path: Path) -> str:
-    """The format that the name of a file ends in; raises unless figures can be written in it."""
-    if (form := path.suffix.lower().removeprefix(".")) not in UNSTAMPED:
-        raise ValueError(f"a figure must go to a file that ends in .png, .svg or .pdf; got {path.name!r}")
-    return form
 
 
 def _lone(outcome: Outcome, value: str) -> str:

@@ -80,8 +80,8 @@ def write_report(
         raise ValueError(f"a report needs at least {FEWEST_ROWS} rows whose targets are known, {why}")
     of = f" of {source.data_file.name}" if source.data_file else ""
     subtitle = f"{counted(len(outcome), 'row')}{of}; prediction of {', '.join(outcome.target_names)} with intervals"
-    html = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)
-    return write_page(html, Path(path))
+    page = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)
+    return write_page(page, Path(path))
 
 
 def write_series_report(
@@ -132,5 +132,5 @@ def write_series_report(
     first, last = (time_of(outcome.views[0], place) for place in (0, -1))
     about = f"{counted(len(outcome), 'forecast')} of {next(iter(description.seen))}, {first} to {last}"
     subtitle = f"{about}, up to {counted(horizon, 'step')} ahead"
-    html = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)
-    return write_page(html, Path(path))
+    page = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)
+    return write_page(page, Path(path))

@@ -91,11 +91,7 @@ def stretch_chart(view: View, first: int, last: int) -> Chart:
     live, *static = (PredictionInterval(of.lower[rows], of.upper[rows], coverage=view.asked) for of in both)
     about: dict[str, Any] = {"prediction": view.prediction[rows], "y": view.y[rows], "static": (*static, None)[0]}
     chart = charts.draw_forecast.chart(view.times[rows], live, **about)
-    return replace(chart, x=_titled(chart.x), y=Axis(shortened(view.name)))
-
-
-def _titled(across: Axis) -> Axis:
-    return replace(across, title=None if across.kind == "time" else "step")
+    return replace(chart, y=Axis(shortened(view.name)))
 
 
 def rolling_chart(view: View) -> tuple[Chart, int, Array, Array | None]:
@@ -111,8 +107,8 @@ def rolling_chart(view: View) -> tuple[Chart, int, Array, Array | None]:
     if static is not None:
         marks.insert(1, Mark("line", "time", "static", "", "other", "without it", dash="--"))
         table, tips = {**table, "static": static[drawn]}, [*tips, Tip("static", "without it", "share")]
-    across, up = _titled(chart.x), Axis("coverage of the window", "share")
-    return replace(chart, table=table, marks=marks, tips=tips, x=across, y=up), window, shares, static
+    up = Axis("coverage of the window", "share")
+    return replace(chart, table=table, marks=marks, tips=tips, y=up), window, shares, static
 
 
 def residual_charts(outcome: Outcome, target: int) -> list[Chart]:

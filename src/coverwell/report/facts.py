@@ -152,21 +152,16 @@ def miss_rows(view: View, most: int) -> list[Row]:
     """The rows that lie farthest from their intervals, the farthest first, with what is known about them."""
     outcome, rows = view.outcome, list[Row]()
     columns = list({**outcome.groups, **outcome.features}.values())[:MOST_FEATURES]
+    numbers = np.stack([view.y, view.prediction, view.lower, view.upper, view.missed_by], axis=1)  # (row, number)
     for place in np.argsort(-view.missed_by, kind="stable")[:most].tolist():
         if view.missed_by[place] > 0:
             name = f"{row_number(outcome, place):,}" if outcome.times is None else time_of(view, place)
-            rows.append([name, *numbers_of_a_miss(view, place), *(as_text(column[place]) for column in columns)])
+            decimals = max(0, MISS_DIGITS - 1 - math.floor(math.log10(view.missed_by[place])))  # of the distance
+            cells = [f"{round(value, decimals) + 0.0:,.{decimals}f}" for value in numbers[place].tolist()]  # never "-0"
+            if decimals > MOST_DECIMALS or np.abs(numbers[place]).max() > LARGEST_WRITTEN_OUT:
+                cells = [f"{value:,.7g}" for value in numbers[place].tolist()]
+            rows.append([name, *cells, *(as_text(column[place]) for column in columns)])
     return rows
-
-
-def numbers_of_a_miss(view: View, place: int) -> list[str]:
-    """Observed, predicted, bounds, and the distance between: as many digits as the distance needs."""
-    missed_by = float(view.missed_by[place])
-    values = [float(column[place]) for column in (view.y, view.prediction, view.lower, view.upper)]
-    decimals = max(0, MISS_DIGITS - 1 - math.floor(math.log10(missed_by)))
-    if decimals > MOST_DECIMALS or max(map(abs, values)) > LARGEST_WRITTEN_OUT:
-        return [f"{value:,.7g}" for value in (*values, missed_by)]
-    return [f"{round(value, decimals) + 0.0:,.{decimals}f}" for value in (*values, missed_by)]  # + 0.0: never "-0"
 
 
 def chosen_images(outcome: Outcome, level: int) -> list[tuple[int, bool, bool]]:
