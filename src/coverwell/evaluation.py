@@ -78,7 +78,6 @@ class Outcome:
         return views
 
     def view(self, target: int, level: int) -> View:
-        """A target at a level, both by their places."""
         return self.views[target * len(self.levels) + level]
 
     def of_target(self, target: int) -> list[View]:
@@ -88,7 +87,6 @@ class Outcome:
         return self.views[level :: len(self.levels)]
 
     def of_targets(self, places: Sequence[int]) -> Outcome:
-        """The same with some of the targets."""
         arrays = {name: getattr(self, name) for name in ("y", "prediction", "lower", "upper", "times")}
         chosen = {name: array[:, list(places)] for name, array in arrays.items() if array is not None}
         static = None if self.static is None else self.static.of_targets(places)
@@ -155,7 +153,6 @@ class View:
 
     @cached_property
     def slices(self) -> Slices:
-        """Coverage by each group and feature."""
         parts = {column: (names, part_of_row[self.rows]) for column, (names, part_of_row) in self.outcome.parts.items()}
         return _counted(self.inside, parts, self.asked)
 
@@ -403,7 +400,6 @@ def slices_of(
 
 
 def _cut(columns: Mapping[str, Any], groups: Mapping[str, Any], n_rows: int, quantiles: int) -> dict[str, Parts]:
-    """How each column cuts the rows."""
     check_number("quantiles", quantiles, least=2, whole=True)
     given = {name: np.asarray(values) for name, values in [*groups.items(), *columns.items()]}
     _check_columns("column", given, n_rows)
@@ -417,7 +413,6 @@ def _cut(columns: Mapping[str, Any], groups: Mapping[str, Any], n_rows: int, qua
 
 
 def _counted(inside: Mask, parts: Mapping[str, Parts], asked: float) -> Slices:
-    """The slices of rows that were cut, with how many of each lie inside."""
     found: list[Slice] = []
     for column, (names, part_of_row) in parts.items():
         n_rows, n_inside = (np.bincount(rows, minlength=len(names)) for rows in (part_of_row, part_of_row[inside]))

@@ -235,7 +235,6 @@ class TableFile:
 
     @contextmanager
     def _open(self) -> Iterator[io.TextIOWrapper]:
-        """The text of the file, unpacked and decoded."""
         with self._unpacked() as file:
             begin = file.read(CHARACTERS_AT_A_TIME)
             for mark, what in OTHER_FILES.items():

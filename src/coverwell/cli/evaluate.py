@@ -77,7 +77,6 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
 
 
 def _content(view: View, worst: int) -> dict[str, Any]:
-    """One target at one level, as what JSON can hold."""
     names, n = ("column", "values", "n_rows", "n_inside", "coverage", "low", "high"), len(view.slices)
     parts = [*view.slices, *view.slices.worst(worst)]
     entries = [{name: getattr(part, name) for name in names} for part in parts]

@@ -30,10 +30,6 @@ class BadInput(click.ClickException):
     exit_code = 2
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM; what is half written is removed, as after Ctrl-C."""
-
-
 class OneLineGroup(click.Group):
     """A group whose commands say in one line what is wrong with their arguments, their files or the machine.
 
@@ -63,15 +59,13 @@ def _errors_in_one_line() -> Iterator[None]:
         raise BadInput(f"{_one_line(error.format_message()).rstrip('.')}{command}") from None
     except KeyboardInterrupt as stop:
         click.echo("\nStopped. Nothing was written.", err=True)
-        by = signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT
-        raise SystemExit(STOPPED_BY + by) from None
+        raise SystemExit(STOPPED_BY + (stop.args[0] if stop.args else signal.SIGINT)) from None
     except (ImportError, NonFiniteLossError) as error:
         raise click.ClickException(_one_line(error)) from None
     except (ValueError, TypeError) as error:  # what the library says about data and parameters
         raise BadInput(_one_line(error)) from None
     except MemoryError:
-        way_out = "take fewer rows, or a larger machine"
-        raise click.ClickException(f"there is not enough memory for this; {way_out}") from None
+        raise click.ClickException("not enough memory for this; take fewer rows, or a larger machine") from None
     except BrokenPipeError:
         raise  # whoever read our output has seen enough; click ends quietly
     except OSError as error:
@@ -90,8 +84,8 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
         yield
         return
 
-    def stop(*_: Any) -> None:
-        raise _Terminated
+    def stop(*_: Any) -> None:  # what is half written is removed, as after Ctrl-C
+        raise KeyboardInterrupt(signal.SIGTERM)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

@@ -129,7 +129,6 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
 
 
 def _steps(seen: History, times: pl.Series, table: TableFile) -> NDArray[Any]:
-    """The step that each row is."""
     import numpy as np
 
     if n_missing := times.null_count():

@@ -148,12 +148,11 @@ def draw(chart: Chart, ax: Axes | None = None) -> Axes:
     """Draw a chart on axes, or on new ones, and return them."""
     ax = axes_or_new(ax)
     already = {line.get_gid() for line in ax.lines}
-    shared = any(mark.once and mark.once in already for mark in chart.marks)
-    for mark in chart.marks:
-        if not mark.once or mark.once not in already:
-            _draw_mark(ax, mark, chart)
-    _set_axis(ax, "x", chart.x, shared=shared)
-    _set_axis(ax, "y", chart.y, shared=shared)
+    new = [mark for mark in chart.marks if mark.once not in already]
+    for mark in new:
+        _draw_mark(ax, mark, chart)
+    for name, axis in (("x", chart.x), ("y", chart.y)):
+        _set_axis(ax, name, axis, shared=len(new) < len(chart.marks))
     if chart.y.kind == "slice":
         ax.set_yticks(chart.table["place"], chart.table["name"])
         ax.set_ylim(len(chart.table["place"]) - 0.5, -0.5)  # the first on top
@@ -207,8 +206,7 @@ def _set_axis(ax: Axes, name: str, axis: Axis, *, shared: bool) -> None:
     elif axis.kind == "time":  # short dates, with the rest of the date once beside them
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-        locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
-        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_locator(locator := AutoDateLocator(minticks=3, maxticks=8))  # type: ignore[no-untyped-call]
         ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
 
 
@@ -233,8 +231,7 @@ def legend_below(ax: Axes, *, from_the_right: bool = False) -> Axes:
     room = (ax.figure if from_the_right else ax).get_window_extent().width * 72 / ax.figure.dpi / size
     fitting = int(room / (LETTER * max(map(len, labels), default=0) + AROUND_LABEL))
     n_rows = max(1, math.ceil(len(labels) / max(1, fitting)))
-    n_columns = max(1, math.ceil(len(labels) / n_rows))
-    loc, at = ("upper right", (1.0, 0.0)) if from_the_right else ("upper center", (0.5, 0.0))
-    look: dict[str, Any] = {"loc": loc, "bbox_to_anchor": at, "borderaxespad": BELOW_LABELS, "frameon": False}
-    ax.legend(ncols=n_columns, **look)
+    look: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": BELOW_LABELS}
+    look |= {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0)} if from_the_right else {}
+    ax.legend(ncols=max(1, math.ceil(len(labels) / n_rows)), frameon=False, **look)
     return ax

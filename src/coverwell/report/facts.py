@@ -99,8 +99,7 @@ def slice_columns(outcome: Outcome, first: View) -> tuple[list[str], int]:
 def slices_by(view: View, column: str) -> tuple[Sequence[Slice], int]:
     """The slices by a column, or where they are many the worst of them, and how many there are."""
     ranked = view.slices.by_column[column]
-    shown = ranked[:MOST_OF_A_COLUMN] if len(ranked) > MOST_OF_A_COLUMN else view.slices.of(column)
-    return shown, len(ranked)
+    return ranked[:MOST_OF_A_COLUMN] if len(ranked) > MOST_OF_A_COLUMN else view.slices.of(column), len(ranked)
 
 
 def time_of(view: View, place: int) -> str:
@@ -167,8 +166,7 @@ def miss_rows(view: View, most: int) -> list[Row]:
 def chosen_images(outcome: Outcome, level: int) -> list[tuple[int, bool, bool]]:
     """The places of the images that are shown, whether each is among the worst, and whether it is inside."""
     # In units of the mean width, so that targets on different scales count alike.
-    by_target = [view.missed_by / max(view.width.mean(), 1e-300) for view in outcome.of_level(level)]
-    missed = np.max(by_target, axis=0)
+    missed = np.max([view.missed_by / max(view.width.mean(), 1e-300) for view in outcome.of_level(level)], axis=0)
     worst = [int(place) for place in np.argsort(-missed, kind="stable")[:N_WORST] if missed[place] > 0]
     others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(outcome)), worst))[:N_OTHERS]
     return [(place, place in worst, not missed[place]) for place in [*worst, *np.sort(others).tolist()]]
