@@ -100,12 +100,10 @@ def _curves(outcome: Outcome, draw: Callable[[Axes, list[View]], None]) -> Figur
     n_panels = len(outcome.target_names)
     n_columns = min(n_panels, MOST_BESIDE)
     n_rows = math.ceil(n_panels / n_columns)
-    figure, axes = _panels(n_rows, n_columns, (SQUARE * max(n_columns, 1.2), SQUARE * n_rows + 0.6))
-    for target, (ax, name) in enumerate(zip(axes, outcome.target_names, strict=False)):
+    figure, axes = _panels(n_panels, n_columns, (SQUARE * max(n_columns, 1.2), SQUARE * n_rows + 0.6))
+    for target, (ax, name) in enumerate(zip(axes, outcome.target_names, strict=True)):
         draw(ax, outcome.of_target(target))
         _set_title(ax, f"{name}, {len(outcome):,} rows")
-    for ax in axes[n_panels:]:
-        ax.set_visible(False)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=1, frameon=False)
     return figure
 
@@ -129,7 +127,7 @@ def rounds_figure(model: ModelDescription, level: int, targets: Sequence[int] = 
     rmse, coverage, width = model.by_round
     measures = {with_unit("RMSE", unit): rmse, f"coverage, asked {percent(asked)}": coverage[..., level]}
     measures[with_unit("average width", unit)] = width[..., level]
-    figure, axes = _panels(len(shown), 3, (WIDTH, ROUNDS_HEIGHT * len(shown) + 0.6))
+    figure, axes = _panels(3 * len(shown), 3, (WIDTH, ROUNDS_HEIGHT * len(shown) + 0.6))
     for row, target in enumerate(shown):
         for ax, (title, values) in zip(axes[3 * row : 3 * row + 3], measures.items(), strict=True):
             is_share = title.startswith("coverage")
@@ -157,11 +155,11 @@ def _lone(outcome: Outcome, value: str) -> str:
     return f": {value}" if len(outcome.levels) == len(outcome.target_names) == 1 else ""
 
 
-def _panels(n_rows: int, n_columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+def _panels(n: int, n_columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure  # no pyplot, so no window and no global state
 
-    figure = Figure(figsize=size, layout="constrained")
-    return figure, list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
+    figure, n_rows = Figure(figsize=size, layout="constrained"), math.ceil(n / n_columns)
+    return figure, [figure.add_subplot(n_rows, n_columns, place) for place in range(1, n + 1)]
 
 
 def _set_title(ax: Axes, title: str, room: float = 1.0) -> None:
