@@ -50,11 +50,11 @@ def draw_calibration_curve(
     >>> draw_calibration_curve(None, [0.5, 0.9], [0.4, 0.95], label="a method").get_xlabel()
     'asked coverage'
     """
-    table, curve = _curve(asked, reached, label, style, error)
+    low, high = (None, None) if band is None else band
+    table, curve = _curve(asked, label, style, value=reached, error=error, low=low, high=high)
     marks = [Mark("diagonal", colour="centre", thickness=0.8, once="perfect calibration", z=1.0), *curve]
     tips = [Tip("asked", "asked", "share"), Tip("value", "reached", "share")]
     if band is not None:
-        table["low"], table["high"] = (_levels(asked, edge)[1] for edge in band)
         kind: Any = "area" if len(table["asked"]) > 1 else "columns"  # one level has no area
         marks.insert(0, Mark(kind, "asked", "low", "high", "bar", band_label, LONE_BAND, opacity=0.7, z=0.0))
         tips += [Tip("low", "expected from", "share"), Tip("high", "to", "share")]
@@ -80,33 +80,29 @@ def draw_width_curve(
     >>> draw_width_curve(None, [0.5, 0.9], [1.0, 3.0], unit="miles per gallon").get_ylabel()
     'average width (miles per gallon)'
     """
-    table, curve = _curve(asked, width, label, style, error)
+    table, curve = _curve(asked, label, style, value=width, error=error)
     tips = [Tip("asked", "asked", "share"), Tip("value", "average width")]
     return Chart(table, curve, ASKED, Axis(with_unit("average width", unit), zero=True), tips)
 
 
-def _levels(asked: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
-    asked, values = np.asarray(asked, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    if asked.ndim != 1 or asked.size == 0 or values.shape != asked.shape:
-        must = "a curve has one value at every level: expected two arrays of one shape (level,)"
-        raise ValueError(f"{must}, got {asked.shape} and {values.shape}; draw several methods one after the other")
-    if not (np.diff(asked) > 0).all() or asked[0] <= 0 or asked[-1] >= 1:
-        raise ValueError(f"asked must rise strictly between 0 and 1, got {asked.tolist()}; sort the levels first")
-    return asked, values
-
-
 def _curve(
-    asked: ArrayLike, values: ArrayLike, label: str | None, style: CurveStyle | None, error: ArrayLike | None
+    asked: ArrayLike, label: str | None, style: CurveStyle | None, **columns: ArrayLike | None
 ) -> tuple[Table, list[Mark]]:
-    levels, heights = _levels(asked, values)
-    table, style = {"asked": levels, "value": heights}, style or CurveStyle()
+    """The table of a curve through the column `value`, and its marks; the column `error` becomes bars."""
+    levels, style = np.asarray(asked, dtype=np.float64), style or CurveStyle()
+    table = {name: np.asarray(values, dtype=np.float64) for name, values in columns.items() if values is not None}
+    for values in table.values():
+        if levels.ndim != 1 or levels.size == 0 or values.shape != levels.shape:
+            must = "a curve has one value at every level: expected two arrays of one shape (level,)"
+            raise ValueError(f"{must}, got {levels.shape} and {values.shape}; draw several methods one after the other")
+    if not (np.diff(levels) > 0).all() or levels[0] <= 0 or levels[-1] >= 1:
+        raise ValueError(f"asked must rise strictly between 0 and 1, got {levels.tolist()}; sort the levels first")
     line = Mark("line", "asked", "value", "", style.colour, label, style.thickness, style.dash, style.marker, z=3.0)
-    marks = [replace(line, size=2.6 + 0.6 * style.thickness)]
-    if error is not None:
-        half = _levels(asked, error)[1]
-        table |= {"below": heights - half, "above": heights + half}
+    marks, half = [replace(line, size=2.6 + 0.6 * style.thickness)], table.pop("error", None)
+    if half is not None:
+        table |= {"below": table["value"] - half, "above": table["value"] + half}
         marks.append(Mark("columns", "asked", "below", "above", style.colour, thickness=0.8, z=3.0))
-    return table, marks
+    return {"asked": levels, **table}, marks
 
 
 def split_points(x: str, y: str, column: str, labels: Sequence[str], sizes: Sequence[float] = (5.0, 7.0)) -> list[Mark]:
