@@ -326,6 +326,11 @@ def test_rolling_coverage_is_a_moving_average(inside, window):
         assert_allclose(rolling_coverage(inside, window), np.convolve(inside, np.ones(window) / window, "valid"))
 
 
+def test_rolling_coverage_keeps_further_axes():
+    inside = [[True, False], [True, True], [False, True], [False, True]]  # (time, target)
+    assert rolling_coverage(inside, 2).tolist() == [[1.0, 0.5], [0.5, 1.0], [0.0, 1.0]]
+
+
 def test_rolling_coverage_needs_truth_values_and_a_whole_window():
     with pytest.raises(ValueError, match="True and False"):
         rolling_coverage([1.0, 0.5], 1)

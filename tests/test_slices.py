@@ -25,9 +25,9 @@ def named(slices):
         ([np.nan] * 8, [("missing", 8, 5)]),
         (np.array([*"ab", None, *"aaaaa"], dtype=object), [("a", 6, 4), ("b", 1, 1), ("missing", 1, 0)]),
         (
-            np.array(["missing", None, *["others"] * 6], dtype=object),  # levels, and a value that is missing
+            ["missing", None, *["others"] * 6],
             [("missing", 1, 1), ("others", 6, 3), ("missing", 1, 1)],
-        ),
+        ),  # levels
         (
             np.datetime64("2020-01-01") + np.arange(8),
             [("2020-01-01 to 2020-01-05", 5, 3), ("2020-01-06 to 2020-01-08", 3, 2)],
@@ -52,9 +52,8 @@ def test_the_rarer_levels_of_a_feature_are_one_slice_and_those_of_a_group_are_no
     assert len(slices_of(inside, {}, groups={"city": values}, asked=0.9)) == 12
 
 
-numbers = st.lists(
-    st.floats(-1e6, 1e6) | st.just(float("nan")) | st.integers(-2, 2).map(float), min_size=1, max_size=60
-)
+number = st.floats(-1e6, 1e6) | st.just(float("nan")) | st.integers(-2, 2).map(float)
+numbers = st.lists(number, min_size=1, max_size=60)
 
 
 @given(values=numbers, quantiles=st.integers(2, 6), seed=st.integers(0, 99))
@@ -128,6 +127,9 @@ def test_bad_input_is_refused(changed, message):
 
 
 def test_parts_that_are_surely_short_come_before_small_ones_that_chance_explains():
+    # Half of four rows says little: the rows of the second part are missed more surely.
+    few, many, fine = Slice("x", "few", 4, 2), Slice("x", "many", 400, 300), Slice("x", "fine", 400, 370)
+    assert Slices(0.9, (few, many, fine)).worst(2) == (many, few)
     small, large = Slice("id", "7", 4, 1), Slice("city", "Oslo", 1000, 850)
     found = Slices(0.9, (small, *[Slice("x", str(n), 10, 9) for n in range(30)], large))
     assert small.high < large.high

@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 
 from coverwell import tables
 from coverwell.errors import BlankLinesWarning, DecimalCommaWarning, TableFileError
-from coverwell.tables import TableFile, needed_polars, output_suffix, write_table
+from coverwell.tables import TableFile, needed_polars, table_suffix, write_table
 
 FRAME = pl.DataFrame({"a": ["1", "2", "3"], "b": ["x", "y, z", 'say "hi"\nagain']})
 
@@ -289,4 +289,4 @@ def test_a_table_that_breaks_half_way_leaves_nothing_and_keeps_what_was_there(tm
 
 def test_a_table_is_not_written_gzipped(tmp_path):
     with pytest.raises(TableFileError, match=r"not written compressed; let 'out.csv.gz' end without .gz"):
-        output_suffix(tmp_path / "out.csv.gz")
+        table_suffix(tmp_path / "out.csv.gz", to_write=True)

@@ -4,6 +4,7 @@ Names are imported when they are first used: `import coverwell` alone loads neit
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from coverwell._version import __version__
@@ -23,26 +24,9 @@ if TYPE_CHECKING:
     from coverwell.prediction import PredictionInterval
     from coverwell.regressor import MatchedRegressor
 
-__all__ = [
-    "LSTM",
-    "MLP",
-    "Backtest",
-    "Forecaster",
-    "IQRFit",
-    "LiveCalibrator",
-    "MatchedForecaster",
-    "MatchedRegressor",
-    "PredictionInterval",
-    "ResNet18",
-    "Schedule",
-    "SigmaFit",
-    "TableFiles",
-    "__version__",
-    "fit_together",
-    "load",
-    "save",
-    "to_onnx",
-]
+__all__ = ["LSTM", "MLP", "Backtest", "Forecaster", "IQRFit", "LiveCalibrator", "MatchedForecaster"]
+__all__ += ["MatchedRegressor", "PredictionInterval", "ResNet18", "Schedule", "SigmaFit", "TableFiles"]
+__all__ += ["__version__", "fit_together", "load", "save", "to_onnx"]
 
 _NAMES_OF = {
     "estimator": ("fit_together",),
@@ -64,11 +48,8 @@ if not TYPE_CHECKING:  # type checkers see the imports above, and nothing else
         if name in _HOMES:
             globals()[name] = getattr(import_module(f"coverwell.{_HOMES[name]}"), name)
             return globals()[name]
-        try:
+        if find_spec(f"coverwell.{name}") is not None:
             return import_module(f"coverwell.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"coverwell.{name}":
-                raise
         raise AttributeError(f"module 'coverwell' has no attribute {name!r}")
 
     def __dir__() -> list[str]:

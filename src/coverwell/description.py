@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import narwhals as nw
@@ -14,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from coverwell.baselines.training import EPOCHS_PER_ROUND
 from coverwell.estimator import IntervalRegressor
-from coverwell.forecasting import Backtest
 from coverwell.forecasting.forecaster import SeriesForecaster
-from coverwell.forecasting.history import History, read_history
+from coverwell.forecasting.history import History
 from coverwell.inputs.frames import as_times, columns_of, is_frame, read
 from coverwell.inputs.source import ImageSource
 from coverwell.paper.algorithm import Round
@@ -29,31 +27,42 @@ KINDS = {"numbers": "numbers", "booleans": "true or false", "text": "categories"
 RECORDED = ("calibration", "random_state", "folds", "repeats")
 
 
-@dataclass(frozen=True, eq=False)
 class ModelDescription:
-    """A fitted model as an evaluation or a report describes it."""
+    """A fitted regressor or forecaster as an evaluation or a report describes it; TypeError for anything else."""
 
-    model: IntervalRegressor | SeriesForecaster = field(repr=False)
-    regressor: IntervalRegressor = field(repr=False)  # the model, or the one inside a forecaster
-    name: str  # of its class
-    levels: tuple[float, ...]  # the fitted ones, rising
-    target_names: tuple[str, ...]  # a forecaster's targets are its steps ahead
-    n_ranked: int | None  # of how many rows the ranks set the widths, where that is known
-    n_trained: int | None  # rows of the fit, where that is known
-    rounds: Sequence[Round]  # the record of the training
-    is_ranked: bool  # whether ranks of training rows set the widths
-    has_joint: bool  # whether there are intervals for all targets together
-    leaves_out: bool  # whether the record was measured on rows that the networks did not train on
-    epochs: int | None  # in a round of a single network
-    parameters: Mapping[str, str]
-    device: str
-    boxes: bool  # whether its targets are boxes in images
-    takes: str = "table"  # or "images", or "series"
-    columns: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # of a data frame: their kinds and gaps
-    dropped: tuple[str, ...] = ()  # columns that were left out, with the reason
-    live: bool = False  # whether a forecaster's widths follow its misses
-    step: str = ""  # of a series, in words
-    seen: Mapping[str, Array] = field(default_factory=dict)  # the series and its covariates so far
+    def __init__(self, model: object) -> None:
+        if not isinstance(model, IntervalRegressor | SeriesForecaster):
+            raise TypeError(f"expected a fitted regressor or forecaster, got {type(model).__name__}")
+        check_is_fitted(model)
+        self.model, self.name = model, type(model).__name__
+        # The model, or the one inside a forecaster.
+        regressor = self.regressor = model.regressor_ if isinstance(model, SeriesForecaster) else model
+        source, correction = regressor.source_, regressor.predictor_.correction
+        self.levels = regressor.predictor_.levels  # the fitted ones, rising
+        self.target_names = regressor.target_names_  # a forecaster's targets are its steps ahead
+        self.n_trained, self.n_ranked = _counts(regressor)
+        self.rounds: Sequence[Round] = regressor.rounds_
+        self.is_ranked = regressor.chosen_calibration.name is not None  # whether ranks of rows set the widths
+        self.has_joint = correction.joint_factor is not None or correction.n_scores > 0  # for all targets together
+        self.leaves_out = getattr(regressor, "folds", 0) is not None  # whether rounds have rows not trained on
+        self.epochs = EPOCHS_PER_ROUND if regressor.rounds_[0].interval_loss is None else None  # of a single network
+        self.parameters = {name: str(getattr(regressor, name)) for name in RECORDED if hasattr(regressor, name)}
+        self.device = str(device_from(regressor.device))
+        self.boxes = source.mirroring is not None and source.mirroring.targets == "boxes"  # targets in images
+        self.takes = "images" if isinstance(source, ImageSource) else "table"  # or "series"
+        self.columns: dict[str, tuple[str, int]] = {}  # of a data frame: their kinds and gaps
+        self.dropped: tuple[str, ...] = ()  # columns that were left out, with the reason
+        self.live, self.step = False, ""  # whether a forecaster's widths follow its misses; its step in words
+        self.seen: dict[str, Array] = {}  # the series and its covariates so far
+        if isinstance(model, SeriesForecaster):
+            history, steps = model.history_, range(1, model.windows_.horizon + 1)
+            self.takes, self.live, self.step = "series", bool(model.live), history.clock.step_in_words()
+            self.target_names = tuple(f"{history.name}, {k} step{'s' * (k > 1)} ahead" for k in steps)
+            self.n_ranked = None  # live calibration moves on from the ranks
+            self.seen = series_columns(history, slice(0, len(history)))
+        elif source.columns is not None:
+            self.columns = {c.name: (KINDS[c.kind], c.n_missing) for c in source.columns.columns}
+            self.dropped = tuple(f"{name} ({reason})" for name, reason in source.columns.dropped)
 
     @property
     def by_round(self) -> tuple[Array, Array, Array]:
@@ -69,9 +78,8 @@ class ModelDescription:
         if is_frame(X):
             given = columns_of(X)
             return {name: _column(given[name]) for name in self.columns or given}
-        if names is None:
-            n_features = self.model.n_features_in_
-            names = getattr(self.model, "feature_names_in_", [f"column {place}" for place in range(n_features)])
+        numbered = [f"column {place}" for place in range(self.model.n_features_in_)]
+        names = getattr(self.model, "feature_names_in_", numbered) if names is None else names
         return {str(name): column for name, column in zip(names, np.asarray(X, dtype=np.float64).T, strict=True)}
 
     def input_range(self, X: Any) -> tuple[list[str], Array, Array, Array, Array, Array]:
@@ -86,80 +94,19 @@ class ModelDescription:
         low, high = (np.asarray(end.cpu()) for end in (predictor.inputs.low, predictor.inputs.high) if end is not None)
         return list(names), rows, mean, deviation, low, high
 
-    def backtest(
-        self, series: Any, start: Any, covariates: Any, past_covariates: Any
-    ) -> tuple[Backtest, dict[str, Array], int]:
-        """Live operation over a period, its series and covariates, and how many of its steps the model had seen."""
-        model = self.model
-        assert isinstance(model, SeriesForecaster)
-        backtest = model.backtest(series, start, covariates=covariates, past_covariates=past_covariates)
-        given = read_history(series, covariates, past_covariates, calendar=model.calendar, missing=model.missing)
-        first = backtest.index[0]
-        n_seen = max(0, len(model.history_) - model.history_.clock.position(first))
-        period = slice(given.clock.position(first), len(given))
-        return backtest, _series_columns(given, period), min(len(backtest), n_seen)
+
+def _counts(model: IntervalRegressor) -> tuple[int | None, int | None]:
+    """Rows of the fit, and rows whose ranks set the widths; None where no ranks did, or the model does not know."""
+    columns, known, scores = model.source_.columns, model.out_of_fold_, model.predictor_.correction.scores
+    n_trained, n_ranked = None if columns is None else columns.n_rows or None, sum(map(len, scores))
+    if known is not None:
+        n_trained, n_left_out = len(known.prediction), int((~np.isnan(known.prediction[:, 0])).sum())
+        if not scores and (calibration := model.chosen_calibration.name) is not None:
+            n_ranked = n_left_out if calibration == "cross" else n_trained - n_left_out
+    return getattr(model, "n_rows_", n_trained), getattr(model, "n_ranked_", n_ranked) or None  # those of a stream
 
 
-def describe(model: object) -> ModelDescription:
-    """Read a fitted regressor or forecaster; TypeError for anything else."""
-    if not isinstance(model, IntervalRegressor | SeriesForecaster):
-        raise TypeError(f"expected a fitted regressor or forecaster, got {type(model).__name__}")
-    check_is_fitted(model)
-    regressor: IntervalRegressor = model.regressor_ if isinstance(model, SeriesForecaster) else model
-    source, correction = regressor.source_, regressor.predictor_.correction
-    about: dict[str, Any] = {"target_names": regressor.target_names_, "n_ranked": _n_ranked(regressor)}
-    if isinstance(model, SeriesForecaster):
-        history, steps = model.history_, range(1, model.windows_.horizon + 1)
-        about |= {"takes": "series", "live": bool(model.live), "step": history.clock.step_in_words()}
-        about["target_names"] = tuple(f"{history.name}, {k} step{'s' * (k > 1)} ahead" for k in steps)
-        about["n_ranked"] = None  # live calibration moves on from the ranks
-        about["seen"] = _series_columns(history, slice(0, len(history)))
-    elif isinstance(source, ImageSource):
-        about["takes"] = "images"
-    elif source.columns is not None:
-        about["columns"] = {c.name: (KINDS[c.kind], c.n_missing) for c in source.columns.columns}
-        about["dropped"] = tuple(f"{name} ({reason})" for name, reason in source.columns.dropped)
-    return ModelDescription(
-        model,
-        regressor,
-        type(model).__name__,
-        regressor.predictor_.levels,
-        n_trained=_n_trained(regressor),
-        rounds=regressor.rounds_,
-        is_ranked=regressor.chosen_calibration.name is not None,
-        has_joint=correction.joint_factor is not None or correction.n_scores > 0,
-        leaves_out=getattr(regressor, "folds", 0) is not None,
-        epochs=EPOCHS_PER_ROUND if regressor.rounds_[0].interval_loss is None else None,
-        parameters={name: str(getattr(regressor, name)) for name in RECORDED if hasattr(regressor, name)},
-        device=str(device_from(regressor.device)),
-        boxes=source.mirroring is not None and source.mirroring.targets == "boxes",
-        **about,
-    )
-
-
-def _n_ranked(model: IntervalRegressor) -> int | None:
-    """How many training rows' ranks set the widths; None if no ranks did, or if the model does not know."""
-    if (of_stream := getattr(model, "n_ranked_", None)) is not None:
-        return of_stream or None
-    if scores := model.predictor_.correction.scores:
-        return sum(len(part) for part in scores)
-    known, calibration = model.out_of_fold_, model.chosen_calibration.name
-    if known is None or calibration is None:
-        return None
-    left_out = int((~np.isnan(known.prediction[:, 0])).sum())
-    return left_out if calibration == "cross" else len(known.prediction) - left_out
-
-
-def _n_trained(model: IntervalRegressor) -> int | None:
-    """How many rows the model was fitted on, where it knows."""
-    if (of_stream := getattr(model, "n_rows_", None)) is not None:
-        return int(of_stream)
-    if model.out_of_fold_ is not None:
-        return len(model.out_of_fold_.prediction)
-    return model.source_.columns.n_rows or None if model.source_.columns is not None else None
-
-
-def _series_columns(history: History, steps: slice) -> dict[str, Array]:
+def series_columns(history: History, steps: slice) -> dict[str, Array]:
     """The series and its covariates by name; a covariate with the name of another says what it is."""
     columns = {history.name: history.values[steps]}
     for names, table in ((history.past_names, history.past), (history.ahead_names, history.ahead)):
@@ -169,8 +116,7 @@ def _series_columns(history: History, steps: slice) -> dict[str, Array]:
 
 
 def _column(series: nw.Series[Any]) -> Column:
-    values = read(series)
-    values = as_times(values) or values
+    values = as_times(given := read(series)) or given
     if values.kind == "booleans":
         column: Column = np.where(values.array > 0, "true", "false").astype(object)
     else:

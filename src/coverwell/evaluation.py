@@ -18,7 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
 from coverwell import metrics
-from coverwell.description import ModelDescription, describe
+from coverwell.description import ModelDescription, series_columns
+from coverwell.forecasting.forecaster import SeriesForecaster
+from coverwell.forecasting.history import read_history
 from coverwell.inputs.parquet import TableFiles
 from coverwell.options import check_number, check_share
 
@@ -76,7 +78,6 @@ class Outcome:
         return views
 
     def view(self, target: int, level: int) -> View:
-        """A target at a level, both by their places."""
         return self.views[target * len(self.levels) + level]
 
     def of_target(self, target: int) -> list[View]:
@@ -86,7 +87,6 @@ class Outcome:
         return self.views[level :: len(self.levels)]
 
     def of_targets(self, places: Sequence[int]) -> Outcome:
-        """The same with some of the targets."""
         arrays = {name: getattr(self, name) for name in ("y", "prediction", "lower", "upper", "times")}
         chosen = {name: array[:, list(places)] for name, array in arrays.items() if array is not None}
         static = None if self.static is None else self.static.of_targets(places)
@@ -153,7 +153,6 @@ class View:
 
     @cached_property
     def slices(self) -> Slices:
-        """Coverage by each group and feature."""
         parts = {column: (names, part_of_row[self.rows]) for column, (names, part_of_row) in self.outcome.parts.items()}
         return _counted(self.inside, parts, self.asked)
 
@@ -183,7 +182,7 @@ def outcome_of(
 
     A group replaces a feature of its name; `feature_names` are for the columns of an array.
     """
-    description = describe(model)
+    description = ModelDescription(model)
     if description.takes == "series":
         raise TypeError(f"expected a fitted regressor, got {description.name}; see forecast_outcome")
     if isinstance(X, TableFiles):
@@ -204,19 +203,25 @@ def outcome_of(
     about: dict[str, Any] = {"n_ranked": description.n_ranked, "row_numbers": numbers, "n_skipped": n_skipped}
     about["features"] = {name: column for name, column in features.items() if name not in grouped}
     about |= {"groups": grouped, "quantiles": quantiles, "inputs": X, "warnings": tuple(kept)}
-    names, is_boxes = (description.levels, description.target_names), _are_boxes(description, targets, boxes)
-    return Outcome(targets, predicted.mean, predicted.lower, predicted.upper, *names, boxes=is_boxes, **about)
+    about["boxes"] = description.boxes if boxes is None else boxes  # numbers alone do not show it
+    if about["boxes"]:
+        _check_boxes(description, targets)
+    names = (description.levels, description.target_names)
+    return Outcome(targets, predicted.mean, predicted.lower, predicted.upper, *names, **about)
 
 
 def forecast_outcome(
     model: object, series: Any, start: Any = None, *, covariates: Any = None, past_covariates: Any = None
 ) -> Outcome:
     """Live operation of a fitted forecaster over a period; arguments as in `backtest`."""
-    description = describe(model)
-    if description.takes != "series":
+    description = ModelDescription(model)
+    if not isinstance(model, SeriesForecaster):
         raise TypeError(f"expected a fitted forecaster, got {description.name}; see outcome_of")
     with _kept_warnings() as kept:
-        found, columns, n_seen = description.backtest(series, start, covariates, past_covariates)
+        found = model.backtest(series, start, covariates=covariates, past_covariates=past_covariates)
+        given = read_history(series, covariates, past_covariates, calendar=model.calendar, missing=model.missing)
+    n_seen = max(0, len(model.history_) - model.history_.clock.position(found.index[0]))
+    columns = series_columns(given, slice(given.clock.position(found.index[0]), len(given)))
     steps = np.arange(len(found))[:, None] + np.arange(found.y.shape[1])
     common = (description.levels, description.target_names)
     static = Outcome(found.y, found.prediction, found.static_lower, found.static_upper, *common)
@@ -228,7 +233,7 @@ def forecast_outcome(
         stamps = stamps.dt.replace_time_zone(None)
     times = np.asarray(stamps)  # by the local clock, or counts
     times = times.astype("datetime64[ms]") if times.dtype.kind == "M" else times
-    return replace(live, times=times[steps], inputs=columns, n_seen=n_seen, warnings=tuple(kept))
+    return replace(live, times=times[steps], inputs=columns, n_seen=min(len(found), n_seen), warnings=tuple(kept))
 
 
 @contextmanager
@@ -264,17 +269,14 @@ def _targets(y: Any, names: tuple[str, ...]) -> Array:
     return targets
 
 
-def _are_boxes(description: ModelDescription, y: Array, asked: bool | None) -> bool:
-    """Whether the targets are boxes: as asked, or as the model was fitted, since numbers alone do not show it."""
-    boxes = description.boxes if asked is None else asked
-    if boxes and description.takes != "images":
+def _check_boxes(description: ModelDescription, y: Array) -> None:
+    if description.takes != "images":
         raise ValueError("boxes are for models of images, and this one is of tables; leave it out")
-    if boxes and y.shape[1] != 4:
+    if y.shape[1] != 4:
         raise ValueError(f"boxes are four targets (left, top, width, height), but the model has {y.shape[1]}")
-    if boxes and not ((y >= -ROUNDING).all() and (y <= 1 + ROUNDING).all()):
+    if (y < -ROUNDING).any() or (y > 1 + ROUNDING).any():
         got = f"got values from {y.min():g} to {y.max():g}; divide them by width and height"
         raise ValueError(f"boxes must be given in fractions of the images' sides, {got}")
-    return boxes
 
 
 @dataclass(frozen=True)
@@ -354,9 +356,7 @@ class Slices:
         """All slices, the worst first, and how many fall short; computed at once, as there may be very many."""
         n_rows, n_inside = (np.array([getattr(p, name) for p in self], dtype=int) for name in ("n_rows", "n_inside"))
         by_chance = len(self) * binom.cdf(n_inside, n_rows, self.asked) >= BY_CHANCE
-        order = np.lexsort(
-            [_upper_end(n_rows, n_inside), by_chance]
-        )  # the last key counts first; ties keep their order
+        order = np.lexsort([_upper_end(n_rows, n_inside), by_chance])  # the last key counts first; ties keep order
         return [self.slices[place] for place in order], int((~by_chance).sum())
 
     def chance(self, part: Slice) -> float:
@@ -399,14 +399,11 @@ def slices_of(
     return _counted(rows, _cut(columns, groups or {}, len(rows), quantiles), asked)
 
 
-def _cut(
-    columns: Mapping[str, ArrayLike], groups: Mapping[str, ArrayLike], n_rows: int, quantiles: int
-) -> dict[str, Parts]:
-    """How each column cuts the rows."""
+def _cut(columns: Mapping[str, Any], groups: Mapping[str, Any], n_rows: int, quantiles: int) -> dict[str, Parts]:
     check_number("quantiles", quantiles, least=2, whole=True)
-    parts = {}
     given = {name: np.asarray(values) for name, values in [*groups.items(), *columns.items()]}
     _check_columns("column", given, n_rows)
+    parts = {}
     for name, column in given.items():
         if name not in groups and column.dtype.kind in "iufM":
             parts[name] = _by_quantile(column, quantiles)
@@ -416,7 +413,6 @@ def _cut(
 
 
 def _counted(inside: Mask, parts: Mapping[str, Parts], asked: float) -> Slices:
-    """The slices of rows that were cut, with how many of each lie inside."""
     found: list[Slice] = []
     for column, (names, part_of_row) in parts.items():
         n_rows, n_inside = (np.bincount(rows, minlength=len(names)) for rows in (part_of_row, part_of_row[inside]))

@@ -35,6 +35,7 @@ PARQUET, GZIPPED, UTF8 = ".parquet", ".gz", "utf-8"
 SUFFIXES = (*DELIMITERS, PARQUET)
 POINT, COMMA = DECIMALS = (".", ",")
 DECIMAL_COMMA = r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?"
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 NO_VALUE = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "")
 # What a column of text may hold, beside text and times, which stay text.
 KINDS = {"whole": "whole numbers", "numbers": "numbers", "booleans": "true or false"}
@@ -69,7 +70,7 @@ class TableFile:
     encoding: str = UTF8  # of a text file, as Python names it
 
     def __post_init__(self) -> None:
-        _suffix(self.path)
+        table_suffix(self.path)
         mark = COMMA if self.delimiter is None else self.delimiter
         if len(mark) != 1 or not mark.isascii() or mark in '"\r\n':
             raise TableFileError(f"the delimiter must be one character of ASCII such as ';', or tab, got {mark!r}")
@@ -83,7 +84,7 @@ class TableFile:
 
     @property
     def is_text(self) -> bool:
-        return _suffix(self.path) != PARQUET
+        return table_suffix(self.path) != PARQUET
 
     @cached_property
     def columns(self) -> list[str]:
@@ -97,8 +98,8 @@ class TableFile:
         else:
             names = list(self.schema)
         if twice := [name for name, count in Counter(names).items() if count > 1]:
-            has = f"{self.path} has {_listed(twice)} more than once"
-            raise TableFileError(f"every column must have a name of its own, but {has}; rename or remove columns")
+            has = f"{self.path} has {_listed(twice)} more than once; rename or remove columns"
+            raise TableFileError(f"every column must have a name of its own, but {has}")
         return names
 
     @cached_property
@@ -124,7 +125,7 @@ class TableFile:
         """The rows in parts of so many each, the last of fewer; those of a text file as text."""
         columns = self.columns if columns is None else list(columns)
         self.check_has(columns)
-        polars, n_rows, held = needed_polars(), 0, None
+        polars, n_rows, held = needed_polars(), 0, needed_polars().DataFrame()
         with self.clear_errors():
             if self.is_text:
                 parts = self._text_parts(columns)
@@ -133,13 +134,13 @@ class TableFile:
                 parts = lazy.collect_batches(chunk_size=rows, maintain_order=True)
             for part in parts:
                 n_rows += len(part)
-                held = part if held is None else polars.concat([held, part], rechunk=True)
+                held = polars.concat([held, part], rechunk=True) if len(held) else part
                 while len(held) >= rows:
                     yield held[:rows]
                     held = held[rows:]
             if n_rows == 0:
                 raise self._fault("has a header but no rows")
-            if held is not None and len(held):
+            if len(held):
                 yield held
 
     def _text_parts(self, columns: list[str]) -> Iterator[pl.DataFrame]:
@@ -168,16 +169,14 @@ class TableFile:
 
     @property
     def _separator(self) -> str:
-        return self.delimiter or DELIMITERS[_suffix(self.path)]
+        return self.delimiter or DELIMITERS[table_suffix(self.path)]
 
     def _header(self, file: io.TextIOWrapper) -> tuple[list[str], int, int]:
         """The names of the columns, the number of the line that they end in, and how many blank lines stand above."""
-        reader, n_blank = csv.reader(file, delimiter=self._separator), 0
-        for names in reader:
-            if len(names) > 1 or "".join(names).strip():
-                break
-            n_blank += 1
-        else:
+        reader = csv.reader(file, delimiter=self._separator)
+        rows = ((names, n) for n, names in enumerate(reader) if len(names) > 1 or "".join(names).strip())
+        names, n_blank = next(rows, ([], 0))
+        if not names:
             raise self._fault("is empty; it must have a line of column names, and rows below it")
         if "\0" in "".join(names):
             raise self._not_utf8(f"line {reader.line_num} has the byte 0x00", "utf-16-le")
@@ -229,21 +228,19 @@ class TableFile:
             elif len(fields) == n_fields:
                 kept.append(row)
             else:
-                found = f"{len(fields)} field{'s' * (len(fields) > 1)}"
+                found = f"has {len(fields)} field{'s' * (len(fields) > 1)}, but its header has {n_fields}"
                 way_out = f"mend the line, or give the right --delimiter, which is {self._separator!r} here"
-                where = f"line {line + start} of {self.path}"
-                raise TableFileError(f"{where} has {found}, but its header has {n_fields}; {way_out}")
+                raise TableFileError(f"line {line + start} of {self.path} {found}; {way_out}")
         return "".join(kept), n_blank
 
     @contextmanager
     def _open(self) -> Iterator[io.TextIOWrapper]:
-        """The text of the file, unpacked and decoded."""
         with self._unpacked() as file:
             begin = file.read(CHARACTERS_AT_A_TIME)
             for mark, what in OTHER_FILES.items():
                 if begin.startswith(mark):
                     raise self._fault(f"is no text but {what}")
-            if self._is_utf8 and begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            if codecs.lookup(self.encoding).name == UTF8 and begin.startswith(UTF16_MARKS):
                 raise self._not_utf8("it begins as UTF-16 does", "utf-16")
             if b"\r" in begin and b"\n" not in begin:
                 way_out = "save it with other line ends, for example by tr '\\r' '\\n'"
@@ -256,10 +253,6 @@ class TableFile:
         with self.path.open("rb") as file:
             is_packed = file.read(2) == b"\x1f\x8b"
         return gzip.open(self.path) if is_packed else self.path.open("rb")
-
-    @property
-    def _is_utf8(self) -> bool:
-        return codecs.lookup(self.encoding).name == UTF8
 
     def _not_utf8(self, wrong: str, likely: str) -> TableFileError:
         way_out = f"say how it was saved, for example by --encoding {likely}, or save it as UTF-8"
@@ -277,7 +270,7 @@ class TableFile:
             raise
         except UnicodeError as error:
             with self._unpacked() as file:
-                for number, line in enumerate(file if self._is_utf8 else (), start=1):
+                for number, line in enumerate(file if codecs.lookup(self.encoding).name == UTF8 else (), start=1):
                     try:
                         line.decode()
                     except UnicodeDecodeError as bad:
@@ -324,8 +317,8 @@ class TableFile:
         for given, values in zip(frame, changed, strict=True):
             if self.is_text and (place := _unreadable(given, values)) is not None:
                 must, has = KINDS[kinds[given.name]], f"has {_short(given[place])!r}"
-            elif values.dtype.is_float() and (place := _first(values.is_infinite())) is not None:
-                must, has = "finite numbers", "is infinite"
+            elif values.dtype.is_float() and (infinite := values.is_infinite()).any():
+                must, has, place = "finite numbers", "is infinite", int(infinite.arg_true()[0])
             else:
                 continue
             row = 1 + (place if rows is None else rows[place])
@@ -357,16 +350,13 @@ def _unreadable(texts: pl.Series, values: pl.Series) -> int | None:
     """The place of the first text that is not of the kind, and does not stand for a missing value either."""
     if values.null_count() == texts.null_count():
         return None
-    return _first(values.is_null() & texts.is_not_null() & ~texts.str.strip_chars().is_in(NO_VALUE))
-
-
-def _first(mask: pl.Series) -> int | None:
-    return mask.fill_null(value=False).arg_max() if mask.any() else None
+    wrong = values.is_null() & texts.is_not_null() & ~texts.str.strip_chars().is_in(NO_VALUE)
+    return wrong.arg_max() if wrong.any() else None
 
 
 def write_table(path: Path, parts: Iterator[pl.DataFrame]) -> None:
     """Write parts one below the other into a file that appears when it is complete, and otherwise not at all."""
-    suffix, first = output_suffix(path), next(parts)
+    suffix, first = table_suffix(path, to_write=True), next(parts)
     with new_file(path) as file:
         if suffix == PARQUET:
             _write_parquet(file, first, parts)
@@ -398,22 +388,17 @@ def _write_parquet(file: IO[bytes], first: pl.DataFrame, parts: Iterator[pl.Data
         raise
 
 
-def _suffix(path: Path) -> str:
+def table_suffix(path: Path, *, to_write: bool = False) -> str:
     """The ending of a file's name, the kind of its table; raises unless it is a known one."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes[-1:] == [GZIPPED] and to_write:
+        way_out = f"let {path.name!r} end without {GZIPPED}, or in .parquet"
+        raise TableFileError(f"a table is not written compressed; {way_out}")
     if suffixes[-1:] == [GZIPPED] and suffixes[-2:-1] != [PARQUET]:
         suffixes = suffixes[:-1]
     if not suffixes or suffixes[-1] not in SUFFIXES:
         raise TableFileError(f"a table must be in a file that ends in {', '.join(SUFFIXES)}; got {path.name!r}")
     return suffixes[-1]
-
-
-def output_suffix(path: Path) -> str:
-    """The ending of a file to be written, which is not compressed; raises unless it is a known one."""
-    if path.suffix.lower() == GZIPPED:
-        way_out = f"let {path.name!r} end without {GZIPPED}, or in .parquet"
-        raise TableFileError(f"a table is not written compressed; {way_out}")
-    return _suffix(path)
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:

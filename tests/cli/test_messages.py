@@ -37,7 +37,7 @@ def raising(error):
         (ImportError("install it"), 1, "Error: install it"),
         (KeyboardInterrupt(), 130, "\nStopped. Nothing was written."),
         (NonFiniteLossError("the loss is NaN"), 1, "Error: the loss is NaN"),
-        (MemoryError(), 1, "Error: there is not enough memory for this; take fewer rows, or a larger machine"),
+        (MemoryError(), 1, "Error: not enough memory for this; take fewer rows, or a larger machine"),
         (
             OSError(errno.ENOSPC, "No space left on device", "out.csv"),
             1,

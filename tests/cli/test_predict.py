@@ -16,6 +16,7 @@ from coverwell.cli import rows as cli_rows
 from coverwell.predictor import ROWS_AT_A_TIME
 
 SOURCES = Path(__file__).parents[2] / "src"
+BRIEF = Schedule(max_rounds=1)
 BOUNDS = ("", "_lower_0.5", "_upper_0.5", "_lower_0.8", "_upper_0.8")
 NAMES = [f"{target}{bound}" for target in ("rent", "price") for bound in BOUNDS]
 
@@ -30,9 +31,7 @@ def plain(tmp_path_factory):
     """A small model of numbers alone, in a folder of its own."""
     rng = np.random.default_rng(2)
     rows = pl.DataFrame(rng.normal(size=(60, 3)), schema=["a", "b", "c"])
-    small = MatchedRegressor(
-        0.8, network=MLP(hidden=8, bins=4), folds=3, repeats=1, schedule=Schedule(max_rounds=1), random_state=0
-    )
+    small = MatchedRegressor(0.8, network=MLP(hidden=8, bins=4), folds=3, repeats=1, schedule=BRIEF, random_state=0)
     path = tmp_path_factory.mktemp("plain") / "plain.safetensors"
     coverwell.save(small.fit(rows, pl.Series("y", rng.normal(size=60))), path)
     return path
@@ -69,9 +68,8 @@ def test_predictions_are_those_of_the_api_to_the_last_printed_digit(run, folder,
 def test_a_file_of_several_parts_has_the_bits_of_one_call(run, plain, out, tmp_path, monkeypatch):
     """Parts end where the estimator's own steps end, so every row meets the same arithmetic."""
     monkeypatch.setattr(cli_rows, "ROWS_IN_A_PART", ROWS_AT_A_TIME)
-    rows = pl.DataFrame(
-        np.random.default_rng(3).normal(size=(2 * ROWS_AT_A_TIME + 77, 3)).clip(-1, 1), schema=list("abc")
-    )
+    values = np.random.default_rng(3).normal(size=(2 * ROWS_AT_A_TIME + 77, 3)).clip(-1, 1)
+    rows = pl.DataFrame(values, schema=list("abc"))
     rows.write_csv(tmp_path / "new.csv")
     run("predict", plain, tmp_path / "new.csv", "--out", out)
     np.testing.assert_array_equal(pl.read_csv(out).to_numpy(), expected(plain, rows))
@@ -89,9 +87,7 @@ def test_kept_columns_come_first_and_are_copied_to_the_letter(run, model, out, t
 def nameless(tmp_path):
     """A small model that was fitted on an array of two columns, and the array."""
     x = np.random.default_rng(4).normal(size=(40, 2)).round(3)
-    model = MatchedRegressor(
-        0.8, network=MLP(hidden=4, bins=0), folds=2, repeats=1, schedule=Schedule(max_rounds=1)
-    ).fit(x, x[:, 0])
+    model = MatchedRegressor(0.8, network=MLP(hidden=4, bins=0), folds=2, repeats=1, schedule=BRIEF).fit(x, x[:, 0])
     coverwell.save(model, tmp_path / "m")
     return model, x
 

@@ -12,6 +12,8 @@ from coverwell import LSTM, MatchedForecaster, MatchedRegressor, ResNet18, Sched
 from coverwell.cli.report import later_values
 from coverwell.tables import TableFile
 
+BRIEF = Schedule(max_rounds=1)
+
 
 @pytest.fixture
 def refused(refused, tmp_path):
@@ -136,9 +138,7 @@ def load_series():
 
 @pytest.fixture(scope="module")
 def forecaster_file(load_series, tmp_path_factory):
-    made = MatchedForecaster(
-        coverage=0.8, past=8, network=LSTM(hidden=4), schedule=Schedule(max_rounds=1), folds=2, random_state=0
-    )
+    made = MatchedForecaster(coverage=0.8, past=8, network=LSTM(hidden=4), schedule=BRIEF, folds=2, random_state=0)
     seen = load_series[:200]
     made.fit(seen["load"], past_covariates=seen[["price"]])
     path = tmp_path_factory.mktemp("series") / "load.safetensors"
@@ -176,9 +176,7 @@ N, SEEN = 120, 90
 
 
 def fitted(series, past=None, ahead=None, missing="error"):
-    made = MatchedForecaster(
-        coverage=0.8, past=8, network=LSTM(hidden=4), schedule=Schedule(max_rounds=1), folds=2, missing=missing
-    )
+    made = MatchedForecaster(coverage=0.8, past=8, network=LSTM(hidden=4), schedule=BRIEF, folds=2, missing=missing)
     return made.set_params(random_state=0).fit(series[:SEEN], ahead, None if past is None else past[:SEEN])
 
 

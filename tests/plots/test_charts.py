@@ -268,6 +268,11 @@ def test_only_slices_that_are_short_by_more_than_chance_are_marked_as_such():
     np.testing.assert_allclose(others.get_xydata(), [[0.9, 1], [0.5, 2]])
     assert short.get_marker() != others.get_marker()
     assert short.get_color() != others.get_color()
+    # All slices count, even where few are drawn. At most 79 of 100 with probability .9 each: one look in 1,200.
+    part = Slice("city", "Oslo", 100, 79)
+    many = Slices(0.9, (part, *[Slice("city", str(k), 100, 90) for k in range(999)]))
+    labels = [" ".join(labelled(axes_of(draw_slices, found, most=1))) for found in (Slices(0.9, (part,)), many)]
+    assert ["more than chance" in label for label in labels] == [True, False]
 
 
 def test_twenty_names_of_any_length_do_not_overlap_in_five_inches_and_keep_their_values():

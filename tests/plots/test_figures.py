@@ -1,6 +1,6 @@
 """Whole figures: a panel for each target, counts of all rows, and nothing cut off or covered."""
 
-from dataclasses import replace
+from copy import copy
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from scipy.stats import norm
 
 from coverwell import MLP, MatchedRegressor, Schedule, metrics
-from coverwell.description import describe
+from coverwell.description import ModelDescription
 from coverwell.evaluation import Outcome
 from coverwell.paper.algorithm import Round
 from coverwell.plots import figures
@@ -30,9 +30,8 @@ def outcome(n_rows=300, names=("price",), **more):
 def described():
     """A model whose record of training is replaced below."""
     X = np.random.default_rng(0).normal(size=(40, 1))
-    return describe(
-        MatchedRegressor(network=MLP(hidden=4), folds=2, repeats=1, schedule=Schedule(max_rounds=1)).fit(X, X[:, 0])
-    )
+    made = MatchedRegressor(network=MLP(hidden=4), folds=2, repeats=1, schedule=Schedule(max_rounds=1))
+    return ModelDescription(made.fit(X, X[:, 0]))
 
 
 def trained(described, levels, names, shape=()):
@@ -47,7 +46,9 @@ def trained(described, levels, names, shape=()):
         )
         for k in range(1, 5)
     ]
-    return replace(described, rounds=rounds, levels=levels, target_names=names)
+    made = copy(described)
+    made.rounds, made.levels, made.target_names = rounds, levels, names
+    return made
 
 
 def visible(figure):

@@ -14,7 +14,7 @@ import pytest
 from torch import nn
 
 from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, Schedule
-from coverwell.description import describe
+from coverwell.description import ModelDescription
 from coverwell.evaluation import Outcome, outcome_of
 from coverwell.networks.team import LoopTeam
 from coverwell.report.page import rendered
@@ -100,7 +100,7 @@ def evaluated(model):
     """Makes an outcome of the model on rows of flats, and describes the model."""
 
     def make(rows, **more):
-        return outcome_of(model, rows.drop("rent"), rows["rent"].to_numpy(), **more), describe(model)
+        return outcome_of(model, rows.drop("rent"), rows["rent"].to_numpy(), **more), ModelDescription(model)
 
     return make
 

@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from coverwell import MLP, MatchedRegressor, Schedule, save
 from coverwell._version import __version__
-from coverwell.description import describe
+from coverwell.description import ModelDescription
 from coverwell.evaluation import forecast_outcome, outcome_of
 from coverwell.report.facts import (
     Source,
@@ -27,7 +27,6 @@ from coverwell.report.facts import (
     lowest_by_chance,
     miss_heads,
     miss_rows,
-    numbers_of_a_miss,
     period_rows,
     shift_rows,
     shifts_of,
@@ -66,9 +65,10 @@ def test_the_farthest_outside_comes_first_and_rows_inside_are_no_misses(by_hand)
 
 def test_a_miss_has_as_many_digits_as_it_needs(by_hand):
     view = by_hand([1000000.52, 28.05838, 3e100], -np.ones(3), [1000000.1, 11.51959, 1.0]).views[0]
-    assert numbers_of_a_miss(view, 0) == ["1,000,000.520", "0.000", "-1.000", "1,000,000.100", "0.420"]
-    assert numbers_of_a_miss(view, 1) == ["28.1", "0.0", "-1.0", "11.5", "16.5"]
-    assert numbers_of_a_miss(view, 2)[0] == "3e+100"
+    huge, large, small = miss_rows(view, 3)
+    assert small == ["0", "1,000,000.520", "0.000", "-1.000", "1,000,000.100", "0.420"]
+    assert large == ["1", "28.1", "0.0", "-1.0", "11.5", "16.5"]
+    assert huge[1] == "3e+100"
 
 
 def test_rows_are_named_by_their_numbers_and_shown_with_their_columns(evaluated, flats):
@@ -120,7 +120,7 @@ def test_every_column_stands_in_the_table_with_its_gaps_in_training(evaluated, f
 
 
 def test_a_series_is_compared_with_what_was_seen(forecaster, series):
-    outcome, described = forecast_outcome(forecaster, series), describe(forecaster)
+    outcome, described = forecast_outcome(forecaster, series), ModelDescription(forecaster)
     rows, outside = period_rows(outcome, described)
     assert [row[:3] for row in rows] == [("load", "seen by the forecaster", "200"), ("load", "this report", "200")]
     n_outside = int(((series[200:] < series[:200].min()) | (series[200:] > series[:200].max())).sum())
@@ -135,7 +135,7 @@ def plain():
     """A model of two plain columns: the first has mean 0.5 and deviation 0.5, the second counts."""
     X = np.column_stack([np.tile([0.0, 1.0], 30), np.arange(60.0)])
     made = MatchedRegressor(network=MLP(hidden=4), schedule=Schedule(max_rounds=1), repeats=1, folds=2, random_state=0)
-    return describe(made.fit(X, X[:, 1]))
+    return ModelDescription(made.fit(X, X[:, 1]))
 
 
 def test_a_difference_is_in_standard_deviations_of_the_training_rows(plain):
@@ -185,7 +185,7 @@ def test_files_model_versions_and_device_are_named(model, tmp_path):
     save(model, tmp_path / "m.safetensors")
     pd.DataFrame({"a": [1]}).to_csv(tmp_path / "test.csv")
     source = Source(tmp_path / "m.safetensors", tmp_path / "test.csv", "coverwell report ...")
-    rows = dict(source_rows(source, describe(model)))
+    rows = dict(source_rows(source, ModelDescription(model)))
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", rows["made"])
     for what, name in (("model file", "m.safetensors"), ("data file", "test.csv")):
         assert rows[what] == name
@@ -196,7 +196,7 @@ def test_files_model_versions_and_device_are_named(model, tmp_path):
     for version in (f"coverwell {__version__}", f"torch {torch.__version__}", "vega ", "vl-convert-python "):
         assert version in rows["versions that made this report"]
     assert rows["device"] in ("cpu", "cuda")
-    assert not any("sha256" in name for name, _ in source_rows(Source(), describe(model)))
+    assert not any("sha256" in name for name, _ in source_rows(Source(), ModelDescription(model)))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
-from coverwell.description import describe
+from coverwell.description import ModelDescription
 from coverwell.evaluation import as_text, forecast_outcome, outcome_of
 from coverwell.report import page as page_module
 from coverwell.report.facts import lowest_by_chance
@@ -20,16 +20,16 @@ EVIL = "<script>alert('\"&')</script>"
 
 @pytest.fixture(scope="module")
 def described(model):
-    return describe(model)
+    return ModelDescription(model)
 
 
 def single_network(X, y=None, **options):
     """The outcome of a network that leaves nothing out, on the rows from 40 on."""
-    made = HeteroscedasticRegressor(
-        **{"coverage": 0.8, "network": MLP(hidden=4), "max_epochs": 20, "random_state": 0, **options}
-    )
+    options = {"coverage": 0.8, "network": MLP(hidden=4), "max_epochs": 20, "random_state": 0, **options}
+    made = HeteroscedasticRegressor(**options)
     made.fit(X[:40], X[:40, 0])
-    return outcome_of(made, X[40:], X[40:, 0] if y is None else y(made.predict_interval(X[40:]))), describe(made)
+    y_test = X[40:, 0] if y is None else y(made.predict_interval(X[40:]))
+    return outcome_of(made, X[40:], y_test), ModelDescription(made)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_several_targets_are_also_counted_all_at_once_and_bands_missed_by_chance
     made = MatchedRegressor([0.5, 0.8], network=MLP(hidden=4), folds=2, repeats=1, random_state=0)
     made.set_params(schedule=Schedule(max_rounds=1))
     outcome = outcome_of(made.fit(X[:40], X[:40]), X[40:], X[40:])
-    plain = page_of(outcome, describe(made)).paragraphs("reached", "plain")
+    plain = page_of(outcome, ModelDescription(made)).paragraphs("reached", "plain")
     first, second = (outcome.view(target, 1).inside for target in (0, 1))
     assert f"at once in {100 * (first & second).mean():.1f} % of the rows" in plain[1]
     assert "Of 4 bands, up to 0.4 are missed on average even if all intervals are right." in plain[2]
@@ -122,27 +122,29 @@ def test_an_input_that_has_moved_is_named(evaluated, flats, page_of):
 def test_with_live_calibration_both_intervals_are_shown_and_without_it_nothing_is_said_about_it(
     forecaster, series, page_of
 ):
-    outcome, described = forecast_outcome(forecaster, series), describe(forecaster)
+    outcome, described = forecast_outcome(forecaster, series), ModelDescription(forecaster)
     both = page_of(replace(outcome, n_seen=12), described)
     assert both.paragraphs("reached", "bad")[0].startswith("✕ The forecaster had seen 12 of the steps before")
     chance = f"one period of twenty has a worst stretch below {100 * lowest_by_chance(0.9, 200, 50):.1f} %."
     assert chance in both.text("reached")
     for key, words in (("reached", "reached without live calibration"), ("bands", "static"), ("rolling", "without it")):
         assert words in both.text(key)
-    alone = page_of(replace(outcome, static=None), replace(described, live=False))
+    described.live = False
+    alone = page_of(replace(outcome, static=None), described)
     words = " ".join(alone.text(key) for key in ("reached", "bands", "rolling"))
     assert words.count("live calibration") == 1
     assert "live calibration is off" in words
     assert not any("static" in name for table in alone.tables for name in table)
     long = replace(outcome, target_names=("the load of a town whose name goes on and on", outcome.target_names[1]))
-    html = page_of(long, replace(described, target_names=long.target_names)).html
+    described.target_names = long.target_names
+    html = page_of(long, described).html
     assert '"the load of a town whose name goe\\u2026"' in html
 
 
 def test_four_targets_that_are_no_boxes_are_shown_as_numbers(image_model, page_of):
     model, X, y = image_model()
     for boxes in (True, None):
-        page = page_of(outcome_of(model, X, y, boxes=boxes), describe(model))
+        page = page_of(outcome_of(model, X, y, boxes=boxes), ModelDescription(model))
         assert page.html.count("data:image/jpeg;base64") == 12
         assert ("outer: contains them all" in page.text("images")) == bool(boxes)
         assert ("y3: observed" in page.text("images")) == (not boxes)

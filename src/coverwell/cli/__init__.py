@@ -21,10 +21,8 @@ class _Commands(OneLineGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f"coverwell.cli.{cmd_name}"), cmd_name)
-        return command
+        module = import_module(f"coverwell.cli.{cmd_name}") if cmd_name in COMMANDS else None
+        return getattr(module, cmd_name, None)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})

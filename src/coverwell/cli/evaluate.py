@@ -12,7 +12,7 @@ from coverwell.cli.messages import print_json
 from coverwell.tables import TableFile
 
 if TYPE_CHECKING:
-    from coverwell.evaluation import Slice, View
+    from coverwell.evaluation import View
 
 HEADS = ("target", "asked", "RMSE", "coverage", "expected", "CE", "expected", "width", "interval score")
 SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
@@ -77,14 +77,12 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
 
 
 def _content(view: View, worst: int) -> dict[str, Any]:
-    """One target at one level, as what JSON can hold."""
-    names = ("column", "values", "n_rows", "n_inside", "coverage", "low", "high")
-
-    def entry(part: Slice) -> dict[str, Any]:
-        return {**{name: getattr(part, name) for name in names}, "chance_of_any": view.slices.chance(part)}
-
-    slices = {"slices": [*map(entry, view.slices)], "worst_slices": [*map(entry, view.slices.worst(worst))]}
-    return {"target": view.name, "asked": view.asked, **view.scores, **slices, "n_slices": len(view.slices)}
+    names, n = ("column", "values", "n_rows", "n_inside", "coverage", "low", "high"), len(view.slices)
+    parts = [*view.slices, *view.slices.worst(worst)]
+    entries = [{name: getattr(part, name) for name in names} for part in parts]
+    entries = [{**entry, "chance_of_any": view.slices.chance(part)} for entry, part in zip(entries, parts, strict=True)]
+    slices = {"slices": entries[:n], "worst_slices": entries[n:], "n_slices": n}
+    return {"target": view.name, "asked": view.asked, **view.scores, **slices}
 
 
 def _print_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

@@ -12,7 +12,7 @@ import click
 import coverwell
 from coverwell.cli import options
 from coverwell.cli.messages import check_output, print_json
-from coverwell.tables import TableFile, needed_polars
+from coverwell.tables import TableFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,9 +83,8 @@ def fit(
     """
     check_output(out, force=force, inputs=[table.path for table in tables])
     if len(tables) > 1 and not streamed:
-        raise ValueError(
-            f"one file is read into memory, got {len(tables)}; give --streamed to read Parquet files in parts"
-        )
+        way_out = "give --streamed to read Parquet files in parts"
+        raise ValueError(f"one file is read into memory, got {len(tables)}; {way_out}")
     if streamed and skip_missing:
         raise ValueError("--skip-missing is for a table that is read whole; leave these rows out of what is --streamed")
     model = coverwell.MatchedRegressor(
@@ -94,15 +93,17 @@ def fit(
         verbose=int(sys.stderr.isatty()),
         **asked,
     )
+    from coverwell.cli.rows import features_in, training_rows
+
     start = time.perf_counter()
-    names = _features_in(tables[0], target, coverage, group, ignore)
+    names = features_in(tables[0], target, coverage, group, ignore)
     if streamed:
         used = [*names, *target, *([group] if group else [])]
         files = coverwell.TableFiles([table.path for table in tables], columns=used)
         model.fit(files, target if len(target) > 1 else target[0], group)
         y, n_skipped = files.take(model.out_of_fold_rows_, target).to_numpy(), 0
     else:
-        features, y, groups, n_skipped = _training_rows(tables[0], names, target, group, skip_missing=skip_missing)
+        features, y, groups, n_skipped = training_rows(tables[0], names, target, group, skip_missing=skip_missing)
         if len(y) == 1:
             needed = f"--folds {model.folds} needs at least {model.folds}"
             raise ValueError(f"{tables[0].path} has one row to learn from, but {needed}; give more rows")
@@ -123,45 +124,6 @@ def fit(
         at = f"at {entry['asked']:g} coverage {entry['coverage']:.3f}, mean width {entry['width']:.4g}"
         click.echo(f"  {entry['target']}: RMSE {entry['rmse']:.4g}; {at}")
     click.echo(f"wrote {out}")
-
-
-def _features_in(
-    table: TableFile, targets: tuple[str, ...], levels: list[float], group: str | None, ignore: tuple[str, ...]
-) -> list[str]:
-    """The columns to learn from."""
-    from coverwell.cli.rows import check_targets
-    from coverwell.prediction import prediction_columns
-
-    check_targets(table, targets)
-    prediction_columns(targets, levels)
-    table.check_has([group] if group else [], "column for --group:")
-    table.check_has(ignore, "column for --ignore:")
-    if group in targets:
-        raise ValueError(f"--group {group} is a target; rows must be grouped by another column")
-    names = [name for name in table.columns if name not in (*targets, group, *ignore)]
-    if not names:
-        raise ValueError(f"{table.path} has no column to learn from beside the targets; add some")
-    return names
-
-
-def _training_rows(
-    table: TableFile, names: list[str], targets: tuple[str, ...], group: str | None, *, skip_missing: bool
-) -> tuple[Any, Any, NDArray[Any] | None, int]:
-    """Features, targets and groups of the rows that have all targets, and how many others were left out."""
-    from coverwell.cli.rows import groups_of, targets_of
-
-    rows = table.read([*names, *targets, *([group] if group else [])])
-    y, there = targets_of(table, rows, targets, skip_missing=skip_missing)
-    features = rows.select(names).filter(there)
-    features = table.typed(features, table.kinds(features), there.nonzero()[0].tolist())
-    groups = None
-    if group is not None:
-        of_rows = groups_of(table, rows, group)
-        if (without := of_rows.is_null().to_numpy() & there).any():
-            row = without.argmax() + 1
-            raise ValueError(f"--group {group} must have a value in every row, but has none in row {row}; fill it in")
-        groups = of_rows.cast(needed_polars().String).to_numpy()[there]
-    return features, y, groups, len(rows) - len(y)
 
 
 def _summary(model: MatchedRegressor, y: NDArray[Any]) -> dict[str, Any]:

@@ -22,12 +22,12 @@ def info(model: Path, as_json: bool) -> None:
       coverwell info model.safetensors
     """
     from coverwell.cli.rows import load_table_model
-    from coverwell.description import describe
+    from coverwell.description import ModelDescription
     from coverwell.model_file import read_tensors
     from coverwell.networks.team import Team
 
     fitted = load_table_model(model, device="cpu")
-    about = describe(fitted)
+    about = ModelDescription(fitted)
     columns, teams = fitted.source_.columns, [m for m in fitted.predictor_.modules() if isinstance(m, Team)]
     found: dict[str, Any] = {
         "file": str(model),
@@ -53,24 +53,22 @@ def info(model: Path, as_json: bool) -> None:
         print_json(found)
         return
     names = found["features"] or [f"{found['n_features']} columns without names"]
-    calibration = f"{found['calibration']}, ranks of {_count(found['rows_ranked'])} rows"
-    seconds = found["training_seconds"]
+    counts = (found["rows_ranked"], found["training_rows"])
+    n_ranked, n_trained = ("an unknown number of" if count is None else f"{count:,}" for count in counts)
     lines = {
         "file": f"{found['file']} ({found['bytes']:,} bytes)",
         "model": f"{found['class']}, {found['members']} networks, {found['weights']:,} weights",
         "targets": ", ".join(found["targets"]),
         "coverage": ", ".join(map(str, found["coverage"])),
         "features": ", ".join(names),
-        "calibration": calibration if found["calibration"] else "none, widths as the networks learned them",
-        "training": f"{_count(found['training_rows'])} rows, {found['rounds']} rounds in {seconds:.1f} s",
+        "calibration": "none, widths as the networks learned them",
+        "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds']:.1f} s",
         "seed": found["seed"],
         "versions": ", ".join(f"{package} {number}" for package, number in found["versions"].items()),
     }
+    if found["calibration"]:
+        lines["calibration"] = f"{found['calibration']}, ranks of {n_ranked} rows"
     for name, value in lines.items():
         click.echo(f"{name + ':':<13}{value}")
     if found["columns"]:
         click.echo("\n  ".join(["columns:", *found["columns"]]))
-
-
-def _count(number: int | None) -> str:
-    return "an unknown number of" if number is None else f"{number:,}"

@@ -7,7 +7,7 @@ import shlex
 import signal
 import threading
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,22 +30,16 @@ class BadInput(click.ClickException):
     exit_code = 2
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM; what is half written is removed, as after Ctrl-C."""
-
-
 class OneLineGroup(click.Group):
     """A group whose commands say in one line what is wrong with their arguments, their files or the machine.
 
     Bad files and options have exit code 2; what goes wrong in spite of good ones, such as a full disk, has 1.
     """
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> click.Context:
         typed = shlex.join([info_name or "", *args])
         with _errors_in_one_line():
-            context = super().make_context(info_name, args, parent, **extra)
+            context = super().make_context(info_name, args, *more, **extra)
         context.meta.setdefault(TYPED, typed)
         return context
 
@@ -58,22 +52,20 @@ class OneLineGroup(click.Group):
 def _errors_in_one_line() -> Iterator[None]:
     try:
         yield
+    except click.exceptions.NoArgsIsHelpError:  # the help itself
+        raise
     except click.UsageError as error:
-        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # from click 8.2 on: the help itself
-            raise
         command = "" if error.ctx is None else f" (see {error.ctx.command_path} --help)"
         raise BadInput(f"{_one_line(error.format_message()).rstrip('.')}{command}") from None
     except KeyboardInterrupt as stop:
         click.echo("\nStopped. Nothing was written.", err=True)
-        by = signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT
-        raise SystemExit(STOPPED_BY + by) from None
+        raise SystemExit(STOPPED_BY + (stop.args[0] if stop.args else signal.SIGINT)) from None
     except (ImportError, NonFiniteLossError) as error:
         raise click.ClickException(_one_line(error)) from None
     except (ValueError, TypeError) as error:  # what the library says about data and parameters
         raise BadInput(_one_line(error)) from None
     except MemoryError:
-        way_out = "take fewer rows, or a larger machine"
-        raise click.ClickException(f"there is not enough memory for this; {way_out}") from None
+        raise click.ClickException("not enough memory for this; take fewer rows, or a larger machine") from None
     except BrokenPipeError:
         raise  # whoever read our output has seen enough; click ends quietly
     except OSError as error:
@@ -92,8 +84,8 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
         yield
         return
 
-    def stop(*_: Any) -> None:
-        raise _Terminated
+    def stop(*_: Any) -> None:  # what is half written is removed, as after Ctrl-C
+        raise KeyboardInterrupt(signal.SIGTERM)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
@@ -106,25 +98,23 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
 def _warnings_in_one_line() -> Iterator[None]:
     """Print the first few warnings of a kind, and at the end how many came after them, such as from parts of a file."""
     shown: defaultdict[type[Warning], list[str]] = defaultdict(list)
-    more: Counter[type[Warning]] = Counter()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         text = _one_line(message)
         for_users = issubclass(category, UserWarning) and not issubclass(category, DeprecationWarning)
         if not for_users or text in shown[category]:
             return  # others are about the packages that we build on
-        if len(shown[category]) == MOST_OF_A_KIND:
-            more[category] += 1
-            return
         shown[category].append(text)
-        click.echo(f"Warning: {text}", err=True)
+        if len(shown[category]) <= MOST_OF_A_KIND:
+            click.echo(f"Warning: {text}", err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = show
         yield
-    for category, count in more.items():
-        click.echo(f"Warning: {count} more of the kind {category.__name__}, for other rows.", err=True)
+    for category, texts in shown.items():
+        if (count := len(texts) - MOST_OF_A_KIND) > 0:
+            click.echo(f"Warning: {count} more of the kind {category.__name__}, for other rows.", err=True)
 
 
 def check_output(path: Path, *, force: bool, inputs: Sequence[Path] = (), name: str = "--out") -> None:

@@ -6,7 +6,6 @@ import functools
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +13,6 @@ import click
 import coverwell
 from coverwell.cli import options
 from coverwell.cli.messages import check_output
-from coverwell.tables import TableFile
 
 if TYPE_CHECKING:
     from coverwell.evaluation import Outcome
@@ -24,30 +22,41 @@ TARGET = click.option("--target", multiple=True, metavar="COLUMN", help="Only th
 UNIT = click.option("--unit", metavar="TEXT", help="The unit of the targets, for the axes.")
 
 
-def _of_rows(*own: Callable[[Any], Any]) -> Callable[[Callable[[], None]], Any]:
-    """A command with options of its own that draws rows by the function of its name in `coverwell.plots.figures`."""
+def _drawing(*own: Callable[[Any], Any], of_rows: bool = True) -> Callable[[Callable[[], None]], Any]:
+    """A command with options of its own that draws by the function of its name in `coverwell.plots.figures`."""
 
     def drawing(kind: Callable[[], None]) -> Callable[..., None]:
         @functools.wraps(kind)
-        def command(*, model: Path, table: TableFile, out: Path, force: bool, target: Any, **asked: Any) -> None:
-            figures = _figures_for(out, force=force, inputs=(model, table.path))
-            from coverwell.cli.rows import read_outcome
+        def command(*, model: Path, out: Path, force: bool, target: Any, table: Any = None, **asked: Any) -> None:
+            if importlib.util.find_spec("matplotlib") is None:
+                raise ImportError('figures need matplotlib; install the extra `plots`: pip install "coverwell[plots]"')
+            from coverwell.description import ModelDescription
             from coverwell.evaluation import place_of_level
+            from coverwell.plots import figures
 
-            names = ("device", "skip_missing", "group", "quantiles")
-            outcome = read_outcome(model, table, **{name: asked.pop(name) for name in names if name in asked})
-            outcome = outcome.of_targets(_places(outcome.target_names, target))
+            if out.suffix.lower().removeprefix(".") not in figures.UNSTAMPED:
+                raise ValueError(f"a figure must go to a file that ends in .png, .svg or .pdf; got {out.name!r}")
+            check_output(out, force=force, inputs=(model, table.path) if of_rows else (model,))
+            if of_rows:
+                from coverwell.cli.rows import read_outcome
+
+                names = ("device", "skip_missing", "group", "quantiles")
+                drawn: Any = read_outcome(model, table, **{name: asked.pop(name) for name in names if name in asked})
+                drawn = drawn.of_targets(_places(drawn.target_names, target))
+            else:
+                drawn = ModelDescription(coverwell.load(model))
+                asked["targets"] = _places(drawn.target_names, target)
             if "coverage" in asked:
-                asked["level"] = place_of_level(outcome.levels, asked.pop("coverage"))
+                asked["level"] = place_of_level(drawn.levels, asked.pop("coverage"))
             if asked.get("along") is not None:
-                asked |= {"along": _along(outcome, asked["along"]), "along_name": asked["along"]}
-            figures.save_figure(getattr(figures, f"{kind.__name__}_figure")(outcome, **asked), out)
+                asked |= {"along": _along(drawn, asked["along"]), "along_name": asked["along"]}
+            figures.save_figure(getattr(figures, f"{kind.__name__}_figure")(drawn, **asked), out)
             click.echo(f"wrote {out}")
 
         return command
 
-    shared = (options.MODEL, options.DATA, OUT, TARGET, *own, options.KNOWN_ROWS, options.FORCE)
-    return options.together(*shared, drawing)
+    rows = [[options.DATA], [options.KNOWN_ROWS]] if of_rows else [[], []]
+    return options.together(options.MODEL, *rows[0], OUT, TARGET, *own, *rows[1], options.FORCE, drawing)
 
 
 @click.group()
@@ -61,7 +70,7 @@ def plot() -> None:
 
 
 @plot.command(short_help="Rows with their intervals and observed values.")
-@_of_rows(
+@_drawing(
     options.LEVEL,
     UNIT,
     click.option("--along", metavar="COLUMN", help="Place rows by this feature.  [default: by their predictions]"),
@@ -78,7 +87,7 @@ def intervals() -> None:
 
 
 @plot.command(short_help="Coverage reached against coverage asked.")
-@_of_rows()
+@_drawing()
 def calibration() -> None:
     """Draw the share of rows inside their intervals at every fitted level, beside the share to expect.
 
@@ -91,7 +100,7 @@ def calibration() -> None:
 
 
 @plot.command(short_help="Average width by asked coverage.")
-@_of_rows(UNIT)
+@_drawing(UNIT)
 def widths() -> None:
     """Draw the average width at every fitted level, beside the width that one size for all rows would need.
 
@@ -102,7 +111,7 @@ def widths() -> None:
 
 
 @plot.command(short_help="Coverage in slices of the rows, the worst on top.")
-@_of_rows(
+@_drawing(
     options.LEVEL,
     options.GROUPS,
     options.QUANTILES,
@@ -121,38 +130,14 @@ def slices() -> None:
 
 
 @plot.command(short_help="Error, coverage and width by round of training.")
-@options.MODEL
-@OUT
-@TARGET
-@options.LEVEL
-@UNIT
-@options.FORCE
-def rounds(model: Path, out: Path, target: tuple[str, ...], force: bool, **asked: Any) -> None:
+@_drawing(options.LEVEL, UNIT, of_rows=False)
+def rounds() -> None:
     """Draw how error, coverage and width of MODEL changed from round to round of its training.
 
     \b
     Example:
       coverwell plot rounds model.safetensors --out rounds.png
     """
-    figures = _figures_for(out, force=force, inputs=(model,))
-    from coverwell.description import describe
-    from coverwell.evaluation import place_of_level
-
-    fitted = describe(coverwell.load(model))
-    places, level = _places(fitted.target_names, target), place_of_level(fitted.levels, asked["coverage"])
-    figures.save_figure(figures.rounds_figure(fitted, level, targets=places, unit=asked["unit"]), out)
-    click.echo(f"wrote {out}")
-
-
-def _figures_for(out: Path, *, force: bool, inputs: tuple[Path, ...]) -> ModuleType:
-    """The module that draws figures; raises before any work unless they can be drawn and written."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError('figures need matplotlib; install the extra `plots`: pip install "coverwell[plots]"')
-    from coverwell.plots import figures
-
-    figures.figure_format(out)
-    check_output(out, force=force, inputs=inputs)
-    return figures
 
 
 def _places(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:

@@ -12,7 +12,7 @@ import click
 
 from coverwell.cli import options
 from coverwell.cli.messages import check_output, print_json
-from coverwell.tables import PARQUET, TableFile, needed_polars, output_suffix, write_table
+from coverwell.tables import PARQUET, TableFile, needed_polars, table_suffix, write_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -57,7 +57,7 @@ def predict(
       coverwell predict model.safetensors new.csv --out predictions.csv --keep id
     """
     start = time.perf_counter()
-    output_suffix(out)
+    suffix = table_suffix(out, to_write=True)
     check_output(out, force=force, inputs=[model, *(table.path for table in tables)])
 
     import torch
@@ -79,11 +79,9 @@ def predict(
         for name in keep:
             kind, first = table.schema[name], tables[0].schema[name]
             if kind != first:
-                both = f"{first} in {tables[0].path} and {kind} in {table.path}"
-                raise ValueError(
-                    f"--keep {name} must have one type in all files, but it is {both}; convert one of them"
-                )
-            if output_suffix(out) != PARQUET and (kind.is_nested() or kind in (polars.Binary, polars.Object)):
+                both = f"{first} in {tables[0].path} and {kind} in {table.path}; convert one of them"
+                raise ValueError(f"--keep {name} must have one type in all files, but it is {both}")
+            if suffix != PARQUET and (kind.is_nested() or kind in (polars.Binary, polars.Object)):
                 cannot = f"--keep {name} cannot be written to {out}, since text files hold no {kind}"
                 raise ValueError(f"{cannot}; let --out end in .parquet, or do not keep it")
     readers, parts = [Reader(source, targets, model, table) for table in tables], list[int]()

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 @options.KNOWN_ROWS
 @options.FORCE
 @click.pass_context
-def report(
-    context: click.Context, /, model: Path, table: TableFile, out: Path, force: bool, device: str, **asked: Any
-) -> None:
+def report(context: click.Context, /, model: Path, table: TableFile, out: Path, force: bool, **asked: Any) -> None:
     """Write a report on MODEL, evaluated on the rows of DATA, which has the targets too and no rows of the training.
 
     For a model of tables: coverage asked and reached, by level, by feature and by group with the worst slices named;
@@ -49,7 +47,7 @@ def report(
     Example:
       coverwell report model.safetensors test.csv --group city --out report.html
     """
-    from coverwell.description import describe
+    from coverwell.description import ModelDescription
     from coverwell.evaluation import place_of_level
     from coverwell.forecasting.forecaster import SeriesForecaster
     from coverwell.report import Source, write_series_report
@@ -59,37 +57,34 @@ def report(
     if out.suffix.lower() not in (".html", ".htm"):
         raise BadInput(f"a report must go to a file that ends in .html; got {out.name!r}")
     check_output(out, force=force, inputs=(model, table.path))
-    description = describe(coverwell.load(model))
+    description = ModelDescription(coverwell.load(model))
     place_of_level(description.levels, asked["coverage"])  # before any work
-    description.regressor.set_params(device=device)
+    description.regressor.set_params(device=asked.pop("device"))
     asked |= {"path": out, "source": Source(model, table.path, context.meta[TYPED])}
     if isinstance(description.model, SeriesForecaster):
+        del asked["quantiles"]
         if any(asked.pop(name) for name in ("group", "images", "boxes", "skip_missing")):
             what = "--group, --images, --boxes and --skip-missing"
             raise BadInput(f"{what} are for models of rows; leave them out for a series")
         later = later_values(description.model, table, time=asked.pop("time"))
-        n_bytes = write_series_report(
-            description.model, **later, **{k: v for k, v in asked.items() if k != "quantiles"}
-        )
+        n_bytes = write_series_report(description.model, **later, **asked)
     else:
         n_bytes = _write_rows(description, table, **asked)
     click.echo(f"wrote {out}: {n_bytes:,} bytes")
 
 
-def _write_rows(
-    about: ModelDescription, table: TableFile, *, time: str | None, images: str | None, boxes: bool, **asked: Any
-) -> int:
+def _write_rows(about: ModelDescription, table: TableFile, *, images: str | None, boxes: bool, **asked: Any) -> int:
     from coverwell.cli.rows import Reader
     from coverwell.report import write_report
 
-    path, takes_images, source = asked["source"].model_file, about.takes == "images", about.regressor.source_
-    if time:
+    path, takes_images = asked["source"].model_file, about.takes == "images"
+    if asked.pop("time"):
         raise BadInput("--time is for forecasters, and this is a model of rows; leave it out")
     if takes_images and images is None:
         raise BadInput(f"{path} holds a model of images; name the column of their files with --images")
     if images is not None and not takes_images:
         raise BadInput(f"--images is for models of images, and {path} holds one of tables; leave it out")
-    reader = Reader(source, about.target_names, path, table, images)
+    reader = Reader(about.regressor.source_, about.target_names, path, table, images)
     X, y, known = reader.known_rows(asked.pop("group"), skip_missing=asked.pop("skip_missing"))
     return write_report(about.model, X, y, boxes=boxes or None, **known, **asked)
 
@@ -103,11 +98,17 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
     """
     import numpy as np
 
-    seen = model.history_
+    seen, polars = model.history_, needed_polars()
     names = [seen.name, *seen.past_names, *seen.ahead_names]
     table.check_has([seen.name], "column with the values of the series:")
     table.check_has(names[1:], "covariate that the forecaster was fitted on:")
-    time = _time_column(seen, table, time)
+    stamped = seen.clock.kind != "numbers"
+    if time and not stamped:
+        raise ValueError("--time is for series with time stamps, and this forecaster counts steps; leave it out")
+    if stamped and not time and seen.clock.name not in table.columns:
+        raise ValueError(f"{table.path} must have the time of every row; name that column with --time")
+    time = (time or seen.clock.name) if stamped else None
+    table.check_has([time] if time else [], "column for --time:")
     rows = table.read([*names, *([time] if time else [])])
     numbers = table.typed(rows.select(names), dict.fromkeys(names, "numbers"))
     steps = np.arange(len(seen), len(seen) + len(rows)) if time is None else _steps(seen, rows[time], table)
@@ -116,31 +117,18 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
         last = f"{seen.clock.label(len(seen) - 1)}, the last that the forecaster has seen"
         raise ValueError(f"{table.path} has no values after {last}; give a file of what came later")
     values = np.full((int(steps[-1]) + 1 - len(seen), len(names)), np.nan)  # steps without a row are gaps
-    values[steps[later] - len(seen)] = numbers.cast(needed_polars().Float64).to_numpy()[later]
-    n_past = 1 + len(seen.past_names)
+    values[steps[later] - len(seen)] = numbers.cast(polars.Float64).to_numpy()[later]
+    past, ahead = np.split(values[:, 1:], [len(seen.past_names)], axis=1)
+    past, ahead = np.concatenate([seen.past, past]), np.concatenate([seen.ahead[: len(seen)], ahead])
     return {
         "series": seen.clock.labelled(np.concatenate([seen.values, values[:, 0]]), 0, seen.name),
         "start": seen.clock.index(len(seen), 1)[0],
-        "covariates": _joined(seen, seen.ahead[: len(seen)], values[:, n_past:], seen.ahead_names),
-        "past_covariates": _joined(seen, seen.past, values[:, 1:n_past], seen.past_names),
+        "covariates": polars.DataFrame(ahead, schema=list(seen.ahead_names)) if seen.ahead_names else None,
+        "past_covariates": polars.DataFrame(past, schema=list(seen.past_names)) if seen.past_names else None,
     }
 
 
-def _time_column(seen: History, table: TableFile, asked: str | None) -> str | None:
-    """The column of times: the one that was asked for, or the one that has the name of the times in the fit."""
-    if seen.clock.kind == "numbers":
-        if asked is not None:
-            raise ValueError("--time is for series with time stamps, and this forecaster counts steps; leave it out")
-        return None
-    name = asked or seen.clock.name
-    if name is None or (asked is None and name not in table.columns):
-        raise ValueError(f"{table.path} must have the time of every row; name that column with --time")
-    table.check_has([name], "column for --time:")
-    return str(name)
-
-
 def _steps(seen: History, times: pl.Series, table: TableFile) -> NDArray[Any]:
-    """The step that each row is."""
     import numpy as np
 
     if n_missing := times.null_count():
@@ -150,17 +138,3 @@ def _steps(seen: History, times: pl.Series, table: TableFile) -> NDArray[Any]:
         row = falls.argmax() + 2
         raise ValueError(f"the times of {table.path} must rise from row to row, but row {row} does not; sort them")
     return steps
-
-
-def _joined(seen: History, before: NDArray[Any], after: NDArray[Any], names: tuple[str, ...]) -> Any:
-    """Covariates of all steps, by name, with the stamps of the series."""
-    if not names:
-        return None
-    table, clock = [*before, *after], seen.clock
-    index = clock.index(0, len(table))
-    if clock.kind in ("pandas", "periods"):
-        import pandas as pd
-
-        return pd.DataFrame(table, index=index, columns=list(names))
-    frame = needed_polars().DataFrame(table, schema=list(names), orient="row")
-    return frame if clock.kind == "numbers" else frame.insert_column(0, index)

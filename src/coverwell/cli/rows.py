@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from coverwell.inputs.scaling import LARGEST_NUMBER
 from coverwell.inputs.source import InputSource
 from coverwell.model_file import check_takes_tables, load
+from coverwell.prediction import prediction_columns
 from coverwell.predictor import ROWS_AT_A_TIME
 from coverwell.tables import TableFile, needed_polars
 
@@ -31,7 +32,6 @@ ROWS_IN_A_PART = 4 * ROWS_AT_A_TIME
 
 
 def load_table_model(path: Path, *, device: str) -> IntervalRegressor:
-    """The fitted regressor of a file."""
     model: IntervalRegressor = load(path)
     check_takes_tables(path, type(model).__name__, getattr(model, "source_", None))
     model.set_params(device=device)
@@ -100,10 +100,10 @@ class Reader:
     def known_rows(self, groups: Sequence[str], *, skip_missing: bool) -> tuple[Any, Array, dict[str, Any]]:
         """Features and targets of the rows that have all targets; and their groups and numbers, for an `Outcome`."""
         names, targets = self.names, self.targets
-        check_targets(self.table, targets)
+        self.table.check_has(targets, "column for the target:")
         self.table.check_has(groups, "column for --group:")
         rows = self.table.read(list(dict.fromkeys([*names, *targets, *groups])))
-        y, there = targets_of(self.table, rows, targets, skip_missing=skip_missing)
+        y, there = targets_of(self.table, rows, targets, skip=skip_missing)
         features: Any = self.features(rows)
         features = features[there] if isinstance(features, np.ndarray) else features.filter(there)
         if self.images is not None:
@@ -120,16 +120,41 @@ class Reader:
         return features, y.to_numpy(), about
 
 
-def check_targets(table: TableFile, targets: Sequence[str]) -> None:
-    """Raise unless the file has these columns, each named once."""
+def features_in(
+    table: TableFile, targets: Sequence[str], levels: Sequence[float], group: str | None, ignore: Sequence[str]
+) -> list[str]:
     if len(set(targets)) < len(targets):
         raise ValueError(f"every --target must be named once, got {', '.join(targets)}")
     table.check_has(targets, "column for the target:")
+    prediction_columns(targets, levels)
+    table.check_has([group] if group else [], "column for --group:")
+    table.check_has(ignore, "column for --ignore:")
+    if group in targets:
+        raise ValueError(f"--group {group} is a target; rows must be grouped by another column")
+    names = [name for name in table.columns if name not in (*targets, group, *ignore)]
+    if not names:
+        raise ValueError(f"{table.path} has no column to learn from beside the targets; add some")
+    return names
 
 
-def targets_of(
-    table: TableFile, rows: pl.DataFrame, names: Sequence[str], *, skip_missing: bool
-) -> tuple[pl.DataFrame, Mask]:
+def training_rows(
+    table: TableFile, names: list[str], targets: Sequence[str], group: str | None, *, skip_missing: bool
+) -> tuple[Any, Any, NDArray[Any] | None, int]:
+    """Features, targets and groups of the rows that have all targets, and how many others were left out."""
+    rows, groups = table.read([*names, *targets, *([group] if group else [])]), None
+    y, there = targets_of(table, rows, targets, skip=skip_missing)
+    features = rows.select(names).filter(there)
+    features = table.typed(features, table.kinds(features), there.nonzero()[0].tolist())
+    if group is not None:
+        of_rows = groups_of(table, rows, group)
+        if (without := of_rows.is_null().to_numpy() & there).any():
+            row = without.argmax() + 1
+            raise ValueError(f"--group {group} must have a value in every row, but has none in row {row}; fill it in")
+        groups = of_rows.cast(needed_polars().String).to_numpy()[there]
+    return features, y, groups, len(rows) - len(y)
+
+
+def targets_of(table: TableFile, rows: pl.DataFrame, names: Sequence[str], *, skip: bool) -> tuple[pl.DataFrame, Mask]:
     """The targets of the rows that have all of them, and which rows these are; others are an error or skipped."""
     polars, path = needed_polars(), table.path
     targets = table.typed(rows.select(names), dict.fromkeys(names, "numbers"), what="the target")
@@ -142,7 +167,7 @@ def targets_of(
             must = f"the target {column.name} must lie within {LARGEST_NUMBER:g} of zero"
             raise ValueError(f"{must}, but {path} has {largest:g}; give it in larger units")
     there = targets.select(polars.all_horizontal(polars.all().is_not_null())).to_series().to_numpy()
-    if not there.all() and not skip_missing:
+    if not there.all() and not skip:
         gaps = next(column.is_null() for column in targets if column.null_count())
         where = f"{gaps.sum()} of {len(rows)} rows of {path}, first in row {gaps.arg_true()[0] + 1}"
         way_out = "fill them in, or give --skip-missing to leave these rows out"

@@ -15,27 +15,9 @@ from coverwell.plots.charts import (
     draw_width_curve,
 )
 
-BAND, BAR, CENTRE, INSIDE, OTHER, OUTSIDE, PAPER = (
-    COLOURS[name] for name in ("band", "bar", "centre", "inside", "other", "outside", "paper")
-)
+BAND, BAR, CENTRE, PAPER = COLOURS["band"], COLOURS["bar"], COLOURS["centre"], COLOURS["paper"]
+INSIDE, OTHER, OUTSIDE = COLOURS["inside"], COLOURS["other"], COLOURS["outside"]
 
-__all__ = [
-    "BAND",
-    "BAR",
-    "CENTRE",
-    "INSIDE",
-    "OTHER",
-    "OUTSIDE",
-    "PAPER",
-    "CurveStyle",
-    "draw_box",
-    "draw_calibration_curve",
-    "draw_forecast",
-    "draw_intervals",
-    "draw_rolling_coverage",
-    "draw_rounds",
-    "draw_slices",
-    "draw_width_curve",
-    "inner_and_outer",
-    "legend_below",
-]
+__all__ = ["BAND", "BAR", "CENTRE", "INSIDE", "OTHER", "OUTSIDE", "PAPER", "CurveStyle", "draw_box"]
+__all__ += ["draw_calibration_curve", "draw_forecast", "draw_intervals", "draw_rolling_coverage", "draw_rounds"]
+__all__ += ["draw_slices", "draw_width_curve", "inner_and_outer", "legend_below"]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 AROUND_IMAGE = 0.02  # of its longer side, so that no line lies on the frame
+RING = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]])  # around a square
 BOX_STYLES = {"outer": ("inside", "-", 1.0), "inner": ("inside", ":", 1.2)}  # colour, dash and thickness
 BOX_STYLES |= {"predicted": ("other", "-", 1.8), "true": ("outside", "--", 1.5)}
 
@@ -76,24 +77,23 @@ def draw_box(
     from matplotlib.path import Path
     from matplotlib.patheffects import Normal, Stroke
 
-    width, height = np.asarray(size, dtype=np.float64)
-    inner, outer = (None if box is None else _cut(box, width, height) for box in inner_and_outer(lower, upper))
+    width, height = sides = np.asarray(size, dtype=np.float64)
+    inner, outer = (None if box is None else _cut(box, sides) for box in inner_and_outer(lower, upper))
     ax = axes_or_new(ax)
-    frame: dict[str, Any] = {"facecolor": COLOURS["paper"], "edgecolor": COLOURS["centre"], "linewidth": 0.6}
-    ax.add_patch(Rectangle((0, 0), width, height, zorder=0, **frame))
+    ax.add_patch(Rectangle((0, 0), width, height, zorder=0, fc=COLOURS["paper"], ec=COLOURS["centre"], lw=0.6))
     if image is not None:
         ax.imshow(image, extent=(0, width, height, 0), aspect="equal", interpolation="antialiased", zorder=0.5)
     if outer is not None:
-        rings = [_ring(outer)] + ([] if inner is None else [_ring(inner)[::-1]])  # a hole runs the other way round
-        codes = [code for _ in rings for code in (Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY)]
-        shade: dict[str, Any] = {"facecolor": COLOURS["band"], "alpha": 0.7 if image is None else 0.25, "linewidth": 0}
-        ax.add_patch(PathPatch(Path(np.concatenate(rings), codes), zorder=0.8, **shade))
+        rings = [outer[:2] + RING * outer[2:]]
+        rings += [] if inner is None else [inner[:2] + RING[::-1] * inner[2:]]  # a hole runs the other way round
+        path = Path.make_compound_path(*(Path(ring, closed=True) for ring in rings))
+        ax.add_patch(PathPatch(path, zorder=0.8, fc=COLOURS["band"], lw=0, alpha=0.7 if image is None else 0.25))
     for name, box in {"outer": outer, "inner": inner, "predicted": prediction, "true": truth}.items():
         if box is not None:
             colour, dash, thickness = BOX_STYLES[name]
-            look: dict[str, Any] = {"edgecolor": COLOURS[colour], "linestyle": dash, "linewidth": thickness}
-            left, top, across, down = np.asarray(box, dtype=np.float64)
-            outline = ax.add_patch(Rectangle((left, top), across, down, fill=False, label=name, **look))
+            corner, (across, down) = np.split(np.asarray(box, dtype=np.float64), 2)
+            outline = Rectangle(tuple(corner), across, down, fill=False, ec=COLOURS[colour], ls=dash, lw=thickness)
+            ax.add_patch(outline).set_label(name)
             if image is not None:  # which may have the line's own colour
                 outline.set_path_effects([Stroke(linewidth=thickness + 1.4, foreground="white"), Normal()])
     around = AROUND_IMAGE * max(width, height)
@@ -101,13 +101,7 @@ def draw_box(
     return ax
 
 
-def _cut(box: Array, width: float, height: float) -> Array | None:
+def _cut(box: Array, sides: Array) -> Array | None:
     """The part of a box that lies in its image, if any."""
-    start = np.clip(box[:2], 0, (width, height))
-    sides = np.clip(box[:2] + box[2:], 0, (width, height)) - start
-    return np.concatenate([start, sides]) if (sides > 0).all() else None
-
-
-def _ring(box: Array) -> Array:
-    around: Array = box[:2] + np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]) * box[2:]
-    return around
+    start, end = np.clip([box[:2], box[:2] + box[2:]], 0, sides)
+    return np.concatenate([start, end - start]) if (end > start).all() else None

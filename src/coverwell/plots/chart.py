@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, cast, runtime_checkable
@@ -136,24 +137,22 @@ def drawn(describe: Callable[P, Chart]) -> Drawing[P]:
 
 def axes_or_new(ax: Axes | None) -> Axes:
     """The axes themselves, or those of a new figure, which a notebook or `matplotlib.pyplot.show()` shows."""
-    if ax is not None:
-        return ax
-    from matplotlib import pyplot  # its global state is what shows a figure that nobody holds
+    if ax is None:
+        from matplotlib import pyplot  # its global state is what shows a figure that nobody holds
 
-    new: Axes = pyplot.subplots(layout="constrained")[1]
-    return new
+        ax = pyplot.subplots(layout="constrained")[1]
+    return ax
 
 
 def draw(chart: Chart, ax: Axes | None = None) -> Axes:
     """Draw a chart on axes, or on new ones, and return them."""
     ax = axes_or_new(ax)
     already = {line.get_gid() for line in ax.lines}
-    shared = any(mark.once and mark.once in already for mark in chart.marks)
-    for mark in chart.marks:
-        if not mark.once or mark.once not in already:
-            _draw_mark(ax, mark, chart)
-    _set_axis(ax, "x", chart.x, shared=shared)
-    _set_axis(ax, "y", chart.y, shared=shared)
+    new = [mark for mark in chart.marks if mark.once not in already]
+    for mark in new:
+        _draw_mark(ax, mark, chart)
+    for name, axis in (("x", chart.x), ("y", chart.y)):
+        _set_axis(ax, name, axis, shared=len(new) < len(chart.marks))
     if chart.y.kind == "slice":
         ax.set_yticks(chart.table["place"], chart.table["name"])
         ax.set_ylim(len(chart.table["place"]) - 0.5, -0.5)  # the first on top
@@ -201,15 +200,13 @@ def _set_axis(ax: Axes, name: str, axis: Axis, *, shared: bool) -> None:
         ends = getattr(ax, f"get_{name}lim")() if shared else axis.domain
         ax.set(**{f"{name}lim": (min(axis.domain[0], ends[0]), max(axis.domain[1], ends[1]))})
     elif axis.zero:
-        highest = ax.dataLim.y1  # of all curves that were drawn here
-        ax.set_ylim(0, 1.05 * highest if highest > 0 else 1)
+        ax.set_ylim(0, 1.05 * ax.dataLim.y1 if ax.dataLim.y1 > 0 else 1)  # of all curves that were drawn here
     if axis.kind == "round":
         ax.locator_params(axis="x", integer=True)
     elif axis.kind == "time":  # short dates, with the rest of the date once beside them
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-        locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
-        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_locator(locator := AutoDateLocator(minticks=3, maxticks=8))  # type: ignore[no-untyped-call]
         ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
 
 
@@ -233,12 +230,8 @@ def legend_below(ax: Axes, *, from_the_right: bool = False) -> Axes:
     size = FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points()
     room = (ax.figure if from_the_right else ax).get_window_extent().width * 72 / ax.figure.dpi / size
     fitting = int(room / (LETTER * max(map(len, labels), default=0) + AROUND_LABEL))
-    n_rows = -(-len(labels) // max(1, fitting))
-    ax.legend(
-        loc="upper right" if from_the_right else "upper center",
-        bbox_to_anchor=(1.0 if from_the_right else 0.5, 0.0),
-        borderaxespad=BELOW_LABELS,
-        ncols=max(1, -(-len(labels) // max(1, n_rows))),
-        frameon=False,
-    )
+    n_rows = max(1, math.ceil(len(labels) / max(1, fitting)))
+    look: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": BELOW_LABELS}
+    look |= {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0)} if from_the_right else {}
+    ax.legend(ncols=max(1, math.ceil(len(labels) / n_rows)), frameon=False, **look)
     return ax

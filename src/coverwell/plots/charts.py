@@ -50,11 +50,11 @@ def draw_calibration_curve(
     >>> draw_calibration_curve(None, [0.5, 0.9], [0.4, 0.95], label="a method").get_xlabel()
     'asked coverage'
     """
-    table, curve = _curve(asked, reached, label, style, error)
+    low, high = (None, None) if band is None else band
+    table, curve = _curve(asked, label, style, value=reached, error=error, low=low, high=high)
     marks = [Mark("diagonal", colour="centre", thickness=0.8, once="perfect calibration", z=1.0), *curve]
     tips = [Tip("asked", "asked", "share"), Tip("value", "reached", "share")]
     if band is not None:
-        table["low"], table["high"] = (_levels(asked, edge)[1] for edge in band)
         kind: Any = "area" if len(table["asked"]) > 1 else "columns"  # one level has no area
         marks.insert(0, Mark(kind, "asked", "low", "high", "bar", band_label, LONE_BAND, opacity=0.7, z=0.0))
         tips += [Tip("low", "expected from", "share"), Tip("high", "to", "share")]
@@ -80,38 +80,32 @@ def draw_width_curve(
     >>> draw_width_curve(None, [0.5, 0.9], [1.0, 3.0], unit="miles per gallon").get_ylabel()
     'average width (miles per gallon)'
     """
-    table, curve = _curve(asked, width, label, style, error)
+    table, curve = _curve(asked, label, style, value=width, error=error)
     tips = [Tip("asked", "asked", "share"), Tip("value", "average width")]
     return Chart(table, curve, ASKED, Axis(with_unit("average width", unit), zero=True), tips)
 
 
-def _levels(asked: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
-    asked, values = np.asarray(asked, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    if asked.ndim != 1 or asked.size == 0 or values.shape != asked.shape:
-        must = "a curve has one value at every level: expected two arrays of one shape (level,)"
-        raise ValueError(f"{must}, got {asked.shape} and {values.shape}; draw several methods one after the other")
-    if not (np.diff(asked) > 0).all() or asked[0] <= 0 or asked[-1] >= 1:
-        raise ValueError(f"asked must rise strictly between 0 and 1, got {asked.tolist()}; sort the levels first")
-    return asked, values
-
-
 def _curve(
-    asked: ArrayLike, values: ArrayLike, label: str | None, style: CurveStyle | None, error: ArrayLike | None
+    asked: ArrayLike, label: str | None, style: CurveStyle | None, **columns: ArrayLike | None
 ) -> tuple[Table, list[Mark]]:
-    levels, heights = _levels(asked, values)
-    table, style = {"asked": levels, "value": heights}, style or CurveStyle()
+    """The table of a curve through the column `value`, and its marks; the column `error` becomes bars."""
+    levels, style = np.asarray(asked, dtype=np.float64), style or CurveStyle()
+    table = {name: np.asarray(values, dtype=np.float64) for name, values in columns.items() if values is not None}
+    for values in table.values():
+        if levels.ndim != 1 or levels.size == 0 or values.shape != levels.shape:
+            must = "a curve has one value at every level: expected two arrays of one shape (level,)"
+            raise ValueError(f"{must}, got {levels.shape} and {values.shape}; draw several methods one after the other")
+    if not (np.diff(levels) > 0).all() or levels[0] <= 0 or levels[-1] >= 1:
+        raise ValueError(f"asked must rise strictly between 0 and 1, got {levels.tolist()}; sort the levels first")
     line = Mark("line", "asked", "value", "", style.colour, label, style.thickness, style.dash, style.marker, z=3.0)
-    marks = [replace(line, size=2.6 + 0.6 * style.thickness)]
-    if error is not None:
-        half = _levels(asked, error)[1]
-        table |= {"below": heights - half, "above": heights + half}
+    marks, half = [replace(line, size=2.6 + 0.6 * style.thickness)], table.pop("error", None)
+    if half is not None:
+        table |= {"below": table["value"] - half, "above": table["value"] + half}
         marks.append(Mark("columns", "asked", "below", "above", style.colour, thickness=0.8, z=3.0))
-    return table, marks
+    return {"asked": levels, **table}, marks
 
 
-def split_points(
-    x: str, y: str, column: str, *, labels: Sequence[str | None] = (None, None), sizes: Sequence[float] = (5.0, 7.0)
-) -> list[Mark]:
+def split_points(x: str, y: str, column: str, labels: Sequence[str], sizes: Sequence[float] = (5.0, 7.0)) -> list[Mark]:
     """Points in two colours and shapes: first those where a column of the table is true."""
     true = Mark("points", x, y, label=labels[0], marker="o", size=sizes[0], where=column, z=3.0)
     return [true, replace(true, colour="outside", label=labels[1], marker="X", size=sizes[1], where=f"!{column}")]
@@ -141,7 +135,6 @@ def draw_intervals(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from coverwell import PredictionInterval
     >>> interval = PredictionInterval(np.array([0.0, 1.0]), np.array([2.0, 4.0]), coverage=0.9)
     >>> ax = draw_intervals(None, interval, prediction=[1.0, 2.5], y=[1.5, 9.0])
@@ -161,10 +154,8 @@ def draw_intervals(
             raise ValueError(f"along must hold numbers or dates, got {place.dtype}; draw the rows of each text apart")
         odd = np.isnat(place) if place.dtype.kind == "M" else ~np.isfinite(place)
         if place.shape != centre.shape or odd.any():
-            got = f"{place.shape} with {odd.sum()} that are missing or infinite"
-            raise ValueError(
-                f"along must have one finite number per row, {centre.shape}, got {got}; leave these rows out"
-            )
+            got = f"got {place.shape} with {odd.sum()} that are missing or infinite; leave these rows out"
+            raise ValueError(f"along must have one finite number per row, {centre.shape}, {got}")
         across = Axis(along_name, "time" if place.dtype.kind == "M" else "number")
     shrunk = max(THINNEST, min(1.0, ROOMY / len(centre)))
     dot = max(shrunk, 0.4)
@@ -207,7 +198,6 @@ def draw_forecast(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from coverwell import PredictionInterval
     >>> interval = PredictionInterval(np.array([0.0, 1.0]), np.array([2.0, 4.0]), coverage=0.9)
     >>> ax = draw_forecast(None, [1, 2], interval, prediction=[1.0, 2.5], y=[1.5, 9.0])
@@ -272,7 +262,7 @@ def draw_rolling_coverage(
 def _time(times: NDArray[Any], domain: Any = None) -> tuple[Axis, Tip]:
     if times.dtype.kind == "M":
         return Axis(None, "time", domain), Tip("time", "time", "time")
-    return Axis(None, "number", domain), Tip("time", "step", "count")
+    return Axis("step", "number", domain), Tip("time", "step", "count")
 
 
 @drawn

@@ -73,10 +73,10 @@ def calibration_figure(outcome: Outcome) -> Figure:
     """Coverage against asked coverage, with the band of nine in ten samples if the intervals are right."""
 
     def draw(ax: Axes, views: list[View]) -> None:
-        reached, band = [view.scores["coverage"] for view in views], np.array([view.scores["band"] for view in views])
+        levels, reached = [view.asked for view in views], [view.scores["coverage"] for view in views]
+        low, high = np.array([view.scores["band"] for view in views]).T
         label = f"reached{_lone(outcome, percent(round(reached[0], 3)))}"
-        about: dict[str, Any] = {"band": (band[:, 0], band[:, 1]), "band_label": TO_EXPECT}
-        draw_calibration_curve(ax, list(outcome.levels), reached, label=label, **about)
+        draw_calibration_curve(ax, levels, reached, label=label, band=(low, high), band_label=TO_EXPECT)
         ax.set_aspect("equal")
 
     return _curves(outcome, draw)
@@ -100,12 +100,10 @@ def _curves(outcome: Outcome, draw: Callable[[Axes, list[View]], None]) -> Figur
     n_panels = len(outcome.target_names)
     n_columns = min(n_panels, MOST_BESIDE)
     n_rows = math.ceil(n_panels / n_columns)
-    figure, axes = _panels(n_rows, n_columns, (SQUARE * max(n_columns, 1.2), SQUARE * n_rows + 0.6))
-    for target, (ax, name) in enumerate(zip(axes, outcome.target_names, strict=False)):
+    figure, axes = _panels(n_panels, n_columns, (SQUARE * max(n_columns, 1.2), SQUARE * n_rows + 0.6))
+    for target, (ax, name) in enumerate(zip(axes, outcome.target_names, strict=True)):
         draw(ax, outcome.of_target(target))
         _set_title(ax, f"{name}, {len(outcome):,} rows")
-    for ax in axes[n_panels:]:
-        ax.set_visible(False)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=1, frameon=False)
     return figure
 
@@ -123,15 +121,13 @@ def slices_figure(outcome: Outcome, level: int, *, most: int = 20) -> Figure:
     return figure
 
 
-def rounds_figure(
-    model: ModelDescription, level: int, *, targets: Sequence[int] | None = None, unit: str | None = None
-) -> Figure:
+def rounds_figure(model: ModelDescription, level: int, targets: Sequence[int] = (), unit: str | None = None) -> Figure:
     """Error, coverage and width by round, for each target or some of them; error and width begin at zero."""
-    shown, asked = range(len(model.target_names)) if targets is None else targets, model.levels[level]
+    shown, asked = targets or range(len(model.target_names)), model.levels[level]
     rmse, coverage, width = model.by_round
     measures = {with_unit("RMSE", unit): rmse, f"coverage, asked {percent(asked)}": coverage[..., level]}
     measures[with_unit("average width", unit)] = width[..., level]
-    figure, axes = _panels(len(shown), 3, (WIDTH, ROUNDS_HEIGHT * len(shown) + 0.6))
+    figure, axes = _panels(3 * len(shown), 3, (WIDTH, ROUNDS_HEIGHT * len(shown) + 0.6))
     for row, target in enumerate(shown):
         for ax, (title, values) in zip(axes[3 * row : 3 * row + 3], measures.items(), strict=True):
             is_share = title.startswith("coverage")
@@ -149,16 +145,9 @@ def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure, whole or not at all, in the format that the name ends in; equal figures give equal bytes."""
     import matplotlib
 
-    form = figure_format(path)
+    form = path.suffix.lower().removeprefix(".")
     with matplotlib.rc_context({"svg.hashsalt": "coverwell"}), new_file(path) as file:
         figure.savefig(file, format=form, dpi=DPI, metadata=UNSTAMPED[form])
-
-
-def figure_format(path: Path) -> str:
-    """The format that the name of a file ends in; raises unless figures can be written in it."""
-    if (form := path.suffix.lower().removeprefix(".")) not in UNSTAMPED:
-        raise ValueError(f"a figure must go to a file that ends in .png, .svg or .pdf; got {path.name!r}")
-    return form
 
 
 def _lone(outcome: Outcome, value: str) -> str:
@@ -166,11 +155,11 @@ def _lone(outcome: Outcome, value: str) -> str:
     return f": {value}" if len(outcome.levels) == len(outcome.target_names) == 1 else ""
 
 
-def _panels(n_rows: int, n_columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+def _panels(n: int, n_columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure  # no pyplot, so no window and no global state
 
-    figure = Figure(figsize=size, layout="constrained")
-    return figure, list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
+    figure, n_rows = Figure(figsize=size, layout="constrained"), math.ceil(n / n_columns)
+    return figure, [figure.add_subplot(n_rows, n_columns, place) for place in range(1, n + 1)]
 
 
 def _set_title(ax: Axes, title: str, room: float = 1.0) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from coverwell.description import describe
+from coverwell.description import ModelDescription
 from coverwell.evaluation import forecast_outcome, outcome_of, place_of_level
 from coverwell.report.facts import Source, counted, time_of
 from coverwell.report.page import check_library, rendered, write_page
@@ -69,21 +69,19 @@ def write_report(
     True
     """
     check_library()
-    description, source = describe(model), source or Source()
+    description, source = ModelDescription(model), source or Source()
     if description.takes == "series":
         raise TypeError(f"write_report takes a fitted regressor, got {description.name}; see write_series_report")
     level = place_of_level(description.levels, coverage)
     about: dict[str, Any] = {"groups": groups, "quantiles": quantiles, "row_numbers": row_numbers, "boxes": boxes}
     outcome = outcome_of(model, X, y, n_skipped=n_skipped, **about)
     if len(outcome) < FEWEST_ROWS:
-        raise ValueError(
-            f"a report needs at least {FEWEST_ROWS} rows whose targets are known, since fewer tell nothing about "
-            f"coverage, got {len(outcome)}; give more rows"
-        )
+        why = f"since fewer tell nothing about coverage, got {len(outcome)}; give more rows"
+        raise ValueError(f"a report needs at least {FEWEST_ROWS} rows whose targets are known, {why}")
     of = f" of {source.data_file.name}" if source.data_file else ""
     subtitle = f"{counted(len(outcome), 'row')}{of}; prediction of {', '.join(outcome.target_names)} with intervals"
-    html = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)
-    return write_page(html, Path(path))
+    page = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)
+    return write_page(page, Path(path))
 
 
 def write_series_report(
@@ -119,7 +117,7 @@ def write_series_report(
     True
     """
     check_library()
-    description = describe(model)
+    description = ModelDescription(model)
     if description.takes != "series":
         raise TypeError(f"write_series_report takes a fitted forecaster, got {description.name}; see write_report")
     level = place_of_level(description.levels, coverage)
@@ -134,5 +132,5 @@ def write_series_report(
     first, last = (time_of(outcome.views[0], place) for place in (0, -1))
     about = f"{counted(len(outcome), 'forecast')} of {next(iter(description.seen))}, {first} to {last}"
     subtitle = f"{about}, up to {counted(horizon, 'step')} ahead"
-    html = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)
-    return write_page(html, Path(path))
+    page = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)
+    return write_page(page, Path(path))

@@ -87,20 +87,11 @@ def width_error_chart(view: View, noun: str) -> Chart:
 
 def stretch_chart(view: View, first: int, last: int) -> Chart:
     """The forecasts of a stretch of the period, with the observed values."""
-    rows = slice(first, last)
-    live, static = (
-        None if of is None else PredictionInterval(of.lower[rows], of.upper[rows], coverage=view.asked)
-        for of in (view, view.static)
-    )
-    assert live is not None
-    chart = charts.draw_forecast.chart(
-        view.times[rows], live, prediction=view.prediction[rows], y=view.y[rows], static=static
-    )
-    return replace(chart, x=_titled(chart.x), y=Axis(shortened(view.name)))
-
-
-def _titled(across: Axis) -> Axis:
-    return replace(across, title=None if across.kind == "time" else "step")
+    rows, both = slice(first, last), [view] if view.static is None else [view, view.static]
+    live, *static = (PredictionInterval(of.lower[rows], of.upper[rows], coverage=view.asked) for of in both)
+    about: dict[str, Any] = {"prediction": view.prediction[rows], "y": view.y[rows], "static": (*static, None)[0]}
+    chart = charts.draw_forecast.chart(view.times[rows], live, **about)
+    return replace(chart, y=Axis(shortened(view.name)))
 
 
 def rolling_chart(view: View) -> tuple[Chart, int, Array, Array | None]:
@@ -116,8 +107,8 @@ def rolling_chart(view: View) -> tuple[Chart, int, Array, Array | None]:
     if static is not None:
         marks.insert(1, Mark("line", "time", "static", "", "other", "without it", dash="--"))
         table, tips = {**table, "static": static[drawn]}, [*tips, Tip("static", "without it", "share")]
-    across, up = _titled(chart.x), Axis("coverage of the window", "share")
-    return replace(chart, table=table, marks=marks, tips=tips, x=across, y=up), window, shares, static
+    up = Axis("coverage of the window", "share")
+    return replace(chart, table=table, marks=marks, tips=tips, y=up), window, shares, static
 
 
 def residual_charts(outcome: Outcome, target: int) -> list[Chart]:
@@ -146,8 +137,10 @@ def histogram(view: View, noun: str) -> tuple[Chart, float, Array, int]:
     values = view.y - view.prediction
     low, high = np.quantile(values, [(1 - CENTRAL) / 2, (1 + CENTRAL) / 2], method="closest_observation")
     central = values[(values >= low) & (values <= high)]
-    n_bins = int(np.clip(round(2 * len(central) ** (1 / 3)), 5, MOST_BINS)) if high > low else 1
-    beside = 0.0 if high > low else 0.5 * (abs(low) or 1.0)
+    size = max(abs(low), abs(high))
+    is_wide = high - low > MOST_BINS * np.spacing(size)  # or there are not even as many numbers between them
+    n_bins = int(np.clip(round(2 * len(central) ** (1 / 3)), 5, MOST_BINS)) if is_wide else 1
+    beside = 0.0 if is_wide else 0.5 * (size if size > 1e-300 else 1.0)
     counts, edges = np.histogram(central, bins=n_bins, range=(low - beside, high + beside))
     marks = [Mark("bars", "low", "rows", "high"), Mark("rule", 0, colour="outside", thickness=1.0, dash="--")]
     tips = [Tip("low", "from"), Tip("high", "to"), Tip("rows", f"{noun}s", "count")]

@@ -99,8 +99,7 @@ def slice_columns(outcome: Outcome, first: View) -> tuple[list[str], int]:
 def slices_by(view: View, column: str) -> tuple[Sequence[Slice], int]:
     """The slices by a column, or where they are many the worst of them, and how many there are."""
     ranked = view.slices.by_column[column]
-    shown = ranked[:MOST_OF_A_COLUMN] if len(ranked) > MOST_OF_A_COLUMN else view.slices.of(column)
-    return shown, len(ranked)
+    return ranked[:MOST_OF_A_COLUMN] if len(ranked) > MOST_OF_A_COLUMN else view.slices.of(column), len(ranked)
 
 
 def time_of(view: View, place: int) -> str:
@@ -152,30 +151,22 @@ def miss_rows(view: View, most: int) -> list[Row]:
     """The rows that lie farthest from their intervals, the farthest first, with what is known about them."""
     outcome, rows = view.outcome, list[Row]()
     columns = list({**outcome.groups, **outcome.features}.values())[:MOST_FEATURES]
+    numbers = np.stack([view.y, view.prediction, view.lower, view.upper, view.missed_by], axis=1)  # (row, number)
     for place in np.argsort(-view.missed_by, kind="stable")[:most].tolist():
         if view.missed_by[place] > 0:
             name = f"{row_number(outcome, place):,}" if outcome.times is None else time_of(view, place)
-            rows.append([name, *numbers_of_a_miss(view, place), *(as_text(column[place]) for column in columns)])
+            decimals = max(0, MISS_DIGITS - 1 - math.floor(math.log10(view.missed_by[place])))  # of the distance
+            cells = [f"{round(value, decimals) + 0.0:,.{decimals}f}" for value in numbers[place].tolist()]  # never "-0"
+            if decimals > MOST_DECIMALS or np.abs(numbers[place]).max() > LARGEST_WRITTEN_OUT:
+                cells = [f"{value:,.7g}" for value in numbers[place].tolist()]
+            rows.append([name, *cells, *(as_text(column[place]) for column in columns)])
     return rows
-
-
-def numbers_of_a_miss(view: View, place: int) -> list[str]:
-    """Observed, predicted, bounds, and the distance between: as many digits as the distance needs."""
-    missed_by = float(view.missed_by[place])
-    values = [float(column[place]) for column in (view.y, view.prediction, view.lower, view.upper)]
-    decimals = max(0, MISS_DIGITS - 1 - math.floor(math.log10(missed_by)))
-    if decimals > MOST_DECIMALS or max(map(abs, values)) > LARGEST_WRITTEN_OUT:
-        return [f"{value:,.7g}" for value in (*values, missed_by)]
-    return [f"{round(value, decimals) + 0.0:,.{decimals}f}" for value in (*values, missed_by)]  # + 0.0: never "-0"
 
 
 def chosen_images(outcome: Outcome, level: int) -> list[tuple[int, bool, bool]]:
     """The places of the images that are shown, whether each is among the worst, and whether it is inside."""
     # In units of the mean width, so that targets on different scales count alike.
-    missed = np.max(
-        [view.missed_by / max(view.width.mean(), 1e-300) for view in outcome.of_level(level)],
-        axis=0,
-    )
+    missed = np.max([view.missed_by / max(view.width.mean(), 1e-300) for view in outcome.of_level(level)], axis=0)
     worst = [int(place) for place in np.argsort(-missed, kind="stable")[:N_WORST] if missed[place] > 0]
     others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(outcome)), worst))[:N_OTHERS]
     return [(place, place in worst, not missed[place]) for place in [*worst, *np.sort(others).tolist()]]
@@ -256,11 +247,7 @@ class Shift:
     chance: float  # a bound on the probability that chance makes any of all inputs differ this much (Bonferroni)
     n_outside: int  # test rows outside the range of the training rows
     is_share: bool  # whether it is 0 or 1 in all rows
-
-    @property
-    def is_expected(self) -> bool:
-        """Whether chance may bring it."""
-        return self.chance >= BY_CHANCE
+    is_expected: bool  # whether chance may bring it
 
 
 def shifts_of(X: Any, model: ModelDescription) -> list[Shift]:
@@ -275,7 +262,8 @@ def shifts_of(X: Any, model: ModelDescription) -> list[Shift]:
     chance = np.minimum(1.0, 2 * len(names) * norm.sf(np.abs(difference) / standard_error))
     n_outside = ((rows < low) | (rows > high)).sum(axis=0)
     is_share = (low == 0) & (high == 1) & np.isin(rows, (0.0, 1.0)).all(axis=0)
-    columns = (means, test, difference, np.full(len(names), standard_error), chance, n_outside, is_share)
+    errors, is_expected = np.full(len(names), standard_error), chance >= BY_CHANCE
+    columns = (means, test, difference, errors, chance, n_outside, is_share, is_expected)
     shifts = [Shift(*one) for one in zip(names, *(column.tolist() for column in columns), strict=True)]
     return sorted(shifts, key=lambda shift: (shift.chance, -abs(shift.difference)))
 

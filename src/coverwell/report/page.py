@@ -67,31 +67,24 @@ def rendered(
         offered["column"] = ("Feature or group", *facts.slice_columns(outcome, first))
     if outcome.times is not None:
         offered["stretch"] = ("Period", STRETCHES, 0)
-    keys = ("key", "label", "options", "chosen")
-    store, chosen = charts.ChartStore(), {key: place for key, (*_, place) in offered.items()}
+    keys, assets = ("key", "label", "options", "chosen"), files("coverwell.report")
+    chosen = {key: place for key, (*_, place) in offered.items()}
     context = {
+        "outcome": outcome,
+        "model": model,
+        "title": title or f"Report on {source.model_file.name if source.model_file else model.name}",
+        "subtitle": subtitle,
         "choices": {key: dict(zip(keys, (key, *choice), strict=True)) for key, choice in offered.items()},
         "noun": "row" if outcome.times is None else "value",
         "chosen": chosen,
-        "store": store,
+        "store": charts.ChartStore(),
         "shown": lambda when: all(chosen[key] == place for key, place in when.items()),
         "source": source,
+        "style": (assets / "page.css").read_text("utf-8"),
+        "script": (assets / "page.js").read_text("utf-8"),
+        "library": _chart_library(),
     }
-    assets = files("coverwell.report")
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            **context,
-            outcome=outcome,
-            model=model,
-            title=title or f"Report on {source.model_file.name if source.model_file else model.name}",
-            subtitle=subtitle,
-            style=(assets / "page.css").read_text("utf-8"),
-            script=(assets / "page.js").read_text("utf-8"),
-            library=_chart_library(),
-        )
-    )
+    return _environment().get_template("page.html.j2").render(context)
 
 
 @functools.cache
