@@ -220,7 +220,7 @@ def test_a_streamed_fit_is_the_one_that_the_python_api_gives(run, sales, out):
         (["--streamed", "--skip-missing"], "--skip-missing is for a table that is read whole"),
         (["--streamed", "--calibration", "cv+"], "a streamed fit can be calibrated by one of"),
         (["--streamed", "--ignore", "z"], "column for --ignore: z"),
-        (["--streamed"], "a streamed fit needs 500 rows or more, got 300"),
+        (["--streamed"], "a streamed fit needs at least 500 rows, got 300"),
     ],
 )
 def test_what_cannot_be_streamed_is_refused(refused, sales, out, options, message):

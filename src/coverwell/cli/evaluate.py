@@ -70,7 +70,7 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
             click.echo(f"\n{name}, the worst of {len(view.slices)} slices:")
             for part in view.slices.worst(worst):
                 chance = f"by chance in at most {max(view.slices.chance(part), 1e-6):.1g} of cases"
-                chance = chance if part in view.slices.short else "as chance alone may bring"
+                chance = chance if part in view.slices.short else "could be chance"
                 inside = f"{part.n_inside:,} of {part.n_rows:,} rows inside; {chance}"
                 reached = f"coverage {part.coverage:.3f} ({part.low:.3f} to {part.high:.3f})"
                 click.echo(f"  {part.column} {part.values}: {reached}, {inside}")

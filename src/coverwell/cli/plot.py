@@ -86,7 +86,7 @@ def intervals() -> None:
     """
 
 
-@plot.command(short_help="Coverage reached against coverage asked.")
+@plot.command(short_help="Coverage against requested coverage.")
 @_drawing()
 def calibration() -> None:
     """Draw the share of rows inside their intervals at every fitted level, beside the share to expect.
@@ -99,7 +99,7 @@ def calibration() -> None:
     """
 
 
-@plot.command(short_help="Average width by asked coverage.")
+@plot.command(short_help="Average width by requested coverage.")
 @_drawing(UNIT)
 def widths() -> None:
     """Draw the average width at every fitted level, beside the width that one size for all rows would need.

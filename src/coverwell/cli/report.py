@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def report(context: click.Context, /, model: Path, table: TableFile, out: Path, force: bool, **asked: Any) -> None:
     """Write a report on MODEL, evaluated on the rows of DATA, which has the targets too and no rows of the training.
 
-    For a model of tables: coverage asked and reached, by level, by feature and by group with the worst slices named;
+    For a model of tables: coverage by level, by feature and by group with the worst slices named;
     width against error; the largest misses; residuals; training; columns, and how far they lie from those of the
     training. For a forecaster, DATA has the values that came later, in a column with the name of the series (and a
     column of times, if it was fitted with times). The file needs no network and opens in any browser.

@@ -135,6 +135,7 @@ def draw_intervals(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from coverwell import PredictionInterval
     >>> interval = PredictionInterval(np.array([0.0, 1.0]), np.array([2.0, 4.0]), coverage=0.9)
     >>> ax = draw_intervals(None, interval, prediction=[1.0, 2.5], y=[1.5, 9.0])
@@ -198,6 +199,7 @@ def draw_forecast(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from coverwell import PredictionInterval
     >>> interval = PredictionInterval(np.array([0.0, 1.0]), np.array([2.0, 4.0]), coverage=0.9)
     >>> ax = draw_forecast(None, [1, 2], interval, prediction=[1.0, 2.5], y=[1.5, 9.0])
