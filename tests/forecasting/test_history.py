@@ -186,7 +186,8 @@ def test_gaps_of_covariates_are_filled_causally_or_refused(hours):
         (weather(HOURS.tz_localize("UTC")), ValueError, "points in time without a time zone, but covariates"),
         (weather(HOURS.to_period()), ValueError, "without a time zone, but covariates has PeriodIndex"),
         (weather(HOURS).assign(sky="grey"), TypeError, "covariates must hold numbers, but column 'sky' is of"),
-        (weather(HOURS).set_axis(["a", "a"], axis=1), ValueError, "must have different names, got a, a"),
+        (weather(HOURS).set_axis(["a", "a"], axis=1), ValueError, "of covariates needs its own name, got 'a' more"),
+        (weather(HOURS).set_axis([1, "1"], axis=1), ValueError, "of covariates needs its own name, got '1' more"),
         (weather(HOURS).replace(5.0, np.inf), ValueError, "column heat of covariates must be finite.*05:00:00"),
     ],
 )
@@ -253,7 +254,7 @@ def test_every_number_type_becomes_float64_with_nan_for_missing():
     [
         ([], ValueError, "at least one value, got none"),
         (pd.Series([], index=pd.DatetimeIndex([]), dtype=float), ValueError, "at least one value, got none"),
-        ([1.0, np.inf, -np.inf], ValueError, "must be finite, but 2 values are not, the first at 1"),
+        ([1.0, np.inf, -np.inf], ValueError, "but 2 values are not, the first at 1; replace them with NaN"),
         (np.full(4, np.nan), ValueError, "series must have observed values, but all 4 are missing"),
         (np.zeros((5, 2)), ValueError, r"series must have one dimension, got the shape \(5, 2\); take one column"),
         (np.zeros((5, 1)), ValueError, r"got the shape \(5, 1\).*\.ravel\(\)"),

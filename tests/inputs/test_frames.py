@@ -179,7 +179,7 @@ def test_names_of_pandas_columns_become_text_but_only_texts_are_names():
 def test_a_name_that_is_there_twice_is_refused(names):
     frame = pd.DataFrame([[1.0, 2.0]])
     frame.columns = names
-    with pytest.raises(ValueError, match=f"each column needs a name of its own, got '{names[1]}' more than once"):
+    with pytest.raises(ValueError, match=f"each column of a table needs its own name, got '{names[1]}' more than once"):
         columns_of(frame)
 
 

@@ -32,8 +32,11 @@ class Clock:
     freq: str | None = None  # as pandas writes it
 
     def __post_init__(self) -> None:
-        if self.kind not in ("numbers", "pandas", "polars", "periods"):
-            raise ValueError(f"a clock has numbers, periods, or times of pandas or polars, got {self.kind!r}")
+        """Raise for a clock that no series can have; model files come from anywhere."""
+        kinds = ("numbers", "periods") if self.unit is None else ("pandas", "polars")
+        if self.kind not in kinds or self.step < 1:
+            raise ValueError(f"a clock has steps of numbers, periods, or times of pandas or polars, got {self}")
+        self._stamps(0, 2) if self.kind == "numbers" else self._in_pandas(0, 2)
 
     @classmethod
     def of(cls, index: Any) -> Clock:

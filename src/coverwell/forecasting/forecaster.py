@@ -238,7 +238,11 @@ class SeriesForecaster(BaseEstimator):
         windows, history, regressor, calibrator = self.windows_, self.history_, self.regressor_, self.calibrator_
         sizes = regressor.n_features_in_, len(regressor.target_names_), calibrator.horizon, calibrator.coverage
         fits = sizes == (windows.n_columns, windows.horizon, windows.horizon, regressor.predictor_.levels)
-        if not (fits and len(history.past) == len(history) >= windows.n_past and not np.isnan(history.filled).any()):
+        again = Windows.of(history, past=windows.n_past, horizon=windows.horizon, differences=windows.differences)
+        fits &= replace(again, flags=windows.flags) == windows
+        widths = len(history.past_names), len(history.ahead_names)
+        fits &= (history.past.shape, history.ahead.shape[1]) == ((len(history), widths[0]), widths[1])
+        if not fits or np.isnan(history.filled).any():
             raise ValueError(f"regressor, history and calibrator must fit {windows}")
 
     def _unfitted(self, windows: Windows, n_rows: int) -> IntervalRegressor:
@@ -247,8 +251,7 @@ class SeriesForecaster(BaseEstimator):
     def _check_parameters(self) -> None:
         for name in ("past", "horizon") if self.refit_every is None else ("past", "horizon", "refit_every"):
             check_count(name, getattr(self, name))
-        if self.rate != "auto":
-            check_number("rate", self.rate, above=0.0, below=math.inf)
+        check_number("rate", self.rate, above=0.0, below=math.inf, or_auto=True)
         names = self.calendar
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise TypeError(f"calendar must be a sequence of names, such as ('hour', 'weekday') or (), got {names!r}")
@@ -309,10 +312,14 @@ def network_for(network: NetworkChoice, windows: Windows) -> NetworkChoice:
 
 def folds_of(regressor: IntervalRegressor, windows: Windows, history: History) -> TimeFolds:
     """The blocks of time that stand for a regressor's folds; one where it has none."""
-    folds = regressor.folds if isinstance(regressor, MatchedRegressor) else None
-    if isinstance(regressor, MatchedRegressor) and regressor.chosen_calibration.name not in ("cross", None):
+    if not isinstance(regressor, MatchedRegressor):
+        return TimeFolds.of(1, windows, history)
+    folds, calibration = regressor.folds, regressor.chosen_calibration.name
+    if calibration not in ("cross", None):
         reason = "rows kept at random for ranks would overlap with the windows of others"
         raise ValueError(f"calibration must be 'cross' or None for a series, got {regressor.calibration!r}: {reason}")
+    if folds is None and calibration == "cross":
+        raise ValueError("calibration='cross' needs folds, got folds=None; give folds=5, or calibration=None")
     if folds is not None:
         check_number("folds", folds, least=2, whole=True)
     return TimeFolds.of(1 if folds is None else int(folds), windows, history)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.forecasting.clock import Clock, Steps, check_stamps
+from coverwell.inputs.frames import with_text_names
 from coverwell.options import stored
 
 Array = NDArray[np.float64]
@@ -173,7 +174,8 @@ def _on_grid(given: Array, steps: Steps, clock: Clock, columns: Sequence[str], m
         infinite, gaps = np.isinf(column), np.isnan(column)
         if infinite.any():
             first = clock.label(int(infinite.argmax()))
-            raise ValueError(f"{name} must be finite, but {infinite.sum()} values are not, the first at {first}")
+            found = f"{infinite.sum()} values are not, the first at {first}; replace them with NaN if they are unknown"
+            raise ValueError(f"{name} must be finite, but {found}")
         if gaps.all():
             raise ValueError(f"{name} must have observed values, but all {len(gaps)} are missing")
         if gaps.any() and missing == "error":
@@ -188,11 +190,7 @@ def _on_grid(given: Array, steps: Steps, clock: Clock, columns: Sequence[str], m
 
 def _table(table: Any, what: str) -> tuple[Array, tuple[str | None, ...], Any]:
     """Numbers (row, column), names of columns and the index or None of an array, a pandas or a polars object."""
-    try:
-        given = nw.from_native(table, allow_series=True, pass_through=True)
-    except nw.exceptions.DuplicateError:
-        names = ", ".join(map(str, table.columns))
-        raise ValueError(f"the columns of {what} must have different names, got {names}") from None
+    given = nw.from_native(with_text_names(table, what), allow_series=True, pass_through=True)
     if isinstance(given, nw.LazyFrame):
         raise TypeError(f"{what} must be a DataFrame or Series, got {type(table).__name__}; use .collect()")
     if not isinstance(given, nw.DataFrame | nw.Series):

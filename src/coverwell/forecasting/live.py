@@ -145,7 +145,7 @@ class LiveCalibrator:
                 y[h:][np.isnan(errors[: len(errors) - h, h])] = np.nan
             trials = [cls(levels, rate=trial, horizon=horizon, start=start, farthest=farthest) for trial in RATES]
             rate = best_rate(trials, -np.nan_to_num(errors), half_width, y)
-        check_number("rate", rate, above=0.0, below=math.inf)
+        check_number("rate", rate, above=0.0, below=math.inf, or_auto=True)
         return cls(coverage, rate=float(rate), horizon=horizon, start=start, farthest=farthest)
 
     @property

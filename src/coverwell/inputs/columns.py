@@ -188,10 +188,15 @@ class Columns:
     def __post_init__(self) -> None:
         """Raise for what no training can have left; model files come from anywhere."""
         names = (*(column.name for column in self.columns), *(name for name, _ in self.dropped))
-        filled = self.features(np.full((1, len(self.columns)), np.nan))  # raises for a feature that is none
-        known = all(column.kind in KINDS for column in self.columns) and all(why in DROPPED for _, why in self.dropped)
+        gaps = np.full((1, len(self.columns)), np.nan)
+        known = np.isfinite(self.features(gaps)).all() and all(why in DROPPED for _, why in self.dropped)
+        for column in self.columns:
+            in_order = tuple(part for part in column.features(gaps[:, 0]) if part in column.kept)
+            zoned = column.zone is None or (column.kind == "times" and isinstance(column.zone, str))
+            counted = isinstance(column.median, float) and 0 <= column.n_missing <= self.n_rows
+            known &= column.kind in KINDS and column.kept == in_order and zoned and counted
         once = len(set(names)) == len(names) and (not self.plain or self.feature_names == names)
-        if not (known and once and np.isfinite(filled).all()):
+        if not (known and once):
             raise ValueError(f"columns must be of known kinds and named once, with finite medians, got {self}")
 
     @classmethod
