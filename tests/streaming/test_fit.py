@@ -20,7 +20,7 @@ from coverwell import MLP, MatchedRegressor, ResNet18, Schedule, TableFiles, loa
 from coverwell.calibration import CrossScores, Estimate, cross_factor, rank_factor, scores_of
 from coverwell.errors import TableFileError
 from coverwell.estimator import IntervalRegressor
-from coverwell.inputs.columns import Columns
+from coverwell.inputs.columns import columns_for
 from coverwell.inputs.parquet import Part
 from coverwell.inputs.scaling import Scaling
 from coverwell.streaming import estimate_files, estimates_of_parts, fit_streamed
@@ -244,7 +244,7 @@ def frame():
 
 def untrained(files, row_hash):
     """A stream, and an untrained pair of teams, whose scores are ranked like any others."""
-    columns = Columns.of(frame().select("a", "b"))
+    columns = columns_for(frame().select("a", "b"))[0]
     X, y = columns.transform(frame()), frame().select("y", "z").to_numpy()
     scaling = {"inputs": [Scaling.of(X, bounded=True)], "targets": [Scaling.of(y)]}
     x, y = (kind[0](torch.tensor(given))[None].float() for kind, given in zip(scaling.values(), (X, y), strict=True))

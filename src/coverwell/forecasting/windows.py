@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.forecasting.history import History
+from coverwell.inputs.columns import calendar_of, library_of
 from coverwell.options import stored
 
 Array = NDArray[np.float64]
@@ -79,7 +80,7 @@ class Windows:
 
         `values` and `missing` are (moment, step), `past` and `known` (moment, step, covariate); not read without any.
         """
-        library: Any = torch if isinstance(values, Tensor) else np
+        library = library_of(values)
         channels, n = [values], values.shape[0]
         if self.differences:
             channels.append(values - library.concatenate([values[:, :1], values[:, :-1]], 1))
@@ -152,32 +153,18 @@ def calendar_features(times: NDArray[Any], names: Sequence[str]) -> Array:
 
 def calendar_columns(seconds: Any, names: Sequence[str]) -> Any:
     """The calendar of float64 seconds since 1970 by the local clock, as arrays or tensors, (...) -> (..., column)."""
-    library: Any = torch if isinstance(seconds, Tensor) else np
-    day, columns = library.floor(seconds / DAY), []
+    library, columns = library_of(seconds), []
+    _, weekday, in_year, in_day = calendar_of(seconds, DAY)
     for name in names:
         if name == "weekday":
-            since_monday = day + 3 - 7 * library.floor((day + 3) / 7)  # 1 January 1970 was a Thursday
-            columns += [library.zeros_like(day) + (since_monday == number) for number in range(7)]
+            columns += [library.zeros_like(weekday) + (weekday == number) for number in range(7)]
             continue
-        phase = (seconds - DAY * day) / DAY if name == "hour" else _part_of_year(seconds, day, library.floor)
+        phase = in_day if name == "hour" else in_year
         # Three waves of the day are enough for a morning and an evening peak of different shapes.
         for k in (1, 2, 3) if name == "hour" else (1,):
             turn = library.asarray(2 * np.pi * k, dtype=phase.dtype) * phase  # as a number, ONNX has it in float32
             columns += [library.sin(turn), library.cos(turn)]
     return library.stack(columns, -1) if columns else seconds[..., None][..., :0]
-
-
-def _part_of_year(seconds: Any, day: Any, floor: Any) -> Any:
-    """From 0 at New Year to 1 at the next."""
-
-    def new_year(year: Any) -> Any:  # days from 1970: 365 a year, and a leap day in every 4 but 100 but 400 years
-        past = year - 1
-        return 365 * (year - 1970) + floor(past / 4) - floor(past / 100) + floor(past / 400) - 477
-
-    year = floor(day / 365.2425) + 1970  # or the one before or after
-    year = year - 1 + (day >= new_year(year)) + (day >= new_year(year + 1))
-    begin, end = DAY * new_year(year), DAY * new_year(year + 1)
-    return (seconds - begin) / (end - begin)
 
 
 @stored

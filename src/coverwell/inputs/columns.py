@@ -89,7 +89,12 @@ class Column:
             known = {f"={level}": _flags(codes == code) for code, level in enumerate(self.levels)}
             return {**known, OTHER: 1 - sum(known.values()) - missing[MISSING], **missing}
         filled = library.where(gaps, self.median, codes)
-        return {**(_calendar(filled) if self.kind == "times" else {ITSELF: filled}), **missing}
+        if self.kind != "times":
+            return {ITSELF: filled, **missing}
+        year, weekday, in_year, in_day = calendar_of(filled, DAY)
+        days = {f" ({name})": _flags(weekday == number) for number, name in enumerate(WEEKDAYS)}
+        waves = {**_wave("month", in_year), **_wave("hour", in_day)}  # so that an end meets the next beginning
+        return {ITSELF: filled / DAY, " (year)": year, **waves, **days, **missing}
 
     def mismatch(self, values: Values) -> str | None:
         """What these values are, if they are not of this column's kind, with the first of them that is not."""
@@ -141,30 +146,20 @@ def _flags(mask: Any) -> Any:
     return mask.double() if isinstance(mask, torch.Tensor) else mask.astype(np.float64)
 
 
-def _calendar(moments: Any) -> dict[str, Any]:
-    """Days since 1970, the year, and where in the year, the day and the week these microseconds since 1970 lie.
-
-    The positions in the year and the day are a sine and a cosine, so that an end meets the next beginning.
-    """
+def calendar_of(moments: Any, day_length: float) -> tuple[Any, Any, Any, Any]:
+    """Year, weekday from Monday on, and positions in the year and the day, 0 to 1, of times since 1970."""
     floor = library_of(moments).floor
-    day = floor(moments / DAY)
+
+    def new_year(year: Any) -> Any:  # days from 1970: 365 a year, and a leap day in every 4 but 100 but 400 years
+        past = year - 1
+        return 365 * (year - 1970) + floor(past / 4) - floor(past / 100) + floor(past / 400) - 477
+
+    day = floor(moments / day_length)
     year = floor(day / 365.2425) + 1970  # or the one before or after
-    year = year + _flags(day >= _new_year(year + 1)) - _flags(day < _new_year(year))
-    begin, end = DAY * _new_year(year), DAY * _new_year(year + 1)
+    year = year - 1 + (day >= new_year(year)) + (day >= new_year(year + 1))
+    begin, end = day_length * new_year(year), day_length * new_year(year + 1)
     weekday = day + 3 - 7 * floor((day + 3) / 7)  # 1 January 1970 was a Thursday
-    return {
-        ITSELF: moments / DAY,
-        " (year)": year,
-        **_wave("month", (moments - begin) / (end - begin)),
-        **_wave("hour", (moments - DAY * day) / DAY),
-        **{f" ({name})": _flags(weekday == number) for number, name in enumerate(WEEKDAYS)},
-    }
-
-
-def _new_year(year: Any) -> Any:
-    """Days from 1970 to the first day of a year: 365 a year, and a leap day in every 4 but 100 but 400 years."""
-    past, floor = year - 1, library_of(year).floor
-    return 365 * (year - 1970) + floor(past / 4) - floor(past / 100) + floor(past / 400) - 477
+    return year, weekday, (moments - begin) / (end - begin), (moments - day_length * day) / day_length
 
 
 def _wave(name: str, phase: Any) -> dict[str, Any]:
@@ -198,11 +193,6 @@ class Columns:
         once = len(set(names)) == len(names) and (not self.plain or self.feature_names == names)
         if not (known and once):
             raise ValueError(f"columns must be of known kinds and named once, with finite medians, got {self}")
-
-    @classmethod
-    def of(cls, frame: Any) -> Columns:
-        """How the columns of this data frame become numbers; warns of those that are left out."""
-        return _learned({name: read(series) for name, series in columns_of(frame).items()}, plain=False)[0]
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -255,11 +245,8 @@ def columns_for(X: Any) -> tuple[Columns, Array] | None:
         return None
     values = {name: read(series) for name, series in columns_of(X).items()}
     plain = all(column.plain for column in values.values())
-    return None if plain and not is_named(X) else _learned(values, plain=plain)
-
-
-def _learned(values: dict[str, Values], *, plain: bool) -> tuple[Columns, Array]:
-    """The columns, and the rows that they were learned from as numbers."""
+    if plain and not is_named(X):
+        return None
     n_rows = max((len(column.missing) for column in values.values()), default=0)
     if not n_rows:
         raise ValueError(f"a table must have rows and columns, got 0 rows and {len(values)} columns")
