@@ -320,9 +320,7 @@ def test_the_calendar_goes_on_by_itself_and_comes_before_the_users_covariates():
     assert_array_equal(known_ahead(history, np.arange(8)), np.column_stack([features[:8], np.arange(8)]))
 
 
-def test_a_history_is_cut_and_grows_by_a_value_or_a_gap():
-    first = ahead_history(8).until(2)
-    assert (len(first), len(first.filled), len(first.past), len(first.ahead)) == (2, 2, 2, 8)
+def test_a_history_grows_by_a_value_or_a_gap():
     history = history_of(past_covariates=np.arange(6.0))
     grown = history.grown(7.0, np.array([[9.0]])).grown(np.nan, np.array([[9.5]]))
     assert len(history) == 6

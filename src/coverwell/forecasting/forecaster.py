@@ -18,9 +18,8 @@ from tqdm import tqdm
 
 from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
 from coverwell.estimator import IntervalRegressor
-from coverwell.forecasting.backtest import Backtest
 from coverwell.forecasting.history import History, read_history
-from coverwell.forecasting.live import RATES, Coverage, LiveCalibrator, best_rate, one_truth, truths_ahead
+from coverwell.forecasting.live import RATES, Backtest, Coverage, LiveCalibrator, best_rate, one_truth, truths_ahead
 from coverwell.forecasting.windows import CALENDAR, TimeFolds, Windows, calendar_features
 from coverwell.inputs.scaling import varies
 from coverwell.networks.lstm import LSTM
@@ -97,7 +96,13 @@ class SeriesForecaster(BaseEstimator):
         covariates : table, optional, known ahead, such as holidays: a row for every step, and for those to be forecast
         past_covariates : table, optional, measured with the series, such as weather: a row for every step
         """
-        self._check_parameters()
+        for name in ("past", "horizon") if self.refit_every is None else ("past", "horizon", "refit_every"):
+            check_count(name, getattr(self, name))
+        check_number("rate", self.rate, above=0.0, below=math.inf, or_auto=True)
+        if isinstance(names := self.calendar, str) or not isinstance(names, Sequence):
+            raise TypeError(f"calendar must be a sequence of names, such as ('hour', 'weekday') or (), got {names!r}")
+        if len(set(names) & set(CALENDAR)) < len(names):
+            raise ValueError(f"calendar must be made of {', '.join(map(repr, CALENDAR))}, each once, got {names!r}")
         history = read_history(series, covariates, past_covariates, calendar=self.calendar, missing=self.missing)
         n = len(history)
         for name in self.calendar:  # not in a backtest: a period to be forecast may well lie within one day
@@ -216,7 +221,8 @@ class SeriesForecaster(BaseEstimator):
             stretches = np.split(origins, np.arange(first, len(origins), self.refit_every))
         for now in tqdm(stretches, disable=not regressor.verbose, desc="backtest", unit="refit"):
             if parts:
-                seen = history.until(int(now[0]) + 1)
+                end = int(now[0]) + 1
+                seen = replace(history, values=history.values[:end], past=history.past[:end])
                 regressor = refitted(regressor, self.windows_, self.time_folds_, seen)
             mean, half_width = forecast(regressor, self.windows_, history, now)
             nothing = np.full(len(now), np.nan)
@@ -247,16 +253,6 @@ class SeriesForecaster(BaseEstimator):
 
     def _unfitted(self, windows: Windows, n_rows: int) -> IntervalRegressor:
         raise NotImplementedError
-
-    def _check_parameters(self) -> None:
-        for name in ("past", "horizon") if self.refit_every is None else ("past", "horizon", "refit_every"):
-            check_count(name, getattr(self, name))
-        check_number("rate", self.rate, above=0.0, below=math.inf, or_auto=True)
-        names = self.calendar
-        if isinstance(names, str) or not isinstance(names, Sequence):
-            raise TypeError(f"calendar must be a sequence of names, such as ('hour', 'weekday') or (), got {names!r}")
-        if len(set(names) & set(CALENDAR)) < len(names):
-            raise ValueError(f"calendar must be made of {', '.join(map(repr, CALENDAR))}, each once, got {names!r}")
 
     def _n_skipped(self, at: Any) -> int:
         """How many steps lie between the latest one and the one of this time stamp."""

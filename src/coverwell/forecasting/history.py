@@ -44,10 +44,6 @@ class History:
         """For how many steps everything known ahead has been given; None if the calendar is all there is."""
         return len(self.ahead) if self.ahead_names else None
 
-    def until(self, end: int) -> History:
-        """The first steps alone; what is known ahead stays."""
-        return replace(self, values=self.values[:end], past=self.past[:end])
-
     def grown(self, y: float, past: Array) -> History:
         """With one more step and the row of its past covariates; NaN is a gap."""
         return replace(self, values=np.append(self.values, y), past=np.concatenate([self.past, past]))

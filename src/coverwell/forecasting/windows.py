@@ -126,7 +126,7 @@ class WindowEncoding(nn.Module):
                 filled = torch.where(torch.isnan(filled), earlier, filled)
                 distance *= 2
             filled = filled[:, 1:]
-        calendar = None if times is None else calendar_columns(torch.floor(times), self.calendar)
+        calendar = None if times is None else calendar_features(torch.floor(times), self.calendar)
         known = [part for part in (calendar, covariates) if part is not None]
         rows: Tensor = self.windows.encoded(filled, missing, past_covariates, torch.cat(known, -1) if known else None)
         return rows, filled[:, -1:] * float(self.windows.differences)
@@ -142,17 +142,13 @@ def known_ahead(history: History, steps: Steps) -> Array:
     return np.concatenate([calendar[steps - first], ahead], axis=-1)
 
 
-def calendar_features(times: NDArray[Any], names: Sequence[str]) -> Array:
-    """The calendar of these times, (step, column).
+def calendar_features(times: Any, names: Sequence[str]) -> Any:
+    """The calendar of local times, datetime64 or a tensor of float64 seconds since 1970, (...) -> (..., column).
 
     "hour" is the position in the day, minutes included, as three waves; "weekday" is one column of 0 and 1 for each
     day from Monday on; "month" is the position in the year as one wave.
     """
-    return np.asarray(calendar_columns(times.astype("datetime64[s]").astype(np.float64), names))
-
-
-def calendar_columns(seconds: Any, names: Sequence[str]) -> Any:
-    """The calendar of float64 seconds since 1970 by the local clock, as arrays or tensors, (...) -> (..., column)."""
+    seconds = times if isinstance(times, Tensor) else times.astype("datetime64[s]").astype(np.float64)
     library, columns = library_of(seconds), []
     _, weekday, in_year, in_day = calendar_of(seconds, DAY)
     for name in names:
