@@ -292,17 +292,7 @@ def predict_dataset(
         found = type(model).__name__
         raise TypeError(f"the model must be a fitted regressor on tables or the path of one, got {found}")
     fitted = copy.copy(model).set_params(device=device)  # the caller's own keeps its device
-    names = _features(fitted, rows.columns(), keep)
-    columns = prediction_columns(fitted.target_names_, fitted.predictor_.levels, keep)
-    most = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-    # Workers that come when they are needed leave CPUs to whatever reads the rows.
-    each = {"compute": ray.data.ActorPoolStrategy(min_size=1, max_size=most), "num_cpus": 1, "num_gpus": gpus}
-    each |= {"batch_format": "pyarrow", "batch_size": 4 * ROWS_AT_A_TIME}
-    return rows.map_batches(_BatchPredictor, fn_constructor_args=(fitted, names, list(keep), columns), **each)
-
-
-def _features(fitted: IntervalRegressor, there: Names, keep: Names) -> list[str]:
-    names = fitted.source_.table_columns
+    names, there = fitted.source_.table_columns, rows.columns()
     if lacking := [name for name in (*(names or ()), *keep) if name not in there]:
         what = f"{lacking[0]}, {'to keep' if lacking[0] in keep else 'that the model was fitted on'}"
         raise ValueError(f"the dataset must have the column {what}; it has {', '.join(there)}")
@@ -310,7 +300,12 @@ def _features(fitted: IntervalRegressor, there: Names, keep: Names) -> list[str]
     if names is None and len(others) != fitted.n_features_in_:
         found = f"{fitted.n_features_in_} columns, but the dataset has {len(others)} beside targets and kept columns"
         raise ValueError(f"the model was fitted without column names on {found}; select exactly these, in order")
-    return others if names is None else names
+    columns = prediction_columns(fitted.target_names_, fitted.predictor_.levels, keep)
+    most = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+    # Workers that come when they are needed leave CPUs to whatever reads the rows.
+    each = {"compute": ray.data.ActorPoolStrategy(min_size=1, max_size=most), "num_cpus": 1, "num_gpus": gpus}
+    each |= {"batch_format": "pyarrow", "batch_size": 4 * ROWS_AT_A_TIME}
+    return rows.map_batches(_BatchPredictor, fn_constructor_args=(fitted, names or others, list(keep), columns), **each)
 
 
 @dataclass

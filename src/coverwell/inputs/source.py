@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Read = NDArray[Any] | Callable[[np.random.RandomState], NDArray[Any]]
 
+KINDS_OF_GROUPS: tuple[Any, ...] = (bool | np.bool_, Real, str, date | np.datetime64)
 TARGETS: dict[str, Any] = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
 
 
@@ -52,9 +53,16 @@ class InputSource(ABC):
         A recipe with a `trunk` takes images, any other a table; both networks must take the same. `before` is the
         source of a model that continues training: its columns or its trunk are used again.
         """
-        if interval_network is not None:
-            _check_same_inputs(network, interval_network)
-        if not is_image_network(network):
+        takes_images, must = is_image_network(network), "network and interval_network must"
+        if interval_network is not None and is_image_network(interval_network) != takes_images:
+            got = f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
+            raise ValueError(f"{must} both take images or both take tables, got {got}")
+        for name in ("size", "mirror", "weights") if takes_images and interval_network is not None else ():
+            mine, yours = (getattr(recipe, name, None) for recipe in (network, interval_network))
+            if mine != yours:
+                same = f"have the same {name}, for they see the same features"
+                raise ValueError(f"{must} {same}, got {mine!r} and {yours!r}")
+        if not takes_images:
             return replace(before) if isinstance(before, TableSource) else TableSource()
         trunk = before.trunk if isinstance(before, ImageSource) else None
         return ImageSource(int(network.size), None if network.mirror is None else Mirroring(network.mirror), trunk)
@@ -188,18 +196,6 @@ def without_cache(network: Any) -> Any:
     return replace(network, cache=None) if isinstance(network, ResNet18) else network
 
 
-def _check_same_inputs(network: Any, interval_network: Any) -> None:
-    """Raise unless both networks take tables, or the same features of images."""
-    must = "network and interval_network must"
-    if is_image_network(interval_network) != is_image_network(network):
-        got = f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
-        raise ValueError(f"{must} both take images or both take tables, got {got}")
-    for name in ("size", "mirror", "weights") if is_image_network(network) else ():
-        mine, yours = (getattr(recipe, name, None) for recipe in (network, interval_network))
-        if mine != yours:
-            raise ValueError(f"{must} have the same {name}, for they see the same features, got {mine!r} and {yours!r}")
-
-
 def _check_holds_numbers(X: Any) -> None:
     """Raise for images, and for a frame or array of anything but numbers: dates would count some unit of time."""
     if getattr(X, "ndim", None) == 4:
@@ -232,26 +228,19 @@ def checked_groups(groups: ArrayLike, n_rows: int) -> NDArray[Any]:
     if len(one_each) != n_rows:
         raise ValueError(f"groups must have one entry per row, got {len(one_each)} for {n_rows} rows")
     # Arrays of booleans, numbers or text have one kind and no gaps; 1 beside "1" would become the same in an array.
-    if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "biuU":
-        kinds = [_kind_of_group(group) for group in one_each]
-        for row, kind in enumerate(kinds):
-            found = f"{one_each[row]!r} in row {row} (counted from 0)"
-            if kind is None:
-                raise ValueError(f"groups must have a value in every row, got {found}; fill it in")
-            if kind != kinds[0]:
-                raise ValueError(f"groups must be of one kind, got {one_each[0]!r} in row 0 and {found}; convert them")
+    first_kind = None
+    for row, group in enumerate(() if isinstance(groups, np.ndarray) and groups.dtype.kind in "biuU" else one_each):
+        found = f"{group!r} in row {row} (counted from 0)"
+        # Each library has its own sign for a missing value; NaN and NaT differ from themselves.
+        is_missing = isinstance(group, Real | date | np.datetime64) and group != group
+        if group is None or type(group).__name__ == "NAType" or is_missing:
+            raise ValueError(f"groups must have a value in every row, got {found}; fill it in")
+        kind = next((kind for kind in KINDS_OF_GROUPS if isinstance(group, kind)), type(group))
+        first_kind = first_kind or kind
+        if kind != first_kind:
+            raise ValueError(f"groups must be of one kind, got {one_each[0]!r} in row 0 and {found}; convert them")
     checked: NDArray[Any] = column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
     return checked
-
-
-def _kind_of_group(group: Any) -> Any:
-    """What tells groups apart from others; None for a missing one, for which each library has its own sign."""
-    if group is None or type(group).__name__ in ("NAType", "NaTType"):
-        return None
-    if isinstance(group, Real | np.datetime64) and group != group:  # NaN, and numpy's own sign for times
-        return None
-    kinds = (bool | np.bool_, Real, str, date | np.datetime64)
-    return next((kind for kind in kinds if isinstance(group, kind)), type(group))
 
 
 def target_names_of(y: Any, targets: NDArray[Any]) -> tuple[str, ...]:

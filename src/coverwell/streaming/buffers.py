@@ -253,7 +253,7 @@ class RowStream:
         """
         files, number = self.table.files, itertools.count(1)
         n_rows = max(1, min(n_rows, BUFFER_NUMBERS // self.sample.x.shape[-1]))
-        parts = files.parts(min(files.part_rows, max(1, n_rows // PARTS_OF_A_BUFFER)))
+        parts = files.parts(n_rows // PARTS_OF_A_BUFFER)
         n_buffers = -(-len(files) // n_rows)
         for sweep in itertools.count():
             order = np.random.default_rng(seed_of(self.row_hash.seed, sweep)).permutation(len(parts))
