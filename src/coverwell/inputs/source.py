@@ -18,7 +18,7 @@ from coverwell.inputs.columns import Columns, columns_for
 from coverwell.inputs.features import features_of
 from coverwell.inputs.frames import check_numbers, columns_of, is_frame, is_named
 from coverwell.inputs.images import images_of
-from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import Mirroring
 from coverwell.networks.resnet import ResNet18
 from coverwell.networks.team import ImageNetwork
 from coverwell.options import stored
