@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_array_equal
 
-from coverwell.forecasting.clock import Clock
-from coverwell.forecasting.history import _covariates, causal_fill, read_history, read_rows
+from coverwell.forecasting.history import Clock, _covariates, causal_fill, read_history, read_rows
 from coverwell.forecasting.windows import calendar_features, known_ahead
 
 BERLIN = "Europe/Berlin"

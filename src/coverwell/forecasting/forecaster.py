@@ -11,14 +11,13 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
 from coverwell.estimator import IntervalRegressor
-from coverwell.forecasting.history import History, read_history
+from coverwell.forecasting.history import Array, History, Steps, read_history
 from coverwell.forecasting.live import RATES, Backtest, Coverage, LiveCalibrator, best_rate, one_truth, truths_ahead
 from coverwell.forecasting.windows import CALENDAR, TimeFolds, Windows, calendar_features
 from coverwell.inputs.scaling import varies
@@ -30,9 +29,6 @@ from coverwell.paper.matching import Matching
 from coverwell.prediction import PredictionInterval
 from coverwell.regressor import MatchedRegressor, NetworkChoice
 from coverwell.training.device import device_from
-
-Array = NDArray[np.float64]
-Steps = NDArray[np.intp]
 
 # Chosen on the first two thirds of each training part (benchmarks/results/forecasting-selection.md).
 NETWORK = LSTM(hidden=128, layers=2, dropout=0.1)

@@ -268,20 +268,16 @@ class LiveCalibrator:
         self.n_updates += n_times
         self.n_scored = self.n_scored + (~np.isnan(lower[..., 0]) & ~np.isnan(values[..., 0])).sum(axis=0)
         self._n_missed = self._n_missed + ((values < lower) | (values > upper)).sum(axis=0)
-        self._warn_of_bounds(drifts)
-        return ends[:n_times], factors
-
-    def _warn_of_bounds(self, drifts: Array) -> None:
-        """Warn if a bound was reached along these drifts; being held there is not reaching it."""
         at_bound = np.abs(drifts) >= self._limit
-        reached = np.argwhere(at_bound[1:] & ~at_bound[:-1])
+        reached = np.argwhere(at_bound[1:] & ~at_bound[:-1])  # being held at a bound is not reaching it
         if len(reached):
             t, step, level = reached[0]
             factor = (self.start * np.exp(drifts[t + 1]))[step, level]
             times = "" if len(reached) == 1 else f" (the first of {len(reached)} times)"
             text = f"the factor of step {step + 1} at coverage {1 - self._allowed[level]:g} has reached its bound "
             text += f"{factor:g} and is held there{times}: mean coverage is no longer promised"
-            warnings.warn(f"{text}; check scale and start, or widen farthest", FactorBoundWarning, stacklevel=4)
+            warnings.warn(f"{text}; check scale and start, or widen farthest", FactorBoundWarning, stacklevel=3)
+        return ends[:n_times], factors
 
     def _ends(self, factor: Array, mean: Array, half_width: Array) -> Array:
         lower, upper = mean - factor * half_width[:, 0], mean + factor * half_width[:, 1]

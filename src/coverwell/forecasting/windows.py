@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.forecasting.history import History
+from coverwell.forecasting.history import Array, History, Steps
 from coverwell.inputs.columns import calendar_of, library_of
 from coverwell.options import stored
-
-Array = NDArray[np.float64]
-Steps = NDArray[np.intp]
 
 CALENDAR = ("hour", "weekday", "month")
 DAY = 86_400.0  # seconds
