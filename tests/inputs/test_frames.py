@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 
-from coverwell.inputs.frames import as_times, check_numbers, columns_of, is_frame, is_named, read
+from coverwell import MatchedRegressor
+from coverwell.inputs.frames import as_times, columns_of, is_frame, is_named, read
+from coverwell.inputs.source import TableSource
 
 NAN = float("nan")
 NOON = datetime(2024, 5, 1, 12)
@@ -206,4 +208,4 @@ MAY_NOT_PASS = {
 @pytest.mark.parametrize(("frame", "said"), MAY_NOT_PASS.values(), ids=MAY_NOT_PASS)
 def test_other_columns_are_refused_by_name_and_row(frame, said):
     with pytest.raises(ValueError, match=said):
-        check_numbers(frame)
+        TableSource(row_shape=(1,)).rows(frame, MatchedRegressor())

@@ -327,11 +327,10 @@ def learn(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, hist
         warnings.simplefilter("ignore", ConstantDataWarning)  # a window's first change is always 0
         if not isinstance(regressor, MatchedRegressor):
             regressor.fit(X, y, groups=np.arange(len(origins)) * N_BLOCKS // len(origins))
-        elif regressor.folds is None:
-            regressor.fit(X, y)
-        else:  # the blocks serve this fit alone: the number that was asked for is kept
-            n_folds = regressor.folds
-            regressor.set_params(folds=folds.split(origins)).fit(X, y).set_params(folds=n_folds)
+            return
+        n_folds = regressor.folds  # the blocks serve this fit alone
+        blocks = None if n_folds is None else folds.split(origins)
+        regressor.set_params(folds=blocks).fit(X, y).set_params(folds=n_folds)
 
 
 def refitted(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, history: History) -> IntervalRegressor:

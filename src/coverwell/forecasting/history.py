@@ -48,8 +48,7 @@ class Clock:
     @classmethod
     def of(cls, index: Any) -> Clock:
         """The clock of a user's regular index, which may have gaps."""
-        times, name, pd = _in_pandas(index), None if index.name is None else str(index.name), _pandas()
-        _check_order(times, "series")
+        times, name, pd = _checked(index, "series"), None if index.name is None else str(index.name), _pandas()
         if isinstance(times, pd.PeriodIndex):
             return cls("periods", times[0].ordinal, times.freq.n, name=name, freq=times.freqstr)
         if not isinstance(times, pd.DatetimeIndex):
@@ -122,7 +121,7 @@ class Clock:
 
     def positions(self, index: Any, what: str) -> Steps:
         """The steps that the stamps of an index are; an error unless they rise, on steps and of the clock's kind."""
-        stamps, origin, step = _in_pandas(index), self.start, self.step
+        stamps, origin, step = _checked(index, what), self.start, self.step
         if self.unit is not None:
             mine = f"points in time {'without a time zone' if self.tz is None else f'in {self.tz}'}"
             alike = stamps.dtype.kind == "M" and (stamps.tz is None) == (self.tz is None)
@@ -136,7 +135,6 @@ class Clock:
                 f"{what} must have the kind of time stamps that the series has: the series has {mine}, but {what} has "
                 f"{type(index).__name__} of {index.dtype}; give both the same, or give {what} as an array, row by row"
             )
-        _check_order(stamps, what)
         steps, beside = divmod((stamps.asi8 if self.kind == "periods" else stamps) - origin, step)
         between = np.flatnonzero(np.asarray(beside, dtype=np.int64))
         if len(between) > 0:
@@ -160,35 +158,29 @@ class Clock:
         return index
 
 
-def check_stamps(index: Any, what: str) -> None:
-    """Raise unless an index has a stamp for every row, of a kind that a clock can count."""
-    times, pd = _in_pandas(index), _pandas()
+def _checked(index: Any, what: str) -> Any:
+    """An index, pandas' or a polars column of times, in pandas; raises unless its stamps can be counted and rise."""
+    if isinstance(index, np.ndarray):  # whole numbers
+        return index
+    times, pd = index, _pandas()
+    if type(index).__module__.startswith("polars"):
+        times, zone = pd.DatetimeIndex(index.to_numpy()), getattr(index.dtype, "time_zone", None)  # dates have none
+        times = times if zone is None else times.tz_localize("UTC").tz_convert(zone)
     if not (isinstance(times, pd.DatetimeIndex | pd.PeriodIndex) or pd.api.types.is_integer_dtype(times.dtype)):
         way_out = "use pd.to_datetime on it, or .reset_index(drop=True) to count rows"
         must = f"the index of {what} must be a DatetimeIndex, a PeriodIndex or whole numbers"
         raise TypeError(f"{must}, got {type(index).__name__} of {index.dtype}; {way_out}")
     if n_missing := int(times.isna().sum()):
         raise ValueError(f"every row of {what} needs a time stamp, but {n_missing} have none; drop them")
-
-
-def _check_order(index: Any, what: str) -> None:
-    """Raise unless each stamp of a pandas index comes after the one before."""
-    back, twice = (np.flatnonzero(found) for found in (index[1:] < index[:-1], index[1:] == index[:-1]))
+    back, twice = (np.flatnonzero(found) for found in (times[1:] < times[:-1], times[1:] == times[:-1]))
     if len(back) > 0:
-        before, after = index[int(back[0])], index[int(back[0]) + 1]
+        before, after = times[int(back[0])], times[int(back[0]) + 1]
         way_out = "sort them first (.sort_index() in pandas, .sort(...) in polars)"
         raise ValueError(f"the time stamps of {what} must be in order, but {after} comes after {before}; {way_out}")
     if len(twice) > 0:
-        found = f"{len(twice)} repeat the one before, the first of them {index[int(twice[0])]}"
+        found = f"{len(twice)} repeat the one before, the first of them {times[int(twice[0])]}"
         raise ValueError(f"the time stamps of {what} must differ, but {found}; average them (.groupby(level=0).mean())")
-
-
-def _in_pandas(index: Any) -> Any:
-    """A user's index, pandas' or a polars column of times, as a pandas index."""
-    if not type(index).__module__.startswith("polars"):
-        return index
-    times, zone = _pandas().DatetimeIndex(index.to_numpy()), getattr(index.dtype, "time_zone", None)  # dates have none
-    return times if zone is None else times.tz_localize("UTC").tz_convert(zone)
+    return times
 
 
 def _pandas() -> Any:
@@ -457,8 +449,6 @@ def _table(table: Any, what: str) -> tuple[Array, tuple[str | None, ...], Any]:
             found = f"column {column.name!r} is of {column.to_native().dtype}"
             way_out = f'convert it or leave it out; time stamps belong in the index (.set_index("{column.name}"))'
             raise TypeError(f"{what} must hold numbers, but {found}; {way_out}")
-    if index is not None:
-        check_stamps(index, what)
     values = np.column_stack([column.cast(nw.Float64).to_numpy() for column in columns])
     return values, tuple(str(c.name) if c.name not in (None, "") else None for c in columns), index
 

@@ -95,15 +95,6 @@ def with_text_names(X: Any, what: str = "a table") -> Any:
     return X if names == list(X.columns) else X.set_axis(names, axis=1)
 
 
-def check_numbers(frame: Any) -> None:
-    """Raise unless a data frame holds numbers and booleans alone, some of which may be missing."""
-    for name, series in columns_of(frame).items():
-        values = read(series)
-        if values.kind in ("text", "times") or (values.kind and series.dtype == nw.Duration):
-            found = f"{series.to_native().dtype}, such as {values.shown(int(values.missing.argmin()))}"
-            raise ValueError(f"X must hold numbers, as in training, but column {name!r} holds {found}; convert it")
-
-
 def read(series: nw.Series[Any]) -> Values:
     """A column as an array of its kind."""
     # A copy: some libraries lend theirs read-only.

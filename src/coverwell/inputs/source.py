@@ -9,6 +9,7 @@ from datetime import date
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import narwhals as nw
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +17,7 @@ from torch import nn
 
 from coverwell.inputs.columns import Columns, columns_for
 from coverwell.inputs.features import features_of
-from coverwell.inputs.frames import check_numbers, columns_of, is_frame, is_named
+from coverwell.inputs.frames import columns_of, is_frame, is_named, read
 from coverwell.inputs.images import images_of
 from coverwell.inputs.scaling import Mirroring
 from coverwell.networks.resnet import ResNet18
@@ -203,8 +204,11 @@ def _check_holds_numbers(X: Any) -> None:
         raise ValueError(f"the network takes tables, but X has the shape {tuple(X.shape)}, as images have; {way_out}")
     if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
         raise ValueError(f"X must hold numbers, got {X.dtype}; convert it, or give a data frame")
-    if not isinstance(X, np.ndarray) and is_frame(X):
-        check_numbers(X)
+    for name, series in columns_of(X).items() if not isinstance(X, np.ndarray) and is_frame(X) else ():
+        values = read(series)  # numbers and booleans, some of which may be missing
+        if values.kind in ("text", "times") or (values.kind and series.dtype == nw.Duration):
+            found = f"{series.to_native().dtype}, such as {values.shown(int(values.missing.argmin()))}"
+            raise ValueError(f"X must hold numbers, as in training, but column {name!r} holds {found}; convert it")
 
 
 def _finite(table: NDArray[Any], X: Any) -> Array:
