@@ -410,8 +410,8 @@ class Forecaster(SeriesForecaster):
     def _unfitted(self, windows: Windows, n_rows: int) -> IntervalRegressor:
         if not isinstance(self.regressor, IntervalRegressor):
             raise TypeError(f"regressor must be one of our estimators, unfitted, got {self.regressor!r}")
-        regressor: IntervalRegressor = clone(self.regressor)
-        regressor.set_params(network=network_for(regressor.network, windows))
+        network = network_for(self.regressor.network, windows)
+        regressor: IntervalRegressor = clone(self.regressor).set_params(network=network)
         return regressor
 
 

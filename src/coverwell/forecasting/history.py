@@ -100,23 +100,22 @@ class Clock:
         return str(self.index(step, 1)[0])
 
     def step_in_words(self) -> str:
-        if self.unit is None:
-            return f"period of frequency {self.freq}" if self.kind == "periods" else str(self.step)
-        return _in_words(_pandas().Timedelta(self.step, self.unit))
+        if self.kind == "periods":
+            return f"period of frequency {self.freq}"
+        return _in_words(self.step if self.unit is None else _pandas().Timedelta(self.step, self.unit))
 
     def position(self, at: Any) -> int:
         """The step of a time stamp, negative before the first; an error where it lies between two steps."""
-        if self.kind == "numbers" and (isinstance(at, bool) or not isinstance(at, int | np.integer)):
-            raise TypeError(f"the steps of a series without time stamps are whole numbers, got {at!r}")
         if self.kind == "numbers":
-            stamps: Any = np.array([at])
-        elif self.kind != "periods":
-            stamps = _pandas().DatetimeIndex([_instant(at, self.tz)])
+            if isinstance(at, bool) or not isinstance(at, int | np.integer):
+                raise TypeError(f"the steps of a series without time stamps are whole numbers, got {at!r}")
+            return int(self.positions(np.array([at]), "the time")[0])
+        pd = _pandas()
+        if self.kind == "periods":
+            at = at if isinstance(at, str | pd.Period) else _instant(at, None)  # text such as 2024Q1
+            stamps = pd.PeriodIndex([at if isinstance(at, pd.Period) else pd.Period(at, freq=self.freq)])
         else:
-            period = _pandas().Period
-            text = isinstance(at, str)  # such as 2024Q1
-            stamps = [at if isinstance(at, period) else period(at if text else _instant(at, None), freq=self.freq)]
-            stamps = _pandas().PeriodIndex(stamps)
+            stamps = pd.DatetimeIndex([_instant(at, self.tz)])
         return int(self.positions(stamps, "the time")[0])
 
     def positions(self, index: Any, what: str) -> Steps:

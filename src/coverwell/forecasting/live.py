@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
@@ -35,9 +35,6 @@ from coverwell.calibration import Estimate, rank_factor, scores_of
 from coverwell.errors import FactorBoundWarning
 from coverwell.options import check_count, check_number, levels_from, stored
 from coverwell.prediction import PredictionInterval
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Array = NDArray[np.float64]
 Coverage = float | Sequence[float] | Array
@@ -351,7 +348,7 @@ class Backtest:
         inside = (self.lower[came, k, place] <= y) & (y <= self.upper[came, k, place])
         return metrics.rolling_coverage(inside, window)
 
-    def to_frame(self, step: int = 1) -> pd.DataFrame:
+    def to_frame(self, step: int = 1) -> Any:
         """A pandas data frame of one step ahead: y, prediction, and for each level its bounds."""
         import pandas as pd
 

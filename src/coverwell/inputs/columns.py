@@ -256,8 +256,8 @@ def columns_for(X: Any) -> tuple[Columns, Array] | None:
     if not columns:
         reasons = "; ".join(f"{name!r}: {reason}" for name, reason in dropped[:5])
         raise ValueError(f"no column tells rows apart ({reasons}); give columns of numbers, categories or dates")
-    _warn_of_training_columns(columns, dropped, values)
     learned = Columns(columns, dropped, n_rows, plain)
+    _warn_of_training_columns(learned, values)
     codes = [column.codes(column.read(values[column.name])) for column in columns]
     return learned, learned.features(np.column_stack(codes))
 
@@ -286,14 +286,12 @@ def _column(name: str, values: Values, *, plain: bool) -> Column | str:
     return replace(column, kept=kept, n_missing=n_missing, like_identifier=counts_rows) if kept else CONSTANT
 
 
-def _warn_of_training_columns(
-    columns: tuple[Column, ...], dropped: tuple[tuple[str, str], ...], values: dict[str, Values]
-) -> None:
+def _warn_of_training_columns(learned: Columns, values: dict[str, Values]) -> None:
     for reason, category in DROPPED.items():
-        if names := [name for name, why in dropped if why == reason]:
+        if names := [name for name, why in learned.dropped if why == reason]:
             way_out = "; convert what holds numbers, or dates other than 2024-01-31" if reason == IDENTIFIER else ""
             warnings.warn(f"left out of X: {listed(names)} ({reason}){way_out}", category, stacklevel=3)
-    if names := [column.name for column in columns if column.like_identifier]:
+    if names := [column.name for column in learned.columns if column.like_identifier]:
         way_out = "it is used as numbers: leave it out of X if y does not depend on it"
         message = f"{listed(names)} counts from row to row, as an identifier does; {way_out}"
         warnings.warn(message, ColumnWarning, stacklevel=3)

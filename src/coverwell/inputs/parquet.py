@@ -77,7 +77,6 @@ class TableFiles:
             self.check_has(columns)
             self.types = {name: self.types[name] for name in columns}
         self._seen = {path: _state_of(path) for path in self.paths}
-        self.bytes_of_files = {path: n_bytes for path, (n_bytes, _) in self._seen.items()}  # when they were opened
 
     def __repr__(self) -> str:
         more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""

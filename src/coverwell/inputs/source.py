@@ -72,8 +72,7 @@ class InputSource(ABC):
     def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         """Check X and y, and learn how X is read: the rows, as `rows` gives them, and y, finite.
 
-        For images, the rows are a function of a RandomState: cheaper checks can come before their features, which
-        take long, and before the random numbers that a trunk without weights needs.
+        For images, the rows are a function of a RandomState: cheaper checks come before features and random weights.
         """
 
     @property
@@ -87,8 +86,7 @@ class InputSource(ABC):
     def rows(self, X: Any, estimator: Estimator | None) -> NDArray[Any]:
         """The numbers that networks are given: (row, feature), or (image, [view,] channel, height, width) on disk.
 
-        Without an estimator, X must be a table with the fitted columns in their order; this needs no scikit-learn,
-        which takes long to import.
+        Without an estimator, X must be a table with the fitted columns in their order; scikit-learn is not imported.
         """
 
 
