@@ -277,7 +277,6 @@ WRONG_FORECASTER = {
     "an unknown clock": lambda learned, arrays: learned["history_"]["clock"].update(kind="sundial"),
     "an unknown time zone": lambda learned, arrays: learned["history_"]["clock"].update(tz="Mars/Base"),
     "no time to start at": lambda learned, arrays: learned["history_"]["clock"].update(start="soon"),
-    "no step": lambda learned, arrays: learned["history_"]["clock"].update(step=0),
     "another calendar": lambda learned, arrays: learned["history_"].update(calendar={"tuple": []}),
     "unknown covariates": lambda learned, arrays: learned["history_"].update(ahead_names={"tuple": ["x"]}),
 }
@@ -573,9 +572,9 @@ WRONG_COLUMNS = {
     "no kind": lambda source: first(source).pop("kind"),
     "an unknown kind": lambda source: first(source).update(kind="os.system"),
     "a median that is text": lambda source: first(source).update(median="1"),
+    "a median that is a list": lambda source: first(source).update(median=[1.0]),
     "fewer features": lambda source: first(source).update(kept={"tuple": [""]}),
     "features in another order": lambda source: first(source)["kept"]["tuple"].reverse(),
-    "a median that is a list": lambda source: first(source).update(median=[1.0]),
     "a negative count": lambda source: first(source).update(n_missing=-1),
     "a count that is text": lambda source: source["columns"].update(n_rows="60"),
     "a time zone of numbers": lambda source: first(source).update(zone="UTC"),

@@ -197,10 +197,7 @@ def test_plain_are_numbers_and_booleans_without_gaps(column):
 MAY_NOT_PASS = {
     "text": (polars_column([None, "u"]), r"'a' holds String, such as 'u' in row 1 \(counted from 0\); convert it"),
     "dates": (polars_column([date(2024, 5, 1)]), "'a' holds Date, such as 2024-05-01T00:00:00.* in row 0"),
-    "pandas times": (
-        pandas_column([None, NOON]),
-        r"'a' holds datetime64\[.s\], such as 2024-05-01T12:00:00.* in row 1",
-    ),
+    "pandas times": (pandas_column([None, NOON]), r"'a' holds datetime64\[.s\], such as 2024-05-01T12.* in row 1"),
     "durations": (polars_column([timedelta(seconds=2)]), "'a' holds Duration.*, such as 2 in row 0"),
 }
 

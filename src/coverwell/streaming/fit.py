@@ -24,20 +24,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
-from coverwell.calibration import (
-    Correction,
-    Cross,
-    Estimate,
-    Split,
-    Uncalibrated,
-    deployed_factor,
-    scores_by,
-    scores_of,
-)
+from coverwell.calibration import Correction, Cross, Estimate, Split, deployed_factor, scores_by, scores_of
 from coverwell.estimator import IntervalRegressor, show_round
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.inputs.source import InputSource, is_image_network
-from coverwell.options import check_enough_rows, check_number, coverage_rank, levels_from
+from coverwell.options import check_enough_rows, check_number, coverage_rank, levels_from, part_from
 from coverwell.paper.algorithm import History, Measures, alternate
 from coverwell.predictor import FittedTeam
 from coverwell.regressor import MatchedRegressor
@@ -157,7 +148,8 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     assert isinstance(X, np.ndarray)  # a table is read already
     assert model.source_.columns is not None  # a data frame has named columns
     folds = [(np.flatnonzero(~out), np.flatnonzero(out)) for out in left_out]
-    ranked = Cross() if isinstance(calibration, Cross) else Uncalibrated()  # kept rows are not in the sample
+    # Kept rows are not in the sample: only "cross" ranks its rows.
+    ranked = calibration if isinstance(calibration, Cross) else part_from("calibration", None, object)
     known = {"random_state": random_state, "bounded": model.bounded_, "unit_range": dealing["unit_range"]}
     rows = Rows.of(X, sample.y, levels=tuple(sorted(levels)), folds=folds, repeats=1, calibration=ranked, **known)
     rows = replace(rows, workers=workers).to(model.training_for(n_rows).settings.device)
@@ -174,7 +166,7 @@ def check_fit(
     model.check_params()
     levels_from(model.coverage)
     check_number("folds of a streamed fit", model.folds, least=2, whole=True)
-    if not isinstance(model.chosen_calibration, Cross | Split | Uncalibrated):
+    if not isinstance(model.chosen_calibration, Cross | Split) and model.chosen_calibration.name is not None:
         others = f"got {model.calibration!r}: it would need the scores of all rows in memory"
         raise ValueError(f"a streamed fit can be calibrated by one of ('cross', 'split', None), {others}")
     if model.warm_start:
