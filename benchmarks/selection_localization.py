@@ -25,8 +25,7 @@ from torch import Tensor
 from coverwell import metrics
 from coverwell.baselines.training import NormalHead
 from coverwell.inputs.features import features_of
-from coverwell.inputs.mirroring import Mirroring
-from coverwell.inputs.scaling import Scaling
+from coverwell.inputs.scaling import Mirroring, Scaling
 from coverwell.networks.resnet import ResNet18
 from coverwell.regressor import EMA_DECAY
 from coverwell.training.device import Settings, device_from, seeded

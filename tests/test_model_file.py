@@ -275,6 +275,10 @@ WRONG_FORECASTER = {
     "a hole in it": lambda learned, arrays: replaced(arrays, "history_.values", lambda values: values * np.nan),
     "other levels": lambda learned, arrays: learned["calibrator_"].update(coverage={"tuple": [0.4, 0.9]}, state=None),
     "an unknown clock": lambda learned, arrays: learned["history_"]["clock"].update(kind="sundial"),
+    "an unknown time zone": lambda learned, arrays: learned["history_"]["clock"].update(tz="Mars/Base"),
+    "no time to start at": lambda learned, arrays: learned["history_"]["clock"].update(start="soon"),
+    "another calendar": lambda learned, arrays: learned["history_"].update(calendar={"tuple": []}),
+    "unknown covariates": lambda learned, arrays: learned["history_"].update(ahead_names={"tuple": ["x"]}),
 }
 
 
@@ -568,7 +572,12 @@ WRONG_COLUMNS = {
     "no kind": lambda source: first(source).pop("kind"),
     "an unknown kind": lambda source: first(source).update(kind="os.system"),
     "a median that is text": lambda source: first(source).update(median="1"),
+    "a median that is a list": lambda source: first(source).update(median=[1.0]),
     "fewer features": lambda source: first(source).update(kept={"tuple": [""]}),
+    "features in another order": lambda source: first(source)["kept"]["tuple"].reverse(),
+    "a negative count": lambda source: first(source).update(n_missing=-1),
+    "a count that is text": lambda source: source["columns"].update(n_rows="60"),
+    "a time zone of numbers": lambda source: first(source).update(zone="UTC"),
     "an unknown reason": lambda source: source["columns"]["dropped"]["tuple"][0].update(tuple=["a", "luck"]),
 }
 
@@ -576,6 +585,10 @@ WRONG_COLUMNS = {
 @pytest.mark.parametrize("wrong", WRONG_COLUMNS.values(), ids=WRONG_COLUMNS.keys())
 def test_columns_that_cannot_have_been_learned_are_refused(mixed, path, wrong):
     assert_refused(mixed, path, lambda model, arrays: wrong(model["learned"]["source_"]))
+
+
+def test_columns_in_another_order_than_the_fitted_names_are_refused(mixed, path):
+    assert_refused(mixed, path, lambda model, arrays: model["learned"]["feature_names_in_"]["strings"].reverse())
 
 
 # Damage.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell import metrics
-from coverwell.forecasting.backtest import Backtest
+from coverwell.forecasting import Backtest
 from coverwell.forecasting.history import causal_fill
 from coverwell.forecasting.live import LiveCalibrator
 from coverwell.forecasting.windows import calendar_features

@@ -320,7 +320,12 @@ def _check_regressor(model: IntervalRegressor) -> None:
     _check_predictor(source, model.predictor_, model.target_names_)
     if not isinstance(model.device, str) or (model.one_dimensional_ and len(model.target_names_) > 1):
         raise ValueError(f"device must be a name, got {model.device!r}, and a target of one dimension be one")
-    n_named = len(getattr(model, "feature_names_in_", range(n_features)))
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None and source.columns is not None:
+        left_out = dict(source.columns.dropped)
+        if (found := [name for name in names if name not in left_out]) != source.table_columns:
+            raise ValueError(f"the columns must be {source.table_columns}, got {found}")
+    n_named = n_features if names is None else len(names)
     if n_named != n_features or (source.scaled and source.columns is None and source.row_shape != (n_features,)):
         raise ValueError(f"there must be {n_features} features, each with a name if they have any")
 

@@ -79,7 +79,7 @@ def check_number(
     ):
         return
     what, auto = "a whole number" if whole else "a number", "'auto' or " if or_auto else ""
-    if above is not None and below is not None:
+    if above is not None and below not in (None, math.inf):
         must = f"lie strictly between {above:g} and {below:g}"
     elif above is not None:
         must = f"be {auto}a positive number" if above == 0 else f"be {auto}{what} above {above:g}"

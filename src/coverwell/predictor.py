@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.calibration import Correction, Estimate
-from coverwell.inputs.mirroring import Mirroring
-from coverwell.inputs.scaling import Scaling
+from coverwell.inputs.scaling import Mirroring, Scaling
 from coverwell.networks.team import Team
 from coverwell.options import stored
 from coverwell.paper.algorithm import half_widths

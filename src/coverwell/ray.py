@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -39,13 +39,9 @@ from coverwell.streaming.buffers import BUFFER_ROWS, lanes_of
 from coverwell.streaming.fit import check_fit, fit_streamed
 from coverwell.tables import needed_polars
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 __all__ = ["TorchWorkers", "fit_on_ray", "predict_dataset"]
 
 Names = Sequence[str]
-
 SECONDS_TO_CONNECT, SECONDS_TO_KNOCK = 15.0, 5.0  # a port without a listener answers sooner
 SECONDS_OF_A_CHECK = 150.0  # looking for data at a public address may take a minute
 BYTES_OF_OBJECTS = 100_000_000  # what passes between processes is small; Ray takes a third of the memory by default
@@ -95,13 +91,10 @@ def problems_of_nodes(find_problem: Callable[..., str], *arguments: Any) -> list
     ray = needed_ray()
     on_node = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     find = ray.remote(num_cpus=0, max_retries=0)(find_problem)  # beside whatever else the node does
-    answers = []
-    for node in ray.nodes():
-        if node["Alive"] and node["Resources"].get("CPU", 0) >= 1:
-            there = find.options(scheduling_strategy=on_node(node["NodeID"], soft=False))
-            answers.append((node["NodeManagerAddress"], there.remote(*arguments)))
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+    there = [find.options(scheduling_strategy=on_node(node["NodeID"], soft=False)) for node in nodes]
     problems = []
-    for address, answer in answers:
+    for node, answer in zip(nodes, [on_one.remote(*arguments) for on_one in there], strict=True):
         try:
             problem = ray.get(answer, timeout=SECONDS_OF_A_CHECK)
         except ray.exceptions.GetTimeoutError:
@@ -110,7 +103,7 @@ def problems_of_nodes(find_problem: Callable[..., str], *arguments: Any) -> list
             problem = ""  # it has left, and work goes to the others
         except ray.exceptions.RayError as error:
             problem = " ".join(str(error).split())[-300:]
-        problems += [f"{address}: {problem}"] if problem else []
+        problems += [f"{node['NodeManagerAddress']}: {problem}"] if problem else []
     return problems
 
 
@@ -183,15 +176,15 @@ def fit_on_ray(
     check_fit(model, files, target, groups=groups, buffer_rows=buffer_rows)  # before anything is started
     if not isinstance(seed := model.random_state, Integral):  # workers must draw alike
         seed = int(check_random_state(seed).randint(2**31 - 1))
-    paths = {path.absolute(): n_bytes for path, n_bytes in files.bytes_of_files.items()}  # workers are elsewhere
+    paths = {path.absolute(): path.stat().st_size for path in files.paths}  # workers are elsewhere
     work = {"model": clone(model).set_params(random_state=seed), "paths": list(paths), "columns": files.columns}
     work |= {"target": target, "gpus": gpus, "options": {"groups": groups, "buffer_rows": buffer_rows}}
-    each = {"CPU": 1, "GPU": 1} if gpus else {"CPU": 1}
     model.forget()
     own_cluster = connect(address, num_cpus=workers)
     try:
         check_cluster(paths, workers, gpus=gpus)
         with tempfile.TemporaryDirectory() as folder, _own_signals():
+            each = {"CPU": 1, "GPU": 1} if gpus else {"CPU": 1}
             scaling = ray.train.ScalingConfig(num_workers=workers, use_gpu=gpus, resources_per_worker=each)
             settings = {"scaling_config": scaling, "run_config": ray.train.RunConfig(name="fit", storage_path=folder)}
             content = ray.train.torch.TorchTrainer(_fit_here, train_loop_config=work, **settings).fit().return_value
@@ -210,8 +203,8 @@ def _fit_here(work: dict[str, Any]) -> bytes | None:
     torch.set_num_threads(1)  # the other cores are for the other workers
     device = import_module("ray.train.torch").get_device() if work["gpus"] else torch.device("cpu")
     files, workers = TableFiles(work["paths"], work["columns"]), TorchWorkers(device)
-    model = work["model"].set_params(device=str(device))
-    fitted = fit_streamed(model, files, work["target"], workers=workers, **work["options"])
+    work["model"].set_params(device=str(device))
+    fitted = fit_streamed(work["model"], files, work["target"], workers=workers, **work["options"])
     return needed_ray().cloudpickle.dumps(fitted) if workers.rank == 0 else None
 
 
@@ -289,20 +282,10 @@ def predict_dataset(
     if isinstance(model, str | os.PathLike):
         model = load(model)
     if not isinstance(model, IntervalRegressor) or not isinstance(getattr(model, "source_", None), TableSource):
-        found = type(model).__name__
-        raise TypeError(f"the model must be a fitted regressor on tables or the path of one, got {found}")
+        must = "the model must be a fitted regressor on tables or the path of one"
+        raise TypeError(f"{must}, got {type(model).__name__}")
     fitted = copy.copy(model).set_params(device=device)  # the caller's own keeps its device
-    names = _features(fitted, rows.columns(), keep)
-    columns = prediction_columns(fitted.target_names_, fitted.predictor_.levels, keep)
-    most = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-    # Workers that come when they are needed leave CPUs to whatever reads the rows.
-    each = {"compute": ray.data.ActorPoolStrategy(min_size=1, max_size=most), "num_cpus": 1, "num_gpus": gpus}
-    each |= {"batch_format": "pyarrow", "batch_size": 4 * ROWS_AT_A_TIME}
-    return rows.map_batches(_BatchPredictor, fn_constructor_args=(fitted, names, list(keep), columns), **each)
-
-
-def _features(fitted: IntervalRegressor, there: Names, keep: Names) -> list[str]:
-    names = fitted.source_.table_columns
+    names, there = fitted.source_.table_columns, rows.columns()
     if lacking := [name for name in (*(names or ()), *keep) if name not in there]:
         what = f"{lacking[0]}, {'to keep' if lacking[0] in keep else 'that the model was fitted on'}"
         raise ValueError(f"the dataset must have the column {what}; it has {', '.join(there)}")
@@ -310,19 +293,24 @@ def _features(fitted: IntervalRegressor, there: Names, keep: Names) -> list[str]
     if names is None and len(others) != fitted.n_features_in_:
         found = f"{fitted.n_features_in_} columns, but the dataset has {len(others)} beside targets and kept columns"
         raise ValueError(f"the model was fitted without column names on {found}; select exactly these, in order")
-    return others if names is None else names
+    columns = prediction_columns(fitted.target_names_, fitted.predictor_.levels, keep)
+    most = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+    # Workers that come when they are needed leave CPUs to whatever reads the rows.
+    each = {"compute": ray.data.ActorPoolStrategy(min_size=1, max_size=most), "num_cpus": 1, "num_gpus": gpus}
+    each |= {"batch_format": "pyarrow", "batch_size": 4 * ROWS_AT_A_TIME}
+    return rows.map_batches(_BatchPredictor, fn_constructor_args=(fitted, names or others, list(keep), columns), **each)
 
 
 @dataclass
 class _BatchPredictor:
-    """A worker's model, and how a batch of rows is given to it."""
+    """A worker's model, and how a batch of rows, a pyarrow table, is given to it."""
 
     fitted: IntervalRegressor
     names: list[str]
     keep: list[str]
     columns: list[str]
 
-    def __call__(self, batch: pa.Table) -> pa.Table:
+    def __call__(self, batch: Any) -> Any:
         torch.set_num_threads(1)  # the other cores are for the other workers
         polars = needed_polars()
         part = polars.from_arrow(batch.select(list(dict.fromkeys([*self.names, *self.keep]))))

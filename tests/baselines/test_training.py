@@ -17,8 +17,7 @@ from coverwell.baselines.bayes_by_backprop import BayesNetwork
 from coverwell.baselines.dropout import DropoutNetwork
 from coverwell.baselines.random_weights import RandomTeam
 from coverwell.baselines.training import SMALLEST_SIGMA, BaselineTeam, BaselineTraining, NormalHead, QuantileHead
-from coverwell.inputs.mirroring import Mirroring
-from coverwell.inputs.scaling import Scaling
+from coverwell.inputs.scaling import Mirroring, Scaling
 from coverwell.paper.losses import Levels, z_score
 from coverwell.training.device import Settings
 from coverwell.training.rows import Rows

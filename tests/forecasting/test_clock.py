@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 from dateutil.tz import tzoffset
 
-from coverwell.forecasting.clock import Clock
-from coverwell.forecasting.history import read_history
+from coverwell.forecasting.history import Clock, read_history
 
 BERLIN = "Europe/Berlin"
 CLOCKS_GO_BACK = pd.date_range("2024-10-26 20:00", periods=12, freq="h", tz=BERLIN, name="when")

@@ -332,7 +332,7 @@ def test_the_rate_of_several_steps_is_chosen_on_forecasts_with_those_residuals()
 def test_residuals_that_give_no_start_and_an_unknown_rate_are_refused(residuals, complaint):
     with pytest.raises(ValueError, match=complaint):
         LiveCalibrator.from_residuals(residuals, 0.9)
-    with pytest.raises(ValueError, match="rate must lie strictly between 0 and inf, got 'fast'"):
+    with pytest.raises(ValueError, match="rate must be 'auto' or a positive number, got 'fast'"):
         LiveCalibrator.from_residuals(np.arange(1.0, 50.0), 0.9, rate="fast")
 
 
@@ -432,12 +432,12 @@ def test_a_bad_forecast_is_refused_and_leaves_what_is_pending(prediction, scale,
     [
         ({"coverage": 1.0}, "coverage must lie"),
         ({"coverage": [0.9, 0.9]}, "twice"),
-        ({"rate": 0.0}, "rate must lie strictly between 0 and inf, got 0.0"),
-        ({"rate": math.inf}, "rate must lie strictly between 0 and inf, got inf"),
+        ({"rate": 0.0}, "rate must be a positive number, got 0.0"),
+        ({"rate": math.inf}, "rate must be a positive number, got inf"),
         ({"horizon": 0}, "horizon must be a whole number"),
         ({"start": 0.0}, "start must be positive"),
         ({"start": [1.0, 1.0]}, "start must have one of the shapes"),
-        ({"farthest": 1.0}, "farthest must lie strictly between 1 and inf, got 1.0"),
+        ({"farthest": 1.0}, "farthest must be a number above 1, got 1.0"),
     ],
 )
 def test_bad_settings_are_refused(options, complaint):

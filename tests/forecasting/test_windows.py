@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from coverwell.forecasting.clock import Clock
-from coverwell.forecasting.history import History, read_history
+from coverwell.forecasting.history import Clock, History, read_history
 from coverwell.forecasting.windows import CALENDAR, TimeFolds, WindowEncoding, Windows, calendar_features
 
 

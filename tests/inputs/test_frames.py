@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 
-from coverwell.inputs.frames import as_times, check_numbers, columns_of, is_frame, is_named, read
+from coverwell import MatchedRegressor
+from coverwell.inputs.frames import as_times, columns_of, is_frame, is_named, read
+from coverwell.inputs.source import TableSource
 
 NAN = float("nan")
 NOON = datetime(2024, 5, 1, 12)
@@ -179,7 +181,7 @@ def test_names_of_pandas_columns_become_text_but_only_texts_are_names():
 def test_a_name_that_is_there_twice_is_refused(names):
     frame = pd.DataFrame([[1.0, 2.0]])
     frame.columns = names
-    with pytest.raises(ValueError, match=f"each column needs a name of its own, got '{names[1]}' more than once"):
+    with pytest.raises(ValueError, match=f"each column of a table needs its own name, got '{names[1]}' more than once"):
         columns_of(frame)
 
 
@@ -195,10 +197,7 @@ def test_plain_are_numbers_and_booleans_without_gaps(column):
 MAY_NOT_PASS = {
     "text": (polars_column([None, "u"]), r"'a' holds String, such as 'u' in row 1 \(counted from 0\); convert it"),
     "dates": (polars_column([date(2024, 5, 1)]), "'a' holds Date, such as 2024-05-01T00:00:00.* in row 0"),
-    "pandas times": (
-        pandas_column([None, NOON]),
-        r"'a' holds datetime64\[.s\], such as 2024-05-01T12:00:00.* in row 1",
-    ),
+    "pandas times": (pandas_column([None, NOON]), r"'a' holds datetime64\[.s\], such as 2024-05-01T12.* in row 1"),
     "durations": (polars_column([timedelta(seconds=2)]), "'a' holds Duration.*, such as 2 in row 0"),
 }
 
@@ -206,4 +205,4 @@ MAY_NOT_PASS = {
 @pytest.mark.parametrize(("frame", "said"), MAY_NOT_PASS.values(), ids=MAY_NOT_PASS)
 def test_other_columns_are_refused_by_name_and_row(frame, said):
     with pytest.raises(ValueError, match=said):
-        check_numbers(frame)
+        TableSource(row_shape=(1,)).rows(frame, MatchedRegressor())

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import Mirroring
 
 BOXES = np.array([[0.1, 0.2, 0.5, 0.3], [0.0, 0.0, 1.0, 1.0], [0.7, 0.1, 0.2, 0.8]])
 numbers = st.floats(-0.5, 1.5)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis.strategies import integers, text
 
 from coverwell.errors import TableFileError
-from coverwell.inputs.columns import Columns
+from coverwell.inputs.columns import columns_for
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.scaling import Scaling
 from coverwell.streaming import buffers
@@ -63,7 +63,7 @@ def stream_of(files, *, group="house", row_hash=HASH, workers=None):
     """All rows are the sample."""
     table = StreamedTable.of(files, ["y"], group)
     whole = pl.concat([files.read(part) for part in files.parts()])
-    columns = Columns.of(whole.select(table.features))
+    columns = columns_for(whole.select(table.features))[0]
     X, y, numbers = columns.transform(whole), whole.select("y").to_numpy(), row_keys(0, N_ROWS)
     inputs, targets = Scaling.of(X, bounded=True), Scaling.of(y)
     left_out = torch.from_numpy(row_hash.left_out_by(numbers if group is None else group_keys(whole[group].to_list())))[

@@ -20,12 +20,12 @@ from coverwell import MLP, MatchedRegressor, ResNet18, Schedule, TableFiles, loa
 from coverwell.calibration import CrossScores, Estimate, cross_factor, rank_factor, scores_of
 from coverwell.errors import TableFileError
 from coverwell.estimator import IntervalRegressor
-from coverwell.inputs.columns import Columns
+from coverwell.inputs.columns import columns_for
 from coverwell.inputs.parquet import Part
 from coverwell.inputs.scaling import Scaling
 from coverwell.streaming import estimate_files, estimates_of_parts, fit_streamed
 from coverwell.streaming.buffers import Buffer, RowHash, RowStream, StreamedTable, group_keys
-from coverwell.streaming.fit import LARGEST, RELATIVE_ERROR, SMALLEST, ScoreSketch, StreamedCross, StreamedSplit
+from coverwell.streaming.fit import LARGEST, RELATIVE_ERROR, SMALLEST, ScoreSketch, StreamedRanks
 from coverwell.training.rows import Rows
 
 N_ROWS, N_NEW = 4000, 20_000
@@ -244,7 +244,7 @@ def frame():
 
 def untrained(files, row_hash):
     """A stream, and an untrained pair of teams, whose scores are ranked like any others."""
-    columns = Columns.of(frame().select("a", "b"))
+    columns = columns_for(frame().select("a", "b"))[0]
     X, y = columns.transform(frame()), frame().select("y", "z").to_numpy()
     scaling = {"inputs": [Scaling.of(X, bounded=True)], "targets": [Scaling.of(y)]}
     x, y = (kind[0](torch.tensor(given))[None].float() for kind, given in zip(scaling.values(), (X, y), strict=True))
@@ -263,7 +263,7 @@ def untrained(files, row_hash):
 def test_the_cross_factor_is_that_of_exact_ranks_or_a_little_more(two_files, repeats):
     row_hash = RowHash(1, folds=4, repeats=repeats)
     stream, estimate, trained = untrained(two_files, row_hash)
-    calibration = StreamedCross(stream=stream, left_out_estimate=partial(estimate, left_out=True))
+    calibration = StreamedRanks(stream, partial(estimate, left_out=True))
     y, estimates = zip(*map(calibration.out_of_fold, stream.own_parts()), strict=True)
     mean, half_width = (np.concatenate([getattr(e, name) for e in estimates], 1) for name in ("mean", "half_width"))
     everywhere = np.ones((repeats, MANY), dtype=bool)
@@ -282,7 +282,7 @@ def test_the_cross_factor_is_that_of_exact_ranks_or_a_little_more(two_files, rep
 def test_members_are_asked_about_the_rows_that_they_leave_out(two_files):
     row_hash = RowHash(1, folds=4, repeats=2)
     stream, estimate, trained = untrained(two_files, row_hash)
-    calibration = StreamedCross(stream=stream, left_out_estimate=partial(estimate, left_out=True))
+    calibration = StreamedRanks(stream, partial(estimate, left_out=True))
     y, by_repeat = calibration.out_of_fold(stream.read(stream.table.files.parts()[0]))
     np.testing.assert_allclose(y, stream.sample.y[0, :1000], atol=1e-6)
     for row in (0, 1, 500):
@@ -297,7 +297,7 @@ def test_split_ranks_the_kept_rows_alone(two_files):
     rows = frame().filter(row_hash.kept(NUMBERS))
     estimate = trained.teams[0].estimate(stream.columns.transform(rows))
     scores = scores_of(rows.select("y", "z").to_numpy(), Estimate(estimate.mean, estimate.half_width))
-    found = StreamedSplit(0.3, stream=stream).correction(trained.teams, stream.sample, None)
+    found = StreamedRanks(stream).correction(trained.teams, stream.sample, None)
     joint = np.broadcast_to(scores.max(axis=1, keepdims=True), scores.shape)
     for ours, exact in ((found.factor, scores), (found.joint_factor, joint)):
         ratio = ours.numpy() / rank_factor(exact, LEVELS)

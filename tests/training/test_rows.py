@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 
 from coverwell.calibration import Calibration, Split
 from coverwell.errors import ConstantDataWarning
-from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import Mirroring
 from coverwell.options import part_from
 from coverwell.predictor import FittedTeam
 from coverwell.training.rows import Rows, as_tensor, split_rows

@@ -16,8 +16,7 @@ from torch.nn.functional import softplus
 
 from coverwell.baselines.random_weights import RandomTeam, repeated
 from coverwell.estimator import OnRound, Trained
-from coverwell.inputs.mirroring import Mirroring
-from coverwell.inputs.scaling import Scaling
+from coverwell.inputs.scaling import Mirroring, Scaling
 from coverwell.networks.team import Network, Team
 from coverwell.options import stored
 from coverwell.paper.algorithm import History, Measures, half_widths, measure

@@ -11,16 +11,14 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
 from coverwell.estimator import IntervalRegressor
-from coverwell.forecasting.backtest import Backtest
-from coverwell.forecasting.history import History, read_history
-from coverwell.forecasting.live import RATES, Coverage, LiveCalibrator, best_rate, one_truth, truths_ahead
+from coverwell.forecasting.history import Array, History, Steps, read_history
+from coverwell.forecasting.live import RATES, Backtest, Coverage, LiveCalibrator, best_rate, one_truth, truths_ahead
 from coverwell.forecasting.windows import CALENDAR, TimeFolds, Windows, calendar_features
 from coverwell.inputs.scaling import varies
 from coverwell.networks.lstm import LSTM
@@ -31,9 +29,6 @@ from coverwell.paper.matching import Matching
 from coverwell.prediction import PredictionInterval
 from coverwell.regressor import MatchedRegressor, NetworkChoice
 from coverwell.training.device import device_from
-
-Array = NDArray[np.float64]
-Steps = NDArray[np.intp]
 
 # Chosen on the first two thirds of each training part (benchmarks/results/forecasting-selection.md).
 NETWORK = LSTM(hidden=128, layers=2, dropout=0.1)
@@ -97,7 +92,13 @@ class SeriesForecaster(BaseEstimator):
         covariates : table, optional, known ahead, such as holidays: a row for every step, and for those to be forecast
         past_covariates : table, optional, measured with the series, such as weather: a row for every step
         """
-        self._check_parameters()
+        for name in ("past", "horizon") if self.refit_every is None else ("past", "horizon", "refit_every"):
+            check_count(name, getattr(self, name))
+        check_number("rate", self.rate, above=0.0, below=math.inf, or_auto=True)
+        if isinstance(names := self.calendar, str) or not isinstance(names, Sequence):
+            raise TypeError(f"calendar must be a sequence of names, such as ('hour', 'weekday') or (), got {names!r}")
+        if len(set(names) & set(CALENDAR)) < len(names):
+            raise ValueError(f"calendar must be made of {', '.join(map(repr, CALENDAR))}, each once, got {names!r}")
         history = read_history(series, covariates, past_covariates, calendar=self.calendar, missing=self.missing)
         n = len(history)
         for name in self.calendar:  # not in a backtest: a period to be forecast may well lie within one day
@@ -216,7 +217,8 @@ class SeriesForecaster(BaseEstimator):
             stretches = np.split(origins, np.arange(first, len(origins), self.refit_every))
         for now in tqdm(stretches, disable=not regressor.verbose, desc="backtest", unit="refit"):
             if parts:
-                seen = history.until(int(now[0]) + 1)
+                end = int(now[0]) + 1
+                seen = replace(history, values=history.values[:end], past=history.past[:end])
                 regressor = refitted(regressor, self.windows_, self.time_folds_, seen)
             mean, half_width = forecast(regressor, self.windows_, history, now)
             nothing = np.full(len(now), np.nan)
@@ -238,22 +240,15 @@ class SeriesForecaster(BaseEstimator):
         windows, history, regressor, calibrator = self.windows_, self.history_, self.regressor_, self.calibrator_
         sizes = regressor.n_features_in_, len(regressor.target_names_), calibrator.horizon, calibrator.coverage
         fits = sizes == (windows.n_columns, windows.horizon, windows.horizon, regressor.predictor_.levels)
-        if not (fits and len(history.past) == len(history) >= windows.n_past and not np.isnan(history.filled).any()):
+        again = Windows.of(history, past=windows.n_past, horizon=windows.horizon, differences=windows.differences)
+        fits &= replace(again, flags=windows.flags) == windows
+        widths = len(history.past_names), len(history.ahead_names)
+        fits &= (history.past.shape, history.ahead.shape[1]) == ((len(history), widths[0]), widths[1])
+        if not fits or np.isnan(history.filled).any():
             raise ValueError(f"regressor, history and calibrator must fit {windows}")
 
     def _unfitted(self, windows: Windows, n_rows: int) -> IntervalRegressor:
         raise NotImplementedError
-
-    def _check_parameters(self) -> None:
-        for name in ("past", "horizon") if self.refit_every is None else ("past", "horizon", "refit_every"):
-            check_count(name, getattr(self, name))
-        if self.rate != "auto":
-            check_number("rate", self.rate, above=0.0, below=math.inf)
-        names = self.calendar
-        if isinstance(names, str) or not isinstance(names, Sequence):
-            raise TypeError(f"calendar must be a sequence of names, such as ('hour', 'weekday') or (), got {names!r}")
-        if len(set(names) & set(CALENDAR)) < len(names):
-            raise ValueError(f"calendar must be made of {', '.join(map(repr, CALENDAR))}, each once, got {names!r}")
 
     def _n_skipped(self, at: Any) -> int:
         """How many steps lie between the latest one and the one of this time stamp."""
@@ -309,10 +304,14 @@ def network_for(network: NetworkChoice, windows: Windows) -> NetworkChoice:
 
 def folds_of(regressor: IntervalRegressor, windows: Windows, history: History) -> TimeFolds:
     """The blocks of time that stand for a regressor's folds; one where it has none."""
-    folds = regressor.folds if isinstance(regressor, MatchedRegressor) else None
-    if isinstance(regressor, MatchedRegressor) and regressor.chosen_calibration.name not in ("cross", None):
+    if not isinstance(regressor, MatchedRegressor):
+        return TimeFolds.of(1, windows, history)
+    folds, calibration = regressor.folds, regressor.chosen_calibration.name
+    if calibration not in ("cross", None):
         reason = "rows kept at random for ranks would overlap with the windows of others"
         raise ValueError(f"calibration must be 'cross' or None for a series, got {regressor.calibration!r}: {reason}")
+    if folds is None and calibration == "cross":
+        raise ValueError("calibration='cross' needs folds, got folds=None; give folds=5, or calibration=None")
     if folds is not None:
         check_number("folds", folds, least=2, whole=True)
     return TimeFolds.of(1 if folds is None else int(folds), windows, history)
@@ -328,11 +327,10 @@ def learn(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, hist
         warnings.simplefilter("ignore", ConstantDataWarning)  # a window's first change is always 0
         if not isinstance(regressor, MatchedRegressor):
             regressor.fit(X, y, groups=np.arange(len(origins)) * N_BLOCKS // len(origins))
-        elif regressor.folds is None:
-            regressor.fit(X, y)
-        else:  # the blocks serve this fit alone: the number that was asked for is kept
-            n_folds = regressor.folds
-            regressor.set_params(folds=folds.split(origins)).fit(X, y).set_params(folds=n_folds)
+            return
+        n_folds = regressor.folds  # the blocks serve this fit alone
+        blocks = None if n_folds is None else folds.split(origins)
+        regressor.set_params(folds=blocks).fit(X, y).set_params(folds=n_folds)
 
 
 def refitted(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, history: History) -> IntervalRegressor:
@@ -412,8 +410,8 @@ class Forecaster(SeriesForecaster):
     def _unfitted(self, windows: Windows, n_rows: int) -> IntervalRegressor:
         if not isinstance(self.regressor, IntervalRegressor):
             raise TypeError(f"regressor must be one of our estimators, unfitted, got {self.regressor!r}")
-        regressor: IntervalRegressor = clone(self.regressor)
-        regressor.set_params(network=network_for(regressor.network, windows))
+        network = network_for(self.regressor.network, windows)
+        regressor: IntervalRegressor = clone(self.regressor).set_params(network=network)
         return regressor
 
 

@@ -21,6 +21,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from numbers import Real
 from typing import Any
@@ -29,9 +30,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
+from coverwell import metrics
 from coverwell.calibration import Estimate, rank_factor, scores_of
 from coverwell.errors import FactorBoundWarning
-from coverwell.metrics import ROLLING_WINDOW, interval_score, rolling_coverage
 from coverwell.options import check_count, check_number, levels_from, stored
 from coverwell.prediction import PredictionInterval
 
@@ -145,7 +146,7 @@ class LiveCalibrator:
                 y[h:][np.isnan(errors[: len(errors) - h, h])] = np.nan
             trials = [cls(levels, rate=trial, horizon=horizon, start=start, farthest=farthest) for trial in RATES]
             rate = best_rate(trials, -np.nan_to_num(errors), half_width, y)
-        check_number("rate", rate, above=0.0, below=math.inf)
+        check_number("rate", rate, above=0.0, below=math.inf, or_auto=True)
         return cls(coverage, rate=float(rate), horizon=horizon, start=start, farthest=farthest)
 
     @property
@@ -264,20 +265,16 @@ class LiveCalibrator:
         self.n_updates += n_times
         self.n_scored = self.n_scored + (~np.isnan(lower[..., 0]) & ~np.isnan(values[..., 0])).sum(axis=0)
         self._n_missed = self._n_missed + ((values < lower) | (values > upper)).sum(axis=0)
-        self._warn_of_bounds(drifts)
-        return ends[:n_times], factors
-
-    def _warn_of_bounds(self, drifts: Array) -> None:
-        """Warn if a bound was reached along these drifts; being held there is not reaching it."""
         at_bound = np.abs(drifts) >= self._limit
-        reached = np.argwhere(at_bound[1:] & ~at_bound[:-1])
+        reached = np.argwhere(at_bound[1:] & ~at_bound[:-1])  # being held at a bound is not reaching it
         if len(reached):
             t, step, level = reached[0]
             factor = (self.start * np.exp(drifts[t + 1]))[step, level]
             times = "" if len(reached) == 1 else f" (the first of {len(reached)} times)"
             text = f"the factor of step {step + 1} at coverage {1 - self._allowed[level]:g} has reached its bound "
             text += f"{factor:g} and is held there{times}: mean coverage is no longer promised"
-            warnings.warn(f"{text}; check scale and start, or widen farthest", FactorBoundWarning, stacklevel=4)
+            warnings.warn(f"{text}; check scale and start, or widen farthest", FactorBoundWarning, stacklevel=3)
+        return ends[:n_times], factors
 
     def _ends(self, factor: Array, mean: Array, half_width: Array) -> Array:
         lower, upper = mean - factor * half_width[:, 0], mean + factor * half_width[:, 1]
@@ -285,6 +282,91 @@ class LiveCalibrator:
             lower[:, self._outwards] = np.minimum.accumulate(lower[:, self._outwards], axis=1)
             upper[:, self._outwards] = np.maximum.accumulate(upper[:, self._outwards], axis=1)
         return np.stack([lower, upper])
+
+
+@dataclass(frozen=True, eq=False)
+class Backtest:
+    """Forecasts of a period, one row for each time at which one was made, and what came.
+
+    Attributes
+    ----------
+    stamps : the user's time stamps of all forecast steps
+    name : str, of the series
+    y, prediction : arrays (time, step), y NaN where no value was observed, or the series ended
+    lower, upper : arrays (time, step, level), the intervals as they were given
+    static_lower, static_upper : arrays (time, step, level)
+        The intervals as they would have been if their width had not followed the misses.
+    factor : array (time, step, level), by how much live calibration stretched them; 1 without
+    levels : tuple of float, from the innermost to the outermost
+    """
+
+    stamps: Any
+    name: str
+    y: Array
+    prediction: Array
+    lower: Array
+    upper: Array
+    static_lower: Array
+    static_upper: Array
+    factor: Array
+    levels: tuple[float, ...]
+
+    @property
+    def index(self) -> Any:
+        """The user's time stamps of the first forecast step of each row."""
+        return self.stamps[: len(self)]
+
+    def __len__(self) -> int:
+        return len(self.prediction)
+
+    def __repr__(self) -> str:
+        return f"Backtest({len(self)} forecasts of {self.name}, {self.y.shape[1]} steps ahead, coverage {self.levels})"
+
+    def scores(self, step: int = 1, level: float | None = None, *, static: bool = False) -> dict[str, float]:
+        """Error, coverage, width and interval score of one step ahead and one level, over the values that came.
+
+        Parameters
+        ----------
+        step : int, how many steps ahead
+        level : float, optional, one of the levels; the outermost if None
+        static : bool, whether to score the static intervals
+        """
+        lower, upper = (self.static_lower, self.static_upper) if static else (self.lower, self.upper)
+        k, place, came = self._place(step, level)
+        y, low, high = self.y[came, k], lower[came, k, place], upper[came, k, place]
+        return {
+            "rmse": float(metrics.rmse(y, self.prediction[came, k])),
+            "coverage": float(metrics.coverage(y, low, high)),
+            "width": float(metrics.average_width(low, high)),
+            "interval_score": float(metrics.interval_score(y, low, high, self.levels[place])),
+        }
+
+    def rolling_coverage(self, window: int = 500, step: int = 1, level: float | None = None) -> Array:
+        """The coverage of every `window` values in a row among those that came, (value,)."""
+        k, place, came = self._place(step, level)
+        y = self.y[came, k]
+        inside = (self.lower[came, k, place] <= y) & (y <= self.upper[came, k, place])
+        return metrics.rolling_coverage(inside, window)
+
+    def to_frame(self, step: int = 1) -> Any:
+        """A pandas data frame of one step ahead: y, prediction, and for each level its bounds."""
+        import pandas as pd
+
+        k, _, _ = self._place(step, None)
+        columns = {"y": self.y[:, k], "prediction": self.prediction[:, k]}
+        for place, level in enumerate(self.levels):
+            columns[f"lower_{level:g}"] = self.lower[:, k, place]
+            columns[f"upper_{level:g}"] = self.upper[:, k, place]
+        return pd.DataFrame(columns, index=pd.Index(self.stamps[k : k + len(self)]))
+
+    def _place(self, step: int, level: float | None) -> tuple[int, int, NDArray[np.bool_]]:
+        """The places of a step and a level, and which values came."""
+        if not 1 <= step <= self.y.shape[1]:
+            raise ValueError(f"step must lie between 1 and the horizon {self.y.shape[1]}, got {step!r}")
+        if level is not None and level not in self.levels:
+            raise ValueError(f"level must be one of {list(self.levels)}, got {level!r}")
+        place = len(self.levels) - 1 if level is None else self.levels.index(level)
+        return step - 1, place, ~np.isnan(self.y[:, step - 1])
 
 
 def _by_origin(due: Array) -> Array:
@@ -295,7 +377,7 @@ def _by_origin(due: Array) -> Array:
 
 
 def best_rate(
-    trials: Sequence[LiveCalibrator], mean: Array, half_width: Array, y: Array, *, window: int = ROLLING_WINDOW
+    trials: Sequence[LiveCalibrator], mean: Array, half_width: Array, y: Array, *, window: int = metrics.ROLLING_WINDOW
 ) -> float:
     """The rate of the new calibrator that has the lowest interval score, among those that hold their rolling coverage.
 
@@ -312,9 +394,9 @@ def best_rate(
         for step, place in np.ndindex(lower.shape[1:]):
             known, level = ~np.isnan(ahead[:, step]), levels[place]
             truths, low, high = ahead[known, step], lower[known, step, place], upper[known, step, place]
-            scores.append((1 - level) / 2 * float(interval_score(truths, low, high, level)))
+            scores.append((1 - level) / 2 * float(metrics.interval_score(truths, low, high, level)))
             if len(truths) >= window:
-                worst = rolling_coverage((low <= truths) & (truths <= high), window).min()
+                worst = metrics.rolling_coverage((low <= truths) & (truths <= high), window).min()
                 shortfalls.append(round(2 * level - 1 - float(worst), 9))  # 2 x .9 - 1 is a little above .8
         ranked.append((max(shortfalls), float(np.mean(scores)), trial.rate))
     return min(ranked)[2]

@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.forecasting.history import History
+from coverwell.forecasting.history import Array, History, Steps
+from coverwell.inputs.columns import calendar_of, library_of
 from coverwell.options import stored
-
-Array = NDArray[np.float64]
-Steps = NDArray[np.intp]
 
 CALENDAR = ("hour", "weekday", "month")
 DAY = 86_400.0  # seconds
@@ -79,7 +76,7 @@ class Windows:
 
         `values` and `missing` are (moment, step), `past` and `known` (moment, step, covariate); not read without any.
         """
-        library: Any = torch if isinstance(values, Tensor) else np
+        library = library_of(values)
         channels, n = [values], values.shape[0]
         if self.differences:
             channels.append(values - library.concatenate([values[:, :1], values[:, :-1]], 1))
@@ -125,7 +122,7 @@ class WindowEncoding(nn.Module):
                 filled = torch.where(torch.isnan(filled), earlier, filled)
                 distance *= 2
             filled = filled[:, 1:]
-        calendar = None if times is None else calendar_columns(torch.floor(times), self.calendar)
+        calendar = None if times is None else calendar_features(torch.floor(times), self.calendar)
         known = [part for part in (calendar, covariates) if part is not None]
         rows: Tensor = self.windows.encoded(filled, missing, past_covariates, torch.cat(known, -1) if known else None)
         return rows, filled[:, -1:] * float(self.windows.differences)
@@ -141,43 +138,25 @@ def known_ahead(history: History, steps: Steps) -> Array:
     return np.concatenate([calendar[steps - first], ahead], axis=-1)
 
 
-def calendar_features(times: NDArray[Any], names: Sequence[str]) -> Array:
-    """The calendar of these times, (step, column).
+def calendar_features(times: Any, names: Sequence[str]) -> Any:
+    """The calendar of local times, datetime64 or a tensor of float64 seconds since 1970, (...) -> (..., column).
 
     "hour" is the position in the day, minutes included, as three waves; "weekday" is one column of 0 and 1 for each
     day from Monday on; "month" is the position in the year as one wave.
     """
-    return np.asarray(calendar_columns(times.astype("datetime64[s]").astype(np.float64), names))
-
-
-def calendar_columns(seconds: Any, names: Sequence[str]) -> Any:
-    """The calendar of float64 seconds since 1970 by the local clock, as arrays or tensors, (...) -> (..., column)."""
-    library: Any = torch if isinstance(seconds, Tensor) else np
-    day, columns = library.floor(seconds / DAY), []
+    seconds = times if isinstance(times, Tensor) else times.astype("datetime64[s]").astype(np.float64)
+    library, columns = library_of(seconds), []
+    _, weekday, in_year, in_day = calendar_of(seconds, DAY)
     for name in names:
         if name == "weekday":
-            since_monday = day + 3 - 7 * library.floor((day + 3) / 7)  # 1 January 1970 was a Thursday
-            columns += [library.zeros_like(day) + (since_monday == number) for number in range(7)]
+            columns += [library.zeros_like(weekday) + (weekday == number) for number in range(7)]
             continue
-        phase = (seconds - DAY * day) / DAY if name == "hour" else _part_of_year(seconds, day, library.floor)
+        phase = in_day if name == "hour" else in_year
         # Three waves of the day are enough for a morning and an evening peak of different shapes.
         for k in (1, 2, 3) if name == "hour" else (1,):
             turn = library.asarray(2 * np.pi * k, dtype=phase.dtype) * phase  # as a number, ONNX has it in float32
             columns += [library.sin(turn), library.cos(turn)]
     return library.stack(columns, -1) if columns else seconds[..., None][..., :0]
-
-
-def _part_of_year(seconds: Any, day: Any, floor: Any) -> Any:
-    """From 0 at New Year to 1 at the next."""
-
-    def new_year(year: Any) -> Any:  # days from 1970: 365 a year, and a leap day in every 4 but 100 but 400 years
-        past = year - 1
-        return 365 * (year - 1970) + floor(past / 4) - floor(past / 100) + floor(past / 400) - 477
-
-    year = floor(day / 365.2425) + 1970  # or the one before or after
-    year = year - 1 + (day >= new_year(year)) + (day >= new_year(year + 1))
-    begin, end = DAY * new_year(year), DAY * new_year(year + 1)
-    return (seconds - begin) / (end - begin)
 
 
 @stored

@@ -89,7 +89,12 @@ class Column:
             known = {f"={level}": _flags(codes == code) for code, level in enumerate(self.levels)}
             return {**known, OTHER: 1 - sum(known.values()) - missing[MISSING], **missing}
         filled = library.where(gaps, self.median, codes)
-        return {**(_calendar(filled) if self.kind == "times" else {ITSELF: filled}), **missing}
+        if self.kind != "times":
+            return {ITSELF: filled, **missing}
+        year, weekday, in_year, in_day = calendar_of(filled, DAY)
+        days = {f" ({name})": _flags(weekday == number) for number, name in enumerate(WEEKDAYS)}
+        waves = {**_wave("month", in_year), **_wave("hour", in_day)}  # so that an end meets the next beginning
+        return {ITSELF: filled / DAY, " (year)": year, **waves, **days, **missing}
 
     def mismatch(self, values: Values) -> str | None:
         """What these values are, if they are not of this column's kind, with the first of them that is not."""
@@ -141,30 +146,20 @@ def _flags(mask: Any) -> Any:
     return mask.double() if isinstance(mask, torch.Tensor) else mask.astype(np.float64)
 
 
-def _calendar(moments: Any) -> dict[str, Any]:
-    """Days since 1970, the year, and where in the year, the day and the week these microseconds since 1970 lie.
-
-    The positions in the year and the day are a sine and a cosine, so that an end meets the next beginning.
-    """
+def calendar_of(moments: Any, day_length: float) -> tuple[Any, Any, Any, Any]:
+    """Year, weekday from Monday on, and positions in the year and the day, 0 to 1, of times since 1970."""
     floor = library_of(moments).floor
-    day = floor(moments / DAY)
+
+    def new_year(year: Any) -> Any:  # days from 1970: 365 a year, and a leap day in every 4 but 100 but 400 years
+        past = year - 1
+        return 365 * (year - 1970) + floor(past / 4) - floor(past / 100) + floor(past / 400) - 477
+
+    day = floor(moments / day_length)
     year = floor(day / 365.2425) + 1970  # or the one before or after
-    year = year + _flags(day >= _new_year(year + 1)) - _flags(day < _new_year(year))
-    begin, end = DAY * _new_year(year), DAY * _new_year(year + 1)
+    year = year - 1 + (day >= new_year(year)) + (day >= new_year(year + 1))
+    begin, end = day_length * new_year(year), day_length * new_year(year + 1)
     weekday = day + 3 - 7 * floor((day + 3) / 7)  # 1 January 1970 was a Thursday
-    return {
-        ITSELF: moments / DAY,
-        " (year)": year,
-        **_wave("month", (moments - begin) / (end - begin)),
-        **_wave("hour", (moments - DAY * day) / DAY),
-        **{f" ({name})": _flags(weekday == number) for number, name in enumerate(WEEKDAYS)},
-    }
-
-
-def _new_year(year: Any) -> Any:
-    """Days from 1970 to the first day of a year: 365 a year, and a leap day in every 4 but 100 but 400 years."""
-    past, floor = year - 1, library_of(year).floor
-    return 365 * (year - 1970) + floor(past / 4) - floor(past / 100) + floor(past / 400) - 477
+    return year, weekday, (moments - begin) / (end - begin), (moments - day_length * day) / day_length
 
 
 def _wave(name: str, phase: Any) -> dict[str, Any]:
@@ -188,16 +183,16 @@ class Columns:
     def __post_init__(self) -> None:
         """Raise for what no training can have left; model files come from anywhere."""
         names = (*(column.name for column in self.columns), *(name for name, _ in self.dropped))
-        filled = self.features(np.full((1, len(self.columns)), np.nan))  # raises for a feature that is none
-        known = all(column.kind in KINDS for column in self.columns) and all(why in DROPPED for _, why in self.dropped)
+        gaps = np.full((1, len(self.columns)), np.nan)
+        known = np.isfinite(self.features(gaps)).all() and all(why in DROPPED for _, why in self.dropped)
+        for column in self.columns:
+            in_order = tuple(part for part in column.features(gaps[:, 0]) if part in column.kept)
+            zoned = column.zone is None or (column.kind == "times" and isinstance(column.zone, str))
+            counted = isinstance(column.median, float) and 0 <= column.n_missing <= self.n_rows
+            known &= column.kind in KINDS and column.kept == in_order and zoned and counted
         once = len(set(names)) == len(names) and (not self.plain or self.feature_names == names)
-        if not (known and once and np.isfinite(filled).all()):
+        if not (known and once):
             raise ValueError(f"columns must be of known kinds and named once, with finite medians, got {self}")
-
-    @classmethod
-    def of(cls, frame: Any) -> Columns:
-        """How the columns of this data frame become numbers; warns of those that are left out."""
-        return _learned({name: read(series) for name, series in columns_of(frame).items()}, plain=False)[0]
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -250,11 +245,8 @@ def columns_for(X: Any) -> tuple[Columns, Array] | None:
         return None
     values = {name: read(series) for name, series in columns_of(X).items()}
     plain = all(column.plain for column in values.values())
-    return None if plain and not is_named(X) else _learned(values, plain=plain)
-
-
-def _learned(values: dict[str, Values], *, plain: bool) -> tuple[Columns, Array]:
-    """The columns, and the rows that they were learned from as numbers."""
+    if plain and not is_named(X):
+        return None
     n_rows = max((len(column.missing) for column in values.values()), default=0)
     if not n_rows:
         raise ValueError(f"a table must have rows and columns, got 0 rows and {len(values)} columns")
@@ -264,8 +256,8 @@ def _learned(values: dict[str, Values], *, plain: bool) -> tuple[Columns, Array]
     if not columns:
         reasons = "; ".join(f"{name!r}: {reason}" for name, reason in dropped[:5])
         raise ValueError(f"no column tells rows apart ({reasons}); give columns of numbers, categories or dates")
-    _warn_of_training_columns(columns, dropped, values)
     learned = Columns(columns, dropped, n_rows, plain)
+    _warn_of_training_columns(learned, values)
     codes = [column.codes(column.read(values[column.name])) for column in columns]
     return learned, learned.features(np.column_stack(codes))
 
@@ -294,14 +286,12 @@ def _column(name: str, values: Values, *, plain: bool) -> Column | str:
     return replace(column, kept=kept, n_missing=n_missing, like_identifier=counts_rows) if kept else CONSTANT
 
 
-def _warn_of_training_columns(
-    columns: tuple[Column, ...], dropped: tuple[tuple[str, str], ...], values: dict[str, Values]
-) -> None:
+def _warn_of_training_columns(learned: Columns, values: dict[str, Values]) -> None:
     for reason, category in DROPPED.items():
-        if names := [name for name, why in dropped if why == reason]:
+        if names := [name for name, why in learned.dropped if why == reason]:
             way_out = "; convert what holds numbers, or dates other than 2024-01-31" if reason == IDENTIFIER else ""
             warnings.warn(f"left out of X: {listed(names)} ({reason}){way_out}", category, stacklevel=3)
-    if names := [column.name for column in columns if column.like_identifier]:
+    if names := [column.name for column in learned.columns if column.like_identifier]:
         way_out = "it is used as numbers: leave it out of X if y does not depend on it"
         message = f"{listed(names)} counts from row to row, as an identifier does; {way_out}"
         warnings.warn(message, ColumnWarning, stacklevel=3)

@@ -69,8 +69,7 @@ def features_of(
         bar = tqdm(total=len(found), disable=not verbose, desc="features", unit="image")
         # The threads that read end with us, however we end.
         with bar, closing(found.batches(size=size, batch_size=batch_size)) as batches:
-            features = _computed(trunk, batches, torch_device, mirrored=mirrored)
-            _write_sealed(file, key, features, len(found), bar)
+            _write_sealed(file, key, _computed(trunk, batches, torch_device, mirrored=mirrored), len(found), bar)
 
     if folder is None:
         with tempfile.TemporaryFile() as temporary:
@@ -123,10 +122,8 @@ def _key_of(trunk: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _computed(
-    trunk: nn.Module, batches: Iterable[Tensor], device: torch.device, *, mirrored: bool
-) -> Iterator[NDArray[Any]]:
-    """Batch after batch under a copy of the trunk."""
+def _computed(trunk: nn.Module, batches: Iterable[Tensor], device: torch.device, *, mirrored: bool) -> Iterator[Any]:
+    """Arrays, batch after batch, under a copy of the trunk."""
     trunk, n_before = copy.deepcopy(trunk).to(device).eval(), 0
     for batch in batches:
         views = torch.stack([batch, batch.flip(-1)], dim=1) if mirrored else batch  # (batch, [view,] 3, size, size)

@@ -66,7 +66,7 @@ class Values:
 
 def is_frame(X: Any) -> bool:
     """Whether X is a data frame of pandas, polars or another library that narwhals knows; a lazy one is refused."""
-    frame = nw.from_native(_with_text_names(X), pass_through=True)
+    frame = nw.from_native(with_text_names(X), pass_through=True)
     if isinstance(frame, nw.LazyFrame):
         raise TypeError(f"a table must be a data frame, got {type(X).__name__}; use .collect()")
     return isinstance(frame, nw.DataFrame)
@@ -82,26 +82,17 @@ def columns_of(frame: Any) -> dict[str, nw.Series[Any]]:
     if not is_frame(frame):
         must = "a table must be a data frame of pandas or polars, with the columns that were fitted"
         raise TypeError(f"{must}, got {type(frame).__name__}")
-    return {series.name: series for series in nw.from_native(_with_text_names(frame), eager_only=True).iter_columns()}
+    return {series.name: series for series in nw.from_native(with_text_names(frame), eager_only=True).iter_columns()}
 
 
-def _with_text_names(X: Any) -> Any:
+def with_text_names(X: Any, what: str = "a table") -> Any:
     """A pandas frame with names as text, each once; anything else as it is."""
     if not nw.dependencies.is_pandas_like_dataframe(X):
         return X
     names = [str(name) for name in X.columns]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise ValueError(f"each column needs a name of its own, got {listed(twice)} more than once; rename them")
+        raise ValueError(f"each column of {what} needs its own name, got {listed(twice)} more than once; rename them")
     return X if names == list(X.columns) else X.set_axis(names, axis=1)
-
-
-def check_numbers(frame: Any) -> None:
-    """Raise unless a data frame holds numbers and booleans alone, some of which may be missing."""
-    for name, series in columns_of(frame).items():
-        values = read(series)
-        if values.kind in ("text", "times") or (values.kind and series.dtype == nw.Duration):
-            found = f"{series.to_native().dtype}, such as {values.shown(int(values.missing.argmin()))}"
-            raise ValueError(f"X must hold numbers, as in training, but column {name!r} holds {found}; convert it")
 
 
 def read(series: nw.Series[Any]) -> Values:

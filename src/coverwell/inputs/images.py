@@ -92,7 +92,18 @@ class Images:
         digest = hashlib.sha256(f"items {len(self)}".encode())
         for position in range(len(self)):
             with self._item(position) as item:
-                digest.update(_identity(item))
+                if isinstance(item, str | os.PathLike):
+                    file = os.stat(item)
+                    digest.update(repr(("file", os.path.abspath(item), file.st_size, file.st_mtime_ns)).encode())
+                    continue
+                if _is_pil(item):
+                    content, transparency = item.tobytes(), item.info.get("transparency")
+                    about: tuple[Any, ...] = ("image", item.mode, item.size, item.getpalette(), transparency)
+                else:
+                    pixels = _channels_first(item).contiguous()
+                    content = pixels.flatten().view(torch.uint8).numpy().data
+                    about = ("pixels", pixels.dtype, tuple(pixels.shape))
+                digest.update(hashlib.sha256(repr(about).encode() + content).digest())
         return digest.hexdigest()
 
     @contextmanager
@@ -271,17 +282,3 @@ def _squeezed(pixels: Tensor, size: int) -> Float[Tensor, "3 size size"]:
         pixels = interpolate(pixels[None], size=(size, size), mode="bilinear", antialias=True)[0]
     pixels = pixels / 255 if pixels.dtype == torch.uint8 else pixels.clamp(0, 1)  # rounding again
     return pixels.expand(3, -1, -1)
-
-
-def _identity(item: Any) -> bytes:
-    """Bytes that differ when the item differs."""
-    if isinstance(item, str | os.PathLike):
-        file = os.stat(item)
-        return repr(("file", os.path.abspath(item), file.st_size, file.st_mtime_ns)).encode()
-    if _is_pil(item):
-        transparency, content = item.info.get("transparency"), item.tobytes()
-        about: tuple[Any, ...] = ("image", item.mode, item.size, item.getpalette(), transparency)
-    else:
-        pixels = _channels_first(item).contiguous()
-        about, content = ("pixels", pixels.dtype, tuple(pixels.shape)), pixels.flatten().view(torch.uint8).numpy().data
-    return hashlib.sha256(repr(about).encode() + content).digest()

@@ -77,7 +77,6 @@ class TableFiles:
             self.check_has(columns)
             self.types = {name: self.types[name] for name in columns}
         self._seen = {path: _state_of(path) for path in self.paths}
-        self.bytes_of_files = {path: n_bytes for path, (n_bytes, _) in self._seen.items()}  # when they were opened
 
     def __repr__(self) -> str:
         more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
@@ -108,14 +107,9 @@ class TableFiles:
         if unused := [name for name in names if name not in self.types]:
             raise TableFileError(f"{what} {listed(unused)} is in the files, but not among the chosen columns; add it")
 
-    @property
-    def part_rows(self) -> int:
-        """How many rows a part has, unless others are asked for."""
-        return max(1, min(PART_ROWS, PART_NUMBERS // len(self.types)))
-
-    def parts(self, rows: int | None = None) -> list[Part]:
+    def parts(self, most: int = PART_ROWS) -> list[Part]:
         """The whole table in parts of at most so many rows, in order."""
-        rows = self.part_rows if rows is None else rows
+        rows = max(1, min(most, PART_ROWS, PART_NUMBERS // len(self.types)))
         parts, number = [], 0
         for path, n_rows in self.rows_of_files.items():
             parts += [Part(path, i, min(rows, n_rows - i), number + i) for i in range(0, n_rows, rows)]

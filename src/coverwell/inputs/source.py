@@ -9,6 +9,7 @@ from datetime import date
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import narwhals as nw
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -16,9 +17,9 @@ from torch import nn
 
 from coverwell.inputs.columns import Columns, columns_for
 from coverwell.inputs.features import features_of
-from coverwell.inputs.frames import check_numbers, columns_of, is_frame, is_named
+from coverwell.inputs.frames import columns_of, is_frame, is_named, read
 from coverwell.inputs.images import images_of
-from coverwell.inputs.mirroring import Mirroring
+from coverwell.inputs.scaling import Mirroring
 from coverwell.networks.resnet import ResNet18
 from coverwell.networks.team import ImageNetwork
 from coverwell.options import stored
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Read = NDArray[Any] | Callable[[np.random.RandomState], NDArray[Any]]
 
+KINDS_OF_GROUPS: tuple[Any, ...] = (bool | np.bool_, Real, str, date | np.datetime64)
 TARGETS: dict[str, Any] = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
 
 
@@ -52,9 +54,16 @@ class InputSource(ABC):
         A recipe with a `trunk` takes images, any other a table; both networks must take the same. `before` is the
         source of a model that continues training: its columns or its trunk are used again.
         """
-        if interval_network is not None:
-            _check_same_inputs(network, interval_network)
-        if not is_image_network(network):
+        takes_images, must = is_image_network(network), "network and interval_network must"
+        if interval_network is not None and is_image_network(interval_network) != takes_images:
+            got = f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
+            raise ValueError(f"{must} both take images or both take tables, got {got}")
+        for name in ("size", "mirror", "weights") if takes_images and interval_network is not None else ():
+            mine, yours = (getattr(recipe, name, None) for recipe in (network, interval_network))
+            if mine != yours:
+                same = f"have the same {name}, for they see the same features"
+                raise ValueError(f"{must} {same}, got {mine!r} and {yours!r}")
+        if not takes_images:
             return replace(before) if isinstance(before, TableSource) else TableSource()
         trunk = before.trunk if isinstance(before, ImageSource) else None
         return ImageSource(int(network.size), None if network.mirror is None else Mirroring(network.mirror), trunk)
@@ -63,8 +72,7 @@ class InputSource(ABC):
     def fit(self, X: Any, y: Any, estimator: Estimator) -> tuple[Read, NDArray[Any]]:
         """Check X and y, and learn how X is read: the rows, as `rows` gives them, and y, finite.
 
-        For images, the rows are a function of a RandomState: cheaper checks can come before their features, which
-        take long, and before the random numbers that a trunk without weights needs.
+        For images, the rows are a function of a RandomState: cheaper checks come before features and random weights.
         """
 
     @property
@@ -78,8 +86,7 @@ class InputSource(ABC):
     def rows(self, X: Any, estimator: Estimator | None) -> NDArray[Any]:
         """The numbers that networks are given: (row, feature), or (image, [view,] channel, height, width) on disk.
 
-        Without an estimator, X must be a table with the fitted columns in their order; this needs no scikit-learn,
-        which takes long to import.
+        Without an estimator, X must be a table with the fitted columns in their order; scikit-learn is not imported.
         """
 
 
@@ -188,18 +195,6 @@ def without_cache(network: Any) -> Any:
     return replace(network, cache=None) if isinstance(network, ResNet18) else network
 
 
-def _check_same_inputs(network: Any, interval_network: Any) -> None:
-    """Raise unless both networks take tables, or the same features of images."""
-    must = "network and interval_network must"
-    if is_image_network(interval_network) != is_image_network(network):
-        got = f"{network!r} and {interval_network!r}; leave interval_network out to have the same twice"
-        raise ValueError(f"{must} both take images or both take tables, got {got}")
-    for name in ("size", "mirror", "weights") if is_image_network(network) else ():
-        mine, yours = (getattr(recipe, name, None) for recipe in (network, interval_network))
-        if mine != yours:
-            raise ValueError(f"{must} have the same {name}, for they see the same features, got {mine!r} and {yours!r}")
-
-
 def _check_holds_numbers(X: Any) -> None:
     """Raise for images, and for a frame or array of anything but numbers: dates would count some unit of time."""
     if getattr(X, "ndim", None) == 4:
@@ -207,8 +202,11 @@ def _check_holds_numbers(X: Any) -> None:
         raise ValueError(f"the network takes tables, but X has the shape {tuple(X.shape)}, as images have; {way_out}")
     if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
         raise ValueError(f"X must hold numbers, got {X.dtype}; convert it, or give a data frame")
-    if not isinstance(X, np.ndarray) and is_frame(X):
-        check_numbers(X)
+    for name, series in columns_of(X).items() if not isinstance(X, np.ndarray) and is_frame(X) else ():
+        values = read(series)  # numbers and booleans, some of which may be missing
+        if values.kind in ("text", "times") or (values.kind and series.dtype == nw.Duration):
+            found = f"{series.to_native().dtype}, such as {values.shown(int(values.missing.argmin()))}"
+            raise ValueError(f"X must hold numbers, as in training, but column {name!r} holds {found}; convert it")
 
 
 def _finite(table: NDArray[Any], X: Any) -> Array:
@@ -232,26 +230,19 @@ def checked_groups(groups: ArrayLike, n_rows: int) -> NDArray[Any]:
     if len(one_each) != n_rows:
         raise ValueError(f"groups must have one entry per row, got {len(one_each)} for {n_rows} rows")
     # Arrays of booleans, numbers or text have one kind and no gaps; 1 beside "1" would become the same in an array.
-    if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "biuU":
-        kinds = [_kind_of_group(group) for group in one_each]
-        for row, kind in enumerate(kinds):
-            found = f"{one_each[row]!r} in row {row} (counted from 0)"
-            if kind is None:
-                raise ValueError(f"groups must have a value in every row, got {found}; fill it in")
-            if kind != kinds[0]:
-                raise ValueError(f"groups must be of one kind, got {one_each[0]!r} in row 0 and {found}; convert them")
+    first_kind = None
+    for row, group in enumerate(() if isinstance(groups, np.ndarray) and groups.dtype.kind in "biuU" else one_each):
+        found = f"{group!r} in row {row} (counted from 0)"
+        # Each library has its own sign for a missing value; NaN and NaT differ from themselves.
+        is_missing = isinstance(group, Real | date | np.datetime64) and group != group
+        if group is None or type(group).__name__ == "NAType" or is_missing:
+            raise ValueError(f"groups must have a value in every row, got {found}; fill it in")
+        kind = next((kind for kind in KINDS_OF_GROUPS if isinstance(group, kind)), type(group))
+        first_kind = first_kind or kind
+        if kind != first_kind:
+            raise ValueError(f"groups must be of one kind, got {one_each[0]!r} in row 0 and {found}; convert them")
     checked: NDArray[Any] = column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
     return checked
-
-
-def _kind_of_group(group: Any) -> Any:
-    """What tells groups apart from others; None for a missing one, for which each library has its own sign."""
-    if group is None or type(group).__name__ in ("NAType", "NaTType"):
-        return None
-    if isinstance(group, Real | np.datetime64) and group != group:  # NaN, and numpy's own sign for times
-        return None
-    kinds = (bool | np.bool_, Real, str, date | np.datetime64)
-    return next((kind for kind in kinds if isinstance(group, kind)), type(group))
 
 
 def target_names_of(y: Any, targets: NDArray[Any]) -> tuple[str, ...]:

@@ -246,13 +246,6 @@ class RowStream:
     def scaled(self, X: Array, y: Array) -> tuple[Tensor, Tensor]:
         return self.sample.inputs[0](as_tensor(X)), self.sample.targets[0](as_tensor(y))
 
-    def rows(self, part: TableRows) -> Rows:
-        """Rows to train on or to leave out, with the folds of the hash."""
-        x, y = self.scaled(part.X, part.y)
-        left_out = torch.from_numpy(self.row_hash.left_out_by(part.keys))[None]
-        rows = Rows(x[None].float(), y[None].float(), ~left_out, left_out, self.sample.coverage)
-        return rows.to(self.sample.y.device)
-
     def buffers(self, n_rows: int) -> Iterator[Buffer]:
         """Endless buffers of about so many rows that may train, each of parts from all over the table in random order.
 
@@ -260,7 +253,7 @@ class RowStream:
         """
         files, number = self.table.files, itertools.count(1)
         n_rows = max(1, min(n_rows, BUFFER_NUMBERS // self.sample.x.shape[-1]))
-        parts = files.parts(min(files.part_rows, max(1, n_rows // PARTS_OF_A_BUFFER)))
+        parts = files.parts(n_rows // PARTS_OF_A_BUFFER)
         n_buffers = -(-len(files) // n_rows)
         for sweep in itertools.count():
             order = np.random.default_rng(seed_of(self.row_hash.seed, sweep)).permutation(len(parts))

@@ -24,20 +24,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
-from coverwell.calibration import (
-    Correction,
-    Cross,
-    Estimate,
-    Split,
-    Uncalibrated,
-    deployed_factor,
-    scores_by,
-    scores_of,
-)
+from coverwell.calibration import Correction, Cross, Estimate, Split, deployed_factor, scores_by, scores_of
 from coverwell.estimator import IntervalRegressor, show_round
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.inputs.source import InputSource, is_image_network
-from coverwell.options import check_enough_rows, check_number, coverage_rank, levels_from
+from coverwell.options import check_enough_rows, check_number, coverage_rank, levels_from, part_from
 from coverwell.paper.algorithm import History, Measures, alternate
 from coverwell.predictor import FittedTeam
 from coverwell.regressor import MatchedRegressor
@@ -127,9 +118,9 @@ def _learn(model: MatchedRegressor, stream: RowStream, buffers: Iterator[Rows], 
         unit, calibration = history.best[1].unit, model.chosen_calibration
         if isinstance(calibration, Cross):
             estimate = partial(training.estimates_of_members, F, I, unit=unit, left_out=True)
-            calibration = StreamedCross(stream=stream, left_out_estimate=estimate)
+            calibration = StreamedRanks(stream, estimate)
         elif isinstance(calibration, Split):
-            calibration = StreamedSplit(calibration.size, stream=stream)
+            calibration = StreamedRanks(stream)
         trained = training.taken_apart(F, I, sample, unit)
         model.set_fitted(sample, trained, history, slice(0, 1), calibration)
 
@@ -157,7 +148,8 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     assert isinstance(X, np.ndarray)  # a table is read already
     assert model.source_.columns is not None  # a data frame has named columns
     folds = [(np.flatnonzero(~out), np.flatnonzero(out)) for out in left_out]
-    ranked = Cross() if isinstance(calibration, Cross) else Uncalibrated()  # kept rows are not in the sample
+    # Kept rows are not in the sample: only "cross" ranks its rows.
+    ranked = calibration if isinstance(calibration, Cross) else part_from("calibration", None, object)
     known = {"random_state": random_state, "bounded": model.bounded_, "unit_range": dealing["unit_range"]}
     rows = Rows.of(X, sample.y, levels=tuple(sorted(levels)), folds=folds, repeats=1, calibration=ranked, **known)
     rows = replace(rows, workers=workers).to(model.training_for(n_rows).settings.device)
@@ -174,7 +166,7 @@ def check_fit(
     model.check_params()
     levels_from(model.coverage)
     check_number("folds of a streamed fit", model.folds, least=2, whole=True)
-    if not isinstance(model.chosen_calibration, Cross | Split | Uncalibrated):
+    if not isinstance(model.chosen_calibration, Cross | Split) and model.chosen_calibration.name is not None:
         others = f"got {model.calibration!r}: it would need the scores of all rows in memory"
         raise ValueError(f"a streamed fit can be calibrated by one of ('cross', 'split', None), {others}")
     if model.warm_start:
@@ -229,58 +221,51 @@ class ScoreSketch:
         return np.minimum(edges, np.maximum(largest, SMALLEST))
 
 
-@dataclass(frozen=True, kw_only=True)
-class StreamedCross(Cross):
-    """Ranks of the out-of-fold scores of all rows, of which each worker counts a share."""
+@dataclass(frozen=True)
+class StreamedRanks(Cross):
+    """Ranks of the out-of-fold scores of all rows or, without `left_out_estimate`, of the scores of those kept for it.
+
+    Each worker counts the scores of a share of the parts.
+    """
 
     stream: RowStream
-    left_out_estimate: Callable[[Rows], tuple[Tensor, Tensor]]  # of each member's left-out rows, (member, place, ...)
+    left_out_estimate: Callable[[Rows], tuple[Tensor, Tensor]] | None = None  # of members, (member, place, ...)
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
-        # Targets of a box are compared in units of the sample's factor: that of all rows is not known yet.
-        of_sample = super().correction(teams, rows, members).factor
-        assert of_sample is not None  # "cross" gives factors
-        unit = np.maximum(of_sample.numpy(), SMALLEST)  # a target without noise has a factor of zero
-        averaged, singles, row_hash = ScoreSketch(unit), ScoreSketch(unit), self.stream.row_hash
+        unit, levels, row_hash = np.ones((rows.y.shape[-1], len(rows.levels[0]))), rows.levels[0], self.stream.row_hash
+        if self.left_out_estimate is not None:
+            # Targets of a box are compared in units of the sample's factor: that of all rows is not known yet.
+            unit = super().correction(teams, rows, members).factor.numpy()  # type: ignore[union-attr]
+            unit = np.maximum(unit, SMALLEST)  # a target without noise has a factor of zero
+        ranked, singles = ScoreSketch(unit), ScoreSketch(unit)
         for part in self.stream.own_parts():
-            y, estimate = self.out_of_fold(part)
-            averaged.add(scores_of(y, Estimate(estimate.mean.mean(axis=0), estimate.half_width.mean(axis=0))))
-            singles.add(scores_of(y, estimate).reshape(-1, *unit.shape))
-        factor = averaged.factor(rows.levels[0], rows.workers)
-        if (repeats := row_hash.repeats) > 1:
-            single = singles.factor(rows.levels[0], rows.workers)
-            single = single / (1 + RELATIVE_ERROR)  # at most the exact one: the larger, the smaller the result
+            if self.left_out_estimate is not None:
+                y, estimate = self.out_of_fold(part)
+                ranked.add(scores_of(y, Estimate(estimate.mean.mean(axis=0), estimate.half_width.mean(axis=0))))
+                singles.add(scores_of(y, estimate).reshape(-1, *unit.shape))
+            elif (kept := row_hash.kept(part.keys)).any():
+                ranked.add(scores_by(teams[0], part.X[kept], part.y[kept]))
+        factor, repeats = ranked.factor(levels, rows.workers), row_hash.repeats
+        if self.left_out_estimate is not None and repeats > 1:
+            # At most the exact one: the larger, the smaller the result.
+            single = singles.factor(levels, rows.workers) / (1 + RELATIVE_ERROR)
             factor = deployed_factor(factor, single, n_left_out=float(repeats), n_members=repeats * row_hash.folds)
         return Correction(factor[:-1], unit * factor[-1])
 
     def out_of_fold(self, part: TableRows) -> tuple[Array, Estimate]:
         """Targets, and the estimates of the members that leave a row out, one in each repeat: (repeat, row, ...)."""
-        rows, row_hash = self.stream.rows(part), self.stream.row_hash
+        assert self.left_out_estimate is not None  # asked for "cross" alone
+        (x, y), row_hash, sample = self.stream.scaled(part.X, part.y), self.stream.row_hash, self.stream.sample
+        leaves_out = torch.from_numpy(row_hash.left_out_by(part.keys))[None]
+        rows = Rows(x[None].float(), y[None].float(), ~leaves_out, leaves_out, sample.coverage).to(sample.y.device)
         by_repeat = []
         for outputs in self.left_out_estimate(rows):
-            values = np.empty((row_hash.repeats, len(part.y), *outputs.shape[2:]))
-            for member, left_out in enumerate(rows.leaves_out[0].cpu().numpy()):
+            values = np.empty((row_hash.repeats, len(y), *outputs.shape[2:]))
+            for member, left_out in enumerate(leaves_out[0].numpy()):
                 own = outputs[member, : left_out.sum()]
                 values[member // row_hash.folds, left_out] = own.double().cpu().numpy()
             by_repeat.append(values)
-        return self.stream.scaled(part.X, part.y)[1].numpy(), Estimate(*by_repeat)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StreamedSplit(Split):
-    """Ranks of the scores of the rows that were kept for them, of which each worker counts a share."""
-
-    stream: RowStream
-
-    def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
-        (team,), unit = teams, np.ones((rows.y.shape[-1], len(rows.levels[0])))
-        sketch = ScoreSketch(unit)
-        for part in self.stream.own_parts():
-            kept = self.stream.row_hash.kept(part.keys)
-            if kept.any():
-                sketch.add(scores_by(team, part.X[kept], part.y[kept]))
-        factor = sketch.factor(rows.levels[0], rows.workers)
-        return Correction(factor[:-1], unit * factor[-1])
+        return y.numpy(), Estimate(*by_repeat)
 
 
 def estimates_of_parts(

@@ -19,8 +19,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coverwell.inputs.mirroring import Mirroring
-from coverwell.inputs.scaling import Scaling, check_values
+from coverwell.inputs.scaling import Mirroring, Scaling, check_values
 from coverwell.options import check_enough_rows
 from coverwell.paper.losses import Levels, z_score
 
