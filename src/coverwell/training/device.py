@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -167,6 +167,7 @@ class CudaGraphs:
         torch.cuda.current_stream().wait_stream(self.stream)
 
 
+@runtime_checkable
 class Trainable(Protocol[Result]):
     """How an estimator trains all jobs at once; `shortened` has as little training as shows whether it fits memory."""
 
