@@ -324,39 +324,16 @@ class _Series(_Graph):
         return self.windows.rows(self.history, self.origins), self.windows.anchors(self.history, self.origins)
 
 
-def _set_precision(module: nn.Module, precision: torch.dtype) -> None:
-    """Let teams compute in the precision of the file: MLPs in the one asked for, a user's networks in float32."""
-    for name, child in module.named_children():
-        if isinstance(child, MLPTeam):
-            setattr(module, name, _MLP(child, precision))
-        elif isinstance(child, Team) and child.recipe is None:
-            child.float().precision = torch.float32
-        else:
-            _set_precision(child, precision)
-
-
-class _MLP(Team):
-    """A deployed MLP team. Inputs are coded once for all members, in float64: bins may be narrower than float32."""
-
-    def __init__(self, team: MLPTeam, precision: torch.dtype) -> None:
-        super().__init__()
-        self.n_members, self.code = team.n_members, team.code
-        if self.code is not None:
-            self.code.start, self.code.slope = self.code.start[:1], self.code.slope[:1]
-        gains = [1.0, *[1 - team.rate] * len(team.layers)]  # in the weights: onnxruntime would scale in float32
-        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for layer, gain in zip(team.layers, gains, strict=False):
-            self.weights.append((gain * layer.weight).to(precision))
-            self.biases.append(layer.bias.to(precision))
-
-    def for_members(self, x: Tensor) -> Tensor:
-        return x
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x if self.code is None else self.code(x)
-        for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = (x.relu() if place else x).to(weight.dtype) @ weight + bias
-        return x
+def _set_precision(team: nn.Module, precision: torch.dtype) -> None:
+    """Let networks compute in the precision of the file: MLPs in the one asked for, a user's in float32."""
+    for part in team.modules():
+        if isinstance(part, MLPTeam):
+            for layer in part.layers[1:]:  # for units that dropout would remove: onnxruntime would scale in float32
+                layer.weight.mul_(1 - part.rate)
+            part.rate = 0.0
+            part.linears.to(precision)
+        elif isinstance(part, Team) and part.recipe is None:
+            part.float().precision = torch.float32
 
 
 @torch.no_grad()

@@ -33,7 +33,7 @@ class StackedLinear(nn.Module):
             return torch.baddbmm(self.bias, x, self.weight, alpha=gain)
         side_by_side = self.weight.transpose(0, 1).flatten(start_dim=1)  # (feature, member and output)
         wide = torch.addmm(self.bias.flatten(), x[0], side_by_side, alpha=gain)  # one product for all members
-        return wide.reshape(len(wide), len(x), -1).transpose(0, 1)
+        return wide.unflatten(1, (len(x), -1)).transpose(0, 1)
 
 
 class PiecewiseLinear(nn.Module):
@@ -102,10 +102,11 @@ class MLPTeam(Team):
             self.code.adapt(inputs, valid)
 
     def forward(self, x: Rows) -> Float[Tensor, "member batch output"]:
-        if self.code and len(x) > 1 and x.stride(0) == 0:  # members of one job have the same edges
-            x = self.code(x[:1], slice(1)).expand(len(x), -1, -1)
-        elif self.code:
-            x = self.code(x)
+        n_members = len(x)
+        if x.stride(0) == 0:  # members of one job, which have the same edges, look at the same memory
+            x = x[:1]
+        x = self.code(x, slice(len(x))) if self.code else x  # before any cast: bins may be narrower than float32
+        x = x.to(self.layers[0].weight.dtype).expand(n_members, -1, -1)
         *hidden, last = self.linears
         gain = 1.0
         for linear in hidden:
