@@ -15,7 +15,6 @@ from coverwell import MLP
 from coverwell.baselines import training
 from coverwell.baselines.bayes_by_backprop import BayesNetwork
 from coverwell.baselines.dropout import DropoutNetwork
-from coverwell.baselines.random_weights import RandomTeam
 from coverwell.baselines.training import SMALLEST_SIGMA, BaselineTeam, BaselineTraining, NormalHead, QuantileHead
 from coverwell.inputs.mirroring import Mirroring
 from coverwell.inputs.scaling import Scaling
@@ -65,7 +64,7 @@ def run(rows, how, seed=0):
 
 def networks_of(team):
     """What is evaluated after a round, and how many networks a member has there."""
-    if not isinstance(team, RandomTeam):
+    if not isinstance(team, training.RandomTeam):
         return team, 1
     generator = torch.Generator().manual_seed(training.EVALUATION_SEED)
     return team.sample(training.N_EVALUATED, generator), training.N_EVALUATED

@@ -6,12 +6,12 @@ from threading import Thread
 
 import pytest
 
-from coverwell.networks import imagenet_weights, weights
+from coverwell.networks import imagenet_weights, resnet
 
 NAME = "resnet18-f37072fd.pth"
 CONTENT = bytes(range(256)) * 10_000  # stands for the 45 MB; more than one chunk
 NOWHERE = f"http://127.0.0.1:9/{NAME}"  # the discard port: nobody answers
-SHA256, ADDRESS = weights.SHA256, weights.ADDRESS
+SHA256, ADDRESS = resnet.SHA256, resnet.ADDRESS
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +20,13 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("COVERWELL_DATA", raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(weights, "SHA256", hashlib.sha256(CONTENT).hexdigest())
-    monkeypatch.setattr(weights, "ADDRESS", NOWHERE)
+    monkeypatch.setattr(resnet, "SHA256", hashlib.sha256(CONTENT).hexdigest())
+    monkeypatch.setattr(resnet, "ADDRESS", NOWHERE)
     return tmp_path / "cache" / "coverwell"
 
 
 def published_at(address, monkeypatch):
-    monkeypatch.setattr(weights, "ADDRESS", address)
+    monkeypatch.setattr(resnet, "ADDRESS", address)
 
 
 class Breaks(BaseHTTPRequestHandler):
@@ -55,7 +55,7 @@ def breaking_address():
 
 def test_the_sha256_begins_as_torchvision_says_in_the_name_of_the_file():
     assert len(SHA256) == 64
-    assert weights.NAME == NAME == f"resnet18-{SHA256[:8]}.pth"
+    assert resnet.FILE == NAME == f"resnet18-{SHA256[:8]}.pth"
     assert f"https://download.pytorch.org/models/{NAME}" == ADDRESS
 
 

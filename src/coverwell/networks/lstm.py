@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from coverwell.networks.mlp import StackedLinear
 from coverwell.networks.team import Team
-from coverwell.options import check_count, stored
+from coverwell.options import check_count, check_number, stored
 
 Windows = Float[Tensor, "member batch feature"]
 Sequences = Float[Tensor, "member step batch channel"]
@@ -267,8 +267,7 @@ class LSTM:
     def __post_init__(self) -> None:
         for name in ("hidden", "layers", "steps", "channels"):
             check_count(name, getattr(self, name))
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
+        check_number("dropout", self.dropout, least=0, below=1)
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         n_window = self.steps * self.channels

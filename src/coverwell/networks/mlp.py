@@ -33,7 +33,8 @@ class StackedLinear(nn.Module):
             return torch.baddbmm(self.bias, x, self.weight, alpha=gain)
         side_by_side = self.weight.transpose(0, 1).flatten(start_dim=1)  # (feature, member and output)
         wide = torch.addmm(self.bias.flatten(), x[0], side_by_side, alpha=gain)  # one product for all members
-        return wide.unflatten(1, (len(x), -1)).transpose(0, 1)
+        by_member: Tensor = wide.unflatten(1, (len(x), -1))
+        return by_member.transpose(0, 1)
 
 
 class PiecewiseLinear(nn.Module):
@@ -45,14 +46,10 @@ class PiecewiseLinear(nn.Module):
     Shape: input `(member, batch, feature)`, output `(member, batch, feature * (1 + bins))`.
     """
 
-    start: Tensor
-    slope: Tensor
-
     def __init__(self, n_members: int, n_features: int, bins: int) -> None:
         super().__init__()
         self.bins, self.n_outputs = bins, n_features * (1 + bins)
-        for name in ("start", "slope"):
-            self.register_buffer(name, torch.zeros(n_members, 1, n_features, bins))
+        self.start, self.slope = (nn.Buffer(torch.zeros(n_members, 1, n_features, bins)) for _ in range(2))
 
     @torch.no_grad()
     def adapt(self, inputs: Float[Tensor, "job row feature"], valid: Bool[Tensor, "job row"]) -> None:
@@ -163,8 +160,7 @@ class MLP:
     def __post_init__(self) -> None:
         for name, least in (("hidden", 1), ("layers", 1), ("bins", 0)):
             check_number(name, getattr(self, name), least=least, whole=True)
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
+        check_number("dropout", self.dropout, least=0, below=1)
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         return MLPTeam(self, n_members, input_shape[0], n_outputs)

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import pickle
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from numbers import Real
+from http.client import HTTPException
 from os import PathLike, fspath
+from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from coverwell.networks.team import LoopTeam, Network, State, Team
-from coverwell.networks.weights import imagenet_weights
-from coverwell.options import check_count, stored
+from coverwell.files import new_file
+from coverwell.networks.team import LoopTeam, Network, State
+from coverwell.options import check_count, check_number, stored
 
 FilePath = str | PathLike[str]
 
 IMAGENET = "imagenet"  # the name of torchvision's public weights
+FILE = "resnet18-f37072fd.pth"
+SHA256 = "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec"
+ADDRESS = f"https://download.pytorch.org/models/{FILE}"
+TIMEOUT = 60.0  # seconds of silence after which the address counts as unreachable
+CHUNK = 1 << 20  # bytes
 # ImageNet's red, green and blue, in [0, 1].
 IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TRUNK_CHANNELS, TAIL_CHANNELS = 256, 512
@@ -84,13 +94,10 @@ class ResNet18Trunk(nn.Module):
     torch.Size([2, 256, 4, 3])
     """
 
-    mean: Tensor
-    sd: Tensor
-
     def __init__(self) -> None:
         super().__init__()
-        for name, values in (("mean", IMAGENET_MEAN), ("sd", IMAGENET_SD)):  # not in torchvision's state
-            self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
+        self.mean = nn.Buffer(torch.tensor(IMAGENET_MEAN)[:, None, None], persistent=False)  # not torchvision's
+        self.sd = nn.Buffer(torch.tensor(IMAGENET_SD)[:, None, None], persistent=False)
         self.conv1 = _convolution(3, 64, size=7, stride=2)
         self.bn1 = nn.BatchNorm2d(64)
         self.layer1 = _layer(64, 64, stride=1)
@@ -162,7 +169,7 @@ class ResNet18Team(LoopTeam):
     capturable = True
     precision = torch.float32
 
-    def __init__(self, recipe: ResNet18, tails: Sequence[ResNet18Tail], n_outputs: int) -> None:
+    def __init__(self, recipe: ResNet18, tails: Sequence[nn.Module], n_outputs: int) -> None:
         super().__init__(tails, n_outputs)
         self.recipe: Network = replace(recipe, weights=None)  # a trained team needs no file
 
@@ -218,9 +225,7 @@ class ResNet18:
 
     def __post_init__(self) -> None:
         for name in ("dropout", "feature_dropout"):
-            share = getattr(self, name)
-            if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= float(share) < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {share!r}")
+            check_number(name, getattr(self, name), least=0, below=1)
         check_count("size", self.size)
         if self.mirror not in (None, "same", "boxes"):
             raise ValueError(f"mirror must be 'same', 'boxes' or None, got {self.mirror!r}")
@@ -237,7 +242,7 @@ class ResNet18:
             trunk.load_weights(self.weights)
         return trunk
 
-    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> ResNet18Team:
         if len(input_shape) != 3 or input_shape[0] != TRUNK_CHANNELS or min(input_shape) < 1:
             must = f"takes features of the shape ({TRUNK_CHANNELS}, height, width)"
             raise ValueError(f"ResNet18 {must}, got {tuple(input_shape)}; pass images through its trunk() first")
@@ -305,3 +310,53 @@ def parts_of(state: State, parts: Collection[str]) -> State:
 
 def _part_of(name: str) -> str:
     return name.split(".")[0]
+
+
+def imagenet_weights() -> Path:
+    """Path of torchvision's ResNet-18 trained on ImageNet (IMAGENET1K_V1), a file of 45 MB.
+
+    It is looked for in the folder that the environment variable ``COVERWELL_DATA`` names and in the user's cache
+    (``~/.cache/coverwell``), each also in the sub-folder ``weights``; otherwise it is downloaded into the cache, whole
+    or not at all. Its sha256 is checked every time. torchvision's code has the licence BSD-3-Clause; the images of
+    ImageNet are for non-commercial research.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is in no folder and cannot be downloaded; the message says where to put it by hand.
+    ValueError
+        If a file of that name, or the address, holds something else.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coverwell"
+    asked = os.environ.get("COVERWELL_DATA")
+    bases = (Path(asked).expanduser(), cache) if asked else (cache,)
+    folders = [folder for base in bases for folder in (base, base / "weights")]
+    for path in (folder / FILE for folder in folders):
+        if path.is_file():
+            with path.open("rb") as file:
+                _check(hashlib.file_digest(file, "sha256").hexdigest(), path, "Delete or replace it")
+            return path
+    path = cache / "weights" / FILE
+    try:
+        with urlopen(ADDRESS, timeout=TIMEOUT) as response, new_file(path) as out:
+            digest = hashlib.sha256()
+            while chunk := response.read(CHUNK):
+                digest.update(chunk)
+                out.write(chunk)
+            announced = response.headers.get("Content-Length")
+            if announced is not None and out.tell() != int(announced):
+                raise URLError(f"only {out.tell()} of {announced} bytes arrived")
+            _check(digest.hexdigest(), ADDRESS, "Nothing was kept; get the file elsewhere")
+        return path
+    except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
+        if isinstance(error, HTTPError):
+            error.close()  # it holds the open connection
+        raise FileNotFoundError(
+            f"{FILE} was not found. Folders: {', '.join(map(str, folders))}. Address: {ADDRESS} ({error!r}). Put the "
+            "file into one of these folders, or into one that the environment variable COVERWELL_DATA names."
+        ) from error
+
+
+def _check(found: str, where: Path | str, way_out: str) -> None:
+    if found != SHA256:
+        raise ValueError(f"{where} is not the published file: its sha256 is {found}, expected {SHA256}. {way_out}.")
