@@ -231,14 +231,6 @@ def test_a_team_for_export_holds_the_samples_and_draws_nothing(network, at_a_tim
     assert len(team.fixed) == 0
 
 
-def test_too_many_weights_for_an_exported_model_are_refused_with_the_way_out(monkeypatch):
-    monkeypatch.setattr(training, "MOST_NUMBERS", 1000)
-    with pytest.raises(
-        ValueError, match=r"up to 1,000 weights, got more in the 50 samples .*; fit with a smaller n_samp"
-    ):
-        fitted_team(RANDOM["bayes"], n_samples=50).for_export()
-
-
 def test_the_means_of_an_image_and_its_mirror_image_are_averaged_and_the_half_width_is_the_images_own():
     """Each view alone, as a row of its own, gives the parts."""
     views = np.stack([X[:10], X[10:20]], axis=1)  # (image, view, feature)

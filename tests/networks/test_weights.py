@@ -9,7 +9,7 @@ import pytest
 from coverwell.networks import imagenet_weights, resnet
 
 NAME = "resnet18-f37072fd.pth"
-CONTENT = bytes(range(256)) * 10_000  # stands for the 45 MB; more than one chunk
+CONTENT = bytes(range(256)) * 10_000  # stands for the 45 MB
 NOWHERE = f"http://127.0.0.1:9/{NAME}"  # the discard port: nobody answers
 SHA256, ADDRESS = resnet.SHA256, resnet.ADDRESS
 
@@ -97,7 +97,7 @@ def test_a_download_of_something_else_leaves_nothing(cache, tmp_path, monkeypatc
 
 def test_an_interrupted_download_leaves_nothing(cache, breaking_address, monkeypatch):
     published_at(breaking_address, monkeypatch)
-    with pytest.raises(FileNotFoundError, match=f"{len(CONTENT) // 2} of {len(CONTENT)} bytes arrived"):
+    with pytest.raises(FileNotFoundError, match=f"{len(CONTENT) // 2} bytes read, {len(CONTENT) // 2} more expected"):
         imagenet_weights()
     assert not [path for path in cache.rglob("*") if path.is_file()]
 

@@ -32,7 +32,6 @@ FILE = "resnet18-f37072fd.pth"
 SHA256 = "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec"
 ADDRESS = f"https://download.pytorch.org/models/{FILE}"
 TIMEOUT = 60.0  # seconds of silence after which the address counts as unreachable
-CHUNK = 1 << 20  # bytes
 # ImageNet's red, green and blue, in [0, 1].
 IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TRUNK_CHANNELS, TAIL_CHANNELS = 256, 512
@@ -280,11 +279,8 @@ def read_weights(path: FilePath) -> State:
         raise ValueError(f"{fspath(path)} must be a state dict of names and tensors, got something else; {way_out}")
     held, known = {*TRUNK_PARTS, *map(_part_of, state)}, [name for name in state if name in whole]
     due = [name for name in whole if _part_of(name) in held and not name.endswith("num_batches_tracked")]
-
-    def shape(values: State, name: str) -> tuple[int, ...]:
-        return tuple(values[name].shape)[1 if _part_of(name) == "fc" else 0 :]
-
-    others = [name for name in known if shape(state, name) != shape(whole, name)]
+    heads = {name for name in known if _part_of(name) == "fc"}
+    others = [name for name in known if state[name].shape[name in heads :] != whole[name].shape[name in heads :]]
     problems = {
         "missing": [name for name in due if name not in state],
         "unknown": [name for name in state if name not in whole],
@@ -333,21 +329,12 @@ def imagenet_weights() -> Path:
     folders = [folder for base in bases for folder in (base, base / "weights")]
     for path in (folder / FILE for folder in folders):
         if path.is_file():
-            with path.open("rb") as file:
-                _check(hashlib.file_digest(file, "sha256").hexdigest(), path, "Delete or replace it")
+            _check(path.read_bytes(), path, "Delete or replace it")
             return path
     path = cache / "weights" / FILE
     try:
-        with urlopen(ADDRESS, timeout=TIMEOUT) as response, new_file(path) as out:
-            digest = hashlib.sha256()
-            while chunk := response.read(CHUNK):
-                digest.update(chunk)
-                out.write(chunk)
-            announced = response.headers.get("Content-Length")
-            if announced is not None and out.tell() != int(announced):
-                raise URLError(f"only {out.tell()} of {announced} bytes arrived")
-            _check(digest.hexdigest(), ADDRESS, "Nothing was kept; get the file elsewhere")
-        return path
+        with urlopen(ADDRESS, timeout=TIMEOUT) as response:
+            content = response.read()
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
         if isinstance(error, HTTPError):
             error.close()  # it holds the open connection
@@ -355,8 +342,13 @@ def imagenet_weights() -> Path:
             f"{FILE} was not found. Folders: {', '.join(map(str, folders))}. Address: {ADDRESS} ({error!r}). Put the "
             "file into one of these folders, or into one that the environment variable COVERWELL_DATA names."
         ) from error
+    _check(content, ADDRESS, "Nothing was kept; get the file elsewhere")
+    with new_file(path) as out:
+        out.write(content)
+    return path
 
 
-def _check(found: str, where: Path | str, way_out: str) -> None:
+def _check(content: bytes, where: Path | str, way_out: str) -> None:
+    found = hashlib.sha256(content).hexdigest()
     if found != SHA256:
         raise ValueError(f"{where} is not the published file: its sha256 is {found}, expected {SHA256}. {way_out}.")
