@@ -103,10 +103,10 @@ def to_onnx(
     if not isinstance(model, (IntervalRegressor, SeriesForecaster)):
         raise TypeError(f"to_onnx takes a fitted regressor or forecaster of coverwell, got {type(model).__name__}")
     check_is_fitted(model)
-    kind: type[_Table | _Images | _Series] = _Series
-    if isinstance(model, IntervalRegressor):
-        kind = _Images if isinstance(model.source_, ImageSource) else _Table
-    graph = kind(model, PRECISIONS[precision])
+    if isinstance(model, SeriesForecaster):
+        graph: _Graph = _Series(model, PRECISIONS[precision])
+    else:
+        graph = (_Images if isinstance(model.source_, ImageSource) else _Table)(model, PRECISIONS[precision])
     sha256 = None if model_file is None else hashlib.sha256(Path(model_file).read_bytes()).hexdigest()
     metadata = {"class": type(model).__name__, **graph.about, "precision": precision, "model_sha256": sha256}
     proto = _exported(graph, metadata)

@@ -131,8 +131,7 @@ class HeteroscedasticRegressor(BaselineRegressor):
 
     Examples
     --------
-    >>> from sklearn.datasets import make_regression
-    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80)
     >>> model = HeteroscedasticRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
     >>> model.predict_interval(X[:5]).lower.shape
     (5,)
@@ -152,8 +151,7 @@ class NeuralQuantileRegressor(BaselineRegressor):
 
     Examples
     --------
-    >>> from sklearn.datasets import make_regression
-    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80)
     >>> model = NeuralQuantileRegressor(coverage=[0.5, 0.8], max_epochs=20, random_state=0).fit(X, y)
     >>> model.predict_interval(X[:5]).lower.shape
     (5, 2)
@@ -200,8 +198,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
 
     Examples
     --------
-    >>> from sklearn.datasets import make_regression
-    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80)
     >>> model = DeepEnsembleRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
     >>> bool((model.predict_interval(X, noise=False).width < model.predict_interval(X).width).all())
     True

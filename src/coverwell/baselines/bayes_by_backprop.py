@@ -19,10 +19,8 @@ from coverwell.networks.team import State, Team
 from coverwell.options import check_number, stored
 from coverwell.paper.losses import PerMember
 
-# The standard deviation at the start, over the prior's: small, or nothing is learned through the noise.
-START = 0.05
-# A variance of zero has no finite slope under the root.
-SMALLEST_VARIANCE = 1e-12
+START = 0.05  # standard deviation over the prior's: small, or nothing is learned through the noise
+SMALLEST_VARIANCE = 1e-12  # zero has no finite slope under the root
 
 
 def normal_kl(mean: Tensor, sd: Tensor, prior_sd: float) -> Tensor:

@@ -27,10 +27,8 @@ from coverwell.networks.team import State, Team
 from coverwell.options import check_number, stored
 from coverwell.paper.losses import PerMember
 
-# Of the concrete relaxation; the published value. Near zero it is a coin toss, whose gradient is lost.
-TEMPERATURE = 0.1
-# A uniform number of exactly 0 or 1 has no logit.
-MARGIN = 1e-6
+TEMPERATURE = 0.1  # of the concrete relaxation, as published; near zero it is a coin toss, whose gradient is lost
+MARGIN = 1e-6  # a uniform number of exactly 0 or 1 has no logit
 
 
 @stored
@@ -176,19 +174,16 @@ class DropoutResNet18Team(ResNet18Team):
 class SampledTails(Team):
     """Fixed heads, several for each member of a team, whose own layer 4, no copy, runs once for all of them.
 
-    Shape: input `(member, batch, 256, height, width)`, output `(member and head, batch, output)`.
+    Shape: weights `(head, output, channel)`, biases `(head, output)`, input and output as those of a team.
     """
 
     precision = ResNet18Team.precision
 
-    def __init__(
-        self, team: ResNet18Team, weights: Float[Tensor, "head output channel"], biases: Float[Tensor, "head output"]
-    ) -> None:
+    def __init__(self, team: ResNet18Team, weights: Tensor, biases: Tensor) -> None:
         super().__init__()
         self.team, self.n_members, self.n_samples = team, len(weights), len(weights) // team.n_members
-        by_member = (team.n_members, self.n_samples)
-        self.weights = nn.Buffer(weights.unflatten(0, by_member).flatten(1, 2))  # one wide head for each member
-        self.biases = nn.Buffer(biases.unflatten(0, by_member).flatten(1, 2))
+        wide = (part.unflatten(0, (team.n_members, -1)).flatten(1, 2) for part in (weights, biases))
+        self.weights, self.biases = map(nn.Buffer, wide)  # one wide head for each member
 
     def weight_of_row(self, n_inputs: int) -> int:
         return max(1, self.team.weight_of_row(n_inputs) // self.n_samples)
@@ -197,7 +192,7 @@ class SampledTails(Team):
         return self.team.for_members(x)
 
     def forward(self, x: Float[Tensor, "member batch 256 height width"]) -> Float[Tensor, "head batch output"]:
-        layers = [tail.get_submodule("layer4") for tail in self.team.members]
+        layers = (tail.get_submodule("layer4") for tail in self.team.members)
         pooled = [layer4(rows).mean(dim=(2, 3)) for layer4, rows in zip(layers, x, strict=True)]
         wide = torch.stack(list(map(linear, pooled, self.weights, self.biases)))  # (member, batch, sample and output)
         by_sample: Tensor = wide.unflatten(-1, (self.n_samples, -1)).movedim(2, 1)
@@ -224,8 +219,7 @@ class MCDropoutRegressor(SampledRegressor):
 
     Examples
     --------
-    >>> from sklearn.datasets import make_regression
-    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80)
     >>> model = MCDropoutRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
     >>> bool((model.predict_interval(X, noise=False).width < model.predict_interval(X).width).all())
     True
@@ -233,6 +227,7 @@ class MCDropoutRegressor(SampledRegressor):
 
     NETWORK = MLP(hidden=1024, layers=3, dropout=0.5)
     KINDS: ClassVar[tuple[type[MLP | LSTM | ResNet18], ...]] = (MLP, LSTM, ResNet18)
+    LEARNED = False  # whether rates are
 
     length_scale: float = 0.01
 
@@ -243,7 +238,7 @@ class MCDropoutRegressor(SampledRegressor):
             raise ValueError(f"network must have a dropout above 0 to be sampled by, got {self.network!r}")
 
     def trained_network(self) -> DropoutNetwork:
-        return DropoutNetwork(self.plain_network(), self.length_scale)
+        return DropoutNetwork(self.plain_network(), self.length_scale, self.LEARNED)
 
 
 @stored
@@ -260,8 +255,7 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
 
     Examples
     --------
-    >>> from sklearn.datasets import make_regression
-    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80)
     >>> model = ConcreteDropoutRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
     >>> model.rates_.shape  # (member, layer)
     (1, 5)
@@ -270,6 +264,7 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
     NETWORK = SampledRegressor.NETWORK
     LEARNING_RATE = 2e-3
     KINDS = (MLP, LSTM)
+    LEARNED = True
 
     @property
     def rates_(self) -> NDArray[np.float64]:
@@ -282,6 +277,3 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
         (team,) = (part for part in self.predictor_.modules() if isinstance(part, DropoutTeam))
         rates: NDArray[np.float64] = team.rates.double().cpu().numpy()
         return rates
-
-    def trained_network(self) -> DropoutNetwork:
-        return DropoutNetwork(self.plain_network(), self.length_scale, learned=True)

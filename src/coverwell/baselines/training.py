@@ -34,12 +34,9 @@ OfNetworks = Float[Tensor, "team network row output"]
 PerRow = Float[Tensor, "member batch"]
 Combined = tuple[Float[Tensor, "team row target"], Float[Tensor, "team row target side level"]]
 
-# A standard deviation of zero has an infinite likelihood; targets are of order one here.
-SMALLEST_SIGMA = 1e-3
+SMALLEST_SIGMA = 1e-3  # zero has an infinite likelihood; targets are of order one here
 EPOCHS_PER_ROUND = 10
-# How many networks of a random team are evaluated after a round: always the same draws, so that rounds differ by their
-# weights alone.
-N_EVALUATED, EVALUATION_SEED = 5, 0
+N_EVALUATED, EVALUATION_SEED = 5, 0  # networks of a random team after a round, always the same draws
 NUMBERS_AT_A_TIME = 2**24  # weights of sampled networks that are held at a time
 MOST_NUMBERS = 2**27  # weights of an exported model: half a gigabyte in float32, where a file may have two
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -35,8 +35,7 @@ def _cell(inputs: Tensor, by_state: Tensor, cell: Tensor) -> tuple[Tensor, Tenso
     Shape: inputs and by_state `(row, 4 * hidden)`, cell `(row, hidden)`.
     """
     if inputs.device.type == "cuda":
-        fused: tuple[Tensor, Tensor, Tensor] = fused_cell(inputs, by_state, cell)
-        return fused
+        return cast("tuple[Tensor, Tensor, Tensor]", fused_cell(inputs, by_state, cell))
     gates = inputs + by_state
     enter, forget, candidate, leave = gates.chunk(4, dim=-1)
     for part in (enter, forget, leave):
@@ -83,8 +82,7 @@ class _Recurrence(torch.autograd.Function):
             cells.append(cell)
             gates.append(activated)
         ctx.save_for_backward(weight, *states[:-1], *cells, *gates)
-        after: Tensor = torch.stack(states[1:]).unflatten(1, by_member).transpose(0, 1)
-        return after
+        return cast(Tensor, torch.stack(states[1:]).unflatten(1, by_member).transpose(0, 1))
 
     @staticmethod
     @once_differentiable
@@ -110,9 +108,8 @@ class _Recurrence(torch.autograd.Function):
 
 def is_single_row(x: Sequences) -> bool:
     """Whether these sequences are of one row, on a CPU, without gradients, and oneDNN is there."""
-    if x.shape[2] != 1 or x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
-        return False
-    return torch.backends.mkldnn.is_available() and pack is not None
+    plain = x.shape[2] == 1 and x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_grad_enabled()
+    return plain and torch.backends.mkldnn.is_available() and pack is not None
 
 
 class StackedLSTM(nn.Module):
@@ -139,19 +136,16 @@ class StackedLSTM(nn.Module):
     def at_once(self, x: Sequences) -> States:
         """All members in batched matrix products, step by step."""
         gates = torch.baddbmm(self.bias, x.flatten(1, 2), self.weight.transpose(1, 2)).unflatten(1, x.shape[1:3])
-        states: Tensor = _Recurrence.apply(gates, self.recurrent)  # type: ignore[no-untyped-call]
-        return states
+        return cast(Tensor, _Recurrence.apply(gates, self.recurrent))  # type: ignore[no-untyped-call]
 
     def one_by_one(self, x: Sequences) -> States:
         """Each member through torch's own LSTM."""
         hidden = self.recurrent.shape[-1]
         start, no_bias = x.new_zeros(1, x.shape[2], hidden), x.new_zeros(4 * hidden)
         weights = zip(self.weight, self.recurrent, self.bias[:, 0], strict=True)
-        members = [
-            torch.lstm(rows, (start, start), [*own, no_bias], True, 1, 0.0, self.training, False, False)[0]
-            for rows, own in zip(x, weights, strict=True)
-        ]
-        return torch.stack(members)
+        options = (True, 1, 0.0, self.training, False, False)
+        members = zip(x, weights, strict=True)
+        return torch.stack([torch.lstm(rows, (start, start), [*own, no_bias], *options)[0] for rows, own in members])
 
     def one_row(self, x: Sequences) -> States:
         """The same bits as `one_by_one`, sooner: from weights in the order of oneDNN, which is behind torch's LSTM.
@@ -169,11 +163,8 @@ class StackedLSTM(nn.Module):
             ]
             self._packed = state, held, members
         start, layer = x.new_zeros(x.shape[2], hidden), torch.ops.aten.mkldnn_rnn_layer
-        states = [
-            layer(rows, *own, start, start, False, [], LSTM_KIND, hidden, 1, True, False, False, False)[0]
-            for rows, own in zip(x, self._packed[2], strict=True)
-        ]
-        return torch.stack(states)
+        options: tuple[Any, ...] = (start, start, False, [], LSTM_KIND, hidden, 1, True, False, False, False)
+        return torch.stack([layer(rows, *own, *options)[0] for rows, own in zip(x, self._packed[2], strict=True)])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_packed": None}  # a copy packs for itself
@@ -201,7 +192,7 @@ class LSTMTeam(Team):
         n_beside = n_features - self.n_window
         self.beside = StackedLinear(n_members, n_beside, n_outputs) if n_beside else None
         self.shortcut = StackedLinear(n_members, self.n_window, n_outputs) if recipe.shortcut else None
-        for parameter in () if self.shortcut is None else self.shortcut.parameters():
+        for parameter in self.shortcut.parameters() if self.shortcut else ():
             nn.init.zeros_(parameter)
 
     def forward(self, x: Windows) -> Float[Tensor, "member batch output"]:

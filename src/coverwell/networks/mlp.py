@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -33,8 +34,7 @@ class StackedLinear(nn.Module):
             return torch.baddbmm(self.bias, x, self.weight, alpha=gain)
         side_by_side = self.weight.transpose(0, 1).flatten(start_dim=1)  # (feature, member and output)
         wide = torch.addmm(self.bias.flatten(), x[0], side_by_side, alpha=gain)  # one product for all members
-        by_member: Tensor = wide.unflatten(1, (len(x), -1))
-        return by_member.transpose(0, 1)
+        return cast(Tensor, wide.unflatten(1, (len(x), -1)).transpose(0, 1))
 
 
 class PiecewiseLinear(nn.Module):
@@ -113,8 +113,7 @@ class MLPTeam(Team):
                     x.mul_(kept_units(x, self.rate))
             x = x.relu_()
             gain = 1.0 if self.training else 1 - self.rate  # for the units that dropout would remove
-        outputs: Tensor = last(x, gain)
-        return outputs
+        return cast(Tensor, last(x, gain))
 
 
 def kept_units(x: Tensor, rate: float) -> Tensor:

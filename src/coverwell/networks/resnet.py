@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from os import PathLike, fspath
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, cast
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
@@ -114,14 +114,13 @@ class ResNet18Trunk(nn.Module):
     ) -> Float[Tensor, "batch 256 (height+15)//16 (width+15)//16"]:
         x = self.bn1(self.conv1((images - self.mean) / self.sd)).relu_()
         x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
-        features: Tensor = self.layer3(self.layer2(self.layer1(x)))
-        return features
+        return cast(Tensor, self.layer3(self.layer2(self.layer1(x))))
 
     def load_weights(self, path: FilePath) -> tuple[str, ...]:
         """Take the trunk's weights from a file; return the parts of a whole ResNet-18 that the file does not have."""
         weights = read_weights(path)
-        self.load_state_dict(parts_of(weights, TRUNK_PARTS))
-        return tuple(part for part in ("layer4", "fc") if not parts_of(weights, (part,)))
+        self.load_state_dict({name: weight for name, weight in weights.items() if _part_of(name) in TRUNK_PARTS})
+        return tuple(part for part in ("layer4", "fc") if part not in map(_part_of, weights))
 
 
 class ResNet18Tail(nn.Module):
@@ -153,8 +152,7 @@ class ResNet18Tail(nn.Module):
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if is_half else nullcontext():
             wide = self.layer4(features)
         pooled = (wide.float() if is_half else wide).mean(dim=(2, 3))  # -> (batch, channel)
-        outputs: Tensor = self.fc(self.dropout(pooled))
-        return outputs
+        return cast(Tensor, self.fc(self.dropout(pooled)))
 
 
 class ResNet18Team(LoopTeam):
@@ -248,7 +246,7 @@ class ResNet18:
         rates = {"dropout": self.dropout, "feature_dropout": self.feature_dropout}
         tails = [ResNet18Tail(n_outputs, **rates) for _ in range(n_members)]
         if self.weights is not None:
-            layer4 = parts_of(read_weights(self.weights), ("layer4",))
+            layer4 = {name: w for name, w in read_weights(self.weights).items() if _part_of(name) == "layer4"}
             for tail in tails if layer4 else ():  # a file of the trunk alone has none
                 tail.load_state_dict(layer4, strict=False)  # all but the head
         return ResNet18Team(self, tails, n_outputs)
@@ -297,11 +295,6 @@ def read_weights(path: FilePath) -> State:
             f"got tensors that are {'; '.join(found)}; take the file from torchvision's resnet18, unchanged"
         )
     return dict(state)
-
-
-def parts_of(state: State, parts: Collection[str]) -> State:
-    """The tensors of some parts, which are the first words of their names."""
-    return {name: value for name, value in state.items() if _part_of(name) in parts}
 
 
 def _part_of(name: str) -> str:
