@@ -50,7 +50,6 @@ if TYPE_CHECKING:  # scikit-learn takes long to import, and `load_predictor` doe
     from coverwell.estimator import IntervalRegressor
     from coverwell.regressor import NetworkChoice
 
-Header = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
 
 FORMAT = 2
@@ -59,8 +58,7 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, RuntimeError, Safeten
 BUFFERS = {"centre", "spread"}  # of every scaling but that of images' features
 OWN = ("network", "interval_network", "matching", "interval_loss", "calibration")  # may be objects of the user's
 LEARNED = re.compile(r"[a-z]\w*_")  # names of what `fit` learned
-# Imported one after the other when a class is met that is not known yet.
-PACKAGES = ("coverwell.regressor", "coverwell.baselines", "coverwell.forecasting")
+PACKAGES = ("coverwell.regressor", "coverwell.baselines", "coverwell.forecasting")  # imported when first needed
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
@@ -348,7 +346,7 @@ def _check_predictor(source: InputSource, predictor: Predictor, names: tuple[str
 # Tensor files.
 
 
-def write_tensors(path: Path, header: Header, arrays: Arrays) -> None:
+def write_tensors(path: Path, header: dict[str, Any], arrays: Arrays) -> None:
     """Write a header and arrays, whole or not at all; equal ones give equal bytes."""
     versions = {package: version(package) for package in ("torch", "numpy", "scikit-learn")}
     header = {**header, "format": FORMAT, "versions": {"coverwell": __version__, **versions}}
@@ -358,7 +356,7 @@ def write_tensors(path: Path, header: Header, arrays: Arrays) -> None:
         file.write(safetensors_bytes(arrays, {"coverwell": json.dumps(header, sort_keys=True)}))
 
 
-def read_tensors(path: Path) -> tuple[Header, Arrays]:
+def read_tensors(path: Path) -> tuple[dict[str, Any], Arrays]:
     """Header and arrays of a file whose content has the sha256 that it states."""
     content = path.read_bytes()
     with _malformed_means(f"{path} is damaged or not a model file", "take another copy, or save the model again"):
@@ -378,7 +376,7 @@ def read_tensors(path: Path) -> tuple[Header, Arrays]:
     return header, arrays
 
 
-def _sha256(header: Header, arrays: Arrays) -> str:
+def _sha256(header: dict[str, Any], arrays: Arrays) -> str:
     """Of the header with sorted keys, and of the names, types, shapes and bytes of the arrays."""
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + safetensors_bytes(arrays)).hexdigest()
 

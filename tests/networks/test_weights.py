@@ -25,10 +25,6 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache" / "coverwell"
 
 
-def published_at(address, monkeypatch):
-    monkeypatch.setattr(resnet, "ADDRESS", address)
-
-
 class Breaks(BaseHTTPRequestHandler):
     """Announces the whole file and hangs up after half of it."""
 
@@ -72,7 +68,7 @@ def test_the_file_is_found_in_the_data_folder_and_in_the_cache(cache, tmp_path, 
 
 def test_a_download_is_kept_whole_in_the_cache_and_not_repeated(cache, tmp_path, monkeypatch):
     (tmp_path / "source").write_bytes(CONTENT)
-    published_at((tmp_path / "source").as_uri(), monkeypatch)
+    monkeypatch.setattr(resnet, "ADDRESS", (tmp_path / "source").as_uri())
     assert imagenet_weights() == cache / "weights" / NAME
     (tmp_path / "source").unlink()
     assert imagenet_weights().read_bytes() == CONTENT
@@ -89,14 +85,14 @@ def test_a_changed_file_is_refused_by_name_and_stays(cache):
 
 def test_a_download_of_something_else_leaves_nothing(cache, tmp_path, monkeypatch):
     (tmp_path / "source").write_bytes(b"please log in")
-    published_at((tmp_path / "source").as_uri(), monkeypatch)
+    monkeypatch.setattr(resnet, "ADDRESS", (tmp_path / "source").as_uri())
     with pytest.raises(ValueError, match=r"source is not the published file: .* Nothing was kept"):
         imagenet_weights()
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
 def test_an_interrupted_download_leaves_nothing(cache, breaking_address, monkeypatch):
-    published_at(breaking_address, monkeypatch)
+    monkeypatch.setattr(resnet, "ADDRESS", breaking_address)
     with pytest.raises(FileNotFoundError, match=f"{len(CONTENT) // 2} bytes read, {len(CONTENT) // 2} more expected"):
         imagenet_weights()
     assert not [path for path in cache.rglob("*") if path.is_file()]

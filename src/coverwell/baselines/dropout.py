@@ -1,13 +1,10 @@
-"""MC Dropout and Concrete Dropout: units are dropped in training and at prediction alike.
-
-Gal and Ghahramani (2016) drop them at a fixed rate; Gal, Hron and Kendall (2017) learn the rates with the weights.
-"""
+"""MC Dropout (Gal and Ghahramani 2016) and Concrete Dropout, which learns its rates (Gal, Hron and Kendall 2017)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -195,8 +192,7 @@ class SampledTails(Team):
         layers = (tail.get_submodule("layer4") for tail in self.team.members)
         pooled = [layer4(rows).mean(dim=(2, 3)) for layer4, rows in zip(layers, x, strict=True)]
         wide = torch.stack(list(map(linear, pooled, self.weights, self.biases)))  # (member, batch, sample and output)
-        by_sample: Tensor = wide.unflatten(-1, (self.n_samples, -1)).movedim(2, 1)
-        return by_sample.flatten(0, 1)
+        return cast(Tensor, wide.unflatten(-1, (self.n_samples, -1)).movedim(2, 1).flatten(0, 1))
 
 
 @stored
@@ -275,5 +271,4 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
         """
         check_is_fitted(self)
         (team,) = (part for part in self.predictor_.modules() if isinstance(part, DropoutTeam))
-        rates: NDArray[np.float64] = team.rates.double().cpu().numpy()
-        return rates
+        return cast(NDArray[np.float64], team.rates.double().cpu().numpy())

@@ -108,8 +108,9 @@ class _Recurrence(torch.autograd.Function):
 
 def is_single_row(x: Sequences) -> bool:
     """Whether these sequences are of one row, on a CPU, without gradients, and oneDNN is there."""
-    plain = x.shape[2] == 1 and x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_grad_enabled()
-    return plain and torch.backends.mkldnn.is_available() and pack is not None
+    if x.shape[2] != 1 or x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
+        return False
+    return torch.backends.mkldnn.is_available() and pack is not None
 
 
 class StackedLSTM(nn.Module):

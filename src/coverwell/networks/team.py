@@ -127,9 +127,8 @@ class FactoryNetwork:
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         modules: list[Any] = [self.factory(input_shape[0], n_outputs) for _ in range(n_members)]
-        for module in modules:
-            if not isinstance(module, nn.Module):
-                raise TypeError(f"network must give a torch.nn.Module when called, got {type(module).__name__}")
+        if odd := [type(module).__name__ for module in modules if not isinstance(module, nn.Module)]:
+            raise TypeError(f"network must give a torch.nn.Module when called, got {odd[0]}")
         return LoopTeam(modules, n_outputs)
 
 
