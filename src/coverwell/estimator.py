@@ -147,8 +147,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             Boxes that contain all targets of a row together, instead of one interval per target.
         """
         check_is_fitted(self)
-        wanted = self.fitted_coverage(coverage)
-        return self.interval(X, wanted, *self.predictor_.bounds(self.estimates(X), joint=joint))
+        return self.interval(X, self.fitted_coverage(coverage), *self.predictor_.bounds(self.estimates(X), joint=joint))
 
     def predict_all(self, X: Any) -> Prediction:
         """Predictions and the bounds of all fitted levels, with one pass through the networks."""
@@ -266,8 +265,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         read, targets = self.source_.fit(X, y, self)
         if targets.dtype.kind not in "biuf":
             raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
-        self.target_names_ = target_names_of(y, targets)
-        self.one_dimensional_ = targets.ndim == 1
+        self.target_names_, self.one_dimensional_ = target_names_of(y, targets), targets.ndim == 1
         group_of_row = None if groups is None else checked_groups(groups, len(targets))
         random_state = check_random_state(self.random_state)
         dealing = {"levels": levels, "groups": group_of_row, **self.dealing(group_of_row, random_state)}

@@ -28,7 +28,6 @@ from coverwell.training.device import Settings, auto_batch_size, device_from
 EMA_DECAY = 0.8  # of the running average of the weights, as in MatchedRegressor
 
 
-# Parameters are fields of dataclasses: each method adds its own to those that all have.
 @dataclass(eq=False, repr=False)
 class BaselineRegressor(IntervalRegressor):
     """A network with an output head; a share of the rows is held out to stop its training.

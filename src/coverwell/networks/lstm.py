@@ -149,10 +149,7 @@ class StackedLSTM(nn.Module):
         return torch.stack([torch.lstm(rows, (start, start), [*own, no_bias], *options)[0] for rows, own in members])
 
     def one_row(self, x: Sequences) -> States:
-        """The same bits as `one_by_one`, sooner: from weights in the order of oneDNN, which is behind torch's LSTM.
-
-        torch.lstm brings them into that order in every call: 40 % of its time for a single row, as in a live forecast.
-        """
+        """The same bits as `one_by_one`, sooner: torch.lstm packs weights for oneDNN in each call, 40 % of its time."""
         weights, hidden = (self.weight, self.recurrent, self.bias), self.recurrent.shape[-1]
         state = [(weight.data_ptr(), version_of(weight)) for weight in weights]
         if self._packed is None or self._packed[0] != state:
@@ -184,14 +181,12 @@ class LSTMTeam(Team):
 
     def __init__(self, recipe: LSTM, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__()
-        self.n_members, self.n_features = n_members, n_features
+        self.n_members, self.n_features, self.n_window = n_members, n_features, recipe.steps * recipe.channels
         self.recipe = self.lstm = recipe
-        self.n_window = recipe.steps * recipe.channels
         sizes = [recipe.channels, *[recipe.hidden] * (recipe.layers - 1)]
         self.layers = nn.ModuleList(StackedLSTM(n_members, n_inputs, recipe.hidden) for n_inputs in sizes)
         self.head = StackedLinear(n_members, recipe.hidden, n_outputs)
-        n_beside = n_features - self.n_window
-        self.beside = StackedLinear(n_members, n_beside, n_outputs) if n_beside else None
+        self.beside = StackedLinear(n_members, n, n_outputs) if (n := n_features - self.n_window) else None
         self.shortcut = StackedLinear(n_members, self.n_window, n_outputs) if recipe.shortcut else None
         for parameter in self.shortcut.parameters() if self.shortcut else ():
             nn.init.zeros_(parameter)

@@ -277,7 +277,7 @@ def read_weights(path: FilePath) -> State:
         raise ValueError(f"{fspath(path)} must be a state dict of names and tensors, got something else; {way_out}")
     held, known = {*TRUNK_PARTS, *map(_part_of, state)}, [name for name in state if name in whole]
     due = [name for name in whole if _part_of(name) in held and not name.endswith("num_batches_tracked")]
-    heads = {name for name in known if _part_of(name) == "fc"}
+    heads = {name for name in known if _part_of(name) == "fc"}  # their first axis may be of any length
     others = [name for name in known if state[name].shape[name in heads :] != whole[name].shape[name in heads :]]
     problems = {
         "missing": [name for name in due if name not in state],
