@@ -390,6 +390,7 @@ def _stacked(stack: Sequence[Rows], start: Sequence[FittedTeam]) -> Rows:
 
 def show_round(bar: Any, history: History) -> None:
     """Move a tqdm bar over rounds, with the latest measures beside it."""
-    coverage, score = (float(part.mean()) for part in (history.rounds[-1].coverage, history.rounds[-1].interval_score))
+    latest = history.rounds[-1]
+    coverage, score = float(latest.coverage.mean()), float(latest.interval_score.mean())
     bar.update()
     bar.set_postfix(coverage=f"{coverage:.3f}", score=f"{score:.4g}", refresh=False)

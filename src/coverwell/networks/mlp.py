@@ -49,7 +49,8 @@ class PiecewiseLinear(nn.Module):
     def __init__(self, n_members: int, n_features: int, bins: int) -> None:
         super().__init__()
         self.bins, self.n_outputs = bins, n_features * (1 + bins)
-        self.start, self.slope = (nn.Buffer(torch.zeros(n_members, 1, n_features, bins)) for _ in range(2))
+        self.start = nn.Buffer(torch.zeros(n_members, 1, n_features, bins))
+        self.slope = nn.Buffer(torch.zeros_like(self.start))
 
     @torch.no_grad()
     def adapt(self, inputs: Float[Tensor, "job row feature"], valid: Bool[Tensor, "job row"]) -> None:
@@ -103,7 +104,7 @@ class MLPTeam(Team):
         if x.stride(0) == 0:  # members of one job, which have the same edges, look at the same memory
             x = x[:1]
         x = self.code(x, slice(len(x))) if self.code else x  # before any cast: bins may be narrower than float32
-        x = x.to(self.layers[0].weight.dtype).expand(n_members, -1, -1)
+        x = x.to(cast(StackedLinear, self.linears[0]).weight.dtype).expand(n_members, -1, -1)
         *hidden, last = self.linears
         gain = 1.0
         for linear in hidden:
