@@ -25,3 +25,12 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"the public data files are not in {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def imagenet_file() -> Path:
+    """The ImageNet trunk, beside the repository; skips where it is absent."""
+    path = Path(__file__).parents[2] / "shared" / "weights" / "resnet18_imagenet_through_layer3.pth"
+    if not path.is_file():
+        pytest.skip(f"the weights are not in {path.parent}")
+    return path

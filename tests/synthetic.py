@@ -1,12 +1,14 @@
-"""Synthetic laws whose conditional distribution, and so whose true interval, is known in every row."""
+"""Synthetic laws whose conditional distribution is known in every row, and a matching strategy of a user's own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import stats
+from torch.nn.functional import softplus
 
 Inputs = NDArray[np.float64]  # (batch, feature)
 Values = NDArray[np.float64]  # (batch,)
@@ -88,3 +90,33 @@ def _wave(X: Inputs) -> Values:
 def _friedman(X: Inputs) -> Values:
     """Friedman's first function, of inputs 1 to 5."""
     return 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
+
+
+@dataclass(frozen=True)
+class LaplaceFit:
+    """A strategy as a user would write it: F emits a mean and the scale b of a Laplace law.
+
+    The law's central interval at coverage p has the half-width b ln(1 / (1 - p)), so b is held near
+    w / (2 ln(1 / (1 - alpha_v))).
+    """
+
+    match_weight: float = 0.5
+
+    def n_outputs(self, n_targets, n_levels):
+        return 2 * n_targets
+
+    def mean(self, outputs, n_targets):
+        return outputs[..., :n_targets]
+
+    def b(self, outputs, n_targets):
+        return softplus(outputs[..., n_targets:]) + 1e-3
+
+    def wanted(self, target):
+        depth = -torch.log1p(-target.empirical_coverage.clamp(0.05, 0.99))[:, None]
+        return target.width / (2 * depth)
+
+    def loss(self, outputs, y, target):
+        b = self.b(outputs, y.shape[-1])
+        likelihood = (y - self.mean(outputs, y.shape[-1])).abs() / b + b.log()
+        mismatch = (b[..., None] - self.wanted(target)).abs().mean(dim=-1)
+        return (likelihood + self.match_weight * mismatch).mean(dim=(1, 2))

@@ -376,6 +376,18 @@ def photographs(n, size, seed):
     return images, np.stack([images[:, 0].mean(axis=(1, 2)), images[:, 1, : size // 2].mean(axis=(1, 2))], axis=1)
 
 
+def test_images_have_in_a_file_the_intervals_of_the_model(imagenet_file, tmp_path):
+    images, y = photographs(20, 96, 0)
+    schedule = Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1, batch_size=8)
+    literal = BRIEF | {"folds": None, "calibration": "split", "schedule": schedule}
+    model = MatchedRegressor([0.5, 0.8], network=ResNet18(weights=imagenet_file, size=96), **literal).fit(images, y)
+    metadata = to_onnx(model, tmp_path / "model.onnx")
+    new, _ = photographs(4, 96, 1)
+    assert largest_difference(run_file(tmp_path / "model.onnx", X=new), model, new, y.std(axis=0)) < 1e-5
+    assert metadata["inputs"][0]["shape"] == ["row", 3, 96, 96]
+    assert (metadata["kind"], metadata["size"], metadata["mirror"]) == ("images", 96, None)
+
+
 # Two ways to compute a feature in float32 differ by some 1e-6 of it, so one in several hundred is rounded to another
 # neighbour in float16: all features of an image together by 3e-5 of their size. Tails that have hardly been trained,
 # as here, make of that some ten times as much in units of y, trained ones on a trained trunk a tenth.
@@ -529,6 +541,13 @@ def test_cv_plus_with_too_many_rows_is_refused_with_what_to_fit(monkeypatch, tmp
     with pytest.raises(ValueError, match=r"up to 119, got 120; fit with calibration='cross' or 'split'"):
         to_onnx(fitted(calibration="cv+"), tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_samples_that_take_too_much_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr("coverwell.baselines.training.MOST_NUMBERS", 100)
+    model = fitted_baseline(baselines.MCDropoutRegressor, SMALL)
+    with pytest.raises(ValueError, match=r"up to 100 weights, got more in the 50 samples.*smaller n_samples"):
+        to_onnx(model, tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize("model", [MatchedRegressor(), MatchedForecaster()], ids=lambda model: type(model).__name__)

@@ -28,7 +28,6 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from torch import nn
-from torch.nn.functional import softplus
 
 from coverwell import MLP, IQRFit, MatchedRegressor, Schedule, SigmaFit, fit_together
 from coverwell.calibration import Split
@@ -37,7 +36,7 @@ from coverwell.options import coverage_rank
 from coverwell.paper.losses import PaperLoss, QuantileLoss
 from coverwell.paper.matching import Unmatched
 from coverwell.training.learner import outputs_of
-from tests.synthetic import laws
+from tests.synthetic import LaplaceFit, laws
 
 SMALL = MLP(hidden=16, layers=3, bins=4)
 RNG = np.random.default_rng(0)
@@ -112,27 +111,6 @@ def test_several_targets_are_predicted_each_in_its_own_unit():
 
 
 # What can be chosen --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LaplaceFit:
-    """A user's strategy: F emits a mean and a Laplace scale that is held near I's half-width."""
-
-    match_weight: float = 0.5
-
-    def n_outputs(self, n_targets, n_levels):
-        return 2 * n_targets
-
-    def mean(self, outputs, n_targets):
-        return outputs[..., :n_targets]
-
-    def loss(self, outputs, y, target):
-        n_targets = y.shape[-1]
-        b = softplus(outputs[..., n_targets:]) + 1e-3
-        fit = (y - self.mean(outputs, n_targets)).abs() / b + b.log()
-        depth = -torch.log1p(-target.empirical_coverage.clamp(max=0.99))[:, None]
-        match = (b[..., None] - target.width / (2 * depth)).abs().mean(dim=-1)
-        return (fit + self.match_weight * match).mean(dim=(1, 2))
 
 
 @pytest.mark.parametrize(
@@ -265,8 +243,7 @@ class InsideOut(LaplaceFit):
     """A user's strategy with a half-width of its own: wider above than below, and wrongly wider at lower levels."""
 
     def half_width(self, outputs, n_targets, levels):
-        b = softplus(outputs[..., n_targets:])[..., None] + 1e-3
-        below = b / levels.coverage[:, None, None, :]
+        below = self.b(outputs, n_targets)[..., None] / levels.coverage[:, None, None, :]
         return torch.stack([below, 9 * below], dim=-2)
 
 

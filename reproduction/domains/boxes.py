@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from coverwell import metrics
 from coverwell.errors import BoxOutsideImageWarning
 from coverwell.inputs.features import features_of
-from coverwell.networks.resnet import ResNet18, ResNet18Trunk
-from coverwell.networks.weights import imagenet_weights
+from coverwell.networks.resnet import ResNet18, ResNet18Trunk, imagenet_weights
 from coverwell.prediction import PredictionInterval
 from reproduction.data.images import SHARDS, BoxedImages, load_images
 from reproduction.data.store import sha256_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -68,8 +68,7 @@ class OutOfFold:
         assert rows.given is not None  # rows of a fit know what they were made from
         X, y = rows.given
         prediction = np.full(y.shape, np.nan)
-        lower = np.full((*y.shape, len(rows.levels[0])), np.nan)
-        upper = lower.copy()
+        lower, upper = np.full((2, *y.shape, len(rows.levels[0])), np.nan)
         if correction.factor is None:
             factor: Any = 1.0
             parts = [(places, team.estimate(X[places])) for places, team in zip(rows.held_back, teams, strict=True)]
@@ -148,8 +147,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             Boxes that contain all targets of a row together, instead of one interval per target.
         """
         check_is_fitted(self)
-        wanted = self.fitted_coverage(coverage)
-        return self.interval(X, wanted, *self.predictor_.bounds(self.estimates(X), joint=joint))
+        return self.interval(X, self.fitted_coverage(coverage), *self.predictor_.bounds(self.estimates(X), joint=joint))
 
     def predict_all(self, X: Any) -> Prediction:
         """Predictions and the bounds of all fitted levels, with one pass through the networks."""
@@ -183,8 +181,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def fitted_coverage(self, coverage: Coverage | None) -> Coverage:
         """The wanted level or levels, all of them fitted."""
         wanted = self.coverage if coverage is None else coverage
-        unknown = [level for level in levels_from(wanted) if level not in self.predictor_.levels]
-        if unknown:
+        if unknown := [level for level in levels_from(wanted) if level not in self.predictor_.levels]:
             raise ValueError(
                 f"coverage {unknown} was not fitted; the fitted levels are {list(self.predictor_.levels)}: "
                 "choose among them, or fit with the level in coverage=[...]"
@@ -256,8 +253,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     @property
     def chosen_calibration(self) -> Calibration:
         """The calibration as an object."""
-        calibration: Calibration = part_from("calibration", self.calibration, Calibration)
-        return calibration
+        return cast(Calibration, part_from("calibration", self.calibration, Calibration))
 
     # From a table to rows.
 
@@ -269,8 +265,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         read, targets = self.source_.fit(X, y, self)
         if targets.dtype.kind not in "biuf":
             raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
-        self.target_names_ = target_names_of(y, targets)
-        self.one_dimensional_ = targets.ndim == 1
+        self.target_names_, self.one_dimensional_ = target_names_of(y, targets), targets.ndim == 1
         group_of_row = None if groups is None else checked_groups(groups, len(targets))
         random_state = check_random_state(self.random_state)
         dealing = {"levels": levels, "groups": group_of_row, **self.dealing(group_of_row, random_state)}
@@ -359,19 +354,16 @@ def fit_together(
 def _check_alike(models: Sequence[IntervalRegressor], tables: Sequence[Any]) -> None:
     if len(models) != len(tables) or not models:
         raise ValueError(f"fit_together needs one table (X, y, groups) per model, got {len(tables)} for {len(models)}")
-    first = models[0]
+    must = "models that are fitted together must"
     for model in models[1:]:
-        if type(model) is not type(first):
-            kinds = f"{type(first).__name__} and {type(model).__name__}"
-            raise ValueError(f"models that are fitted together must be of one class, got {kinds}; fit them one by one")
-        for name, shared in first.get_params(deep=False).items():
+        if type(model) is not type(models[0]):
+            kinds = f"{type(models[0]).__name__} and {type(model).__name__}"
+            raise ValueError(f"{must} be of one class, got {kinds}; fit them one by one")
+        for name, shared in models[0].get_params(deep=False).items():
             value = getattr(model, name)
             same = value is shared or name in OWN_TO_EACH or value == shared
             if not same and not (name == "calibration" and type(value) is type(shared) and not isinstance(value, str)):
-                raise ValueError(
-                    f"models that are fitted together must have the same {name}, got {shared!r} and {value!r}; fit "
-                    "them one by one"
-                )
+                raise ValueError(f"{must} have the same {name}, got {shared!r} and {value!r}; fit them one by one")
 
 
 def _stacked(stack: Sequence[Rows], start: Sequence[FittedTeam]) -> Rows:
@@ -399,6 +391,6 @@ def _stacked(stack: Sequence[Rows], start: Sequence[FittedTeam]) -> Rows:
 def show_round(bar: Any, history: History) -> None:
     """Move a tqdm bar over rounds, with the latest measures beside it."""
     latest = history.rounds[-1]
+    coverage, score = float(latest.coverage.mean()), float(latest.interval_score.mean())
     bar.update()
-    score = f"{float(latest.interval_score.mean()):.4g}"
-    bar.set_postfix(coverage=f"{float(latest.coverage.mean()):.3f}", score=score, refresh=False)
+    bar.set_postfix(coverage=f"{coverage:.3f}", score=f"{score:.4g}", refresh=False)

@@ -50,7 +50,6 @@ if TYPE_CHECKING:  # scikit-learn takes long to import, and `load_predictor` doe
     from coverwell.estimator import IntervalRegressor
     from coverwell.regressor import NetworkChoice
 
-Header = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
 
 FORMAT = 2
@@ -59,8 +58,7 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, RuntimeError, Safeten
 BUFFERS = {"centre", "spread"}  # of every scaling but that of images' features
 OWN = ("network", "interval_network", "matching", "interval_loss", "calibration")  # may be objects of the user's
 LEARNED = re.compile(r"[a-z]\w*_")  # names of what `fit` learned
-# Imported one after the other when a class is met that is not known yet.
-PACKAGES = ("coverwell.regressor", "coverwell.baselines", "coverwell.forecasting")
+PACKAGES = ("coverwell.regressor", "coverwell.baselines", "coverwell.forecasting")  # imported when first needed
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
@@ -194,7 +192,13 @@ class _Writer:
             items = [self.value(item, f"{place}.{number}") for number, item in enumerate(value)]
             return {"tuple": items} if isinstance(value, tuple) else items
         if isinstance(value, np.ndarray | Tensor):
-            return self.array(value.cpu().numpy() if isinstance(value, Tensor) else value, place)
+            array = value.cpu().numpy() if isinstance(value, Tensor) else value
+            if array.dtype == object and all(isinstance(item, str) for item in array):
+                return {"strings": array.tolist()}
+            if array.dtype.name not in TYPES:
+                raise TypeError(f"{place} cannot be saved: an array may have the types {TYPES}, got {array.dtype}")
+            self.arrays[place] = array
+            return {"array": place}
         if isinstance(value, Team):
             self.state(value, place)
             own = self.interval_own if place.endswith("interval_team") else "network"
@@ -205,14 +209,6 @@ class _Writer:
             return {"trunk": place, "ours": isinstance(value, ResNet18Trunk)}
         return self.part(value, place, own=place.rpartition(".")[2])
 
-    def array(self, value: NDArray[Any], place: str) -> dict[str, Any]:
-        if value.dtype == object and all(isinstance(item, str) for item in value):
-            return {"strings": value.tolist()}
-        if value.dtype.name not in TYPES:
-            raise TypeError(f"{place} cannot be saved: an array may have the types {TYPES}, got {value.dtype}")
-        self.arrays[place] = value
-        return {"array": place}
-
     def state(self, module: nn.Module, place: str) -> None:
         """Weights in float32, in which they were trained, unless that would lose a bit."""
         for name, tensor in module.state_dict().items():
@@ -221,7 +217,7 @@ class _Writer:
             whole = tensor.cpu().numpy()
             with np.errstate(over="ignore"):
                 short = whole.astype(np.float32) if whole.dtype == np.float64 else whole
-            self.array(short if np.array_equal(short, whole) else whole, f"{place}.{name}")
+            self.value(short if np.array_equal(short, whole) else whole, f"{place}.{name}")
 
     def part(self, value: Any, place: str, *, own: str) -> dict[str, Any]:
         """An object of ours as its constructor's arguments; for one of the user's, what `load` must be given."""
@@ -301,11 +297,9 @@ class _Reader:
         with torch.random.fork_rng(devices=[]), nullcontext() if own else torch.device("meta"):
             team = network.build(n_members, *sizes)
             team.to(team.precision)
-        state = {name: t.to(team.precision) if t.dtype == torch.float32 else t for name, t in self.state(place).items()}
-        types = {name: tensor.dtype for name, tensor in team.state_dict().items()}
-        if odd := sorted(n for n in types.keys() | state.keys() if n not in state or types.get(n) != state[n].dtype):
-            raise ValueError(f"{len(odd)} tensors are missing, unknown or of another type (the first: {odd[0]})")
-        team.load_state_dict(state, assign=not own)  # checks the shapes
+        weights = self.state(place).items()
+        state = {name: t.to(team.precision) if t.is_floating_point() else t for name, t in weights}
+        team.load_state_dict(state, assign=not own)  # checks names and shapes
         team.sizes = sizes
         return team.eval().requires_grad_(False)
 
@@ -316,36 +310,35 @@ class _Reader:
 
 def _check_regressor(model: IntervalRegressor) -> None:
     """Raise unless what `fit` learned fits together."""
-    source, n_features = model.source_, getattr(model, "n_features_in_", 0)
-    _check_predictor(source, model.predictor_, model.target_names_)
-    if not isinstance(model.device, str) or (model.one_dimensional_ and len(model.target_names_) > 1):
-        raise ValueError(f"device must be a name, got {model.device!r}, and a target of one dimension be one")
-    names = getattr(model, "feature_names_in_", None)
-    if names is not None and source.columns is not None:
+    source, names, n = model.source_, model.target_names_, getattr(model, "n_features_in_", 0)
+    _check_predictor(source, model.predictor_, names)
+    in_order = isinstance(model.device, str) and not (model.one_dimensional_ and len(names) > 1)
+    named = getattr(model, "feature_names_in_", None)
+    if named is not None and source.columns is not None:
         left_out = dict(source.columns.dropped)
-        if (found := [name for name in names if name not in left_out]) != source.table_columns:
+        if (found := [name for name in named if name not in left_out]) != source.table_columns:
             raise ValueError(f"the columns must be {source.table_columns}, got {found}")
-    n_named = n_features if names is None else len(names)
-    if n_named != n_features or (source.scaled and source.columns is None and source.row_shape != (n_features,)):
-        raise ValueError(f"there must be {n_features} features, each with a name if they have any")
+    of_array = source.scaled and source.columns is None
+    n_named = n if named is None else len(named)
+    if not in_order or n_named != n or (of_array and source.row_shape != (n,)):
+        must = f"the device must be a name, a target of one dimension one, and {n} features have {n} names if any"
+        raise ValueError(f"{must}, got {model.device!r}, {len(names)} and {n_named} for rows of {source.row_shape}")
 
 
 @torch.no_grad()
 def _check_predictor(source: InputSource, predictor: Predictor, names: tuple[str, ...]) -> None:
     """Raise unless these fit together: a row of zeros must have a prediction and bounds."""
     levels = levels_from(predictor.levels)
-    if not all(isinstance(name, str) for name in names):
-        raise ValueError(f"targets must be names, got {names!r}")
     features = source.names if source.columns is None else source.columns.feature_names
-    if features is not None and (source.names, source.row_shape) != (features, (len(features),)):
-        raise ValueError(f"rows must have the features {features}, got {source.names}")
+    fits = features is None or (source.names, source.row_shape) == (features, (len(features),))
+    if not fits or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"targets must be names, got {names!r}, and rows be {features}, got {source.names}")
+    of_inputs = {*BUFFERS, "low", "high"} if source.scaled else set()
+    due = [list(levels)], source.row_shape, source.mirroring, of_inputs, BUFFERS
     for team in predictor.fitted_teams:
-        rows = team.coverage.tolist(), team.inputs.shape, team.mirroring
-        if rows != ([list(levels)], source.row_shape, source.mirroring):
-            raise ValueError(f"every team must have the levels {levels} and rows of the shape {source.row_shape}")
-        known = set(dict(team.inputs.named_buffers())), set(dict(team.targets.named_buffers()))
-        if known != ({*BUFFERS, "low", "high"} if source.scaled else set(), BUFFERS):
-            raise ValueError("targets and the inputs of a table must have a centre and a spread, inputs also a range")
+        buffers = [set(dict(scaling.named_buffers())) for scaling in (team.inputs, team.targets)]
+        if (team.coverage.tolist(), team.inputs.shape, team.mirroring, *buffers) != due:
+            raise ValueError(f"every team must have the levels, rows and numbers for scaling {due}")
     views = () if source.mirroring is None else (2,)
     row = torch.zeros(1, *views, *source.row_shape, dtype=torch.float64)
     shapes = [(1, len(names)), *[(1, len(names), len(levels))] * 2]
@@ -358,7 +351,7 @@ def _check_predictor(source: InputSource, predictor: Predictor, names: tuple[str
 # Tensor files.
 
 
-def write_tensors(path: Path, header: Header, arrays: Arrays) -> None:
+def write_tensors(path: Path, header: dict[str, Any], arrays: Arrays) -> None:
     """Write a header and arrays, whole or not at all; equal ones give equal bytes."""
     versions = {package: version(package) for package in ("torch", "numpy", "scikit-learn")}
     header = {**header, "format": FORMAT, "versions": {"coverwell": __version__, **versions}}
@@ -368,7 +361,7 @@ def write_tensors(path: Path, header: Header, arrays: Arrays) -> None:
         file.write(safetensors_bytes(arrays, {"coverwell": json.dumps(header, sort_keys=True)}))
 
 
-def read_tensors(path: Path) -> tuple[Header, Arrays]:
+def read_tensors(path: Path) -> tuple[dict[str, Any], Arrays]:
     """Header and arrays of a file whose content has the sha256 that it states."""
     content = path.read_bytes()
     with _malformed_means(f"{path} is damaged or not a model file", "take another copy, or save the model again"):
@@ -388,7 +381,7 @@ def read_tensors(path: Path) -> tuple[Header, Arrays]:
     return header, arrays
 
 
-def _sha256(header: Header, arrays: Arrays) -> str:
+def _sha256(header: dict[str, Any], arrays: Arrays) -> str:
     """Of the header with sorted keys, and of the names, types, shapes and bytes of the arrays."""
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + safetensors_bytes(arrays)).hexdigest()
 

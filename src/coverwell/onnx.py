@@ -103,10 +103,10 @@ def to_onnx(
     if not isinstance(model, (IntervalRegressor, SeriesForecaster)):
         raise TypeError(f"to_onnx takes a fitted regressor or forecaster of coverwell, got {type(model).__name__}")
     check_is_fitted(model)
-    kind: type[_Table | _Images | _Series] = _Series
-    if isinstance(model, IntervalRegressor):
-        kind = _Images if isinstance(model.source_, ImageSource) else _Table
-    graph = kind(model, PRECISIONS[precision])
+    if isinstance(model, SeriesForecaster):
+        graph: _Graph = _Series(model, PRECISIONS[precision])
+    else:
+        graph = (_Images if isinstance(model.source_, ImageSource) else _Table)(model, PRECISIONS[precision])
     sha256 = None if model_file is None else hashlib.sha256(Path(model_file).read_bytes()).hexdigest()
     metadata = {"class": type(model).__name__, **graph.about, "precision": precision, "model_sha256": sha256}
     proto = _exported(graph, metadata)
@@ -140,7 +140,14 @@ class _Graph(nn.Module):
         teams = [team.for_export() for team in copy.deepcopy(predictor).cpu().fitted_teams]
         for team in teams:
             team.in_chunks = False
-            _set_precision(team, precision)
+            for part in team.modules():
+                if isinstance(part, MLPTeam):  # in the precision of the file; a user's networks in float32
+                    for layer in part.layers[1:]:  # for dropped units: onnxruntime would scale in float32
+                        layer.weight.mul_(1 - part.rate)
+                    part.rate = 0.0
+                    part.linears.to(precision)
+                elif isinstance(part, Team) and part.recipe is None:
+                    part.float().precision = torch.float32
         self.model = (predictor,)  # in a tuple: no layer of this one
         self.predictor = Predictor(predictor.levels, teams, copy.deepcopy(predictor.correction).cpu())
         n_targets, levels = teams[0].targets.shape[0], list(predictor.levels)
@@ -171,8 +178,9 @@ class _Graph(nn.Module):
         raise NotImplementedError
 
     def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
-        """The same for the examples, as the model itself makes rows."""
-        raise NotImplementedError
+        """The same for the examples, before they are exported."""
+        rows, added = self.rows(*map(torch.from_numpy, self.examples.values()))
+        return rows.double().numpy(), added.double().numpy()
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         images, n = isinstance(self, _Images), inputs[0].shape[0]
@@ -190,8 +198,6 @@ class _Graph(nn.Module):
 
 class _Table(_Graph):
     """The columns of a table: numbers as they are, codes of categories, and seconds since 1970 by the local clock."""
-
-    unit: Tensor
 
     def __init__(self, model: IntervalRegressor, precision: torch.dtype) -> None:
         table, scaling, rng = model.source_.columns, model.predictor_.inputs, np.random.default_rng(0)
@@ -213,26 +219,22 @@ class _Table(_Graph):
         super().__init__(model, model.predictor_, precision, kind="table", columns=columns)
         self.columns = table
         unit = [1e6 if column["kind"] == "times" else 1.0 for column in columns]  # times are read in microseconds
-        self.register_buffer("unit", torch.tensor(unit, dtype=torch.float64))
+        self.unit = nn.Buffer(torch.tensor(unit, dtype=torch.float64))
         self.add("X", rows, "one column per raw column, in the order of `columns`")
 
     def rows(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         rows = inputs[0] if self.columns is None else self.columns.features(inputs[0] * self.unit)
         return rows, (rows - rows).sum(dim=1)[:, None]
 
-    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
-        X = self.examples["X"]
-        return X if self.columns is None else self.columns.features(X * self.unit.numpy()), np.zeros((len(X), 1))
-
 
 def _described(column: Column) -> dict[str, Any]:
     """How a raw column is written as numbers, for whoever fills the matrix."""
-    entry = {"name": column.name, "kind": column.kind, "missing": "NaN"}
-    if column.kind == "text":
-        return {**entry, "codes": {level: code for code, level in enumerate(column.levels)}, "unknown": -1}
-    if column.kind == "booleans":
-        return {**entry, "codes": {"false": 0, "true": 1}}
-    return {**entry, "unit": _seconds_by_the_clock(column.zone)} if column.kind == "times" else entry
+    more: dict[str, dict[str, Any]] = {
+        "text": {"codes": {level: code for code, level in enumerate(column.levels)}, "unknown": -1},
+        "booleans": {"codes": {"false": 0, "true": 1}},
+        "times": {"unit": _seconds_by_the_clock(column.zone)},
+    }
+    return {"name": column.name, "kind": column.kind, "missing": "NaN", **more.get(column.kind, {})}
 
 
 def _seconds_by_the_clock(zone: str | None) -> str:
@@ -262,7 +264,7 @@ class _Images(_Graph):
 
     def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
         """The graph's own features, found to be the model's: one between two float16 numbers may round either way."""
-        own, added = (part.double().numpy() for part in self.rows(torch.from_numpy(self.examples["X"])))
+        own, added = super().own_rows(features)
         largest = float(np.max(np.abs(features - own) / (np.abs(own) + np.sqrt(np.mean(own**2)))))
         if not largest <= LARGEST_FEATURE_DIFFERENCE:
             raise ValueError(
@@ -322,41 +324,6 @@ class _Series(_Graph):
 
     def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
         return self.windows.rows(self.history, self.origins), self.windows.anchors(self.history, self.origins)
-
-
-def _set_precision(module: nn.Module, precision: torch.dtype) -> None:
-    """Let teams compute in the precision of the file: MLPs in the one asked for, a user's networks in float32."""
-    for name, child in module.named_children():
-        if isinstance(child, MLPTeam):
-            setattr(module, name, _MLP(child, precision))
-        elif isinstance(child, Team) and child.recipe is None:
-            child.float().precision = torch.float32
-        else:
-            _set_precision(child, precision)
-
-
-class _MLP(Team):
-    """A deployed MLP team. Inputs are coded once for all members, in float64: bins may be narrower than float32."""
-
-    def __init__(self, team: MLPTeam, precision: torch.dtype) -> None:
-        super().__init__()
-        self.n_members, self.code = team.n_members, team.code
-        if self.code is not None:
-            self.code.start, self.code.slope = self.code.start[:1], self.code.slope[:1]
-        gains = [1.0, *[1 - team.rate] * len(team.layers)]  # in the weights: onnxruntime would scale in float32
-        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for layer, gain in zip(team.layers, gains, strict=False):
-            self.weights.append((gain * layer.weight).to(precision))
-            self.biases.append(layer.bias.to(precision))
-
-    def for_members(self, x: Tensor) -> Tensor:
-        return x
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x if self.code is None else self.code(x)
-        for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = (x.relu() if place else x).to(weight.dtype) @ weight + bias
-        return x
 
 
 @torch.no_grad()

@@ -79,8 +79,11 @@ def check_number(
     ):
         return
     what, auto = "a whole number" if whole else "a number", "'auto' or " if or_auto else ""
-    if above is not None and below not in (None, math.inf):
+    below = None if below == math.inf else below
+    if above is not None and below is not None:
         must = f"lie strictly between {above:g} and {below:g}"
+    elif least is not None and below is not None:
+        must = f"lie in [{least:g}, {below:g})"
     elif above is not None:
         must = f"be {auto}a positive number" if above == 0 else f"be {auto}{what} above {above:g}"
     else:

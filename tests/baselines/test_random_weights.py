@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from coverwell.baselines.bayes_by_backprop import BayesNetwork
 from coverwell.baselines.dropout import DropoutNetwork
-from coverwell.baselines.random_weights import Draws, repeated
+from coverwell.baselines.training import Draws
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP, MLPTeam
 
@@ -180,5 +180,5 @@ def test_members_that_are_deployed_have_the_distribution_that_they_had(team):
 def test_samples_code_their_inputs_as_their_own_member_does(method):
     team = built(RECIPES[f"{method} mlp"]).eval().requires_grad_(False)
     samples, x = team.sample(3, generator()), ROWS.expand(6, -1, -1)
-    assert_array_equal(samples.code(x), repeated(team.means.code(ROWS.expand(2, -1, -1)), 3))
+    assert_array_equal(samples.code(x), Draws(3).of(team.means.code(ROWS.expand(2, -1, -1))))
     assert (samples.code(x)[0] != samples.code(x)[3]).any()  # the members' edges come from different rows

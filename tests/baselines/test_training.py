@@ -15,7 +15,6 @@ from coverwell import MLP
 from coverwell.baselines import training
 from coverwell.baselines.bayes_by_backprop import BayesNetwork
 from coverwell.baselines.dropout import DropoutNetwork
-from coverwell.baselines.random_weights import RandomTeam
 from coverwell.baselines.training import SMALLEST_SIGMA, BaselineTeam, BaselineTraining, NormalHead, QuantileHead
 from coverwell.inputs.scaling import Mirroring, Scaling
 from coverwell.paper.losses import Levels, z_score
@@ -64,7 +63,7 @@ def run(rows, how, seed=0):
 
 def networks_of(team):
     """What is evaluated after a round, and how many networks a member has there."""
-    if not isinstance(team, RandomTeam):
+    if not isinstance(team, training.RandomTeam):
         return team, 1
     generator = torch.Generator().manual_seed(training.EVALUATION_SEED)
     return team.sample(training.N_EVALUATED, generator), training.N_EVALUATED
@@ -229,14 +228,6 @@ def test_a_team_for_export_holds_the_samples_and_draws_nothing(network, at_a_tim
     assert {id(part) for part in exported.networks()} <= {id(module) for module in exported.modules()}
     assert_same_estimate(exported.estimate(X), estimate, rtol=1e-12)
     assert len(team.fixed) == 0
-
-
-def test_too_many_weights_for_an_exported_model_are_refused_with_the_way_out(monkeypatch):
-    monkeypatch.setattr(training, "MOST_NUMBERS", 1000)
-    with pytest.raises(
-        ValueError, match=r"up to 1,000 weights, got more in the 50 samples .*; fit with a smaller n_samp"
-    ):
-        fitted_team(RANDOM["bayes"], n_samples=50).for_export()
 
 
 def test_the_means_of_an_image_and_its_mirror_image_are_averaged_and_the_half_width_is_the_images_own():

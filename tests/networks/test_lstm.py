@@ -311,16 +311,11 @@ def test_a_row_of_any_length_has_the_bits_of_torchs_lstm_by_weights_that_were_pa
 
 @packed
 @pytest.mark.parametrize("name", ["weight", "recurrent", "bias"])
-def test_changed_weights_are_packed_again(layer, name):
+def test_weights_that_are_changed_replaced_or_loaded_are_packed_again(layer, name):
     assert_the_same_bits(layer)
     getattr(layer, name).mul_(2)
     assert_the_same_bits(layer)
     setattr(layer, name, torch.nn.Parameter(getattr(layer, name).detach() + 1, requires_grad=False))
-    assert_the_same_bits(layer)
-
-
-@packed
-def test_a_loaded_state_is_packed_again(layer):
     assert_the_same_bits(layer)
     layer.load_state_dict(StackedLSTM(MEMBERS, CHANNELS, HIDDEN).state_dict())
     assert_the_same_bits(layer)

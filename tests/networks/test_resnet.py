@@ -160,15 +160,6 @@ def whole_file(whole, tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def imagenet_file():
-    """The ImageNet trunk, beside the repository; skips where it is absent."""
-    path = Path(__file__).parents[3] / "shared" / "weights" / "resnet18_imagenet_through_layer3.pth"
-    if not path.is_file():
-        pytest.skip(f"the weights are not in {path.parent}")
-    return path
-
-
 def test_trunk_and_tail_together_have_the_122_names_and_the_shapes_of_torchvision_in_its_order():
     ours = {**ResNet18Trunk().state_dict(), **ResNet18Tail(n_outputs=1000).state_dict()}
     published = shapes_as_published()

@@ -6,12 +6,12 @@ from threading import Thread
 
 import pytest
 
-from coverwell.networks import imagenet_weights, weights
+from coverwell.networks import imagenet_weights, resnet
 
 NAME = "resnet18-f37072fd.pth"
-CONTENT = bytes(range(256)) * 10_000  # stands for the 45 MB; more than one chunk
+CONTENT = bytes(range(256)) * 10_000  # stands for the 45 MB
 NOWHERE = f"http://127.0.0.1:9/{NAME}"  # the discard port: nobody answers
-SHA256, ADDRESS = weights.SHA256, weights.ADDRESS
+SHA256, ADDRESS = resnet.SHA256, resnet.ADDRESS
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +20,9 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("COVERWELL_DATA", raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(weights, "SHA256", hashlib.sha256(CONTENT).hexdigest())
-    monkeypatch.setattr(weights, "ADDRESS", NOWHERE)
+    monkeypatch.setattr(resnet, "SHA256", hashlib.sha256(CONTENT).hexdigest())
+    monkeypatch.setattr(resnet, "ADDRESS", NOWHERE)
     return tmp_path / "cache" / "coverwell"
-
-
-def published_at(address, monkeypatch):
-    monkeypatch.setattr(weights, "ADDRESS", address)
 
 
 class Breaks(BaseHTTPRequestHandler):
@@ -55,7 +51,7 @@ def breaking_address():
 
 def test_the_sha256_begins_as_torchvision_says_in_the_name_of_the_file():
     assert len(SHA256) == 64
-    assert weights.NAME == NAME == f"resnet18-{SHA256[:8]}.pth"
+    assert resnet.FILE == NAME == f"resnet18-{SHA256[:8]}.pth"
     assert f"https://download.pytorch.org/models/{NAME}" == ADDRESS
 
 
@@ -72,7 +68,7 @@ def test_the_file_is_found_in_the_data_folder_and_in_the_cache(cache, tmp_path, 
 
 def test_a_download_is_kept_whole_in_the_cache_and_not_repeated(cache, tmp_path, monkeypatch):
     (tmp_path / "source").write_bytes(CONTENT)
-    published_at((tmp_path / "source").as_uri(), monkeypatch)
+    monkeypatch.setattr(resnet, "ADDRESS", (tmp_path / "source").as_uri())
     assert imagenet_weights() == cache / "weights" / NAME
     (tmp_path / "source").unlink()
     assert imagenet_weights().read_bytes() == CONTENT
@@ -89,15 +85,15 @@ def test_a_changed_file_is_refused_by_name_and_stays(cache):
 
 def test_a_download_of_something_else_leaves_nothing(cache, tmp_path, monkeypatch):
     (tmp_path / "source").write_bytes(b"please log in")
-    published_at((tmp_path / "source").as_uri(), monkeypatch)
+    monkeypatch.setattr(resnet, "ADDRESS", (tmp_path / "source").as_uri())
     with pytest.raises(ValueError, match=r"source is not the published file: .* Nothing was kept"):
         imagenet_weights()
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
 def test_an_interrupted_download_leaves_nothing(cache, breaking_address, monkeypatch):
-    published_at(breaking_address, monkeypatch)
-    with pytest.raises(FileNotFoundError, match=f"{len(CONTENT) // 2} of {len(CONTENT)} bytes arrived"):
+    monkeypatch.setattr(resnet, "ADDRESS", breaking_address)
+    with pytest.raises(FileNotFoundError, match=f"{len(CONTENT) // 2} bytes read, {len(CONTENT) // 2} more expected"):
         imagenet_weights()
     assert not [path for path in cache.rglob("*") if path.is_file()]
 

@@ -22,6 +22,7 @@ from coverwell.paper.matching import IQRFit, SigmaFit, Unmatched
 from coverwell.training.device import Settings
 from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows
+from tests.synthetic import LaplaceFit
 
 CPU = torch.device("cpu")
 SMALL = MLP(hidden=12, layers=3, dropout=0.0, bins=0)
@@ -510,10 +511,6 @@ def test_a_perfect_f_leaves_a_scale_above_zero():
 # Networks that learn -------------------------------------------------------------------------------------------------
 
 
-STRATEGIES = [SigmaFit(), IQRFit(), Unmatched()]
-every_strategy = pytest.mark.parametrize("matching", STRATEGIES, ids=lambda s: type(s).__name__)
-
-
 def left_out_line(rows):
     """What scikit-learn's linear regression predicts for the rows left out, fold by fold as the members."""
     x, y = rows.x[0].numpy(), rows.y[0].numpy()
@@ -523,7 +520,7 @@ def left_out_line(rows):
     return predicted
 
 
-@every_strategy
+@pytest.mark.parametrize("matching", [SigmaFit(), IQRFit(), Unmatched(), LaplaceFit()], ids=lambda s: type(s).__name__)
 def test_every_strategy_learns_the_line_and_the_level_through_the_alternation(matching):
     n_rows, asked = 150, (0.5, 0.9)
     rows = noisy_line(n_rows, n_targets=2, coverage=asked)
@@ -537,6 +534,22 @@ def test_every_strategy_learns_the_line_and_the_level_through_the_alternation(ma
         assert ((empirical_coverage - p).abs() < 4 * math.sqrt(p * (1 - p) / n_rows)).all()
         expected = 2 * z_score(torch.tensor([p])).item() * np.std(y - line, axis=0)
         assert (np.abs(width.numpy() / expected - 1) < 0.3).all()
+
+
+def test_the_scale_of_a_users_strategy_follows_the_widths_of_i():
+    rows, seen, gaps = noisy_line(), [], []
+
+    class Faithful(LaplaceFit):
+        def loss(self, outputs, y, target):
+            wanted = self.wanted(target).mean(dim=-1)
+            seen.append((self.b(outputs, y.shape[-1]).detach() / wanted).log().abs().mean().item())
+            return super().loss(outputs, y, target)
+
+    for weight in (0.0, 5.0):
+        matching = Faithful(match_weight=weight)
+        run(learners_of(rows, matching), rows, recipe_of(matching, max_rounds=6, mean_epochs=5))
+        gaps.append(np.mean(seen[-15:]))  # the last round: 5 epochs of 3 steps
+    assert gaps[1] < 0.75 * gaps[0]
 
 
 def out_of_fold_interval(rows, mean, interval, unit):

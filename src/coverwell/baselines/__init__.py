@@ -1,7 +1,4 @@
-"""The methods that the paper compares with, and deep ensembles, with the methods of `MatchedRegressor`.
-
-Every file of this folder is imported, and its estimators become names of this package: a new baseline is one file.
-"""
+"""The paper's baselines and deep ensembles: every file of this folder is imported, so a new baseline is one file."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -28,7 +28,6 @@ from coverwell.training.device import Settings, auto_batch_size, device_from
 EMA_DECAY = 0.8  # of the running average of the weights, as in MatchedRegressor
 
 
-# Parameters are fields of dataclasses: each method adds its own to those that all have.
 @dataclass(eq=False, repr=False)
 class BaselineRegressor(IntervalRegressor):
     """A network with an output head; a share of the rows is held out to stop its training.
@@ -131,8 +130,8 @@ class HeteroscedasticRegressor(BaselineRegressor):
 
     Examples
     --------
-    >>> from sklearn.datasets import make_regression
-    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> import numpy as np
+    >>> X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80)
     >>> model = HeteroscedasticRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
     >>> model.predict_interval(X[:5]).lower.shape
     (5,)
@@ -152,8 +151,8 @@ class NeuralQuantileRegressor(BaselineRegressor):
 
     Examples
     --------
-    >>> from sklearn.datasets import make_regression
-    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> import numpy as np
+    >>> X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80)
     >>> model = NeuralQuantileRegressor(coverage=[0.5, 0.8], max_epochs=20, random_state=0).fit(X, y)
     >>> model.predict_interval(X[:5]).lower.shape
     (5, 2)
@@ -200,8 +199,8 @@ class DeepEnsembleRegressor(MixtureRegressor):
 
     Examples
     --------
-    >>> from sklearn.datasets import make_regression
-    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> import numpy as np
+    >>> X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80)
     >>> model = DeepEnsembleRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
     >>> bool((model.predict_interval(X, noise=False).width < model.predict_interval(X).width).all())
     True

@@ -13,16 +13,14 @@ from torch.func import functional_call
 from torch.nn.functional import softplus
 
 from coverwell.baselines.baseline import SampledRegressor
-from coverwell.baselines.random_weights import Draws, RandomNetwork, RandomWeights, inputs_of
+from coverwell.baselines.training import Draws, RandomNetwork, RandomWeights, inputs_of
 from coverwell.networks.mlp import MLP, MLPTeam
 from coverwell.networks.team import State, Team
 from coverwell.options import check_number, stored
 from coverwell.paper.losses import PerMember
 
-# The standard deviation at the start, over the prior's: small, or nothing is learned through the noise.
-START = 0.05
-# A variance of zero has no finite slope under the root.
-SMALLEST_VARIANCE = 1e-12
+START = 0.05  # standard deviation over the prior's: small, or nothing is learned through the noise
+SMALLEST_VARIANCE = 1e-12  # zero has no finite slope under the root
 
 
 def normal_kl(mean: Tensor, sd: Tensor, prior_sd: float) -> Tensor:
@@ -74,17 +72,16 @@ class BayesTeam(RandomWeights):
         For an MLP, the outputs of a layer are drawn instead of its weights: the same distribution, and a less noisy
         gradient (Kingma, Salimans and Welling 2015).
         """
+        if not self.training:
+            return super().forward(x)
         if not (isinstance(self.means, MLPTeam) and isinstance(self.spreads, MLPTeam)):
-            return cast(Tensor, functional_call(self.means, self.drawn(Draws()) if self.training else {}, (x,)))
+            return cast(Tensor, functional_call(self.means, self.drawn(Draws()), (x,)))
         x = self.means.code(x) if self.means.code else x
         for place, (linear, spread) in enumerate(zip(self.means.layers, self.spreads.layers, strict=True)):
-            x = x if place == 0 else x.relu()
-            mean = linear(x)
-            if self.training:
-                of_bias, of_weight = softplus(spread.bias).square(), softplus(spread.weight).square()
-                variance = torch.baddbmm(of_bias, x.square(), of_weight).clamp_min(SMALLEST_VARIANCE)
-                mean = mean + variance.sqrt() * torch.randn_like(mean)
-            x = mean
+            x = x.relu() if place else x
+            of_bias, of_weight = softplus(spread.bias).square(), softplus(spread.weight).square()
+            variance = torch.baddbmm(of_bias, x.square(), of_weight).clamp_min(SMALLEST_VARIANCE)
+            x = linear(x) + variance.sqrt() * torch.randn_like(variance)
         return x
 
     def penalty(self) -> PerMember:

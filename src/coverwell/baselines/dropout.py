@@ -1,14 +1,10 @@
-"""MC Dropout and Concrete Dropout: units are dropped in training and at prediction alike.
-
-Gal and Ghahramani (2016) drop them at a fixed rate; Gal, Hron and Kendall (2017) learn the rates with the weights.
-"""
+"""MC Dropout (Gal and Ghahramani 2016) and Concrete Dropout, which learns its rates (Gal, Hron and Kendall 2017)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -20,18 +16,16 @@ from torch.func import functional_call
 from torch.nn.functional import linear
 
 from coverwell.baselines.baseline import SampledRegressor
-from coverwell.baselines.random_weights import Draws, RandomNetwork, RandomWeights, inputs_of, repeated, squares
-from coverwell.networks.lstm import LSTM, LSTMTeam, StackedLSTM
+from coverwell.baselines.training import Draws, RandomNetwork, RandomWeights, inputs_of, squares
+from coverwell.networks.lstm import LSTM, StackedLSTM
 from coverwell.networks.mlp import MLP, MLPTeam
-from coverwell.networks.resnet import ResNet18, ResNet18Tail, ResNet18Team
+from coverwell.networks.resnet import ResNet18, ResNet18Team
 from coverwell.networks.team import State, Team
 from coverwell.options import check_number, stored
 from coverwell.paper.losses import PerMember
 
-# Of the concrete relaxation; the published value. Near zero it is a coin toss, whose gradient is lost.
-TEMPERATURE = 0.1
-# A uniform number of exactly 0 or 1 has no logit.
-MARGIN = 1e-6
+TEMPERATURE = 0.1  # of the concrete relaxation, as published; near zero it is a coin toss, whose gradient is lost
+MARGIN = 1e-6  # a uniform number of exactly 0 or 1 has no logit
 
 
 @stored
@@ -43,45 +37,59 @@ class DropoutNetwork(RandomNetwork):
     learned: bool = False
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
-        if not isinstance(self.plain, ResNet18):
-            return (ConcreteTeam if self.learned else DropoutTeam)(self, n_members, input_shape, n_outputs)
-        tails = tails_of(self.plain.build(n_members, input_shape, n_outputs))
-        return DropoutResNet18Team(self, tails, n_outputs)
+        if isinstance(self.plain, ResNet18):
+            return DropoutResNet18Team(self, self.plain.build(n_members, input_shape, n_outputs))
+        return DropoutTeam(self, n_members, input_shape, n_outputs)
+
+
+def relaxed_toss(logit: Tensor, uniform: Tensor, temperature: float) -> Tensor:
+    """The concrete relaxation of a coin toss: near 1 with about the probability sigmoid(logit), else near 0."""
+    return torch.sigmoid((logit + uniform.clamp(MARGIN, 1 - MARGIN).logit()) / temperature)
 
 
 class DropoutTeam(RandomWeights):
-    """MLPs or LSTMs that drop hidden units at one fixed rate, those of an LSTM at all steps alike."""
+    """MLPs or LSTMs that drop hidden units, those of an LSTM at all steps alike.
+
+    The rate is fixed, or learned for each weight that units enter; an MLP then drops its inputs as well.
+    """
 
     def __init__(self, recipe: DropoutNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
         super().__init__(recipe, n_members, input_shape, n_outputs)
-        self.rate, self.length_scale = recipe.plain.dropout, recipe.length_scale
-        # Whether units that are kept are divided by their share. In training an MLP drops units by itself, without.
-        self.rescaled = not isinstance(self.means, MLPTeam)
-        if isinstance(self.means, MLPTeam):
+        self.rate, self.length_scale, self.learned = recipe.plain.dropout, recipe.length_scale, recipe.learned
+        # Whether units that are kept are divided by their share. At a fixed rate an MLP drops units by itself, without.
+        self.rescaled = self.learned or not isinstance(self.means, MLPTeam)
+        if not self.rescaled:
             self.means.rate = self.rate
+        if self.learned:
+            start = math.log(self.rate / (1 - self.rate))
+            self.rate_logit = nn.Parameter(torch.full((n_members, len(self.places)), start))
 
     @property
     def places(self) -> list[str]:
         """The weights that hidden units enter; for an LSTM by layer, where they return and where they are passed on."""
         numbers = range(len(self.means.layers))
         if isinstance(self.means, MLPTeam):
-            return [f"linears.{n}.weight" for n in numbers[1:]]
+            return [f"linears.{n}.weight" for n in numbers[0 if self.learned else 1 :]]
         _, *places = [f"layers.{n}.{kind}" for n in numbers for kind in ("weight", "recurrent")]
         return [*places, "head.weight"]
 
     @property
     def rates(self) -> Float[Tensor, "member place"]:
         """The share of inputs that are dropped at each of the places."""
+        if self.learned:
+            return self.rate_logit.sigmoid()
         return next(self.parameters()).new_full((self.n_members, len(self.places)), self.rate)
 
-    def dropped(self, rate: Tensor, draws: Draws, inputs: Tensor) -> Tensor:
-        """1 for an input that is dropped and 0 for others."""
-        return (draws.random(torch.rand, inputs) < draws.of(rate)).to(inputs)
-
     def kept(self, place: int, draws: Draws, inputs: Float[Tensor, "member ..."]) -> Float[Tensor, "draw ..."]:
-        """What the inputs of a place are multiplied by: 0 where they are dropped."""
-        rate = self.rates[:, place].view(-1, *[1] * (inputs.ndim - 1))
-        kept = 1 - self.dropped(rate, draws, inputs)
+        """What the inputs of a place are multiplied by: 0 where they are dropped.
+
+        Rates learn through the relaxation of a coin toss; samples have the toss itself, which is its limit.
+        """
+        rate, uniform = self.rates[:, place].view(-1, *[1] * (inputs.ndim - 1)), draws.random(torch.rand, inputs)
+        if self.learned and draws.generator is None:
+            kept = 1 - relaxed_toss(rate.logit(), uniform, TEMPERATURE)
+        else:
+            kept = (uniform >= draws.of(rate)).to(inputs)
         return kept / (1 - draws.of(rate)) if self.rescaled else kept
 
     def drawn(self, draws: Draws) -> State:
@@ -92,8 +100,15 @@ class DropoutTeam(RandomWeights):
 
     def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
         """In training, what an LSTM's unit passes on is dropped row by row, and what it returns for a whole batch."""
-        if not (self.training and isinstance(self.means, LSTMTeam)):
+        if not (self.training and self.rescaled):
             return super().forward(x)
+        if isinstance(self.means, MLPTeam):
+            x = self.means.code(x) if self.means.code else x
+            for place, dense in enumerate(self.means.layers):
+                x, logit = x.relu() if place else x, self.rate_logit[:, place, None, None]
+                kept = 1 - relaxed_toss(logit, torch.rand_like(x), TEMPERATURE)
+                x = dense(x * kept / (1 - logit.sigmoid()))
+            return x
         states = self.means.sequence_of(x)
         for n, layer in enumerate(self.means.layers):
             assert isinstance(layer, StackedLSTM)
@@ -103,12 +118,20 @@ class DropoutTeam(RandomWeights):
         return self.means.outputs_from(states, x)
 
     def penalty(self) -> PerMember:
-        """The distance from a normal prior of this length scale, expected over the draws."""
+        """The distance from a normal prior of this length scale, expected over the draws.
+
+        Rates that are learned are held back from being surer than they must be, by the entropy of each input's toss.
+        """
         rates, terms = dict(zip(self.places, self.rates.unbind(dim=1), strict=True)), []
         for name, weight in self.weights.items():
             share = 1 - rates[name] if name in rates else 1.0  # a unit that is kept counts as 1 / share, or as 1
             terms.append(squares(weight) / share if self.rescaled else squares(weight) * share)
-        return 0.5 * self.length_scale**2 * torch.stack(terms).sum(dim=0)
+        penalty = 0.5 * self.length_scale**2 * torch.stack(terms).sum(dim=0)
+        if not self.learned:
+            return penalty
+        n_inputs = [inputs_of(name, self.weights[name])[0].numel() for name in self.places]
+        entropy = -self.rates * self.rates.log() - (1 - self.rates) * torch.log1p(-self.rates)
+        return penalty - torch.stack([n * own for n, own in zip(n_inputs, entropy.unbind(1), strict=True)]).sum(dim=0)
 
 
 class DropoutResNet18Team(ResNet18Team):
@@ -117,18 +140,17 @@ class DropoutResNet18Team(ResNet18Team):
     Shape: input `(member, batch, 256, height, width)`, output `(member, batch, output)`.
     """
 
-    def __init__(self, recipe: DropoutNetwork, tails: Sequence[ResNet18Tail], n_outputs: int) -> None:
+    def __init__(self, recipe: DropoutNetwork, built: ResNet18Team) -> None:
         assert isinstance(recipe.plain, ResNet18)
-        super().__init__(recipe.plain, tails, n_outputs)
-        # Like any trained ResNet-18, without the file it started from.
-        self.recipe = replace(recipe, plain=replace(recipe.plain, weights=None))
+        super().__init__(recipe.plain, list(built.members), built.n_outputs)
+        self.recipe = replace(recipe, plain=replace(recipe.plain, weights=None))  # as of any trained ResNet-18
         self.rate, self.length_scale = recipe.plain.dropout, recipe.length_scale
 
     @property
     def heads(self) -> tuple[Float[Tensor, "member output channel"], Float[Tensor, "member output"]]:
         """The weights and biases of all heads."""
-        tails = tails_of(self)
-        return torch.stack([tail.fc.weight for tail in tails]), torch.stack([tail.fc.bias for tail in tails])
+        weights = tuple(tail.get_parameter("fc.weight") for tail in self.members)
+        return torch.stack(weights), torch.stack(tuple(tail.get_parameter("fc.bias") for tail in self.members))
 
     @property
     def numbers_per_sample(self) -> int:
@@ -141,29 +163,24 @@ class DropoutResNet18Team(ResNet18Team):
 
     @torch.no_grad()
     def sample(self, n_samples: int, generator: torch.Generator) -> SampledTails:
-        weights, biases = self.heads
-        drawn = Draws(n_samples, generator).random(torch.rand, weights[:, :1])  # (member and sample, 1, channel)
-        kept = (drawn >= self.rate) / (1 - self.rate)
-        return SampledTails(self, repeated(weights, n_samples) * kept, repeated(biases, n_samples))
+        (weights, biases), draws = self.heads, Draws(n_samples, generator)
+        kept = (draws.random(torch.rand, weights[:, :1]) >= self.rate) / (1 - self.rate)  # (sample, 1, channel)
+        return SampledTails(self, draws.of(weights) * kept, draws.of(biases))
 
 
 class SampledTails(Team):
     """Fixed heads, several for each member of a team, whose own layer 4, no copy, runs once for all of them.
 
-    Shape: input `(member, batch, 256, height, width)`, output `(member and head, batch, output)`.
+    Shape: weights `(head, output, channel)`, biases `(head, output)`, input and output as those of a team.
     """
 
     precision = ResNet18Team.precision
-    weights: Tensor
-    biases: Tensor
 
-    def __init__(
-        self, team: ResNet18Team, weights: Float[Tensor, "head output channel"], biases: Float[Tensor, "head output"]
-    ) -> None:
+    def __init__(self, team: ResNet18Team, weights: Tensor, biases: Tensor) -> None:
         super().__init__()
         self.team, self.n_members, self.n_samples = team, len(weights), len(weights) // team.n_members
-        for name, heads in (("weights", weights), ("biases", biases)):  # one wide head for each member
-            self.register_buffer(name, heads.unflatten(0, (team.n_members, -1)).flatten(1, 2))
+        wide = (part.unflatten(0, (team.n_members, -1)).flatten(1, 2) for part in (weights, biases))
+        self.weights, self.biases = map(nn.Buffer, wide)  # one wide head for each member
 
     def weight_of_row(self, n_inputs: int) -> int:
         return max(1, self.team.weight_of_row(n_inputs) // self.n_samples)
@@ -172,15 +189,10 @@ class SampledTails(Team):
         return self.team.for_members(x)
 
     def forward(self, x: Float[Tensor, "member batch 256 height width"]) -> Float[Tensor, "head batch output"]:
-        pooled = [tail.layer4(rows).mean(dim=(2, 3)) for tail, rows in zip(tails_of(self.team), x, strict=True)]
+        layers = (tail.get_submodule("layer4") for tail in self.team.members)
+        pooled = [layer4(rows).mean(dim=(2, 3)) for layer4, rows in zip(layers, x, strict=True)]
         wide = torch.stack(list(map(linear, pooled, self.weights, self.biases)))  # (member, batch, sample and output)
-        by_sample: Tensor = wide.unflatten(-1, (self.n_samples, -1)).movedim(2, 1)
-        return by_sample.flatten(0, 1)
-
-
-def tails_of(team: Team) -> list[ResNet18Tail]:
-    """The members of a team of a ResNet-18."""
-    return [tail for tail in team.modules() if isinstance(tail, ResNet18Tail)]
+        return cast(Tensor, wide.unflatten(-1, (self.n_samples, -1)).movedim(2, 1).flatten(0, 1))
 
 
 @stored
@@ -203,8 +215,8 @@ class MCDropoutRegressor(SampledRegressor):
 
     Examples
     --------
-    >>> from sklearn.datasets import make_regression
-    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> import numpy as np
+    >>> X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80)
     >>> model = MCDropoutRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
     >>> bool((model.predict_interval(X, noise=False).width < model.predict_interval(X).width).all())
     True
@@ -212,6 +224,7 @@ class MCDropoutRegressor(SampledRegressor):
 
     NETWORK = MLP(hidden=1024, layers=3, dropout=0.5)
     KINDS: ClassVar[tuple[type[MLP | LSTM | ResNet18], ...]] = (MLP, LSTM, ResNet18)
+    LEARNED = False  # whether rates are
 
     length_scale: float = 0.01
 
@@ -222,54 +235,7 @@ class MCDropoutRegressor(SampledRegressor):
             raise ValueError(f"network must have a dropout above 0 to be sampled by, got {self.network!r}")
 
     def trained_network(self) -> DropoutNetwork:
-        return DropoutNetwork(self.plain_network(), self.length_scale)
-
-
-def relaxed_toss(logit: Tensor, uniform: Tensor, temperature: float) -> Tensor:
-    """The concrete relaxation of a coin toss: near 1 with about the probability sigmoid(logit), else near 0."""
-    return torch.sigmoid((logit + uniform.clamp(MARGIN, 1 - MARGIN).logit()) / temperature)
-
-
-class ConcreteTeam(DropoutTeam):
-    """MLPs or LSTMs with a learned rate for each weight that units enter; an MLP drops its inputs as well."""
-
-    def __init__(self, recipe: DropoutNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
-        super().__init__(recipe, n_members, input_shape, n_outputs)
-        self.rescaled, start = True, math.log(self.rate / (1 - self.rate))
-        self.rate_logit = nn.Parameter(torch.full((n_members, len(self.places)), start))
-
-    @property
-    def places(self) -> list[str]:
-        return ["linears.0.weight", *super().places] if isinstance(self.means, MLPTeam) else super().places
-
-    @property
-    def rates(self) -> Float[Tensor, "member place"]:
-        return self.rate_logit.sigmoid()
-
-    def dropped(self, rate: Tensor, draws: Draws, inputs: Tensor) -> Tensor:
-        """In training the relaxation, through which rates learn; in samples the coin toss, which is its limit."""
-        if draws.generator is not None:
-            return super().dropped(rate, draws, inputs)
-        return relaxed_toss(rate.logit(), draws.random(torch.rand, inputs), TEMPERATURE)
-
-    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
-        if not isinstance(self.means, MLPTeam):
-            return super().forward(x)
-        x = self.means.code(x) if self.means.code else x
-        for place, layer in enumerate(self.means.layers):
-            x = x if place == 0 else x.relu()
-            if self.training:
-                logit = self.rate_logit[:, place, None, None]
-                x = x * (1 - relaxed_toss(logit, torch.rand_like(x), TEMPERATURE)) / (1 - logit.sigmoid())
-            x = layer(x)
-        return x
-
-    def penalty(self) -> PerMember:
-        """Weights near a normal prior, and rates that are not surer than they must be."""
-        n_inputs = [inputs_of(name, self.weights[name])[0].numel() for name in self.places]
-        entropy = -self.rates * self.rates.log() - (1 - self.rates) * torch.log1p(-self.rates)
-        tosses = [n * of_place for n, of_place in zip(n_inputs, entropy.unbind(dim=1), strict=True)]
-        return super().penalty() - torch.stack(tosses).sum(dim=0)
+        return DropoutNetwork(self.plain_network(), self.length_scale, self.LEARNED)
 
 
 @stored
@@ -286,8 +252,8 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
 
     Examples
     --------
-    >>> from sklearn.datasets import make_regression
-    >>> X, y = make_regression(n_samples=80, n_features=3, noise=10.0, random_state=0)
+    >>> import numpy as np
+    >>> X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80)
     >>> model = ConcreteDropoutRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
     >>> model.rates_.shape  # (member, layer)
     (1, 5)
@@ -296,6 +262,7 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
     NETWORK = SampledRegressor.NETWORK
     LEARNING_RATE = 2e-3
     KINDS = (MLP, LSTM)
+    LEARNED = True
 
     @property
     def rates_(self) -> NDArray[np.float64]:
@@ -305,9 +272,5 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
         the inputs of the first layer; the last is what enters the head.
         """
         check_is_fitted(self)
-        (team,) = (part for part in self.predictor_.modules() if isinstance(part, ConcreteTeam))
-        rates: NDArray[np.float64] = team.rates.double().cpu().numpy()
-        return rates
-
-    def trained_network(self) -> DropoutNetwork:
-        return DropoutNetwork(self.plain_network(), self.length_scale, learned=True)
+        (team,) = (part for part in self.predictor_.modules() if isinstance(part, DropoutTeam))
+        return cast(NDArray[np.float64], team.rates.double().cpu().numpy())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from coverwell.baselines.random_weights import RandomTeam, repeated
 from coverwell.estimator import OnRound, Trained
 from coverwell.inputs.scaling import Mirroring, Scaling
-from coverwell.networks.team import Network, Team
+from coverwell.networks.lstm import LSTM, LSTMTeam
+from coverwell.networks.mlp import MLP, MLPTeam
+from coverwell.networks.resnet import ResNet18
+from coverwell.networks.team import Network, State, Team
 from coverwell.options import stored
 from coverwell.paper.algorithm import History, Measures, half_widths, measure
 from coverwell.paper.losses import Levels, Values, gaussian_half_width, gaussian_nll, pinball, quantile_levels
@@ -31,28 +33,23 @@ OfNetworks = Float[Tensor, "team network row output"]
 PerRow = Float[Tensor, "member batch"]
 Combined = tuple[Float[Tensor, "team row target"], Float[Tensor, "team row target side level"]]
 
-# A standard deviation of zero has an infinite likelihood; targets are of order one here.
-SMALLEST_SIGMA = 1e-3
+SMALLEST_SIGMA = 1e-3  # zero has an infinite likelihood; targets are of order one here
 EPOCHS_PER_ROUND = 10
-# How many networks of a random team are evaluated after a round: always the same draws, so that rounds differ by their
-# weights alone.
-N_EVALUATED, EVALUATION_SEED = 5, 0
+N_EVALUATED, EVALUATION_SEED = 5, 0  # networks of a random team after a round, always the same draws
 NUMBERS_AT_A_TIME = 2**24  # weights of sampled networks that are held at a time
 MOST_NUMBERS = 2**27  # weights of an exported model: half a gigabyte in float32, where a file may have two
 
 
 @runtime_checkable
 class OutputHead(Protocol):
-    """How outputs are trained, and how those of several networks are combined."""
+    """How outputs are trained (the loss of each row), and how those of all networks of a team are combined.
 
-    def n_outputs(self, n_targets: int, n_levels: int) -> int:
-        """How many numbers a network emits per row."""
+    Without `noise`, the half-widths show the disagreement of the networks alone.
+    """
 
-    def losses(self, outputs: Outputs, y: Values, levels: Levels) -> PerRow:
-        """The loss of each row."""
-
-    def combined(self, outputs: OfNetworks, levels: Levels, *, noise: bool) -> Combined:
-        """Mean and half-widths from all networks of a team; without `noise`, from their disagreement alone."""
+    def n_outputs(self, n_targets: int, n_levels: int) -> int: ...
+    def losses(self, outputs: Outputs, y: Values, levels: Levels) -> PerRow: ...
+    def combined(self, outputs: OfNetworks, levels: Levels, *, noise: bool) -> Combined: ...
 
 
 @stored
@@ -109,6 +106,110 @@ class QuantileHead:
         median, half_width = self.quantiles(outputs.flatten(1, 2), levels)  # (team, network and row, ...)
         networks = (1, outputs.shape[1:3])
         return median.unflatten(*networks).mean(dim=1), half_width.unflatten(*networks).mean(dim=1)
+
+
+@runtime_checkable
+class RandomTeam(Protocol):
+    """A team of random networks: training draws new weights for every batch, a prediction samples fixed networks.
+
+    The penalty is how far each member's distribution lies from its prior, in nats. Sampled networks are ordered by
+    member; a sample of each member has `numbers_per_sample` weights, all members together.
+    """
+
+    @property
+    def numbers_per_sample(self) -> int: ...
+    def penalty(self) -> Float[Tensor, " member"]: ...
+    def sample(self, n_samples: int, generator: torch.Generator) -> Team: ...
+
+
+@dataclass(frozen=True)
+class RandomNetwork:
+    """Recipe of a network with random weights, from that of a plain one."""
+
+    plain: MLP | LSTM | ResNet18
+
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
+        raise NotImplementedError
+
+    def operations_per_row(self, n_inputs: int) -> float:
+        return self.plain.operations_per_row(n_inputs)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Random numbers for weights: one draw for each member in training, or several from a generator."""
+
+    n_samples: int = 1
+    generator: torch.Generator | None = None
+
+    def of(self, values: Float[Tensor, "member ..."]) -> Float[Tensor, "draw ..."]:
+        """Values per member, given to each of its draws."""
+        return values if self.n_samples == 1 else values.repeat_interleave(self.n_samples, dim=0)
+
+    def random(self, kind: Callable[..., Tensor], like: Float[Tensor, "member ..."]) -> Float[Tensor, "draw ..."]:
+        """Numbers by `torch.rand` or `torch.randn`, for each draw of these values."""
+        if self.generator is None:
+            return kind(like.shape, dtype=like.dtype, device=like.device)
+        shape = (self.n_samples * len(like), *like.shape[1:])
+        return kind(shape, generator=self.generator, dtype=torch.float64).to(like)  # the same on every device
+
+
+class RandomWeights(Team):
+    """Distributions over the weights of a plain team, whose own weights are their means.
+
+    Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
+    """
+
+    capturable = True
+    recipe: RandomNetwork
+
+    def __init__(self, recipe: RandomNetwork, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> None:
+        super().__init__()
+        self.recipe, self.n_members, self.sizes = recipe, n_members, (input_shape, n_outputs)
+        self.means = self.plain_team(n_members)
+        self.precision = self.means.precision
+
+    def plain_team(self, n_members: int) -> MLPTeam | LSTMTeam:
+        """A team of these sizes that draws nothing; networks other than these two have teams of their own."""
+        return cast("MLPTeam | LSTMTeam", replace(self.recipe.plain, dropout=0.0).build(n_members, *self.sizes))
+
+    @property
+    def weights(self) -> State:
+        """The mean weights and biases by name."""
+        return dict(self.means.named_parameters())
+
+    @property
+    def numbers_per_sample(self) -> int:
+        return sum(weight.numel() for weight in self.parameters())
+
+    def adapt(self, inputs: Tensor, valid: Tensor) -> None:
+        self.means.adapt(inputs, valid)
+
+    def forward(self, x: Float[Tensor, "member batch feature"]) -> Float[Tensor, "member batch output"]:
+        return cast(Tensor, self.means(x))
+
+    def drawn(self, draws: Draws) -> State:
+        """Random weights, by the names of the mean weights."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def sample(self, n_samples: int, generator: torch.Generator) -> Team:
+        with torch.device("meta"):  # the weights are given: nothing is drawn, or even allocated
+            team = self.plain_team(self.n_members * n_samples)
+        draws = Draws(n_samples, generator)
+        code = {name: draws.of(values) for name, values in self.means.named_buffers()}
+        team.load_state_dict(code | self.drawn(draws), assign=True)
+        return team.eval().requires_grad_(False)
+
+
+def inputs_of(name: str, weight: Float[Tensor, "member ..."]) -> Float[Tensor, "member ..."]:
+    """A slice of a weight with one number per input; LSTM layers have inputs last, linear ones outputs."""
+    return weight[:, :1] if name.startswith("layers.") else weight[..., :1]
+
+
+def squares(values: Float[Tensor, "member ..."]) -> Float[Tensor, " member"]:
+    """The sum of squares of each member."""
+    return values.square().flatten(start_dim=1).sum(dim=1)
 
 
 @stored
@@ -215,9 +316,9 @@ class BaselineTraining:
         if isinstance(team, RandomTeam):
             n, networks = N_EVALUATED, team.sample(N_EVALUATED, torch.Generator().manual_seed(EVALUATION_SEED))
         outputs = outputs_of(networks, rows.x, rows.y.dtype)  # (member and network, row, output)
-        levels, left_out = rows.levels_of_members, rows.out_of_fold_view.left_out
-        of_networks = Levels(repeated(levels.coverage, n), repeated(levels.z, n))
-        losses = self.head.losses(outputs, repeated(rows.to_members(rows.y), n), of_networks)
+        levels, left_out, of_networks = rows.levels_of_members, rows.out_of_fold_view.left_out, Draws(n).of
+        each = Levels(of_networks(levels.coverage), of_networks(levels.z))
+        losses = self.head.losses(outputs, of_networks(rows.to_members(rows.y)), each)
         by_job = losses.unflatten(0, (*rows.trains.shape[:2], n)).mean(dim=2)  # (job, member, row)
         held_out_loss = (by_job * rows.leaves_out).sum(dim=(1, 2)) / rows.leaves_out.sum(dim=(1, 2))
         estimate = self.head.combined(outputs.unflatten(0, (-1, n)), levels, noise=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from coverwell.networks.mlp import StackedLinear
 from coverwell.networks.team import Team
-from coverwell.options import check_count, stored
+from coverwell.options import check_count, check_number, stored
 
 Windows = Float[Tensor, "member batch feature"]
 Sequences = Float[Tensor, "member step batch channel"]
@@ -35,8 +35,7 @@ def _cell(inputs: Tensor, by_state: Tensor, cell: Tensor) -> tuple[Tensor, Tenso
     Shape: inputs and by_state `(row, 4 * hidden)`, cell `(row, hidden)`.
     """
     if inputs.device.type == "cuda":
-        fused: tuple[Tensor, Tensor, Tensor] = fused_cell(inputs, by_state, cell)
-        return fused
+        return cast("tuple[Tensor, Tensor, Tensor]", fused_cell(inputs, by_state, cell))
     gates = inputs + by_state
     enter, forget, candidate, leave = gates.chunk(4, dim=-1)
     for part in (enter, forget, leave):
@@ -83,8 +82,7 @@ class _Recurrence(torch.autograd.Function):
             cells.append(cell)
             gates.append(activated)
         ctx.save_for_backward(weight, *states[:-1], *cells, *gates)
-        after: Tensor = torch.stack(states[1:]).unflatten(1, by_member).transpose(0, 1)
-        return after
+        return cast(Tensor, torch.stack(states[1:]).unflatten(1, by_member).transpose(0, 1))
 
     @staticmethod
     @once_differentiable
@@ -139,25 +137,19 @@ class StackedLSTM(nn.Module):
     def at_once(self, x: Sequences) -> States:
         """All members in batched matrix products, step by step."""
         gates = torch.baddbmm(self.bias, x.flatten(1, 2), self.weight.transpose(1, 2)).unflatten(1, x.shape[1:3])
-        states: Tensor = _Recurrence.apply(gates, self.recurrent)  # type: ignore[no-untyped-call]
-        return states
+        return cast(Tensor, _Recurrence.apply(gates, self.recurrent))  # type: ignore[no-untyped-call]
 
     def one_by_one(self, x: Sequences) -> States:
         """Each member through torch's own LSTM."""
         hidden = self.recurrent.shape[-1]
         start, no_bias = x.new_zeros(1, x.shape[2], hidden), x.new_zeros(4 * hidden)
         weights = zip(self.weight, self.recurrent, self.bias[:, 0], strict=True)
-        members = [
-            torch.lstm(rows, (start, start), [*own, no_bias], True, 1, 0.0, self.training, False, False)[0]
-            for rows, own in zip(x, weights, strict=True)
-        ]
-        return torch.stack(members)
+        options = (True, 1, 0.0, self.training, False, False)
+        members = zip(x, weights, strict=True)
+        return torch.stack([torch.lstm(rows, (start, start), [*own, no_bias], *options)[0] for rows, own in members])
 
     def one_row(self, x: Sequences) -> States:
-        """The same bits as `one_by_one`, sooner: from weights in the order of oneDNN, which is behind torch's LSTM.
-
-        torch.lstm brings them into that order in every call: 40 % of its time for a single row, as in a live forecast.
-        """
+        """The same bits as `one_by_one`, sooner: torch.lstm packs weights for oneDNN in each call, 40 % of its time."""
         weights, hidden = (self.weight, self.recurrent, self.bias), self.recurrent.shape[-1]
         state = [(weight.data_ptr(), version_of(weight)) for weight in weights]
         if self._packed is None or self._packed[0] != state:
@@ -169,11 +161,8 @@ class StackedLSTM(nn.Module):
             ]
             self._packed = state, held, members
         start, layer = x.new_zeros(x.shape[2], hidden), torch.ops.aten.mkldnn_rnn_layer
-        states = [
-            layer(rows, *own, start, start, False, [], LSTM_KIND, hidden, 1, True, False, False, False)[0]
-            for rows, own in zip(x, self._packed[2], strict=True)
-        ]
-        return torch.stack(states)
+        options: tuple[Any, ...] = (start, start, False, [], LSTM_KIND, hidden, 1, True, False, False, False)
+        return torch.stack([layer(rows, *own, *options)[0] for rows, own in zip(x, self._packed[2], strict=True)])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_packed": None}  # a copy packs for itself
@@ -192,16 +181,14 @@ class LSTMTeam(Team):
 
     def __init__(self, recipe: LSTM, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__()
-        self.n_members, self.n_features = n_members, n_features
+        self.n_members, self.n_features, self.n_window = n_members, n_features, recipe.steps * recipe.channels
         self.recipe = self.lstm = recipe
-        self.n_window = recipe.steps * recipe.channels
         sizes = [recipe.channels, *[recipe.hidden] * (recipe.layers - 1)]
         self.layers = nn.ModuleList(StackedLSTM(n_members, n_inputs, recipe.hidden) for n_inputs in sizes)
         self.head = StackedLinear(n_members, recipe.hidden, n_outputs)
-        n_beside = n_features - self.n_window
-        self.beside = StackedLinear(n_members, n_beside, n_outputs) if n_beside else None
+        self.beside = StackedLinear(n_members, n, n_outputs) if (n := n_features - self.n_window) else None
         self.shortcut = StackedLinear(n_members, self.n_window, n_outputs) if recipe.shortcut else None
-        for parameter in () if self.shortcut is None else self.shortcut.parameters():
+        for parameter in self.shortcut.parameters() if self.shortcut else ():
             nn.init.zeros_(parameter)
 
     def forward(self, x: Windows) -> Float[Tensor, "member batch output"]:
@@ -267,8 +254,7 @@ class LSTM:
     def __post_init__(self) -> None:
         for name in ("hidden", "layers", "steps", "channels"):
             check_count(name, getattr(self, name))
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
+        check_number("dropout", self.dropout, least=0, below=1)
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         n_window = self.steps * self.channels

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -33,7 +34,7 @@ class StackedLinear(nn.Module):
             return torch.baddbmm(self.bias, x, self.weight, alpha=gain)
         side_by_side = self.weight.transpose(0, 1).flatten(start_dim=1)  # (feature, member and output)
         wide = torch.addmm(self.bias.flatten(), x[0], side_by_side, alpha=gain)  # one product for all members
-        return wide.reshape(len(wide), len(x), -1).transpose(0, 1)
+        return cast(Tensor, wide.unflatten(1, (len(x), -1)).transpose(0, 1))
 
 
 class PiecewiseLinear(nn.Module):
@@ -45,14 +46,11 @@ class PiecewiseLinear(nn.Module):
     Shape: input `(member, batch, feature)`, output `(member, batch, feature * (1 + bins))`.
     """
 
-    start: Tensor
-    slope: Tensor
-
     def __init__(self, n_members: int, n_features: int, bins: int) -> None:
         super().__init__()
         self.bins, self.n_outputs = bins, n_features * (1 + bins)
-        for name in ("start", "slope"):
-            self.register_buffer(name, torch.zeros(n_members, 1, n_features, bins))
+        self.start = nn.Buffer(torch.zeros(n_members, 1, n_features, bins))
+        self.slope = nn.Buffer(torch.zeros_like(self.start))
 
     @torch.no_grad()
     def adapt(self, inputs: Float[Tensor, "job row feature"], valid: Bool[Tensor, "job row"]) -> None:
@@ -102,10 +100,11 @@ class MLPTeam(Team):
             self.code.adapt(inputs, valid)
 
     def forward(self, x: Rows) -> Float[Tensor, "member batch output"]:
-        if self.code and len(x) > 1 and x.stride(0) == 0:  # members of one job have the same edges
-            x = self.code(x[:1], slice(1)).expand(len(x), -1, -1)
-        elif self.code:
-            x = self.code(x)
+        n_members = len(x)
+        if x.stride(0) == 0:  # members of one job, which have the same edges, look at the same memory
+            x = x[:1]
+        x = self.code(x, slice(len(x))) if self.code else x  # before any cast: bins may be narrower than float32
+        x = x.to(cast(StackedLinear, self.linears[0]).weight.dtype).expand(n_members, -1, -1)
         *hidden, last = self.linears
         gain = 1.0
         for linear in hidden:
@@ -115,8 +114,7 @@ class MLPTeam(Team):
                     x.mul_(kept_units(x, self.rate))
             x = x.relu_()
             gain = 1.0 if self.training else 1 - self.rate  # for the units that dropout would remove
-        outputs: Tensor = last(x, gain)
-        return outputs
+        return cast(Tensor, last(x, gain))
 
 
 def kept_units(x: Tensor, rate: float) -> Tensor:
@@ -162,8 +160,7 @@ class MLP:
     def __post_init__(self) -> None:
         for name, least in (("hidden", 1), ("layers", 1), ("bins", 0)):
             check_number(name, getattr(self, name), least=least, whole=True)
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
+        check_number("dropout", self.dropout, least=0, below=1)
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         return MLPTeam(self, n_members, input_shape[0], n_outputs)

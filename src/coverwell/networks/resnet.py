@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import pickle
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from numbers import Real
+from http.client import HTTPException
 from os import PathLike, fspath
+from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, cast
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from coverwell.networks.team import LoopTeam, Network, State, Team
-from coverwell.networks.weights import imagenet_weights
-from coverwell.options import check_count, stored
+from coverwell.files import new_file
+from coverwell.networks.team import LoopTeam, Network, State
+from coverwell.options import check_count, check_number, stored
 
 FilePath = str | PathLike[str]
 
 IMAGENET = "imagenet"  # the name of torchvision's public weights
+FILE = "resnet18-f37072fd.pth"
+SHA256 = "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec"
+ADDRESS = f"https://download.pytorch.org/models/{FILE}"
+TIMEOUT = 60.0  # seconds of silence after which the address counts as unreachable
 # ImageNet's red, green and blue, in [0, 1].
 IMAGENET_MEAN, IMAGENET_SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TRUNK_CHANNELS, TAIL_CHANNELS = 256, 512
@@ -84,13 +93,10 @@ class ResNet18Trunk(nn.Module):
     torch.Size([2, 256, 4, 3])
     """
 
-    mean: Tensor
-    sd: Tensor
-
     def __init__(self) -> None:
         super().__init__()
-        for name, values in (("mean", IMAGENET_MEAN), ("sd", IMAGENET_SD)):  # not in torchvision's state
-            self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
+        self.mean = nn.Buffer(torch.tensor(IMAGENET_MEAN)[:, None, None], persistent=False)  # not torchvision's
+        self.sd = nn.Buffer(torch.tensor(IMAGENET_SD)[:, None, None], persistent=False)
         self.conv1 = _convolution(3, 64, size=7, stride=2)
         self.bn1 = nn.BatchNorm2d(64)
         self.layer1 = _layer(64, 64, stride=1)
@@ -108,14 +114,13 @@ class ResNet18Trunk(nn.Module):
     ) -> Float[Tensor, "batch 256 (height+15)//16 (width+15)//16"]:
         x = self.bn1(self.conv1((images - self.mean) / self.sd)).relu_()
         x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
-        features: Tensor = self.layer3(self.layer2(self.layer1(x)))
-        return features
+        return cast(Tensor, self.layer3(self.layer2(self.layer1(x))))
 
     def load_weights(self, path: FilePath) -> tuple[str, ...]:
         """Take the trunk's weights from a file; return the parts of a whole ResNet-18 that the file does not have."""
         weights = read_weights(path)
-        self.load_state_dict(parts_of(weights, TRUNK_PARTS))
-        return tuple(part for part in ("layer4", "fc") if not parts_of(weights, (part,)))
+        self.load_state_dict({name: weight for name, weight in weights.items() if _part_of(name) in TRUNK_PARTS})
+        return tuple(part for part in ("layer4", "fc") if part not in map(_part_of, weights))
 
 
 class ResNet18Tail(nn.Module):
@@ -147,8 +152,7 @@ class ResNet18Tail(nn.Module):
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if is_half else nullcontext():
             wide = self.layer4(features)
         pooled = (wide.float() if is_half else wide).mean(dim=(2, 3))  # -> (batch, channel)
-        outputs: Tensor = self.fc(self.dropout(pooled))
-        return outputs
+        return cast(Tensor, self.fc(self.dropout(pooled)))
 
 
 class ResNet18Team(LoopTeam):
@@ -162,7 +166,7 @@ class ResNet18Team(LoopTeam):
     capturable = True
     precision = torch.float32
 
-    def __init__(self, recipe: ResNet18, tails: Sequence[ResNet18Tail], n_outputs: int) -> None:
+    def __init__(self, recipe: ResNet18, tails: Sequence[nn.Module], n_outputs: int) -> None:
         super().__init__(tails, n_outputs)
         self.recipe: Network = replace(recipe, weights=None)  # a trained team needs no file
 
@@ -218,9 +222,7 @@ class ResNet18:
 
     def __post_init__(self) -> None:
         for name in ("dropout", "feature_dropout"):
-            share = getattr(self, name)
-            if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= float(share) < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {share!r}")
+            check_number(name, getattr(self, name), least=0, below=1)
         check_count("size", self.size)
         if self.mirror not in (None, "same", "boxes"):
             raise ValueError(f"mirror must be 'same', 'boxes' or None, got {self.mirror!r}")
@@ -237,14 +239,14 @@ class ResNet18:
             trunk.load_weights(self.weights)
         return trunk
 
-    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> ResNet18Team:
         if len(input_shape) != 3 or input_shape[0] != TRUNK_CHANNELS or min(input_shape) < 1:
             must = f"takes features of the shape ({TRUNK_CHANNELS}, height, width)"
             raise ValueError(f"ResNet18 {must}, got {tuple(input_shape)}; pass images through its trunk() first")
         rates = {"dropout": self.dropout, "feature_dropout": self.feature_dropout}
         tails = [ResNet18Tail(n_outputs, **rates) for _ in range(n_members)]
         if self.weights is not None:
-            layer4 = parts_of(read_weights(self.weights), ("layer4",))
+            layer4 = {name: w for name, w in read_weights(self.weights).items() if _part_of(name) == "layer4"}
             for tail in tails if layer4 else ():  # a file of the trunk alone has none
                 tail.load_state_dict(layer4, strict=False)  # all but the head
         return ResNet18Team(self, tails, n_outputs)
@@ -275,11 +277,8 @@ def read_weights(path: FilePath) -> State:
         raise ValueError(f"{fspath(path)} must be a state dict of names and tensors, got something else; {way_out}")
     held, known = {*TRUNK_PARTS, *map(_part_of, state)}, [name for name in state if name in whole]
     due = [name for name in whole if _part_of(name) in held and not name.endswith("num_batches_tracked")]
-
-    def shape(values: State, name: str) -> tuple[int, ...]:
-        return tuple(values[name].shape)[1 if _part_of(name) == "fc" else 0 :]
-
-    others = [name for name in known if shape(state, name) != shape(whole, name)]
+    heads = {name for name in known if _part_of(name) == "fc"}  # their first axis may be of any length
+    others = [name for name in known if state[name].shape[name in heads :] != whole[name].shape[name in heads :]]
     problems = {
         "missing": [name for name in due if name not in state],
         "unknown": [name for name in state if name not in whole],
@@ -298,10 +297,51 @@ def read_weights(path: FilePath) -> State:
     return dict(state)
 
 
-def parts_of(state: State, parts: Collection[str]) -> State:
-    """The tensors of some parts, which are the first words of their names."""
-    return {name: value for name, value in state.items() if _part_of(name) in parts}
-
-
 def _part_of(name: str) -> str:
     return name.split(".")[0]
+
+
+def imagenet_weights() -> Path:
+    """Path of torchvision's ResNet-18 trained on ImageNet (IMAGENET1K_V1), a file of 45 MB.
+
+    It is looked for in the folder that the environment variable ``COVERWELL_DATA`` names and in the user's cache
+    (``~/.cache/coverwell``), each also in the sub-folder ``weights``; otherwise it is downloaded into the cache, whole
+    or not at all. Its sha256 is checked every time. torchvision's code has the licence BSD-3-Clause; the images of
+    ImageNet are for non-commercial research.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is in no folder and cannot be downloaded; the message says where to put it by hand.
+    ValueError
+        If a file of that name, or the address, holds something else.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coverwell"
+    asked = os.environ.get("COVERWELL_DATA")
+    bases = (Path(asked).expanduser(), cache) if asked else (cache,)
+    folders = [folder for base in bases for folder in (base, base / "weights")]
+    for path in (folder / FILE for folder in folders):
+        if path.is_file():
+            _check(path.read_bytes(), path, "Delete or replace it")
+            return path
+    path = cache / "weights" / FILE
+    try:
+        with urlopen(ADDRESS, timeout=TIMEOUT) as response:
+            content = response.read()
+    except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
+        if isinstance(error, HTTPError):
+            error.close()  # it holds the open connection
+        raise FileNotFoundError(
+            f"{FILE} was not found. Folders: {', '.join(map(str, folders))}. Address: {ADDRESS} ({error!r}). Put the "
+            "file into one of these folders, or into one that the environment variable COVERWELL_DATA names."
+        ) from error
+    _check(content, ADDRESS, "Nothing was kept; get the file elsewhere")
+    with new_file(path) as out:
+        out.write(content)
+    return path
+
+
+def _check(content: bytes, where: Path | str, way_out: str) -> None:
+    found = hashlib.sha256(content).hexdigest()
+    if found != SHA256:
+        raise ValueError(f"{where} is not the published file: its sha256 is {found}, expected {SHA256}. {way_out}.")

@@ -99,27 +99,24 @@ class LoopTeam(Team):
 
 @runtime_checkable
 class Network(Protocol):
-    """A recipe from which teams are built, before the number of inputs and outputs is known."""
+    """A recipe from which untrained teams are built, before the number of inputs and outputs is known."""
 
-    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
-        """An untrained team."""
-        ...
+    def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team: ...
 
 
 @runtime_checkable
 class ImageNetwork(Network, Protocol):
     """A recipe whose teams are built on features of images under frozen layers, its trunk.
 
-    It may have `defaults`: a mapping from names of parameters to the numbers that "auto" stands for.
+    The trunk maps (batch, 3, size, size) in [0, 1] to the input shape of `build`. The recipe may have `defaults`: a
+    mapping from names of parameters to the numbers that "auto" stands for.
     """
 
     size: int  # side of the square to which images are squeezed
     mirror: str | None  # what mirroring does to the targets ("same", "boxes"); None for no mirror images
     cache: str | None  # folder in which features are kept; None for a temporary file
 
-    def trunk(self) -> nn.Module:
-        """The frozen layers, from (batch, 3, size, size) in [0, 1] to the input shape of `build`."""
-        ...
+    def trunk(self) -> nn.Module: ...
 
 
 @dataclass(frozen=True)
@@ -130,9 +127,8 @@ class FactoryNetwork:
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         modules: list[Any] = [self.factory(input_shape[0], n_outputs) for _ in range(n_members)]
-        for module in modules:
-            if not isinstance(module, nn.Module):
-                raise TypeError(f"network must give a torch.nn.Module when called, got {type(module).__name__}")
+        if odd := [type(module).__name__ for module in modules if not isinstance(module, nn.Module)]:
+            raise TypeError(f"network must give a torch.nn.Module when called, got {odd[0]}")
         return LoopTeam(modules, n_outputs)
 
 
