@@ -1,7 +1,5 @@
 """Boxes around what images show: cut at the edges of their images."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

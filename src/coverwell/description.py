@@ -1,7 +1,5 @@
 """What evaluation, plots and reports read of a fitted model: the only place that knows its attributes."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from typing import Any

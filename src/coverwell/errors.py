@@ -1,7 +1,5 @@
 """Every error and warning of our own, in one place to import from."""
 
-from __future__ import annotations
-
 
 class TableFileError(ValueError):
     """A file does not hold a table that can be read, or lacks what is asked of it; the message is one line."""

@@ -1,7 +1,5 @@
 """Files that are complete or not there: a new file gets its name when all of it is written."""
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

@@ -4,8 +4,6 @@
 `(target,)`. Several coverage levels have the last axis: `(n, level)` or `(n, target, level)`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.integrate import trapezoid

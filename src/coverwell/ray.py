@@ -3,8 +3,6 @@
 Every worker of a fit calls `fit_streamed`. Coverage is that of the whole batch and gradients are summed.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import signal

@@ -1,7 +1,5 @@
 """Bayes by Backprop: a normal distribution over every weight, by variational inference (Blundell et al. 2015)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import cast

@@ -4,8 +4,6 @@ Each command is a module of this package. What it needs beyond click is imported
 arguments are answered at once.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import click

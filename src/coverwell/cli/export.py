@@ -1,7 +1,5 @@
 """`coverwell export`: a model file as an ONNX file, which runs without torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

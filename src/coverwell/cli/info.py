@@ -1,7 +1,5 @@
 """`coverwell info`: what a model file holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a command prints when something is wrong: one line on standard error, an exit code, and no traceback."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """Forecasters: a series becomes rows of windows, an interval regressor learns them, and the present follows updates."""
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings

@@ -5,8 +5,6 @@ for missing values if some were missing, the hour of a date if the hours differ,
 read, never y, but all of its rows, also those that calibrate the intervals.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections import Counter

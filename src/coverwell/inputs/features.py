@@ -7,8 +7,6 @@ raises an error), and gets its name when it is whole. Processes that compute the
 float16 carries 11 bits, about as many as the TF32 arithmetic with which GPUs compute the features in the first place.
 """
 
-from __future__ import annotations
-
 import copy
 import errno
 import hashlib

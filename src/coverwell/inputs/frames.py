@@ -1,7 +1,5 @@
 """Data frames of pandas, polars and others, column by column: an array, its kind, and where values are missing."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

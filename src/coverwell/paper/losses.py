@@ -4,8 +4,6 @@ Axes: member (networks trained side by side), batch, target, level (from the inn
 Where the paper has one target and one level, a loss is averaged over both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable

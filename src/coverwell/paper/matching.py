@@ -3,8 +3,6 @@
 A strategy says how many numbers F must emit per row, which of them is the mean, and what F's loss is.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable

@@ -1,7 +1,5 @@
 """Reports on fitted models: one HTML file each, which needs no network and opens from disk."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 Colours are variables of the page's style sheet, so that charts follow light, dark and print; legends are the page's.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

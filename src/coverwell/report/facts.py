@@ -1,7 +1,5 @@
 """What the sections of a report show beside charts: rows of their tables, the worst stretch, images, drift, sources."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib

@@ -9,8 +9,6 @@ Memory holds the networks, the sample, one buffer in single precision, one part 
 these. In wide tables they have at most 2^24, 2^26 and 2^22 numbers. None of it grows with the number of rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A team in training: steps of descent, the running average of its weights, and its best state."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable
