@@ -1,5 +1,7 @@
 """What the baselines share, and those that need nothing else: heteroscedastic and quantile networks, deep ensembles."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass

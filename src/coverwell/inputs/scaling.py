@@ -77,7 +77,7 @@ class Scaling(nn.Module):
         """This scaling with the range of both: what teams that trained on different rows have seen together."""
         if self.low is None or other.low is None:
             return self
-        low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
+        low, high = torch.minimum(self.low.cpu(), other.low.cpu()), torch.maximum(self.high.cpu(), other.high.cpu())
         return Scaling(self.shape, *(buffer.cpu().numpy() for buffer in (self.centre, self.spread, low, high)))
 
     def far_outside(self, X: Array) -> NDArray[np.bool_]:

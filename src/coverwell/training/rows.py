@@ -6,6 +6,7 @@ A *job* is one team's share of a fit: its rows, and which of its members train o
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -165,7 +166,8 @@ class Rows:
             inputs = Scaling.of(x, bounded=bounded) if scaled else Scaling(x.shape[1:])
             targets = Scaling.of(y_seen, unit_range=unit_range)
             if start:  # networks that continue training keep their units, over the range of all rows seen
-                inputs, targets = start[number].inputs.widened(inputs), start[number].targets
+                before, targets = (copy.deepcopy(one).cpu() for one in (start[number].inputs, start[number].targets))
+                inputs = before.widened(inputs)
             x_scaled = inputs(torch.from_numpy(x)).float() if scaled else as_tensor(x)
             trains, leaves_out = torch.from_numpy(masks)
             jobs.append(
