@@ -699,3 +699,11 @@ def test_fields_of_options_can_be_set_by_name():
     assert model.matching == SigmaFit(2.0)
     with pytest.raises(ValueError, match="Invalid parameter 'schedule__speed': schedule has the fields mean_epochs, "):
         model.set_params(schedule__speed=3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("options", [{"calibration": "cv+", "folds": 4}, {"warm_start": True}], ids=["cv+", "again"])
+def test_a_gpu_serves_several_teams_and_fits_that_continue(options):
+    model = fitted(device="cuda", **options).fit(X, ONE)
+    lower, upper = model.predict_interval(X)
+    assert (lower < upper).all()
