@@ -49,9 +49,9 @@ class Sizes:
     @property
     def models(self) -> dict[str, MatchedRegressor]:
         """The models that are asked, unfitted."""
-        told: dict[str, Any] = {"schedule": Schedule(max_rounds=self.rounds), "random_state": SEED, "device": "cpu"}
-        small = MatchedRegressor(network=MLP(hidden=self.hidden), folds=5, repeats=1, **told)
-        default = {"the default": MatchedRegressor(**told)} if self.default_rows else {}
+        how: dict[str, Any] = {"schedule": Schedule(max_rounds=self.rounds), "random_state": SEED, "device": "cpu"}
+        small = MatchedRegressor(network=MLP(hidden=self.hidden), folds=5, repeats=1, **how)
+        default = {"the default": MatchedRegressor(**how)} if self.default_rows else {}
         return {f"hidden {self.hidden}, five members": small, **default}
 
 

@@ -130,7 +130,7 @@ def one_after_the_other(sizes: Sizes, batch_size: int, device: torch.device) -> 
 
 
 def without_tf32(work: Work) -> None:
-    """cuDNN rounds the factors of its products to ten bits unless it is told not to; our products are exact."""
+    """cuDNN rounds the factors of its products to ten bits unless it is set not to; our products are exact."""
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:

@@ -1,8 +1,8 @@
 """Speed on images: what it saves to keep the features of the frozen layers, and images per second at prediction.
 
 Training from images runs the trunk on every batch of every member, as there is no cache; training from features
-reads what the trunk said once. Both train the same tails in batches of one size by the same optimizer. They take turns
-in one process, so that both meet the same load, and the fastest turn of each counts. On the CPU networks have one
+reads what the trunk computed once. Both train the same tails in batches of one size by the same optimizer. They take
+turns in one process, so that both meet the same load, and the fastest turn of each counts. On the CPU networks have one
 thread, not counting those that decode, and seconds are CPU seconds of the process; on a GPU they are the clock's. A
 run replaces the results of its own device and keeps those of others; `--parts` measures and replaces some tables
 alone.
@@ -124,7 +124,7 @@ def rectangles(folder: Path, n: int, side: int = 48) -> Boxed:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all parts are told."""
+    """The settings of all parts."""
 
     sizes: Sizes
     device: torch.device

@@ -28,7 +28,7 @@ Work = Callable[[], object]
 
 
 def environment(device: torch.device = CPU, *, packages: dict[str, str] | None = None, **facts: Any) -> dict[str, Any]:
-    """Where a run starts and under what load; `packages` are versions beside the usual ones, `facts` the run's own."""
+    """Where a run starts and under what load; `packages` are versions beside these, `facts` the run's own."""
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "cpu": processor(),

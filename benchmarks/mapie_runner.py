@@ -48,8 +48,8 @@ class Network(RegressorMixin, BaseEstimator):
 
     @torch.no_grad()
     def predict(self, X: np.ndarray) -> np.ndarray:
-        said: np.ndarray = self.model_(torch.as_tensor(X, dtype=torch.float32))[:, 0].numpy()
-        return said
+        outputs: np.ndarray = self.model_(torch.as_tensor(X, dtype=torch.float32))[:, 0].numpy()
+        return outputs
 
 
 def seconds_of_one_fit(X: np.ndarray, y: np.ndarray, settings: dict[str, Any], epochs: int) -> tuple[float, int]:

@@ -167,9 +167,9 @@ def _case(
     found, difference = {}, 0.0
     for n_rows in batches:
         X = batch(n_rows)
-        said = {name: ask(X) for name, ask in ways.items()}  # also the first call, in which memory is laid out
-        for ends in said.values():
-            apart = [np.abs(end - own).max() for end, own in zip(ends, said["torch"], strict=True)]
+        outputs = {name: ask(X) for name, ask in ways.items()}  # also the first call, in which memory is laid out
+        for ends in outputs.values():
+            apart = [np.abs(end - own).max() for end, own in zip(ends, outputs["torch"], strict=True)]
             difference = max(difference, *map(float, apart))
         found[str(n_rows)] = _rates(ways, X, sizes)
     return {"about": about, "batches": found, "largest difference": difference / sd}

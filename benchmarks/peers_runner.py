@@ -143,12 +143,12 @@ PEERS: dict[str, Callable[[Split], Prediction]] = {
 def answer(method: str, split: Split) -> dict[str, Any]:
     started = time.process_time()
     with contextlib.redirect_stdout(sys.stderr):  # standard output is for our lines alone
-        said = PEERS[method](split)
+        outputs = PEERS[method](split)
     seconds = time.process_time() - started
-    arrays = {name: getattr(said, name).astype(float).tolist() for name in ("y_hat", "lower", "upper")}
+    arrays = {name: getattr(outputs, name).astype(float).tolist() for name in ("y_hat", "lower", "upper")}
     versions = {name: version(package) for name, package in PACKAGES.items()}
     versions["python"] = platform.python_version()
-    return {**arrays, "rounds": said.rounds, "members": said.members, "seconds": seconds, "versions": versions}
+    return {**arrays, "rounds": outputs.rounds, "members": outputs.members, "seconds": seconds, "versions": versions}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What a billion rows would cost, from the slopes that were measured on fewer: an extrapolation, and told as one."""
+"""What a billion rows would cost, from the slopes that were measured on fewer: an extrapolation, and marked as one."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ EPOCH_SECONDS = 30.0  # target on two cores; assessed on one thread, which is wh
 
 
 def settings_of(curve: str, number: int) -> dict[str, Any]:
-    """What the fit of one point of a curve is told."""
+    """The settings of one point of a curve."""
     if curve == "stack":
         return {"folds": None, "calibration": None} if number == 1 else {"folds": FOLDS, "repeats": number // FOLDS}
     if curve == "levels":
@@ -58,8 +58,8 @@ def point(curve: str, number: int) -> dict[str, Any]:
     n_rows = number if curve == "rows" else ROWS
     X, y = speed.random_table(n_rows, FEATURES)
     before = speed.peak_megabytes()
-    told = {"max_rounds": ROUNDS, "device": "cpu", "random_state": 0, **settings_of(curve, number)}
-    model = MatchedRegressor(**as_arguments(told))
+    arguments = {"max_rounds": ROUNDS, "device": "cpu", "random_state": 0, **settings_of(curve, number)}
+    model = MatchedRegressor(**as_arguments(arguments))
     times = speed.times_of_fit(model, X, y)
     return {
         "number": number,

@@ -31,10 +31,10 @@ def options(what: str, *, quick: bool) -> list[str]:
     return [*methods, "--trials", str(TRIALS), "--jobs", str(JOBS)]
 
 
-def run_grid(what: str, told: list[str], device: torch.device) -> dict[str, Any]:
+def run_grid(what: str, arguments: list[str], device: torch.device) -> dict[str, Any]:
     """Seconds by the clock of one command into an empty folder, and its result lines."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "reproduction", what, *told, "--device", str(device)]
+        command = [sys.executable, "-m", "reproduction", what, *arguments, "--device", str(device)]
         started = time.perf_counter()
         subprocess.run([*command, "--out", folder], check=True, env={**os.environ, **ONE_THREAD})
         seconds = time.perf_counter() - started
@@ -44,12 +44,12 @@ def run_grid(what: str, told: list[str], device: torch.device) -> dict[str, Any]
 
 def measure(what: str, device: torch.device, *, quick: bool) -> dict[str, Any]:
     """Seconds of one command, and what its result lines say of their own."""
-    told = options(what, quick=quick)
-    done = run_grid(what, told, device)
+    arguments = options(what, quick=quick)
+    done = run_grid(what, arguments, device)
     runs = done["lines"]
     methods = dict.fromkeys(run["method"] for run in runs)
     return {
-        "command": " ".join(["python -m reproduction", what, *told]),
+        "command": " ".join(["python -m reproduction", what, *arguments]),
         "seconds": done["seconds"],
         "fits": len(runs),
         "tables": len({run["data"] for run in runs}),

@@ -44,8 +44,8 @@ def fit(table: str, way: str, splits: Sequence[int], device: str, **changes: Any
     name, more = WAYS[way]
     data = load_table(table)
     rows = [random_split(len(data.y), split)[0] for split in splits]
-    told = {"device": device, **as_arguments(changes)}
-    models = [MatchedRegressor(ASKED, random_state=split + more, **told) for split in splits]
+    arguments = {"device": device, **as_arguments(changes)}
+    models = [MatchedRegressor(ASKED, random_state=split + more, **arguments) for split in splits]
     started = time.perf_counter()
     with precision(name):
         fit_together(models, [(data.X[own], data.y[own], None) for own in rows])

@@ -40,8 +40,8 @@ def measure(device: torch.device, *, quick: bool) -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory(prefix="coverwell-stream-") as folder:
             write(size, Path(folder))
             rounds = rounds_of(size) + 1 if size == SIZES[0] or quick else ROUNDS_OF_THE_LARGER
-            told = ["--rounds", str(rounds), "--device", str(device)]
-            found.append(speed.run([sys.executable, __file__, str(size), folder, *told]))
+            arguments = ["--rounds", str(rounds), "--device", str(device)]
+            found.append(speed.run([sys.executable, __file__, str(size), folder, *arguments]))
     return found
 
 

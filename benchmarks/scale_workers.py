@@ -23,15 +23,15 @@ TIMES_FASTER = 1.6  # target, of two workers of Ray
 def measure(device: torch.device, *, quick: bool) -> dict[str, Any]:
     need_cpu(device)
     grid = QUICK_GRID if quick else GRID
-    engines = {name: told for name, told in ENGINES.items() if name != "Ray" or importlib.util.find_spec("ray")}
+    engines = {name: how for name, how in ENGINES.items() if name != "Ray" or importlib.util.find_spec("ray")}
     return {
         "grid": " ".join(grid),
         "seconds": {
             name: {
-                str(workers): run_grid("table1", [*grid, "--jobs", str(workers), *told], device)["seconds"]
+                str(workers): run_grid("table1", [*grid, "--jobs", str(workers), *how], device)["seconds"]
                 for workers in WORKERS
             }
-            for name, told in engines.items()
+            for name, how in engines.items()
         },
     }
 

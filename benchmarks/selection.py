@@ -69,11 +69,11 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 def scores(y: np.ndarray, y_hat: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> dict[str, float]:
     """Scores of out-of-fold predictions, bounds (row, level); "weighted" is the mean pinball loss over all levels."""
     each = [metrics.interval_score(y, lower[:, k], upper[:, k], p) for k, p in enumerate(LEVELS)]
-    usual = LEVELS.index(0.9)
+    at_90 = LEVELS.index(0.9)
     return {
         "rmse": metrics.rmse(y, y_hat),
-        "score": each[usual],
-        "coverage": metrics.coverage(y, lower[:, usual], upper[:, usual]),
+        "score": each[at_90],
+        "coverage": metrics.coverage(y, lower[:, at_90], upper[:, at_90]),
         "weighted": float(np.mean([(1 - p) / 2 * score for p, score in zip(LEVELS, each, strict=True)])),
     }
 

@@ -119,8 +119,8 @@ def own_model(n_members: int, seed: int, **changes: int) -> MatchedRegressor:
         "mean_epochs": SETTINGS["epochs"],
         "interval_epochs": SETTINGS["epochs"],
     }
-    told = as_arguments({**MEMBERS[n_members], **settings, **changes})
-    return MatchedRegressor(0.9, device="cpu", random_state=seed, **told)
+    arguments = as_arguments({**MEMBERS[n_members], **settings, **changes})
+    return MatchedRegressor(0.9, device="cpu", random_state=seed, **arguments)
 
 
 def beside_peer(repeats: int) -> dict[str, Any]:
@@ -204,8 +204,8 @@ def peak_megabytes() -> float:
 
     Where Linux tells of a process by itself that is taken: `getrusage` counts what its parent held at the start, too.
     """
-    told = Path("/proc/self/status")
-    lines = told.read_text().splitlines() if told.exists() else []
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
     own = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), None)
     if own is not None:
         return int(own) / 2**10

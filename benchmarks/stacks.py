@@ -27,7 +27,7 @@ class Stack:
     def of(
         cls, network: Network, x: Tensor, y: Tensor, n_members: int, *, batch_size: int, outputs: int | None = None
     ) -> Stack:
-        """Untrained members for rows that lie on a device; as many outputs as targets unless told otherwise."""
+        """Untrained members for rows that lie on a device; as many outputs as targets by default."""
         torch.manual_seed(SEED)
         everyone = torch.ones(1, n_members, len(y), dtype=torch.bool, device=y.device)
         rows = Rows(x[None], y[None], everyone, everyone, torch.tensor([[0.9]], device=y.device))

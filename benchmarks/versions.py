@@ -24,7 +24,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 STORED, WRITTEN = HERE / "results" / "versions.json", HERE / "results" / "versions.md"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-N_ROWS, N_NEW, N_COLUMNS, TURNS = 600, 20_000, 10, 3
+N_ROWS, N_NEW, N_COLUMNS, TURNS = 600, 20_000, 10, 2
 Case = tuple[Callable[[], Any], Callable[[Any], object], Callable[[Any], object]]  # a model, its fit, its intervals
 
 

@@ -383,7 +383,7 @@ def test_the_best_round_is_restored_and_so_no_round_was_better_out_of_fold(match
     rounds, view = model.rounds_, model.out_of_fold_
     best = min(single.rmse for single in rounds)
     assert_allclose(rmse(ONE, view.prediction[:, 0]), best, rtol=1e-5)
-    assert rounds[-1].rmse > 1.02 * best  # or nothing was tested
+    assert rounds[-1].rmse > 1.01 * best  # or nothing was tested
     # The out-of-fold bounds are stretched by the factor; undone, they are those of training.
     centre = view.prediction[:, :, None]
     lower, upper = (centre + (bound - centre) / model.factor_ for bound in (view.lower, view.upper))

@@ -90,7 +90,7 @@ def box_problem(data: str, shards: tuple[str, ...] | None = None) -> BoxProblem:
     if data == GENERATED:
         return BoxProblem(data, _generated("train", seed=0), _generated("test", seed=1))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BoxOutsideImageWarning)  # known, and said where results are shown
+        warnings.simplefilter("ignore", BoxOutsideImageWarning)  # known, and noted where results are shown
         cub = load_images(CUB, shards=shards)
     return BoxProblem(data, cub.take(cub.train), cub.take(~cub.train))
 

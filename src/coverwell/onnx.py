@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-OLDEST_TORCH = (2, 6)
+OLDEST_TORCH = (2, 11)
 OPSET, IR_VERSION = 18, 9  # what onnxruntime 1.17 and later read
 FORMAT = 2  # of the metadata; grows when names, shapes or meanings change
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
@@ -99,7 +99,7 @@ def to_onnx(
     for package in ("onnx", "onnxruntime", "onnxscript"):
         _needed(package)
     if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
-        raise ImportError(f"an export to ONNX needs torch 2.6 or later, got {torch.__version__}; upgrade torch")
+        raise ImportError(f"an export to ONNX needs torch 2.11 or later, got {torch.__version__}; upgrade torch")
     if not isinstance(model, (IntervalRegressor, SeriesForecaster)):
         raise TypeError(f"to_onnx takes a fitted regressor or forecaster of coverwell, got {type(model).__name__}")
     check_is_fitted(model)
