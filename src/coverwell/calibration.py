@@ -102,9 +102,10 @@ def _cv_plus_bounds(
         ]
         below = torch.cat([mean - factor * width[..., 0] for mean, width, factor in teams])  # (score, row, target)
         above = torch.cat([mean + factor * width[..., 1] for mean, width, factor in teams])
+        outer = n_scores - k + 1  # the k-th smallest from either side, without sorting the others
         # The bounds of two teams may cross; an interval that holds the prediction only covers more.
-        lower.append(torch.minimum(below.sort(dim=0).values[n_scores - k], centre))
-        upper.append(torch.maximum(above.sort(dim=0).values[k - 1], centre))
+        lower.append(torch.minimum(below.topk(outer, dim=0, largest=False).values[-1], centre))
+        upper.append(torch.maximum(above.topk(outer, dim=0).values[-1], centre))
     return torch.stack(lower, dim=-1), torch.stack(upper, dim=-1)
 
 
