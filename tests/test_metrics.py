@@ -16,6 +16,7 @@ from coverwell.metrics import (
     constant_width,
     coverage,
     coverage_band,
+    crps,
     expected_calibration_error,
     interval_score,
     iou,
@@ -26,6 +27,7 @@ from coverwell.metrics import (
     weighted_interval_score,
 )
 from coverwell.options import coverage_rank
+from coverwell.prediction import PredictedDistribution
 
 values = st.floats(-100, 100)
 samples = arrays(np.float64, st.integers(1, 30), elements=values)
@@ -417,3 +419,33 @@ def test_a_constant_width_at_a_share_that_was_reached_covers_exactly_as_many_row
 def test_a_constant_width_needs_a_share_for_each_target_or_one_for_all(share):
     with pytest.raises(ValueError, match="coverage must be shares"):
         constant_width(np.ones((3, 2)), np.zeros((3, 2)), share)
+
+
+def test_the_crps_is_a_mean_over_rows_and_one_number_per_target():
+    levels, z = np.arange(1, 1000) / 1000, norm.ppf(np.arange(1, 1000) / 1000)
+    mean, scale = np.array([[0.0, 5.0], [1.0, 6.0]]), np.array([[1.0, 2.0], [3.0, 4.0]])
+    targets = np.array([[0.5, 9.0], [-1.0, 6.0]])
+    values = mean[..., None] + scale[..., None] * z
+    expected = normal_crps(targets, mean, scale).mean(axis=0)
+    assert_allclose(crps(targets, PredictedDistribution(levels, values)), expected, atol=1e-4)
+    alone = crps(targets[:, 1], PredictedDistribution(levels, values[:, 1]))
+    assert isinstance(alone, float)
+    assert alone == pytest.approx(expected[1], abs=1e-4)
+
+
+def test_the_weighted_interval_score_of_many_levels_is_close_to_the_crps():
+    asked, rng = np.arange(1, 100) / 100, np.random.default_rng(0)
+    mean = rng.normal(size=50)
+    targets, bounds = mean + rng.normal(size=50), normal_bounds(asked, mean=mean)
+    order = np.concatenate([(1 - asked) / 2, [0.5], (1 + asked) / 2])
+    quantiles = np.concatenate([bounds[0], mean[:, None], bounds[1]], axis=1)[:, np.argsort(order)]
+    trapezoid = weighted_interval_score(targets, mean, *bounds, asked)
+    assert crps(targets, PredictedDistribution(np.sort(order), quantiles)) == pytest.approx(trapezoid, abs=2e-3)
+
+
+def test_the_crps_needs_one_finite_target_per_row():
+    distribution = PredictedDistribution(np.array([0.1, 0.9]), np.zeros((3, 2)))
+    with pytest.raises(ValueError, match=r"shape \(3,\) of the predictions, got \(2,\)"):
+        crps([1.0, 2.0], distribution)
+    with pytest.raises(ValueError, match="y must be finite"):
+        crps([1.0, 2.0, math.inf], distribution)

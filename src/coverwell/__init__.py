@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from coverwell.onnx import to_onnx
     from coverwell.options import Schedule
     from coverwell.paper.matching import IQRFit, SigmaFit
-    from coverwell.prediction import PredictionInterval
+    from coverwell.prediction import PredictedDistribution, PredictionInterval
     from coverwell.regressor import MatchedRegressor
 
 __all__ = ["LSTM", "MLP", "Backtest", "Forecaster", "IQRFit", "LiveCalibrator", "MatchedForecaster"]
-__all__ += ["MatchedRegressor", "PredictionInterval", "ResNet18", "Schedule", "SigmaFit", "TableFiles"]
-__all__ += ["__version__", "fit_together", "load", "save", "to_onnx"]
+__all__ += ["MatchedRegressor", "PredictedDistribution", "PredictionInterval", "ResNet18", "Schedule", "SigmaFit"]
+__all__ += ["TableFiles", "__version__", "fit_together", "load", "save", "to_onnx"]
 
 _NAMES_OF = {
     "estimator": ("fit_together",),
     "onnx": ("to_onnx",),
     "forecasting": ("Backtest", "Forecaster", "LiveCalibrator", "MatchedForecaster"),
-    "prediction": ("PredictionInterval",),
+    "prediction": ("PredictedDistribution", "PredictionInterval"),
     "paper.matching": ("IQRFit", "SigmaFit"),
     "networks": ("LSTM", "MLP", "ResNet18"),
     "model_file": ("load", "save"),

@@ -10,6 +10,7 @@ from scipy.integrate import trapezoid
 from scipy.stats import betabinom, binom
 
 from coverwell.options import check_count, check_share, coverage_rank
+from coverwell.prediction import PredictedDistribution
 
 __all__ = [
     "average_width",
@@ -19,6 +20,7 @@ __all__ = [
     "coverage",
     "coverage_band",
     "coverage_rank",
+    "crps",
     "expected_calibration_error",
     "interval_score",
     "iou",
@@ -206,6 +208,23 @@ def pinball(y: ArrayLike, quantile: ArrayLike, level: float) -> Score:
     check_share("level", level)
     y, quantile = _arrays(y=y, quantile=quantile)
     return _score(_pinball(y, quantile, level).mean(axis=0))
+
+
+def crps(y: ArrayLike, distribution: PredictedDistribution) -> Score:
+    """Mean continuous ranked probability score of predicted distributions, exact. Lower is better.
+
+    It is twice the pinball loss averaged over all levels, in the units of the target. The true distribution has the
+    lowest score on average; that of a forecast of one point is its absolute error.
+
+    Examples
+    --------
+    >>> from coverwell import PredictedDistribution
+    >>> point = PredictedDistribution(np.array([0.1, 0.9]), np.zeros((2, 2)))
+    >>> crps([3.0, -1.0], point)
+    2.0
+    """
+    (y,) = _arrays(y=y)
+    return _score(distribution.crps(y).mean(axis=0))
 
 
 # The weighted interval score. With q(t) the quantile function of the forecast,
