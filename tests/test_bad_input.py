@@ -340,9 +340,18 @@ def test_bad_rows_at_prediction_are_refused_and_the_model_stays(fitted_once, ver
         ([0.9, 0.5, 0.8], r"coverage \[0.5, 0.8\] was not fitted"),
     ],
 )
-def test_a_level_that_was_not_fitted_is_refused(fitted_once, level, message):
+def test_joint_boxes_at_a_level_that_was_not_fitted_are_refused(fitted_once, level, message):
     with pytest.raises(ValueError, match=message):
-        fitted_once.predict_interval(X, coverage=level)
+        fitted_once.predict_interval(X, coverage=level, joint=True)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, [0.5, -0.1], "half"])
+def test_levels_and_quantiles_outside_0_and_1_are_refused(fitted_once, share):
+    with pytest.raises(ValueError, match="q must lie strictly between 0 and 1, got"):
+        fitted_once.predict_quantiles(X, share)
+    if not isinstance(share, str):
+        with pytest.raises(ValueError, match="coverage must lie strictly between 0 and 1, got"):
+            fitted_once.predict_interval(X, coverage=share)
 
 
 # Warnings -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
@@ -155,7 +155,38 @@ def test_levels_are_nested_and_come_in_the_order_they_are_asked_for(kind, calibr
         assert_array_equal(model.predict_interval(X_NEW, 0.2, joint=joint).lower, lower[..., 1])
         assert_array_equal(model.predict_interval(X_NEW, [0.5, 0.8], joint=joint).upper, upper[..., [2, 0]])
     with pytest.raises(ValueError, match=r"coverage \[0\.7\] was not fitted"):
-        model.predict_interval(X_NEW, 0.7)
+        model.predict_interval(X_NEW, 0.7, joint=True)
+
+
+@every
+def test_intervals_quantiles_and_distributions_of_any_level_agree(kind):
+    model = unfitted(kind, [0.8, 0.4]).fit(X, TWO)
+    lower, upper = model.predict_interval(X_NEW, [0.2, 0.4, 0.6, 0.8, 0.95])
+    assert (np.diff(lower) < 0).all()
+    assert (np.diff(upper) > 0).all()
+    fitted = model.predict_interval(X_NEW)
+    assert_array_equal(fitted.lower, lower[..., [3, 1]])
+    assert_array_equal(model.predict_quantiles(X_NEW, [0.9, 0.7]), fitted.upper)
+    assert_array_equal(model.predict_quantiles(X_NEW, 0.975), upper[..., 4])
+    distribution = model.predict_distribution(X_NEW)
+    assert_array_equal(distribution.interval([0.8, 0.4]).lower, fitted.lower)
+    shares = [0.03, 0.5, 0.62]
+    assert_allclose(distribution.quantile(shares), model.predict_quantiles(X_NEW, shares), rtol=1e-12)
+
+
+def test_quantiles_and_distributions_have_the_shape_of_y_the_names_and_the_index():
+    frame = pd.DataFrame(X_NEW, index=np.arange(15) + 100)
+    one, two = (unfitted(MatchedRegressor, 0.8).fit(X, y) for y in (Y, pd.DataFrame(TWO, columns=["a", "b"])))
+    assert one.predict_quantiles(X_NEW, 0.3).shape == (15,)
+    assert one.predict_quantiles(X_NEW, [0.3, 0.6]).shape == (15, 2)
+    assert two.predict_quantiles(X_NEW, 0.3).shape == (15, 2)
+    assert two.predict_quantiles(X_NEW, [0.3]).shape == (15, 2, 1)
+    assert one.predict_distribution(X_NEW).cdf(0.0).shape == (15,)
+    given = two.predict_distribution(frame).to_frame([0.3, 0.6])
+    assert list(given.columns) == [("a", 0.3), ("a", 0.6), ("b", 0.3), ("b", 0.6)]
+    assert_array_equal(given.index, frame.index)
+    with pytest.raises(NotFittedError):
+        unfitted(MatchedRegressor).predict_distribution(X_NEW)
 
 
 # Several models as one stack -----------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import InputSource, checked_groups, target_names_of, without_cache
 from coverwell.options import levels_from, part_from, stored
 from coverwell.paper.algorithm import History, Round
-from coverwell.prediction import Prediction, PredictionInterval
+from coverwell.prediction import PredictedDistribution, Prediction, PredictionInterval, central_shares, shares_from
 from coverwell.predictor import FittedTeam, Predictor
 from coverwell.training.device import Trainable, device_from, few_threads, run_within_memory, seeded
 from coverwell.training.rows import Rows, check_dealing
@@ -38,6 +38,8 @@ OnRound = Callable[[Callable[..., "Trained"], History], None]
 
 # Parameters in which models of one stack may differ; calibrations may differ in their numbers.
 OWN_TO_EACH = ("coverage", "random_state", "verbose")
+# Where a predicted distribution knows its quantiles, beside the ends of fitted levels.
+PERCENTS = np.arange(1, 100) / 100
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> Array:
         """The prediction for each row, `(n,)` or `(n, target)` as y was."""
         mean: Array = np.mean([estimate.mean for estimate in self.estimates(X)], axis=0)
-        return mean[:, 0] if self.one_dimensional_ else mean
+        return self.shaped(mean)
 
     def predict_interval(self, X: Any, coverage: Coverage | None = None, *, joint: bool = False) -> PredictionInterval:
         """The interval for each row; unpacks into lower and upper bounds.
@@ -142,12 +144,33 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         ----------
         X : array-like or data frame (n, feature), or images, as in `fit`
         coverage : float or sequence of float, optional
-            Some of the fitted levels; all of them if None.
+            Any levels; the fitted ones if None.
         joint : bool
-            Boxes that contain all targets of a row together, instead of one interval per target.
+            Boxes that contain all targets of a row together, instead of one interval per target; at fitted levels only.
         """
         check_is_fitted(self)
-        return self.interval(X, self.fitted_coverage(coverage), *self.predictor_.bounds(self.estimates(X), joint=joint))
+        if joint or coverage is None:
+            wanted = self.fitted_coverage(coverage)
+            return self.interval(X, wanted, *self.predictor_.bounds(self.estimates(X), joint=joint))
+        levels = levels_from(coverage)
+        return self.interval(X, coverage, *self.predictor_.bounds_at(levels, self.estimates(X)), levels)
+
+    def predict_quantiles(self, X: Any, q: float | ArrayLike) -> Array:
+        """The quantiles for each row at q, one share in (0, 1) or a sequence of them, which adds an axis at the end."""
+        check_is_fitted(self)
+        quantiles = self.shaped(self.quantiles_of(X, shares_from(q)))
+        return quantiles if np.ndim(q) else quantiles[..., 0]
+
+    def predict_distribution(self, X: Any) -> PredictedDistribution:
+        """The distribution of the target of each row."""
+        check_is_fitted(self)
+        shares = np.unique([*PERCENTS, *central_shares(self.predictor_.levels).flat])
+        quantiles = self.shaped(self.quantiles_of(X, shares))
+        return PredictedDistribution(shares, quantiles, target_names=self.target_names_, index=_index_of(X))
+
+    def quantiles_of(self, X: Any, shares: Array) -> Array:
+        """Quantiles (row, target, share) at any shares in (0, 1)."""
+        return self.predictor_.quantiles(self.estimates(X), shares)
 
     def predict_all(self, X: Any) -> Prediction:
         """Predictions and the bounds of all fitted levels, with one pass through the networks."""
@@ -165,18 +188,24 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             self.predictor_.inputs.warn_if_far_outside(rows, self.source_.names)
         return self.predictor_.moved(device_from(self.device)).estimates(rows, noise=noise)
 
-    def interval(self, X: Any, wanted: Coverage, lower: Array, upper: Array) -> PredictionInterval:
-        """Bounds (row, target, level) for X as users get them: the wanted levels, shaped as y was."""
-        levels, target = levels_from(wanted), 0 if self.one_dimensional_ else slice(None)
-        places = [self.predictor_.levels.index(level) for level in levels]
-        chosen = (slice(None), target, places[0] if isinstance(wanted, Real) else places)
+    def interval(
+        self, X: Any, wanted: Coverage, lower: Array, upper: Array, known: tuple[float, ...] | None = None
+    ) -> PredictionInterval:
+        """Bounds (row, target, known level) for X as users get them: the wanted levels, shaped as y was."""
+        levels, known = levels_from(wanted), known or self.predictor_.levels
+        places = [known.index(level) for level in levels]
+        chosen = places[0] if isinstance(wanted, Real) else places
         return PredictionInterval(
-            lower[chosen],
-            upper[chosen],
+            self.shaped(lower)[..., chosen],
+            self.shaped(upper)[..., chosen],
             coverage=levels[0] if isinstance(wanted, Real) else levels,
             target_names=self.target_names_,
-            index=getattr(X, "index", None) if hasattr(X, "iloc") else None,  # a list has an `index` method
+            index=_index_of(X),
         )
+
+    def shaped(self, values: Array) -> Array:
+        """Values (row, target, ...) without the axis of targets if y had none."""
+        return values[:, 0] if self.one_dimensional_ else values
 
     def fitted_coverage(self, coverage: Coverage | None) -> Coverage:
         """The wanted level or levels, all of them fitted."""
@@ -349,6 +378,10 @@ def fit_together(
             model.forget()
             model.__dict__.update(was if was.get("warm_start") else {})
         raise
+
+
+def _index_of(X: Any) -> Any:
+    return getattr(X, "index", None) if hasattr(X, "iloc") else None  # a list has an `index` method
 
 
 def _check_alike(models: Sequence[IntervalRegressor], tables: Sequence[Any]) -> None:

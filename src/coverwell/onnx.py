@@ -395,12 +395,13 @@ def _check(graph: _Graph, proto: Any) -> None:
     found = dict(zip((o.name for o in session.get_outputs()), session.run(None, graph.examples), strict=True))
     (predictor,), (rows, added) = graph.model, graph.own_rows(found.get("features"))
     estimates = predictor.estimates(rows)
-    expected = [*vars(predictor.prediction(estimates)).values()]
+    own = predictor.prediction(estimates)
+    expected = [own.mean, own.lower, own.upper]
     if True in graph.joint:
         expected += predictor.bounds(estimates, joint=True)
     spread = graph.predictor.fitted_teams[0].targets.spread.numpy()[:, None]
-    for name, own in zip(graph.outputs, expected, strict=True):
-        differences = (found[name] - own).reshape(len(own), len(spread), -1) - added[..., None]
+    for name, values in zip(graph.outputs, expected, strict=True):
+        differences = (found[name] - values).reshape(len(values), len(spread), -1) - added[..., None]
         largest = float(np.max(np.abs(differences) / spread))
         if not largest <= LARGEST_DIFFERENCE:  # NaN is a difference too
             raise ValueError(

@@ -20,7 +20,7 @@ from coverwell.options import stored
 from coverwell.paper.algorithm import half_widths
 from coverwell.paper.losses import Levels, z_score
 from coverwell.paper.matching import Matching
-from coverwell.prediction import Prediction
+from coverwell.prediction import PredictedDistribution, Prediction, central_shares
 from coverwell.training.learner import outputs_of
 from coverwell.training.rows import as_tensor
 
@@ -198,10 +198,29 @@ class Predictor(nn.Module):
         """Each team's mean and half-widths, before calibration."""
         return [team.estimate(X, noise=noise) for team in self.fitted_teams]
 
-    def prediction(self, estimates: Sequence[Estimate]) -> Prediction:
-        """Predictions and the calibrated bounds of all levels."""
-        mean: Array = np.mean([estimate.mean for estimate in estimates], axis=0)
-        return Prediction(mean, *self.bounds(estimates))
+    def prediction(
+        self, estimates: Sequence[Estimate], levels: Sequence[float] | None = None, shares: Sequence[float] = ()
+    ) -> Prediction:
+        """Predictions, the calibrated bounds of the fitted levels or of others, and the quantiles at some shares."""
+        lower, upper = self.bounds(estimates) if levels is None else self.bounds_at(levels, estimates)
+        return Prediction(_mean(estimates), lower, upper, self.quantiles(estimates, shares) if shares else None)
+
+    def bounds_at(self, levels: Sequence[float], estimates: Sequence[Estimate]) -> tuple[Array, Array]:
+        """Calibrated bounds (row, target, level) of any levels: those that were fitted, or central quantiles."""
+        if set(levels) <= set(self.levels):
+            lower, upper = self.bounds(estimates)
+            places = [self.levels.index(level) for level in levels]
+            return lower[..., places], upper[..., places]
+        lower, upper = np.split(self.quantiles(estimates, central_shares(levels).ravel()), 2, axis=-1)
+        return lower, upper
+
+    def quantiles(self, estimates: Sequence[Estimate], shares: Sequence[float] | Array) -> Array:
+        """Quantiles (row, target, share), interpolated between the bounds of fitted levels and the prediction."""
+        lower, upper = self.bounds(estimates)
+        centre = _mean(estimates)[..., None].clip(lower[..., :1], upper[..., :1])
+        below, above = central_shares(self.levels)
+        known = np.concatenate([below[::-1], [0.5], above])
+        return PredictedDistribution(known, np.concatenate([lower[..., ::-1], centre, upper], axis=-1)).quantile(shares)
 
     def bounds(self, estimates: Sequence[Estimate], *, joint: bool = False) -> tuple[Array, Array]:
         """Calibrated bounds (row, target, level) of these estimates."""
@@ -215,3 +234,8 @@ class Predictor(nn.Module):
             parts.append(self.correction(means, widths, self.levels, joint))
         lower, upper = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
         return lower, upper
+
+
+def _mean(estimates: Sequence[Estimate]) -> Array:
+    mean: Array = np.mean([estimate.mean for estimate in estimates], axis=0)
+    return mean

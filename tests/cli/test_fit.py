@@ -155,8 +155,8 @@ def test_a_table_that_cannot_be_used_is_refused_in_one_line_and_no_file_is_writt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--coverage", "1"), "1.0 is not in the range 0<x<1"),
-        (("--coverage", "most"), "'most' is not a valid float"),
+        (("--coverage", "1"), "shares must lie strictly between 0 and 1, as 0.5,0.9 do, got '1'"),
+        (("--coverage", "most"), "strictly between 0 and 1, as 0.5,0.9 do, got 'most'"),
         (("--calibration", "isotonic"), "'isotonic' is not one of"),
         (("--device", "abacus"), "device must be 'auto'"),
         (("--seed", "-1"), "-1 is not in the range"),

@@ -75,6 +75,52 @@ def test_a_file_of_several_parts_has_the_bits_of_one_call(run, plain, out, tmp_p
     np.testing.assert_array_equal(pl.read_csv(out).to_numpy(), expected(plain, rows))
 
 
+def test_any_levels_and_quantiles_are_those_of_the_api_to_the_last_printed_digit(run, folder, model, houses, out):
+    asked = ("--coverage", "0.73", "--coverage", 0.5, "--quantiles", "0.95,0.05", "--quantiles", 0.5, "--keep", "id")
+    found = json.loads(run("predict", model, folder / "test.csv", "--out", out, "--json", *asked).stdout)["columns"]
+    assert pl.read_csv(out).columns == found
+    fitted, rows = coverwell.load(model), houses[90:]
+    quantiles, interval = fitted.predict_quantiles(rows, [0.05, 0.5, 0.95]), fitted.predict_interval(rows, [0.5, 0.73])
+    names, columns = ["id"], [rows["id"].to_list()]
+    for t, target in enumerate(("rent", "price")):
+        names += [target, *(f"{target}_{end}_{level}" for level in (0.5, 0.73) for end in ("lower", "upper"))]
+        names += [f"{target}_quantile_{share}" for share in (0.05, 0.5, 0.95)]
+        ends = [bound[:, t, place] for place in (0, 1) for bound in interval]
+        columns += [list(map(repr, c.tolist())) for c in (fitted.predict(rows)[:, t], *ends, *quantiles[:, t].T)]
+    assert found == names
+    assert texts(out) == [list(row) for row in zip(*columns, strict=True)]
+
+
+def test_quantiles_of_one_target_come_part_by_part_in_the_order_of_their_rows(run, plain, out, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli_rows, "ROWS_IN_A_PART", ROWS_AT_A_TIME)
+    values = np.random.default_rng(3).normal(size=(ROWS_AT_A_TIME + 77, 3)).clip(-1, 1)
+    rows = pl.DataFrame(values, schema=list("abc"))
+    rows.write_parquet(tmp_path / "new.parquet")
+    run("predict", plain, tmp_path / "new.parquet", "--out", out, "--quantiles", "0.01,0.3")
+    frame = pl.read_csv(out)
+    assert frame.columns == ["y", "y_lower_0.8", "y_upper_0.8", "y_quantile_0.01", "y_quantile_0.3"]
+    np.testing.assert_array_equal(frame[:, :3].to_numpy(), expected(plain, rows))
+    quantiles = coverwell.load(plain).predict_quantiles(rows, [0.01, 0.3])
+    np.testing.assert_array_equal(frame[:, 3:].to_numpy(), quantiles)
+
+
+@pytest.mark.parametrize("option", ["--quantiles", "--coverage"])
+@pytest.mark.parametrize(
+    ("shares", "wrong"), [("1", "1"), ("0.5,-0.1", "-0.1"), ("nan", "nan"), ("half,0.5", "half"), ("0.5,", "")]
+)
+def test_levels_and_quantiles_that_are_no_shares_are_refused(refused, plain, folder, out, option, shares, wrong):
+    line = refused("predict", plain, folder / "test.csv", "--out", out, option, shares)
+    must = f"shares must lie strictly between 0 and 1, as 0.5,0.9 do, got '{wrong}'"
+    assert line == f"Invalid value for '{option}': {must} (see coverwell predict --help)"
+    assert not out.exists()
+
+
+def test_a_kept_column_named_like_a_quantile_is_refused(refused, plain, out, tmp_path):
+    (tmp_path / "new.csv").write_text("a,b,c,y_quantile_0.5\n0,0,0,1\n")
+    asked = ("--keep", "y_quantile_0.5", "--quantiles", 0.5)
+    assert "two columns named y_quantile_0.5" in refused("predict", plain, tmp_path / "new.csv", "--out", out, *asked)
+
+
 def test_kept_columns_come_first_and_are_copied_to_the_letter(run, model, out, tmp_path):
     content = "id,area,city,sold,garden,note\n007,50.00,Rome,2020-05-01,TRUE,NA\n008, 60,Oslo,2020-06-01,false,\n"
     (tmp_path / "new.csv").write_text(content)

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from coverwell.regressor import MatchedRegressor
 
 
-def _levels(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[float]:
-    share: click.ParamType[float] = click.FloatRange(0, 1, min_open=True, max_open=True)
-    return sorted({share.convert(level, option, context) for value in values for level in value.split(",")})
-
-
 @click.command(short_help="Fit a model to the rows of a file.")
 @options.FILES
 @click.option("--target", multiple=True, required=True, metavar="COLUMN", help="What to predict; may be given again.")
@@ -33,7 +28,7 @@ def _levels(context: click.Context, option: click.Parameter, values: tuple[str, 
     multiple=True,
     default=("0.9",),
     metavar="SHARE",
-    callback=_levels,
+    callback=options.shares,
     help="The share of new rows inside their intervals; several, as 0.5,0.9 or given again, give nested intervals.",
 )
 @options.out("The model file, by custom .safetensors.")

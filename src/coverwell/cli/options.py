@@ -1,6 +1,7 @@
 """Arguments and options that commands share."""
 
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,19 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
 
 def out(endings: str) -> Callable[[Command], Command]:
     return click.option("--out", type=click.Path(path_type=Path), required=True, help=endings)
+
+
+def shares(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[float]:
+    """Shares in (0, 1), ascending, as 0.5,0.9 or given again."""
+    found = set()
+    for text in ",".join(values).split(",") if values else ():
+        try:
+            found.add(float(text))
+        except ValueError:
+            found.add(math.nan)
+        if not all(0 < share < 1 for share in found):
+            raise click.BadParameter(f"shares must lie strictly between 0 and 1, as 0.5,0.9 do, got {text!r}")
+    return sorted(found)
 
 
 def _device(context: click.Context, option: click.Parameter, value: str) -> str:

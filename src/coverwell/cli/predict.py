@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,9 +16,9 @@ from coverwell.tables import PARQUET, TableFile, needed_polars, table_suffix, wr
 
 if TYPE_CHECKING:
     import polars as pl
+    from numpy.typing import NDArray
 
     from coverwell.cli.rows import Reader
-    from coverwell.predictor import Predictor
 
 
 @click.command(short_help="Predictions and intervals for the rows of files.")
@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 @options.FILES
 @options.out("The file to write: .csv, .tsv or .parquet.")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Copy this column of DATA; may be given several times.")
+@click.option(
+    "--coverage",
+    multiple=True,
+    metavar="SHARE",
+    callback=options.shares,
+    help="Intervals at these levels, as 0.5,0.9 or given again; any will do.  [default: the fitted ones]",
+)
+@click.option(
+    "--quantiles",
+    multiple=True,
+    metavar="SHARE",
+    callback=options.shares,
+    help="Add the quantiles at these shares, as 0.05,0.5,0.95 or given again.",
+)
 @click.option(
     "--float32",
     is_flag=True,
@@ -41,6 +55,8 @@ def predict(
     tables: list[TableFile],
     out: Path,
     keep: tuple[str, ...],
+    coverage: list[float],
+    quantiles: list[float],
     float32: bool,
     device: str,
     as_json: bool,
@@ -48,13 +64,14 @@ def predict(
 ) -> None:
     """Write predictions and intervals for every row of DATA, files that may be larger than the memory.
 
-    The columns of a target `price` at coverage 0.9 are price, price_lower_0.9 and price_upper_0.9. Rows keep their
-    order, those of several files one file after the other. Columns are found by name; others than those that MODEL was
-    fitted on are ignored. OUT appears when it is complete, and not before.
+    The columns of a target `price` at coverage 0.9 are price, price_lower_0.9 and price_upper_0.9; then comes
+    price_quantile_0.05 for --quantiles 0.05. Rows keep their order, those of several files one file after the other.
+    Columns are found by name; others than those that MODEL was fitted on are ignored. OUT appears when it is complete,
+    and not before.
 
     \b
     Example:
-      coverwell predict model.safetensors new.csv --out predictions.csv --keep id
+      coverwell predict model.safetensors new.csv --out predictions.csv --keep id --quantiles 0.05,0.5,0.95
     """
     start = time.perf_counter()
     suffix = table_suffix(out, to_write=True)
@@ -65,11 +82,13 @@ def predict(
     from coverwell.cli.rows import Reader
     from coverwell.model_file import load_predictor
     from coverwell.networks.team import Team
+    from coverwell.options import levels_from
     from coverwell.prediction import prediction_columns
     from coverwell.training.device import device_from
 
     polars, (source, predictor, targets) = needed_polars(), load_predictor(model)
-    names = prediction_columns(targets, predictor.levels, keep)
+    levels = levels_from(coverage or predictor.levels)
+    names = prediction_columns(targets, levels, keep, quantiles)
     if float32:
         for team in (module for module in predictor.modules() if isinstance(module, Team)):
             team.to(torch.float32)
@@ -85,7 +104,13 @@ def predict(
                 cannot = f"--keep {name} cannot be written to {out}, since text files hold no {kind}"
                 raise ValueError(f"{cannot}; let --out end in .parquet, or do not keep it")
     readers, parts = [Reader(source, targets, model, table) for table in tables], list[int]()
-    write_table(out, _predicted(predictor.to(device_from(device)), readers, keep, names, parts))
+    predictor = predictor.to(device_from(device))
+
+    def predicted(rows: NDArray[Any]) -> list[NDArray[Any]]:
+        predictor.inputs.warn_if_far_outside(rows, source.names)
+        return predictor.prediction(predictor.estimates(rows), levels, quantiles).columns
+
+    write_table(out, _parts(predicted, readers, keep, names, parts))
     n_rows, seconds = sum(parts), time.perf_counter() - start
     if as_json:
         print_json({"out": str(out), "rows": n_rows, "columns": names, "seconds": round(seconds, 3)})
@@ -93,8 +118,12 @@ def predict(
         click.echo(f"wrote {out}: {n_rows:,} rows in {seconds:.1f} s")
 
 
-def _predicted(
-    predictor: Predictor, readers: list[Reader], keep: tuple[str, ...], names: list[str], sizes: list[int]
+def _parts(
+    predicted: Callable[[NDArray[Any]], list[NDArray[Any]]],
+    readers: list[Reader],
+    keep: tuple[str, ...],
+    names: list[str],
+    sizes: list[int],
 ) -> Iterator[pl.DataFrame]:
     """The rows of all files, predicted part by part; `sizes` gets the number of rows of each."""
     from tqdm import tqdm
@@ -111,9 +140,7 @@ def _predicted(
                     rows = reader.source.rows(features, None)
                 except ValueError as error:  # the model counts the rows that it is given
                     raise ValueError(f"rows {first + 1} to {last} of {reader.table.path}: {error}") from None
-                predictor.inputs.warn_if_far_outside(rows, reader.source.names)
-                predicted = predictor.prediction(predictor.estimates(rows)).columns
-                yield needed_polars().DataFrame(dict(zip(names, [*part.select(keep), *predicted], strict=True)))
+                yield needed_polars().DataFrame(dict(zip(names, [*part.select(keep), *predicted(rows)], strict=True)))
                 first = last
                 sizes.append(len(part))
                 bar.update(len(part))
