@@ -193,10 +193,9 @@ class PredictedDistribution:
 
     def mean(self) -> Array:
         """The mean per row and target."""
-        (below, above), widths = self._tails, np.diff(self.levels)
-        middle = (self.values[..., 1:] + self.values[..., :-1]) @ widths / 2
+        (below, above), weights = self._tails, np.convolve(np.diff(self.levels), [0.5, 0.5])  # of the trapezoid rule
         lowest, highest = self.values[..., 0] - below, self.values[..., -1] + above
-        return np.asarray(self.levels[0] * lowest + middle + (1 - self.levels[-1]) * highest)
+        return np.asarray(self.levels[0] * lowest + self.values @ weights + (1 - self.levels[-1]) * highest)
 
     def interval(self, coverage: float | Sequence[float] | Array) -> PredictionInterval:
         """The central interval of one level or several, shaped as in `PredictionInterval`."""
@@ -227,8 +226,8 @@ class PredictedDistribution:
         import pandas as pd  # an optional companion: only this method needs it
 
         shares = self.levels.tolist() if q is None else list(q)
-        quantiles = (self.values if q is None else self.quantile(shares)).reshape(len(self), -1)
         columns = pd.MultiIndex.from_product([self.target_names, shares], names=["target", "q"])
+        quantiles = (self.values if q is None else self.quantile(shares)).reshape(len(self), len(columns))
         return pd.DataFrame(quantiles, index=self.index, columns=columns)
 
     @property
@@ -240,14 +239,15 @@ class PredictedDistribution:
 
     def _quantiles(self, shares: Array) -> Array:
         """Quantiles (row, target, share) of shares that broadcast against the rows and targets."""
-        p, (below, above) = self.levels, self._tails
-        place = np.searchsorted(p, shares, side="right").clip(1, len(p) - 1)
-        start, end = (np.take_along_axis(self.values, at, axis=-1) for at in (place - 1, place))
-        part = (shares - p[place - 1]) / (p[place] - p[place - 1])
+        p, (below, above), zeros = self.levels, self._tails, np.zeros_like(shares)
+        after = np.searchsorted(p, shares, side="right")
+        i, j = (after - 1).clip(0), after.clip(None, len(p) - 1)  # the neighbours; one and the same in a tail
+        start, end = (np.take_along_axis(self.values, place, axis=-1) for place in (i, j))
+        part = np.divide(shares - p[i], p[j] - p[i], out=zeros.copy(), where=i < j)
         inside = np.minimum(start + part * (end - start), end)  # rounding must not lift it above the next quantile
-        low, high = np.log(shares / p[0]), np.log((1 - shares) / (1 - p[-1]))
-        lower, upper = self.values[..., :1] + below[..., None] * low, self.values[..., -1:] - above[..., None] * high
-        return np.asarray(np.where(shares < p[0], lower, np.where(shares >= p[-1], upper, inside)))
+        low = np.log(shares / p[0], out=zeros.copy(), where=shares < p[0])
+        high = np.log((1 - shares) / (1 - p[-1]), out=zeros, where=shares > p[-1])
+        return np.asarray(inside + below[..., None] * low - above[..., None] * high)
 
     def _checked(self, y: float | ArrayLike) -> Array:
         values, shape = np.asarray(y, dtype=np.float64), self.values.shape[:-1]
