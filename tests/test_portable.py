@@ -64,7 +64,7 @@ SCALED = [
     make_pipeline(StandardScaler(), svm.LinearSVR(max_iter=100_000)),
     make_pipeline(StandardScaler(with_mean=False), svm.SVR(kernel="linear")),
     make_pipeline(MinMaxScaler((-1, 2)), "passthrough", linear_model.Ridge()),
-    make_pipeline(MinMaxScaler(clip=True), linear_model.Ridge()),
+    make_pipeline("passthrough", MinMaxScaler(clip=True), linear_model.Ridge()),
     make_pipeline(SimpleImputer(strategy="median"), StandardScaler(with_std=False), ensemble.RandomForestRegressor(5)),
     make_pipeline(SimpleImputer(), linear_model.GammaRegressor(max_iter=1000)),
     GridSearchCV(make_pipeline(StandardScaler(), linear_model.Ridge()), {"ridge__alpha": [0.1, 1.0]}),

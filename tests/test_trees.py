@@ -84,6 +84,16 @@ def test_few_rows_at_a_time_change_nothing(monkeypatch):
     np.testing.assert_allclose(leaf_means(trees, X, y[:, None], in_bag), trees.table.numpy(), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_gpu_gives_the_same():
+    X, y = table_of(3000, missing=0.1)
+    trees, _ = grown(X, y)
+    own, leaves = trees(torch.from_numpy(X)), trees.leaves(torch.from_numpy(X))
+    there, rows = trees.cuda(), torch.from_numpy(X).cuda()
+    assert torch.equal(there.leaves(rows).cpu(), leaves)
+    torch.testing.assert_close(there(rows).cpu(), own)
+
+
 def test_every_tree_sees_the_asked_share_of_whole_units():
     X, y = table_of(400)
     units = np.random.default_rng(0).integers(0, 50, len(X))
@@ -213,8 +223,10 @@ def test_model_files_hold_forests():
         lambda arrays: arrays["feature"].__setitem__(0, 99),
         lambda arrays: arrays["feature"].__setitem__(0, -1),
         lambda arrays: arrays.__setitem__("table", arrays["table"][1:]),
+        lambda arrays: arrays.__setitem__("table", arrays["table"][:, 0, None, None]),
         lambda arrays: arrays.__setitem__("threshold", arrays["threshold"][1:]),
         lambda arrays: arrays.__setitem__("n_trees", 19),
+        lambda arrays: arrays.__setitem__("n_trees", -1),
     ],
 )
 def test_arrays_that_are_no_trees_are_refused(forge):

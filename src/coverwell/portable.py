@@ -76,34 +76,35 @@ class Steps(nn.Module):
 def portable(estimator: Any) -> nn.Module | None:
     """A module that predicts the same as a fitted model of scikit-learn, `(row, feature)` to `(row, target)`.
 
-    For trees, forests, gradient boosting, linear models with or without a log link, pipelines of scalings and means for
-    missing values before one of these, and searches over them. None for all others.
+    For trees, forests, gradient boosting without categories, linear models with or without a log link, pipelines of
+    scalings and imputed means before one of these, and searches over them. None for all others.
     """
     from sklearn.pipeline import Pipeline
 
     if hasattr(estimator, "best_estimator_"):
         return portable(estimator.best_estimator_)
     if isinstance(estimator, Pipeline):
-        steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
-        parts = [*map(_transform, steps[:-1]), portable(steps[-1])]
+        *before, last = (step for _, step in estimator.steps if step not in (None, "passthrough"))
+        parts = [*map(_transform, before), portable(last)]
         known = [part for part in parts if part is not None]
         module: nn.Module | None = Steps(known) if len(known) == len(parts) else None
     else:
-        module = _trees_of(estimator) or _linear_of(estimator)
+        last, module = estimator, _trees_of(estimator) or _linear_of(estimator)
     if module is None:
         return None
+    rows = np.random.default_rng(0).normal(scale=[[0.1], [1.0], [10.0]] * 8, size=(24, last.n_features_in_))
     logged = Steps([module, Exponential()])
-    return next((candidate for candidate in (module, logged) if _agrees(candidate, estimator)), None)
+    return next((candidate for candidate in (module, logged) if _agree(candidate, estimator, rows)), None)
 
 
 @torch.no_grad()
-def _agrees(module: nn.Module, estimator: Any) -> bool:
-    """Whether both predict the same for some rows: a class may have a `predict` of its own."""
-    rows = np.random.default_rng(0).normal(scale=[[0.1], [1.0], [10.0]] * 8, size=(24, estimator.n_features_in_))
+def _agree(module: nn.Module, estimator: Any, rows: Array) -> bool:
+    """Whether both predict the same for these rows: a class may have a `predict` of its own."""
     with warnings.catch_warnings(action="ignore"):  # that the rows have no names
         expected = np.reshape(estimator.predict(rows), (len(rows), -1))
     found = module(torch.from_numpy(rows)).numpy()
-    return found.shape == expected.shape and np.allclose(found, expected, rtol=1e-6, equal_nan=True)
+    scale = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+    return found.shape == expected.shape and np.allclose(found, expected, rtol=1e-6, atol=1e-9 * scale)
 
 
 def _trees_of(estimator: Any) -> Trees | None:

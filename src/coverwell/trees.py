@@ -60,11 +60,14 @@ class Trees(nn.Module):
         inner = child != places
         n_leaves, level = int((~inner).sum()), places[:n_trees]
         once = np.sort(np.concatenate([child[inner], child[inner] + 1]))  # so that every path ends in a leaf
-        known = (feature >= 0).all() and (feature < 2 * n_features).all() and feature.shape == threshold.shape
-        if not known or len(table) != n_leaves or not np.array_equal(once, places[n_trees:]) or n_trees < 1:
+        formed = (
+            n_trees >= 1 and np.array_equal(once, places[n_trees:]) and table.shape == (n_leaves, *table.shape[1:2])
+        )
+        known = feature.shape == threshold.shape == child.shape and ((feature >= 0) & (feature < 2 * n_features)).all()
+        if not formed or not known:
             raise ValueError(
-                f"every node but the {n_trees} roots must be the child of one other, split by one of {n_features} "
-                f"features and each of {n_leaves} leaves have values; the arrays do not form such trees"
+                f"every node but the {n_trees} roots must be the child of one other and split by one of {n_features} "
+                f"features, and the {n_leaves} leaves must have a row of values each; the arrays do not form such trees"
             )
         self.depth, self.reads_twice = 0, bool((feature >= n_features).any())
         while len(level := child[level[inner[level]]]):
@@ -133,8 +136,8 @@ class Trees(nn.Module):
         return ends.index_copy_(0, pair, node)
 
     def _next(self, numbers: Tensor, start: Tensor, node: Tensor) -> Tensor:
-        value = numbers.index_select(0, self.feature.index_select(0, node) + start)
-        return self.child.index_select(0, node) + (value <= self.threshold.index_select(0, node))
+        value = numbers.index_select(0, self.feature.index_select(0, node).add_(start))
+        return self.child.index_select(0, node).add_(value <= self.threshold.index_select(0, node))
 
 
 class Nodes(NamedTuple):
@@ -209,7 +212,9 @@ def grow(
     for seen in in_bag:
         drawn = rng.permutation(len(sizes))[: round(IN_BAG * len(sizes))]
         drawn = drawn[: max(1, np.searchsorted(sizes[drawn].cumsum(), max_rows, side="right"))]
-        seen[:] = np.isin(np.arange(len(sizes)), drawn)[unit]
+        is_drawn = np.zeros(len(sizes), dtype=bool)
+        is_drawn[drawn] = True
+        seen[:] = is_drawn[unit]
         seed = rng.randint(2**31 - 1)
         tree = DecisionTreeRegressor(min_samples_leaf=min_leaf, max_features=max_features, random_state=seed)
         nodes.append(Nodes.of(tree.fit(X[seen], y[seen]).tree_))
