@@ -18,7 +18,7 @@ from coverwell.calibration import (
     cross_factor,
     rank_factor,
     scores_of,
-    widen_outwards,
+    outwards,
 )
 from coverwell.options import coverage_rank
 from coverwell.predictor import MatchedTeam
@@ -308,7 +308,7 @@ def test_cv_plus_covers_at_least_twice_the_level_less_one(n_features):
 
 
 def widened(lower, upper):
-    return tuple(side.numpy() for side in widen_outwards(torch.from_numpy(lower), torch.from_numpy(upper)))
+    return -outwards(torch.from_numpy(-lower)).numpy(), outwards(torch.from_numpy(upper)).numpy()
 
 
 def test_each_level_is_widened_to_contain_the_one_inside_it():

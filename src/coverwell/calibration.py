@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.options import check_enough_rows, check_number, coverage_rank, named, stored
+from coverwell.paper.losses import z_score
 from coverwell.training.rows import Rows, split_rows
 
 if TYPE_CHECKING:
@@ -36,28 +37,72 @@ class Estimate:
 
     mean: Array  # (..., row, target)
     half_width: Array  # (..., row, target, side, level)
+    contrast: Array | None = None  # (row, target), companions less networks, where there are companions
+
+
+# Levels at which every calibration ranks, as far as the rows suffice: bounds of others lie between them.
+GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999)
+
+
+def grid_of(levels: tuple[float, ...], n_ranked: int | None = None) -> tuple[float, ...]:
+    """The asked levels and those of the grid for which so many rows have a rank, ascending."""
+    enough = [level for level in GRID if n_ranked is None or level * (n_ranked + 1) <= n_ranked]
+    return tuple(sorted({*levels, *enough}))
+
+
+def grid_matrix(levels: tuple[float, ...], grid: tuple[float, ...]) -> Array:
+    """What takes half-widths at some levels to those at a grid, (level, grid): linear in the normal quantile.
+
+    Inside the first level and outside the last they are in proportion to it.
+    """
+    known, wanted = (z_score(torch.tensor(one, dtype=torch.float64)).numpy() for one in (levels, grid))
+    matrix = np.stack([np.interp(wanted, known, row) for row in np.eye(len(known))])
+    matrix[0] *= np.where(wanted < known[0], wanted / known[0], 1.0)
+    matrix[-1] *= np.where(wanted > known[-1], wanted / known[-1], 1.0)
+    return matrix
 
 
 @stored
 class Correction(nn.Module):
-    """What a calibration has learned: factors of the half-widths, or for CV+ the scores of rows each team left out."""
+    """What a calibration has learned: factors of the half-widths, or for CV+ the scores of rows each team left out.
 
-    factor: Tensor | None  # (target, level)
-    joint_factor: Tensor | None  # for boxes that contain all targets of a row together
+    Parameters
+    ----------
+    asked : ascending levels that were asked for
+    levels : ascending levels that it knows, the grid, with those among them
+    factor, joint_factor : (target, level), for each target and for boxes that contain all targets of a row together
+    scores : for CV+, (row, target, level) of each team
+    expand : (fitted level, level), takes half-widths to the grid; None for those that are there already
+    """
+
+    factor: Tensor | None
+    joint_factor: Tensor | None
+    expand: Tensor | None
 
     def __init__(
-        self, factor: Array | None = None, joint_factor: Array | None = None, scores: list[Array] | None = None
+        self,
+        asked: tuple[float, ...],
+        levels: tuple[float, ...],
+        factor: Array | None = None,
+        joint_factor: Array | None = None,
+        scores: list[Array] | None = None,
+        expand: Array | None = None,
     ) -> None:
         super().__init__()
-        self.register_buffer("factor", None if factor is None else torch.as_tensor(factor))
-        self.register_buffer("joint_factor", None if joint_factor is None else torch.as_tensor(joint_factor))
-        self.n_scores = len(scores or ())
+        self.asked, self.levels, self.n_scores = tuple(asked), tuple(levels), len(scores or ())
+        for name, values in {"factor": factor, "joint_factor": joint_factor, "expand": expand}.items():
+            self.register_buffer(name, None if values is None else torch.as_tensor(values))
         for place, part in enumerate(scores or ()):
             self.register_buffer(f"scores_{place}", torch.as_tensor(part))
 
     @property
     def scores(self) -> list[Tensor]:  # (row, target, level) each
         return [getattr(self, f"scores_{place}") for place in range(self.n_scores)]
+
+    @property
+    def asked_factor(self) -> Tensor | None:
+        """The factors of the asked levels, (target, level)."""
+        return None if self.factor is None else self.factor[:, [self.levels.index(level) for level in self.asked]]
 
     @property
     def is_joint(self) -> bool:
@@ -68,24 +113,44 @@ class Correction(nn.Module):
         self, means: list[Tensor], half_widths: list[Tensor], levels: tuple[float, ...], joint: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Bounds (row, target, level) from each team's means and half-widths; each level contains the one inside it."""
+        if self.expand is not None:
+            half_widths = [half_width @ self.expand for half_width in half_widths]
         if self.factor is None:
+            places = [self.levels.index(level) for level in levels]
             scores = [part.amax(dim=1, keepdim=True) if joint else part for part in self.scores]
-            return widen_outwards(*_cv_plus_bounds(means, half_widths, scores, levels))
+            half_widths, scores = ([part[..., places] for part in parts] for parts in (half_widths, scores))
+            lower, upper = _cv_plus_bounds(means, half_widths, scores, levels)
+            return -outwards(-lower), outwards(upper)
         if joint and not self.is_joint and len(self.factor) > 1:
             raise ValueError("joint=True needs ranks over all targets together; fit with a calibration other than None")
         factor = self.joint_factor if joint and self.joint_factor is not None else self.factor
         (mean,), (half_width,) = means, half_widths
-        below, above = half_width.unbind(dim=-2)
-        return widen_outwards(mean[..., None] - factor * below, mean[..., None] + factor * above)
+        below, above = self.nested(factor * half_width.movedim(-2, 0), levels)
+        return mean[..., None] - below, mean[..., None] + above
+
+    def nested(self, half_width: Tensor, levels: tuple[float, ...]) -> Tensor:
+        """Some levels of half-widths at the grid, each at least the one inside it.
+
+        Asked levels do not depend on the others, which lie between them.
+        """
+        places = [self.levels.index(level) for level in self.asked]
+        asked = outwards(half_width[..., places])
+        if levels == self.asked:
+            return asked
+        limits = torch.cat([asked, torch.full_like(asked[..., :1], torch.inf)], dim=-1)
+        next_asked = [sum(level > inner for inner in self.asked) for level in self.levels]
+        limit = limits[..., next_asked]
+        is_asked = torch.tensor([level in self.asked for level in self.levels], device=half_width.device)
+        whole = outwards(torch.where(is_asked, limit, torch.minimum(half_width, limit)))
+        return whole[..., [self.levels.index(level) for level in levels]]
 
 
-def widen_outwards(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Bounds in which each level contains the one inside it; levels on the last axis, innermost first."""
-    lowest, highest = [lower[..., 0]], [upper[..., 0]]
-    for place in range(1, lower.shape[-1]):
-        lowest.append(torch.minimum(lowest[-1], lower[..., place]))
-        highest.append(torch.maximum(highest[-1], upper[..., place]))
-    return torch.stack(lowest, dim=-1), torch.stack(highest, dim=-1)
+def outwards(values: Tensor) -> Tensor:
+    """Values on the last axis, innermost level first, each at least the one before it."""
+    largest = [values[..., 0]]
+    for place in range(1, values.shape[-1]):
+        largest.append(torch.maximum(largest[-1], values[..., place]))
+    return torch.stack(largest, dim=-1)
 
 
 def _cv_plus_bounds(
@@ -128,6 +193,10 @@ class Calibration(Protocol):
         """The rows that each team may see, in ascending order."""
         return [np.arange(len(X))]
 
+    def shaped(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Estimate | None:
+        """The members' outputs with half-widths of another shape, which the teams are given too; by default as is."""
+        return members
+
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
         """The correction of trained teams, from their rows and the members' scaled outputs, (member, row, ...)."""
         ...
@@ -143,9 +212,16 @@ class Cross(Calibration):
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
         assert members is not None  # estimators that offer "cross" keep them
-        scores, levels = CrossScores.of(*out_of_fold_members(rows, members)), rows.levels[0]
-        factor = cross_factor(scores, levels)
-        return Correction(factor, factor * cross_factor(scores, levels, joint_unit=factor))
+        y, members, leaves_out = out_of_fold_members(rows, members)
+        levels, n_known = rows.levels[0], members.half_width.shape[-1]
+        grid = grid_of(levels, int(leaves_out.any(axis=0).sum()))
+        expand = None if n_known == len(grid) else grid_matrix(levels, grid)
+        if expand is not None:
+            members = Estimate(members.mean, members.half_width @ expand)
+        scores = CrossScores.of(y, members, leaves_out)
+        factor = cross_factor(scores, grid)
+        joint_factor = factor * cross_factor(scores, grid, joint_unit=factor)
+        return Correction(levels, grid, factor, joint_factor, expand=expand)
 
 
 @named("calibration", "cv+")
@@ -167,7 +243,9 @@ class CVPlus(Calibration):
         return [np.flatnonzero(mask) for mask in trains]
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
-        return Correction(scores=held_back_scores(teams, rows))
+        grid = grid_of(rows.levels[0], len(rows.given[1]) if rows.given else None)
+        expand = grid_matrix(rows.levels[0], grid)
+        return Correction(rows.levels[0], grid, scores=held_back_scores(teams, rows, expand), expand=expand)
 
 
 @named("calibration", "split")
@@ -203,10 +281,13 @@ class Split(Calibration):
         return [np.sort(train)]
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
-        (scores,) = held_back_scores(teams, rows)
+        grid = grid_of(rows.levels[0], len(rows.held_back[0]))
+        expand = grid_matrix(rows.levels[0], grid)
+        (scores,) = held_back_scores(teams, rows, expand)
         # The largest score as it is: in units of the factor it would depend on the rows that are ranked.
         joint = np.broadcast_to(scores.max(axis=1, keepdims=True), scores.shape)
-        return Correction(rank_factor(scores, rows.levels[0]), rank_factor(joint, rows.levels[0]))
+        factor, joint_factor = rank_factor(scores, grid), rank_factor(joint, grid)
+        return Correction(rows.levels[0], grid, factor, joint_factor, expand=expand)
 
 
 @named("calibration", None)
@@ -217,7 +298,8 @@ class Uncalibrated(Calibration):
     promise: ClassVar[str] = "none: the learned intervals as they are"
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
-        return Correction(np.ones((rows.y.shape[-1], len(rows.levels[0]))))
+        levels, grid = rows.levels[0], grid_of(rows.levels[0])
+        return Correction(levels, grid, np.ones((rows.y.shape[-1], len(grid))), expand=grid_matrix(levels, grid))
 
 
 # Scores and ranks.
@@ -231,17 +313,19 @@ def scores_of(y: Array, estimate: Estimate) -> Array:
     return np.maximum(-residual / below, residual / above)
 
 
-def held_back_scores(teams: Sequence[FittedTeam], rows: Rows) -> list[Array]:
-    """Scores of the rows that each team never saw."""
+def held_back_scores(teams: Sequence[FittedTeam], rows: Rows, expand: Array) -> list[Array]:
+    """Scores of the rows that each team never saw, at the levels of a grid."""
     assert rows.given is not None  # rows of a fit know what they were made from
     X, y = rows.given
-    return [scores_by(team, X[places], y[places]) for team, places in zip(teams, rows.held_back, strict=True)]
+    return [scores_by(team, X[places], y[places], expand) for team, places in zip(teams, rows.held_back, strict=True)]
 
 
-def scores_by(team: FittedTeam, X: NDArray[Any], y: Array) -> Array:
+def scores_by(team: FittedTeam, X: NDArray[Any], y: Array, expand: Array | None = None) -> Array:
     """A team's scores of rows in the user's units, in scaled units: the smallest half-width knows no unit of y."""
     estimate, spread = team.estimate(X), team.targets.spread.cpu().numpy()
-    return scores_of(team.scaled(y), Estimate(team.scaled(estimate.mean), estimate.half_width / spread[:, None, None]))
+    half_width = estimate.half_width / spread[:, None, None]
+    half_width = half_width if expand is None else half_width @ expand
+    return scores_of(team.scaled(y), Estimate(team.scaled(estimate.mean), half_width))
 
 
 def out_of_fold_members(rows: Rows, members: Estimate) -> tuple[Array, Estimate, NDArray[np.bool_]]:

@@ -39,7 +39,6 @@ OnRound = Callable[[Callable[..., "Trained"], History], None]
 # Parameters in which models of one stack may differ; calibrations may differ in their numbers.
 OWN_TO_EACH = ("coverage", "random_state", "verbose")
 # Where a predicted distribution knows its quantiles, beside the ends of fitted levels.
-PERCENTS = np.arange(1, 100) / 100
 
 
 @dataclass(frozen=True)
@@ -72,10 +71,10 @@ class OutOfFold:
         prediction = np.full(y.shape, np.nan)
         lower, upper = np.full((2, *y.shape, len(rows.levels[0])), np.nan)
         if correction.factor is None:
-            factor: Any = 1.0
+            correction = Correction(rows.levels[0], rows.levels[0], np.ones((y.shape[1], len(rows.levels[0]))))
             parts = [(places, team.estimate(X[places])) for places, team in zip(rows.held_back, teams, strict=True)]
         else:
-            factor, scaling = correction.factor.cpu().numpy(), rows.targets[0].cpu()
+            scaling = rows.targets[0].cpu()
             _, members, leaves_out = out_of_fold_members(rows, members)
             estimate, some = average_out_of_fold(members, leaves_out), leaves_out.any(axis=0)
             seen = np.setdiff1d(np.arange(len(X)), rows.held_back[0])
@@ -84,9 +83,7 @@ class OutOfFold:
             parts = [(seen[some], Estimate(mean[some], half_width[some]))]
         for places, estimate in parts:
             prediction[places] = estimate.mean
-            half_width, centre = factor * np.moveaxis(estimate.half_width, -2, 0), estimate.mean[..., None]
-            lower[places] = np.minimum.accumulate(centre - half_width[0], axis=-1)
-            upper[places] = np.maximum.accumulate(centre + half_width[1], axis=-1)
+            lower[places], upper[places] = Predictor(rows.levels[0], [], correction).bounds([estimate])
         return cls(prediction, lower, upper)
 
 
@@ -146,14 +143,13 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         coverage : float or sequence of float, optional
             Any levels; the fitted ones if None.
         joint : bool
-            Boxes that contain all targets of a row together, instead of one interval per target; at fitted levels only.
+            Boxes that contain all targets of a row together, instead of one interval per target.
         """
         check_is_fitted(self)
-        if joint or coverage is None:
-            wanted = self.fitted_coverage(coverage)
-            return self.interval(X, wanted, *self.predictor_.bounds(self.estimates(X), joint=joint))
-        levels = levels_from(coverage)
-        return self.interval(X, coverage, *self.predictor_.bounds_at(levels, self.estimates(X)), levels)
+        wanted = self.coverage if coverage is None else coverage
+        levels = levels_from(wanted)
+        found = self.predicted(X, levels, joint=joint)
+        return self.interval(X, wanted, found.lower, found.upper, levels)
 
     def predict_quantiles(self, X: Any, q: float | ArrayLike) -> Array:
         """The quantiles for each row at q, one share in (0, 1) or a sequence of them, which adds an axis at the end."""
@@ -164,17 +160,38 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def predict_distribution(self, X: Any) -> PredictedDistribution:
         """The distribution of the target of each row."""
         check_is_fitted(self)
-        shares = np.unique([*PERCENTS, *central_shares(self.predictor_.levels).flat])
+        shares = np.unique(central_shares(self.predictor_.correction.levels))
         quantiles = self.shaped(self.quantiles_of(X, shares))
         return PredictedDistribution(shares, quantiles, target_names=self.target_names_, index=_index_of(X))
 
     def quantiles_of(self, X: Any, shares: Array) -> Array:
         """Quantiles (row, target, share) at any shares in (0, 1)."""
-        return self.predictor_.quantiles(self.estimates(X), shares)
+        found = self.predicted(X, shares=shares).quantiles
+        assert found is not None  # asked for
+        return found
 
     def predict_all(self, X: Any) -> Prediction:
         """Predictions and the bounds of all fitted levels, with one pass through the networks."""
-        return self.predictor_.prediction(self.estimates(X))
+        return self.predicted(X)
+
+    def predicted(
+        self, X: Any, levels: tuple[float, ...] | None = None, shares: Any = (), *, joint: bool = False
+    ) -> Prediction:
+        """Predictions, bounds of the fitted levels or of others, and quantiles at some shares, for X as in `fit`."""
+        check_is_fitted(self)
+        if isinstance(X, TableFiles):
+            estimates, predictor = self.estimates(X), self.predictor_
+            mean: Array = np.mean([estimate.mean for estimate in estimates], axis=0)
+            quantiles = predictor.quantiles(estimates, shares) if len(shares) else None
+            return Prediction(mean, *predictor.bounds(estimates, levels, joint=joint), quantiles)
+        return self.predictor_.moved(device_from(self.device)).prediction(self.rows_of(X), levels, shares, joint=joint)
+
+    def rows_of(self, X: Any) -> NDArray[Any]:
+        """X as the predictor takes it; warns where it lies far outside of what was seen."""
+        rows = self.source_.rows(X, self)
+        if self.source_.scaled:
+            self.predictor_.inputs.warn_if_far_outside(rows, self.source_.names)
+        return rows
 
     def estimates(self, X: Any, *, noise: bool = True) -> list[Estimate]:
         """Each team's means and half-widths for these rows, before calibration."""
@@ -183,10 +200,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             from coverwell.streaming import estimate_files
 
             return estimate_files(self, X, noise=noise)
-        rows = self.source_.rows(X, self)
-        if self.source_.scaled:
-            self.predictor_.inputs.warn_if_far_outside(rows, self.source_.names)
-        return self.predictor_.moved(device_from(self.device)).estimates(rows, noise=noise)
+        return self.predictor_.moved(device_from(self.device)).estimates(self.rows_of(X), noise=noise)
 
     def interval(
         self, X: Any, wanted: Coverage, lower: Array, upper: Array, known: tuple[float, ...] | None = None
@@ -221,7 +235,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def factor_(self) -> Array | None:
         """By how much the learned intervals are stretched, (target, level); None for "cv+"."""
         check_is_fitted(self)
-        factor = self.predictor_.correction.factor
+        factor = self.predictor_.correction.asked_factor
         return None if factor is None else factor.cpu().numpy()
 
     @property
@@ -275,7 +289,9 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         teams, members = trained.teams[jobs], trained.members[jobs][0]
         for team in teams:
             team.to(device_from(self.device))
-        correction = (calibration or self.chosen_calibration).correction(teams, rows, members)
+        calibration = calibration or self.chosen_calibration
+        members = calibration.shaped(teams, rows, members)
+        correction = calibration.correction(teams, rows, members)
         self.out_of_fold_ = None if members is None else OutOfFold.of(rows, members, teams, correction)
         self.predictor_ = Predictor(rows.levels[0], teams, correction)
 
@@ -305,7 +321,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if start and shape != start[0].inputs.shape:
             was, now = (s[0] if len(s) == 1 else s for s in (start[0].inputs.shape, shape))
             raise ValueError(f"warm_start goes on from networks of {was} columns, got {now}; fit with warm_start=False")
-        return Rows.of(
+        dealt = Rows.of(
             rows,
             targets.astype(np.float64).reshape(len(targets), -1),
             random_state=random_state,
@@ -315,6 +331,11 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             start=start,
             **dealing,
         )
+        return self.with_companions(dealt)
+
+    def with_companions(self, rows: Rows) -> Rows:
+        """The rows with the out-of-fold predictions of companions beside them, for estimators that have some."""
+        return rows
 
     def forget(self) -> None:
         """Drop everything that a fit has set."""

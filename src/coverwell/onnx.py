@@ -283,10 +283,11 @@ class _Series(_Graph):
         regressor, windows, history = model.regressor_, model.windows_, model.history_
         predictor, factor, zone = regressor.predictor_, np.asarray(regressor.factor_), history.clock.tz
         live = np.reshape(model.calibrator_.factor, factor.shape) if model.live else None
-        correction = Correction(factor if live is None else factor * live)
+        levels = predictor.levels
+        correction = Correction(levels, levels, factor if live is None else factor * live)
         super().__init__(
             regressor,
-            Predictor(predictor.levels, predictor.fitted_teams, correction),
+            Predictor(levels, predictor.fitted_teams, correction),
             precision,
             kind="series",
             targets=[f"step {number + 1}" for number in range(windows.horizon)],
@@ -394,11 +395,10 @@ def _check(graph: _Graph, proto: Any) -> None:
         raise ValueError(f"onnxruntime {runtime.__version__} cannot run this model ({reason})") from error
     found = dict(zip((o.name for o in session.get_outputs()), session.run(None, graph.examples), strict=True))
     (predictor,), (rows, added) = graph.model, graph.own_rows(found.get("features"))
-    estimates = predictor.estimates(rows)
-    own = predictor.prediction(estimates)
+    own = predictor.prediction(rows)
     expected = [own.mean, own.lower, own.upper]
     if True in graph.joint:
-        expected += predictor.bounds(estimates, joint=True)
+        expected += predictor.bounds(predictor.estimates(rows), joint=True)
     spread = graph.predictor.fitted_teams[0].targets.spread.numpy()[:, None]
     for name, values in zip(graph.outputs, expected, strict=True):
         differences = (found[name] - values).reshape(len(values), len(spread), -1) - added[..., None]

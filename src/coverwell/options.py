@@ -158,15 +158,18 @@ class Schedule:
     Parameters
     ----------
     mean_epochs, interval_epochs : int or "auto"
-        Epochs of F and of I in each round, n_m and n_c in the paper; 10.
+        Epochs of F and of I in the first round, n_m and n_c in the paper; 8 and 4.
     max_rounds : int or "auto"
-        At most so many rounds; 100.
+        At most so many rounds; 8.
     patience : int or "auto"
-        Rounds without a better out-of-fold score after which training stops; 6.
+        Rounds without a better out-of-fold score after which training stops; 1.
     batch_size : int or "auto"
         By the number of rows.
     learning_rate : float or "auto"
-        1e-3.
+        5e-3.
+    growth : float or "auto"
+        How many times longer each round is than the one before; 2. Within such a round the learning rate falls to zero,
+        and a score must be clearly better to count. With 1, rounds are equally long and the rate is constant.
 
     Examples
     --------
@@ -180,11 +183,13 @@ class Schedule:
     patience: int | str = "auto"
     batch_size: int | str = "auto"
     learning_rate: float | str = "auto"
+    growth: float | str = "auto"
 
     def __post_init__(self) -> None:
         for name in ("mean_epochs", "interval_epochs", "max_rounds", "patience", "batch_size"):
             check_number(name, getattr(self, name), least=1, whole=True, or_auto=True)
         check_number("learning_rate", self.learning_rate, above=0.0, or_auto=True)
+        check_number("growth", self.growth, least=1, or_auto=True)
 
     def resolved(self, *defaults: Mapping[str, float | int]) -> Schedule:
         """The same with numbers for "auto", from the first of these defaults that has one."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from coverwell.calibration import Correction, Estimate
 from coverwell.inputs.scaling import Mirroring, Scaling
+from coverwell.local import LocalShape
 from coverwell.networks.team import Team
 from coverwell.options import stored
 from coverwell.paper.algorithm import half_widths
@@ -42,12 +43,23 @@ class FittedTeam(nn.Module):
 
     coverage: Tensor
     z: Tensor
+    weights: Tensor | None  # of the networks and each companion, (part, target)
     in_chunks = True  # few rows at a time, which is faster; an exported graph takes all of them
 
     def __init__(
-        self, coverage: Sequence[float] | Array, inputs: Scaling, targets: Scaling, mirroring: Mirroring | None = None
+        self,
+        coverage: Sequence[float] | Array,
+        inputs: Scaling,
+        targets: Scaling,
+        mirroring: Mirroring | None = None,
+        *,
+        companions: Sequence[nn.Module] = (),
+        weights: Array | None = None,
+        shape: LocalShape | None = None,
     ) -> None:
         super().__init__()
+        self.companions, self.shape = nn.ModuleList(companions), shape
+        self.register_buffer("weights", None if weights is None else torch.as_tensor(weights))
         self.inputs, self.targets = copy.deepcopy(inputs), copy.deepcopy(targets)  # a team moves to its own device
         self.mirroring = mirroring
         levels = torch.tensor(np.reshape(coverage, (1, -1)), dtype=torch.float64)
@@ -74,7 +86,18 @@ class FittedTeam(nn.Module):
         mean, half_width = self.scaled_estimate(x, noise=noise)
         mean = self.targets.inverse(mean)
         mean = mean if self.mirroring is None else self.mirroring.merged(mean)
-        return mean, half_width * self.targets.spread[:, None, None]
+        half_width = half_width * self.targets.spread[:, None, None]
+        if self.weights is None:
+            contrast = torch.zeros_like(mean)
+        else:
+            parts = torch.stack(
+                [mean, *[companion(rows).to(mean) for companion in self.companions]]
+            )  # (part, row, ...)
+            contrast = parts[1:].mean(dim=0) - mean
+            mean = (self.weights[:, None] * parts).sum(dim=0)
+        if self.shape is not None:
+            half_width = self.shape(rows, mean, half_width, contrast)
+        return mean, half_width
 
     @torch.no_grad()
     def estimate(self, X: NDArray[Any], *, noise: bool = True) -> Estimate:
@@ -120,8 +143,11 @@ class MatchedTeam(FittedTeam):
         mirroring: Mirroring | None = None,
         *,
         both: bool = False,
+        companions: Sequence[nn.Module] = (),
+        weights: Array | None = None,
+        shape: LocalShape | None = None,
     ) -> None:
-        super().__init__(coverage, inputs, targets, mirroring)
+        super().__init__(coverage, inputs, targets, mirroring, companions=companions, weights=weights, shape=shape)
         self.mean_team, self.interval_team = mean_team, interval_team
         self.matching, self.both = matching, both
         self.register_buffer("unit", torch.tensor(np.reshape(unit, targets.shape), dtype=torch.float64))
@@ -199,39 +225,61 @@ class Predictor(nn.Module):
         return [team.estimate(X, noise=noise) for team in self.fitted_teams]
 
     def prediction(
-        self, estimates: Sequence[Estimate], levels: Sequence[float] | None = None, shares: Sequence[float] = ()
+        self,
+        X: NDArray[Any],
+        levels: Sequence[float] | None = None,
+        shares: Sequence[float] | Array = (),
+        *,
+        joint: bool = False,
     ) -> Prediction:
-        """Predictions, the calibrated bounds of the fitted levels or of others, and the quantiles at some shares."""
-        lower, upper = self.bounds(estimates) if levels is None else self.bounds_at(levels, estimates)
-        return Prediction(_mean(estimates), lower, upper, self.quantiles(estimates, shares) if shares else None)
+        """Predictions, calibrated bounds of the asked levels or of others, and quantiles at some shares, part by part."""
+        parts = []
+        for first in range(0, max(len(X), 1), ROWS_AT_A_TIME):
+            estimates = self.estimates(X[first : first + ROWS_AT_A_TIME])
+            bounds = self.bounds(estimates, levels, joint=joint)
+            parts.append((_mean(estimates), *bounds, *([self.quantiles(estimates, shares)] if len(shares) else [])))
+        return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def bounds_at(self, levels: Sequence[float], estimates: Sequence[Estimate]) -> tuple[Array, Array]:
-        """Calibrated bounds (row, target, level) of any levels: those that were fitted, or central quantiles."""
-        if set(levels) <= set(self.levels):
-            lower, upper = self.bounds(estimates)
-            places = [self.levels.index(level) for level in levels]
+    def bounds(
+        self, estimates: Sequence[Estimate], levels: Sequence[float] | None = None, *, joint: bool = False
+    ) -> tuple[Array, Array]:
+        """Calibrated bounds (row, target, level) of the asked levels, or of any up to the highest that is known."""
+        known = self.correction.levels
+        if levels is None or set(levels) <= set(self.levels):
+            lower, upper = self._ranked(estimates, self.levels, joint=joint)
+            places = slice(None) if levels is None else [self.levels.index(level) for level in levels]
             return lower[..., places], upper[..., places]
-        lower, upper = np.split(self.quantiles(estimates, central_shares(levels).ravel()), 2, axis=-1)
-        return lower, upper
+        if max(levels) > known[-1]:
+            raise ValueError(
+                f"coverage must be at most {known[-1]:g}, the highest level that this fit has ranks for, got "
+                f"{max(levels):g}; fit with more rows, or with this level in coverage=[...]"
+            )
+        lower, upper = self._ranked(estimates, known, joint=joint)
+        centre = _mean(estimates)[..., None]
+        # Linear in the normal quantile, from the prediction outwards.
+        at, wanted = (z_score(torch.tensor([0.0, *one], dtype=torch.float64)).numpy() for one in (known, levels))
+        matrix = np.stack([np.interp(wanted[1:], at, row) for row in np.eye(len(at))])
+        return tuple(np.concatenate([centre, side], axis=-1) @ matrix for side in (lower, upper))
 
     def quantiles(self, estimates: Sequence[Estimate], shares: Sequence[float] | Array) -> Array:
-        """Quantiles (row, target, share), interpolated between the bounds of fitted levels and the prediction."""
-        lower, upper = self.bounds(estimates)
-        centre = _mean(estimates)[..., None].clip(lower[..., :1], upper[..., :1])
-        below, above = central_shares(self.levels)
-        known = np.concatenate([below[::-1], [0.5], above])
-        return PredictedDistribution(known, np.concatenate([lower[..., ::-1], centre, upper], axis=-1)).quantile(shares)
+        """Quantiles (row, target, share) at any share: the ends of intervals, and exponential tails beyond the last."""
+        lower, upper = self._ranked(estimates, self.correction.levels)
+        below, above = central_shares(self.correction.levels)
+        values = np.concatenate([lower[..., ::-1], upper], axis=-1)
+        return PredictedDistribution(np.concatenate([below[::-1], above]), values).quantile(shares)
 
-    def bounds(self, estimates: Sequence[Estimate], *, joint: bool = False) -> tuple[Array, Array]:
-        """Calibrated bounds (row, target, level) of these estimates."""
+    def _ranked(
+        self, estimates: Sequence[Estimate], levels: tuple[float, ...], *, joint: bool = False
+    ) -> tuple[Array, Array]:
+        """Calibrated bounds (row, target, level) of levels that the correction knows."""
         n_rows, n_scores = len(estimates[0].mean), sum(len(part) for part in self.correction.scores)
-        step = max(1, CV_PLUS_NUMBERS // n_scores) if n_scores else n_rows
+        step = max(1, CV_PLUS_NUMBERS // n_scores) if n_scores else max(n_rows, 1)
         device = next(self.correction.buffers()).device
         parts = []
-        for i in range(0, n_rows, step):
+        for i in range(0, max(n_rows, 1), step):
             means = [torch.from_numpy(estimate.mean[i : i + step]).to(device) for estimate in estimates]
             widths = [torch.from_numpy(estimate.half_width[i : i + step]).to(device) for estimate in estimates]
-            parts.append(self.correction(means, widths, self.levels, joint))
+            parts.append(self.correction(means, widths, levels, joint))
         lower, upper = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
         return lower, upper
 

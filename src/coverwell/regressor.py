@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coverwell.calibration import Estimate
+from coverwell.companions import FOREST, check_companions, fit_companions
 from coverwell.estimator import Coverage, IntervalRegressor, OnRound, Trained
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import Network, network_from
 from coverwell.options import Schedule, check_number, part_from, stored
-from coverwell.paper.algorithm import History, Recipe, alternate, half_widths
+from coverwell.paper.algorithm import History, Recipe, alternate, blend_weights, half_widths
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.predictor import FittedTeam, MatchedTeam, combined
@@ -32,11 +33,11 @@ NetworkChoice = Network | Callable[[int, int], torch.nn.Module] | None
 
 # What "auto" stands for where the network has no numbers of its own.
 DEFAULTS: Mapping[str, float | int] = MappingProxyType(
-    {"mean_epochs": 10, "interval_epochs": 10, "max_rounds": 100, "patience": 6, "learning_rate": 1e-3}
+    {"mean_epochs": 8, "interval_epochs": 4, "max_rounds": 8, "patience": 1, "learning_rate": 5e-3, "growth": 2.0}
 )
 # Chosen by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection.md).
-MEAN_NETWORK = MLP(hidden=128, dropout=0.1)
-INTERVAL_NETWORK = MLP(hidden=128, dropout=0.2)
+MEAN_NETWORK = MLP(hidden=128, layers=3, dropout=0.1, bins=0, waves=8, scaled=True)
+INTERVAL_NETWORK = MLP(hidden=64, layers=3, dropout=0.2, bins=0, waves=8, scaled=True)
 EMA_DECAY = 0.8
 
 
@@ -93,7 +94,16 @@ class MatchedTraining:
         """The teams of each job, and their members' outputs for its rows."""
         matching, (n_jobs, n_members, _) = self.recipe.matching, rows.trains.shape
         mean, width = self.estimates_of_members(F, I, rows, unit)
-        mean = mean.unflatten(0, (n_jobs, n_members)).double().cpu()
+        mean = mean.unflatten(0, (n_jobs, n_members))
+        weights, contrast = None, None
+        if rows.beside is not None:
+            share = rows.leaves_out / rows.leaves_out.sum(dim=1, keepdim=True).clamp_min(1)
+            of_networks = torch.einsum("jmr,jmrt->jrt", share.to(mean), mean)
+            weights, contrast = blend_weights(rows, of_networks), rows.beside.mean(dim=2) - of_networks
+            assert weights is not None  # there are companions
+            beside = torch.einsum("jct,jrct->jrt", weights[:, 1:], rows.beside)
+            mean = weights[:, None, :1] * mean + beside[:, None]
+        mean = mean.double().cpu()
         width = width.unflatten(0, (n_jobs, n_members)).double().cpu()
         teams: list[FittedTeam] = []
         members: list[Estimate | None] = []
@@ -101,9 +111,12 @@ class MatchedTraining:
             own = slice(job * n_members, (job + 1) * n_members)
             pair, of_unit = (F.average.deployed(own), I.average.deployed(own)), unit[job].double().cpu().numpy()
             levels, inputs, targets = rows.levels[job], rows.inputs[job], rows.targets[job]
-            team = MatchedTeam(*pair, matching, of_unit, levels, inputs, targets, rows.mirroring, both=self.both)
-            teams.append(team)
-            estimate = Estimate(mean[job, :, :length].numpy(), width[job, :, :length].numpy())
+            known: dict[str, Any] = {"both": self.both}
+            if weights is not None:
+                known |= {"companions": rows.companions[job], "weights": weights[job].double().cpu().numpy()}
+            teams.append(MatchedTeam(*pair, matching, of_unit, levels, inputs, targets, rows.mirroring, **known))
+            apart = None if contrast is None else contrast[job, :length].double().cpu().numpy()
+            estimate = Estimate(mean[job, :, :length].numpy(), width[job, :, :length].numpy(), apart)
             members.append(None if rows.out_of_fold_view.literal else estimate)
         return Trained(teams, members)
 
@@ -133,8 +146,12 @@ class MatchedRegressor(IntervalRegressor):
         Which network decides where intervals are wide and where narrow: both (the geometric mean of I's half-width and
         that of F's own matched uncertainty), or I alone. Only I is trained to cover, so with `calibration=None`, and
         with IQR Fit, it is always I alone.
-    calibration : "cross", "cv+", "split", None or an object such as `Split(size=0.3)`, default="cross"
+    calibration : "local", "cross", "cv+", "split", None or an object such as `Split(size=0.3)`, default="local"
         How the learned intervals are stretched to the asked level; see `coverwell.calibration` for what each promises.
+    companions : sequence of "forest" and regressors, default=("forest",)
+        Learners beside F, for tables. They are fitted on the same folds, and what they predict out of fold decides how
+        much each counts in the prediction. A regressor is any with scikit-learn's `fit` and `predict`, also a pipeline;
+        it sees the rows as numbers, with columns of text and dates encoded. With `()`, the networks are alone.
     schedule : Schedule, optional
         How long and in which steps the networks train; None is `Schedule()`.
     warm_start : bool, default=False
@@ -182,7 +199,8 @@ class MatchedRegressor(IntervalRegressor):
     repeats: int | str = "auto"
     interval_loss: str | IntervalLoss = "quantile"
     shape: str = "both"
-    calibration: Any = "cross"
+    calibration: Any = "local"
+    companions: Sequence[Any] = (FOREST,)
     schedule: Schedule | None = None
     warm_start: bool = False
     device: str = "auto"
@@ -198,6 +216,7 @@ class MatchedRegressor(IntervalRegressor):
         if self.folds is None and (calibration.ranks_out_of_fold or calibration.one_team_per_fold):
             way_out = "give folds=5, or calibration='split' or None"
             raise ValueError(f"calibration={calibration.name!r} needs folds, got folds=None; {way_out}")
+        check_companions(self.companions)
         check_number("repeats", self.repeats, least=1, whole=True, or_auto=True)
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise TypeError(f"schedule must be a Schedule(...) or None, got {self.schedule!r}")
@@ -233,6 +252,22 @@ class MatchedRegressor(IntervalRegressor):
             "unit_range": part_from("interval_loss", self.interval_loss, IntervalLoss).unit_range,
         }
 
+    def with_companions(self, rows: Rows) -> Rows:
+        assert rows.given is not None  # rows of a fit know what they were made from
+        X, y = rows.given
+        if not self.companions or X.ndim != 2 or self.folds is None:
+            return rows
+        fitted, found = [], []
+        for job, length in enumerate(rows.lengths):
+            seen = np.setdiff1d(np.arange(len(X)), rows.held_back[job])
+            trains, leaves_out = (masks[job, :, :length].numpy() for masks in (rows.trains, rows.leaves_out))
+            known = rows.units[job], rows.seeds[job] + job
+            modules, beside = fit_companions(self.companions, X[seen], y[seen], trains, leaves_out, *known)
+            fitted.append(modules)
+            scaled = rows.targets[job](torch.from_numpy(beside)).to(rows.y)
+            found.append(torch.nn.functional.pad(scaled, (0, 0, 0, 0, 0, rows.y.shape[1] - length)))
+        return replace(rows, beside=torch.stack(found), companions=fitted)
+
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> MatchedTraining:
         literal = self.folds is None
         schedule = (self.schedule or Schedule()).resolved(getattr(self.network, "defaults", {}), DEFAULTS)
@@ -241,12 +276,14 @@ class MatchedRegressor(IntervalRegressor):
         batch_size = auto_batch_size(n_rows) if schedule.batch_size == "auto" else int(schedule.batch_size)
         matching = part_from("matching", self.matching, Matching)
         interval_loss = part_from("interval_loss", self.interval_loss, IntervalLoss)
-        ema_decay, rate = 0.0 if literal else EMA_DECAY, float(schedule.learning_rate)
+        growth, rate = float(schedule.growth), float(schedule.learning_rate)
+        ema_decay = 0.0 if literal or growth > 1 else EMA_DECAY
+        recipe = Recipe(matching, interval_loss, max_rounds, mean_epochs, interval_epochs, patience, literal=literal)
         same = INTERVAL_NETWORK if self.network is None else self.network
         return MatchedTraining(
             network=network_from(MEAN_NETWORK if self.network is None else self.network),
             interval_network=network_from(same if self.interval_network is None else self.interval_network),
-            recipe=Recipe(matching, interval_loss, max_rounds, mean_epochs, interval_epochs, patience, literal=literal),
+            recipe=replace(recipe, growth=growth, closing_rounds=0) if growth > 1 else recipe,
             # Without ranks nothing would set the size of the combined shape.
             both=self.shape == "both" and self.chosen_calibration.name is not None,
             settings=Settings(max_rounds, batch_size, rate, ema_decay, device_from(self.device)),
@@ -262,5 +299,5 @@ AS_PUBLISHED: dict[str, Any] = {
     "shape": "interval",
     "calibration": None,
     "network": MLP(hidden=64, layers=5, dropout=0.0, bins=0),
-    "schedule": Schedule(mean_epochs=10, interval_epochs=10, max_rounds=50),
+    "schedule": Schedule(mean_epochs=10, interval_epochs=10, max_rounds=50, patience=6, learning_rate=1e-3, growth=1.0),
 }

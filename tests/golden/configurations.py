@@ -90,18 +90,22 @@ def split(size: float) -> dict[str, Any]:
     return {"calibration": Split(size)}
 
 
-QUICK = schedule(max_rounds=3, mean_epochs=3, interval_epochs=3)
+CONSTANT = schedule(patience=6, learning_rate=1e-3, growth=1.0)  # rounds of equal length, as in 0.1.0
+QUICK = schedule(max_rounds=3, mean_epochs=3, interval_epochs=3) | CONSTANT
+ALONE = {"companions": (), "calibration": "cross"}
 
 
 def matched(coverage: Any = 0.9, matching: Any = "sigma", **options: Any) -> Any:
     """A small MatchedRegressor."""
     usual = {"network": SMALL, "folds": 3, "repeats": 2, "device": "cpu", "random_state": 0}
-    return MatchedRegressor(coverage, matching, **scheduled(**usual | QUICK | options))
+    return MatchedRegressor(coverage, matching, **scheduled(**usual | QUICK | ALONE | options))
 
 
 def with_defaults() -> Any:
-    """A MatchedRegressor with the default networks, folds, members, losses and calibration."""
-    return MatchedRegressor(device="cpu", random_state=0, schedule=Schedule(max_rounds=2))
+    """A MatchedRegressor with the networks, folds, members, losses and calibration that were the defaults of 0.1.0."""
+    networks = {"network": MLP(hidden=128, dropout=0.1), "interval_network": MLP(hidden=128, dropout=0.2)}
+    brief = schedule(max_rounds=2, mean_epochs=10, interval_epochs=10) | CONSTANT
+    return MatchedRegressor(device="cpu", random_state=0, repeats=5, **networks, **scheduled(**brief), **ALONE)
 
 
 def with_resnet(*, size: int, mirror: str | None) -> Any:

@@ -186,7 +186,7 @@ class MixtureRegressor(BaselineRegressor):
         if joint:
             raise ValueError("joint=True needs ranks, which intervals without noise do not have; leave joint out")
         wanted, levels = self.fitted_coverage(coverage), self.predictor_.levels
-        as_they_are = Predictor(levels, [], Correction(np.ones((len(self.target_names_), len(levels)))))
+        as_they_are = Predictor(levels, [], Correction(levels, levels, np.ones((len(self.target_names_), len(levels)))))
         return self.interval(X, wanted, *as_they_are.bounds(self.estimates(X, noise=False)))
 
 

@@ -108,7 +108,7 @@ def predict(
 
     def predicted(rows: NDArray[Any]) -> list[NDArray[Any]]:
         predictor.inputs.warn_if_far_outside(rows, source.names)
-        return predictor.prediction(predictor.estimates(rows), levels, quantiles).columns
+        return predictor.prediction(rows, levels, quantiles).columns
 
     write_table(out, _parts(predicted, readers, keep, names, parts))
     n_rows, seconds = sum(parts), time.perf_counter() - start

@@ -30,7 +30,14 @@ from coverwell.training.device import device_from
 
 # Chosen on the first two thirds of each training part (benchmarks/results/forecasting-selection.md).
 NETWORK = LSTM(hidden=128, layers=2, dropout=0.1)
-SCHEDULE = {"mean_epochs": 3, "interval_epochs": 3, "max_rounds": 15, "patience": 3, "learning_rate": 4e-3}
+SCHEDULE = {
+    "mean_epochs": 3,
+    "interval_epochs": 3,
+    "max_rounds": 15,
+    "patience": 3,
+    "learning_rate": 4e-3,
+    "growth": 1.0,
+}
 # Training that goes on is brief. Longer refits were better in the same comparison; this is taken for what it costs.
 REFIT: dict[str, Any] = {"max_rounds": 2, "mean_epochs": 2, "interval_epochs": 2, "learning_rate": 2e-3}
 DEFAULT_RATE = 0.05  # of live calibration, for regressors without out-of-fold predictions on which to choose it
@@ -467,9 +474,14 @@ class MatchedForecaster(SeriesForecaster):
         # Large batches, which cost a GPU no more than small ones, as long as an epoch has five steps.
         batch_size = {"batch_size": int(np.clip(n_rows // 5, 16, 512))}
         shared = set(MatchedRegressor().get_params()) & set(self.get_params(deep=False))
-        settings = {name: getattr(self, name) for name in shared} | {
-            "network": network_for(self.network, windows),
-            "interval_network": self.interval_network and network_for(self.interval_network, windows),
-            "schedule": schedule.resolved(SCHEDULE, batch_size),
-        }
+        alone = {"calibration": "cross", "companions": ()}
+        settings = (
+            alone
+            | {name: getattr(self, name) for name in shared}
+            | {
+                "network": network_for(self.network, windows),
+                "interval_network": self.interval_network and network_for(self.interval_network, windows),
+                "schedule": schedule.resolved(SCHEDULE, batch_size),
+            }
+        )
         return MatchedRegressor(**settings, repeats=1)

@@ -16,6 +16,9 @@ from coverwell.options import check_number, stored
 
 Rows = Float[Tensor, "member batch feature"]
 
+SCALE_SPEED = 6.0
+FREQUENCY = 0.1  # standard deviation of the first frequencies, in cycles per standard deviation of a column
+
 
 class StackedLinear(nn.Module):
     """One linear layer per member, started as `torch.nn.Linear` starts.
@@ -29,10 +32,13 @@ class StackedLinear(nn.Module):
         self.weight = nn.Parameter(torch.empty(n_members, n_inputs, n_outputs).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(n_members, 1, n_outputs).uniform_(-bound, bound))
 
-    def forward(self, x: Rows, gain: float = 1.0) -> Float[Tensor, "member batch output"]:
+    def forward(
+        self, x: Rows, gain: float = 1.0, scale: Float[Tensor, "member feature"] | None = None
+    ) -> Float[Tensor, "member batch output"]:
+        weight = self.weight if scale is None else self.weight * scale[..., None]
         if len(x) == 1 or x.stride(0) != 0:  # members look at memory of their own
-            return torch.baddbmm(self.bias, x, self.weight, alpha=gain)
-        side_by_side = self.weight.transpose(0, 1).flatten(start_dim=1)  # (feature, member and output)
+            return torch.baddbmm(self.bias, x, weight, alpha=gain)
+        side_by_side = weight.transpose(0, 1).flatten(start_dim=1)  # (feature, member and output)
         wide = torch.addmm(self.bias.flatten(), x[0], side_by_side, alpha=gain)  # one product for all members
         return cast(Tensor, wide.unflatten(1, (len(x), -1)).transpose(0, 1))
 
@@ -73,6 +79,22 @@ class PiecewiseLinear(nn.Module):
         return torch.cat([x, code.flatten(start_dim=2)], dim=-1)
 
 
+class Waves(nn.Module):
+    """Cosines of each column, with learned frequencies and phases: smooth where bins have edges.
+
+    Shape: input `(member, batch, feature)`, output `(member, batch, feature * waves)`.
+    """
+
+    def __init__(self, n_members: int, n_features: int, waves: int) -> None:
+        super().__init__()
+        shape = n_members, 1, n_features, waves
+        self.frequency = nn.Parameter(2 * math.pi * FREQUENCY * torch.randn(shape))
+        self.phase = nn.Parameter(math.pi * (2 * torch.rand(shape) - 1))
+
+    def forward(self, x: Rows) -> Float[Tensor, "member batch code"]:
+        return torch.addcmul(self.phase, x[..., None], self.frequency).cos().flatten(start_dim=2)
+
+
 class MLPTeam(Team):
     """Linear layers with ReLU and dropout between them, for all members at once.
 
@@ -86,7 +108,11 @@ class MLPTeam(Team):
         super().__init__()
         self.n_members, self.recipe, self.rate = n_members, recipe, recipe.dropout
         self.code = PiecewiseLinear(n_members, n_features, recipe.bins) if recipe.bins else None
-        n_inputs = self.code.n_outputs if self.code else n_features
+        self.waves = Waves(n_members, n_features, recipe.waves) if recipe.waves else None
+        # A log scale that moves as many times faster than a weight.
+        self.log_scale = nn.Parameter(torch.zeros(n_members, n_features)) if recipe.scaled else None
+        self.codes = [n for n in (recipe.bins, recipe.waves) if n]  # numbers beside each column
+        n_inputs = n_features * (1 + sum(self.codes))
         sizes = [n_inputs, *[recipe.hidden] * (recipe.layers - 1), n_outputs]
         self.linears = nn.ModuleList(map(partial(StackedLinear, n_members), sizes, sizes[1:]))
 
@@ -95,26 +121,37 @@ class MLPTeam(Team):
         """The linear layers, from the inputs to the outputs."""
         return [layer for layer in self.linears if isinstance(layer, StackedLinear)]
 
+    @property
+    def column_scales(self) -> Float[Tensor, "member feature"] | None:
+        """By how much each member stretches each column; None where it does not learn that."""
+        return None if self.log_scale is None else torch.exp(SCALE_SPEED * self.log_scale)
+
     def adapt(self, inputs: Float[Tensor, "job row feature"], valid: Bool[Tensor, "job row"]) -> None:
         if self.code:
             self.code.adapt(inputs, valid)
 
     def forward(self, x: Rows) -> Float[Tensor, "member batch output"]:
-        n_members = len(x)
+        n_members, precision = len(x), self.layers[0].weight.dtype
+        columns = x
         if x.stride(0) == 0:  # members of one job, which have the same edges, look at the same memory
             x = x[:1]
         x = self.code(x, slice(len(x))) if self.code else x  # before any cast: bins may be narrower than float32
-        x = x.to(cast(StackedLinear, self.linears[0]).weight.dtype).expand(n_members, -1, -1)
-        *hidden, last = self.linears
+        x = x.to(precision).expand(n_members, -1, -1)
+        if self.waves:
+            x = torch.cat([x, self.waves(columns.to(precision))], dim=-1)
+        scale = self.column_scales
+        if scale is not None:  # the first layer's weights are stretched: they are fewer than the inputs
+            scale = torch.cat([scale, *(scale.repeat_interleave(n, dim=1) for n in self.codes)], dim=1)
+        *hidden, last = self.layers
         gain = 1.0
         for linear in hidden:
-            x = linear(x, gain)
+            x, scale = linear(x, gain, scale), None
             if self.training and self.rate:
                 with torch.no_grad():  # ReLU passes no gradient where it gives zero: dropout needs none of its own
                     x.mul_(kept_units(x, self.rate))
             x = x.relu_()
             gain = 1.0 if self.training else 1 - self.rate  # for the units that dropout would remove
-        return cast(Tensor, last(x, gain))
+        return cast(Tensor, last(x, gain, scale))
 
 
 def kept_units(x: Tensor, rate: float) -> Tensor:
@@ -143,6 +180,11 @@ class MLP:
         Share of hidden units dropped in training.
     bins : int
         Bins of the piecewise-linear code of each numeric column; 0 for the column alone.
+    waves : int
+        Cosines of each column, with learned frequencies, beside the column and its bins.
+    scaled : bool
+        Whether each column, with its bins and waves, is stretched by a learned factor: networks that look at few of
+        many columns learn sooner to ignore the others.
 
     Examples
     --------
@@ -156,9 +198,11 @@ class MLP:
     layers: int = 5
     dropout: float = 0.1
     bins: int = 16
+    waves: int = 0
+    scaled: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("hidden", 1), ("layers", 1), ("bins", 0)):
+        for name, least in (("hidden", 1), ("layers", 1), ("bins", 0), ("waves", 0)):
             check_number(name, getattr(self, name), least=least, whole=True)
         check_number("dropout", self.dropout, least=0, below=1)
 
@@ -167,4 +211,4 @@ class MLP:
 
     def operations_per_row(self, n_inputs: int) -> float:
         """Roughly the multiplications of one pass."""
-        return float(self.hidden * (n_inputs * (1 + self.bins) + 3 * self.hidden))
+        return float(self.hidden * (n_inputs * (1 + self.bins + self.waves) + 3 * self.hidden))

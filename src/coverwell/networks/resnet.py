@@ -210,7 +210,7 @@ class ResNet18:
     # What "auto" stands for in an estimator with this network.
     defaults: ClassVar[Mapping[str, float]] = MappingProxyType(
         {"mean_epochs": 6, "interval_epochs": 6, "max_rounds": 8, "patience": 3, "learning_rate": 1e-3}
-        | {"repeats": 2, "batch_size": 128}
+        | {"repeats": 2, "batch_size": 128, "growth": 1.0}
     )
 
     dropout: float = 0.3

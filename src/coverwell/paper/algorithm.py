@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -32,6 +33,10 @@ PerTarget = Float[Tensor, "job target"]
 SMALLEST_SCALE = 1e-4
 # Standard deviation over mean absolute deviation of a normal distribution; the latter is more robust to outliers.
 SD_PER_MEAN_DEVIATION = 1.2533
+# In rounds that grow, the share by which a score must fall for another round: F's squared error and I's pinball loss as
+# they are deployed, and the squared error of F alone, which may soon be better than its companions.
+GAINS, GAIN_ALONE = (0.02, 0.01), 0.1
+SUM_WEIGHT = 1e3
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Recipe:
     interval_epochs: int
     patience: int
     closing_rounds: int = 2
+    growth: float = 1.0  # how many times longer each round is than the last; above 1, the learning rate falls within it
     literal: bool = False  # as published: losses in the unit of y, a stop when the training losses have settled
 
 
@@ -64,26 +70,34 @@ def alternate(
     round is measured on the rows `evaluated`. For teams that continue an earlier training, `start` is the unit of their
     widths, and they are themselves a round that can be the best.
     """
-    history = History(evaluated, (F, I), patience=recipe.patience, literal=recipe.literal)
+    annealed = recipe.growth > 1
+    history = History(evaluated, (F, I), patience=recipe.patience, literal=recipe.literal, growing=annealed)
     if start is not None:
         history.unit = start
     history.half_width = _out_of_fold_half_width(I, evaluated, history.unit)
     if start is not None:
         history.add(measure(evaluated, _out_of_fold_mean(F, evaluated, recipe.matching), history.half_width))
-    for rows in islice(rounds, recipe.max_rounds):
+    for number, rows in enumerate(islice(rounds, recipe.max_rounds)):
+        mean_epochs, interval_epochs = (
+            round(epochs * recipe.growth**number) for epochs in (recipe.mean_epochs, recipe.interval_epochs)
+        )
         unit, same = history.unit, rows is evaluated
         half_width = history.half_width if same else _out_of_fold_half_width(I, rows, unit)  # I is frozen
         matched = mean_objective(recipe.matching, rows, half_width, history.coverage, unit)
-        mean_loss = F.descend(rows, recipe.mean_epochs, matched)
-        y_mean = _out_of_fold_mean(F, rows, recipe.matching)  # F is frozen
-        evaluated_mean = y_mean if same else _out_of_fold_mean(F, evaluated, recipe.matching)
+        mean_loss = F.descend(rows, mean_epochs, matched, annealed=annealed)
+        of_networks = _out_of_fold_mean(F, rows, recipe.matching)  # F is frozen
+        of_evaluated = of_networks if same else _out_of_fold_mean(F, evaluated, recipe.matching)
+        weights = blend_weights(evaluated, of_evaluated)
+        evaluated_mean = blended(evaluated, of_evaluated, weights)
+        y_mean = evaluated_mean if same else blended(rows, of_networks, weights)
         scale = residual_scale(evaluated, evaluated_mean)
         history.unit = unit if recipe.literal else scale
         covering = interval_objective(recipe, rows, y_mean, history.unit, scale)
-        interval_loss = I.descend(rows, recipe.interval_epochs, covering)
+        interval_loss = I.descend(rows, interval_epochs, covering, annealed=annealed)
         history.half_width = _out_of_fold_half_width(I, evaluated, history.unit)
-        history.add(measure(evaluated, evaluated_mean, history.half_width), (mean_loss, interval_loss))
-        del rows, half_width, y_mean, matched, covering  # before the next buffer of a stream is read
+        measures = measure(evaluated, evaluated_mean, history.half_width, of_evaluated)
+        history.add(measures, (mean_loss, interval_loss))
+        del rows, half_width, of_networks, y_mean, matched, covering  # before the next buffer of a stream is read
         on_round(history)
         if not history.going.any():
             break
@@ -97,13 +111,17 @@ def alternate(
 def _settle_intervals(F: Learner, I: Learner, recipe: Recipe, rounds: Iterator[Rows], history: History) -> None:
     """Train the best I a little more around the best F: the two come from different rounds."""
     evaluated, best = history.evaluated, history.best[1]
-    y_mean = _out_of_fold_mean(F, evaluated, recipe.matching)
+    of_evaluated = _out_of_fold_mean(F, evaluated, recipe.matching)
+    weights = blend_weights(evaluated, of_evaluated)
+    y_mean = blended(evaluated, of_evaluated, weights)
     unit, scale = best.unit, residual_scale(evaluated, y_mean)
     best.score.fill_(torch.inf)
     for closing_round in range(recipe.closing_rounds + 1):
         if closing_round > 0:
             rows, unit = next(rounds), scale
-            y_rows = y_mean if rows is evaluated else _out_of_fold_mean(F, rows, recipe.matching)
+            y_rows = y_mean
+            if rows is not evaluated:
+                y_rows = blended(rows, _out_of_fold_mean(F, rows, recipe.matching), weights)
             I.descend(rows, recipe.interval_epochs, interval_objective(recipe, rows, y_rows, scale, scale))
             del rows, y_rows  # before the next buffer of a stream is read
         best.offer(measure(evaluated, y_mean, _out_of_fold_half_width(I, evaluated, unit)).scores[1], unit)
@@ -172,6 +190,39 @@ def _out_of_fold_half_width(I: Learner, rows: Rows, unit: Tensor) -> Float[Tenso
     return rows.out_of_fold(half_widths(I.outputs(rows, left_out=True), levels, rows.to_members(unit)))
 
 
+def blend_weights(rows: Rows, of_networks: Float[Tensor, "job row target"]) -> Float[Tensor, "job part target"] | None:
+    """The weights of the networks and of each companion that give the lowest out-of-fold squared error.
+
+    None is negative, and they sum to one. None where there are no companions.
+    """
+    if rows.beside is None:
+        return None
+    some, parts = rows.out_of_fold_view.some, torch.cat([of_networks[:, :, None], rows.beside], dim=2)
+    weights = parts.new_empty(len(parts), *parts.shape[2:])
+    for job, target in np.ndindex(len(parts), parts.shape[-1]):
+        own, y = (values[job, some[job], ..., target].double().cpu().numpy() for values in (parts, rows.y))
+        weights[job, :, target] = torch.from_numpy(simplex_weights(own, y))
+    return weights if rows.workers is None else rows.workers.of_first(weights)
+
+
+def simplex_weights(parts: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Non-negative weights with sum one of the columns of parts (row, part) that come closest to y (row,)."""
+    from scipy.optimize import nnls
+
+    # A last row, heavy enough to be met, holds the sum at one.
+    size = SUM_WEIGHT * max(float(np.linalg.norm(parts)), 1.0)
+    found, _ = nnls(np.vstack([parts, np.full(parts.shape[1], size)]), np.append(y, size))
+    weights: NDArray[np.float64] = found / found.sum()
+    return weights
+
+
+def blended(rows: Rows, of_networks: Tensor, weights: Tensor | None) -> Float[Tensor, "job row target"]:
+    """The networks' prediction and the companions', weighted."""
+    if weights is None or rows.beside is None:
+        return of_networks
+    return torch.einsum("jpt,jrpt->jrt", weights, torch.cat([of_networks[:, :, None], rows.beside], dim=2))
+
+
 def residual_scale(rows: Rows, y_mean: Tensor) -> PerTarget:
     """A robust standard deviation of the out-of-fold residuals."""
     deviation = rows.mean_out_of_fold((rows.y - y_mean).abs())
@@ -191,9 +242,10 @@ class Measures:
     width: PerJob
     interval_score: PerJob
     scores: tuple[Float[Tensor, " job"], ...]
+    alone: Float[Tensor, " job"] | None = None  # the score of F without companions
 
 
-def measure(rows: Rows, y_mean: Tensor, half_width: Tensor) -> Measures:
+def measure(rows: Rows, y_mean: Tensor, half_width: Tensor, of_networks: Tensor | None = None) -> Measures:
     """Measures of out-of-fold means (job, row, target) and half-widths (job, row, target, side, level)."""
     residual = (rows.y - y_mean)[..., None]  # (job, row, target, level)
     below, above = half_width.unbind(dim=-2)
@@ -207,19 +259,30 @@ def measure(rows: Rows, y_mean: Tensor, half_width: Tensor) -> Measures:
     score = average(tail * width + missed)
     if rows.workers is not None:  # all workers take the same decisions
         rmse, coverage, mean_width, score = map(rows.workers.of_first, (rmse, coverage, mean_width, score))
-    return Measures(rmse, coverage, mean_width, score, (rmse.square().mean(dim=1), score.mean(dim=(1, 2))))
+    scores = rmse.square().mean(dim=1), score.mean(dim=(1, 2))
+    alone = scores[0] if of_networks is None else average((rows.y - of_networks).square()).mean(dim=1)
+    return Measures(rmse, coverage, mean_width, score, scores, alone)
 
 
 class History:
     """The rounds of every job: what was measured, the best state of F and I, or of a baseline's team, when to stop."""
 
-    def __init__(self, evaluated: Rows, learners: Sequence[Learner], *, patience: int, literal: bool = False) -> None:
+    def __init__(
+        self,
+        evaluated: Rows,
+        learners: Sequence[Learner],
+        *,
+        patience: int,
+        literal: bool = False,
+        growing: bool = False,
+    ) -> None:
         n_jobs, n_targets = len(evaluated.y), evaluated.y.shape[-1]
-        self.evaluated, self.patience, self.literal = evaluated, patience, literal
+        self.evaluated, self.patience, self.literal, self.growing = evaluated, patience, literal, growing
         self.unit = evaluated.y.new_ones(n_jobs, n_targets)  # of the widths; y starts with its own spread
         self.coverage = evaluated.coverage[:, None, :].expand(-1, n_targets, -1)  # so gamma starts at 1 / z(asked)
         self.half_width = self.unit.new_empty(0)  # of I for the rows `evaluated`
         self.best = list(map(BestState, learners, repeat(self.unit)))
+        self.least_alone = torch.full_like(self.unit[:, 0], torch.inf)
         self.going = torch.ones(n_jobs, dtype=torch.bool, device=self.unit.device)  # jobs that have not settled
         self.last_better = torch.zeros(n_jobs, dtype=torch.long, device=self.unit.device)
         self.n_rounds = torch.zeros_like(self.last_better)
@@ -237,10 +300,15 @@ class History:
             self.started = time.perf_counter()
             self.n_rounds += self.going
         self.coverage = measures.coverage
-        for best, score in zip(self.best, measures.scores, strict=True):
+        for best, score, gain in zip(self.best, measures.scores, GAINS, strict=False):
             latest_first = torch.full_like(score, -len(self.rounds))
-            better = best.offer(latest_first if self.literal else score, self.unit, self.going)
+            clearly = score < (1 - gain) * best.score if self.growing else True
+            better = best.offer(latest_first if self.literal else score, self.unit, self.going) & clearly
             self.last_better = torch.where(better, len(self.rounds), self.last_better)
+        if self.growing and measures.alone is not None:
+            falls = measures.alone < (1 - GAIN_ALONE) * self.least_alone
+            self.last_better = torch.where(self.going & falls, len(self.rounds), self.last_better)
+            self.least_alone = torch.minimum(self.least_alone, measures.alone)
         if not self.literal:
             self.going = self.going & (len(self.rounds) - self.last_better < self.patience)
         elif len(self.losses) > 3:  # as published: all training losses moved less than 1 % over the last 3 rounds

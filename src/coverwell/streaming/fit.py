@@ -32,7 +32,7 @@ from coverwell.predictor import FittedTeam
 from coverwell.regressor import MatchedRegressor
 from coverwell.streaming.buffers import BUFFER_ROWS, RowHash, RowStream, StreamedTable, TableRows, lanes_of, seed_of
 from coverwell.training.device import few_threads, seeded
-from coverwell.training.rows import FEWEST_REPEATS, MOST_REPEATS, REPEATED_ROWS, Rows, Workers
+from coverwell.training.rows import Rows, Workers, auto_repeats
 
 Array = NDArray[np.float64]
 OnRound = Callable[[Measures], None]
@@ -128,7 +128,7 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     random_state, calibration = check_random_state(model.random_state), model.chosen_calibration
     dealing, levels, n_rows = model.dealing(None, random_state), levels_from(model.coverage), len(table.files)
     if (repeats := dealing["repeats"]) == "auto":
-        repeats = np.clip(round(REPEATED_ROWS / n_rows), FEWEST_REPEATS, MOST_REPEATS)
+        repeats = auto_repeats(n_rows)
     kept_share = calibration.size if isinstance(calibration, Split) else 0.0
     row_hash = RowHash(random_state.randint(2**31 - 1), int(model.folds), int(repeats), kept_share)
     sample, n_kept = table.survey(row_hash)
@@ -233,7 +233,7 @@ class StreamedRanks(Cross):
         unit, levels, row_hash = np.ones((rows.y.shape[-1], len(rows.levels[0]))), rows.levels[0], self.stream.row_hash
         if self.left_out_estimate is not None:
             # Targets of a box are compared in units of the sample's factor: that of all rows is not known yet.
-            unit = super().correction(teams, rows, members).factor.numpy()  # type: ignore[union-attr]
+            unit = super().correction(teams, rows, members).asked_factor.numpy()  # type: ignore[union-attr]
             unit = np.maximum(unit, SMALLEST)  # a target without noise has a factor of zero
         ranked, singles = ScoreSketch(unit), ScoreSketch(unit)
         for part in self.stream.own_parts():
@@ -248,7 +248,7 @@ class StreamedRanks(Cross):
             # At most the exact one: the larger, the smaller the result.
             single = singles.factor(levels, rows.workers) / (1 + RELATIVE_ERROR)
             factor = deployed_factor(factor, single, n_left_out=float(repeats), n_members=repeats * row_hash.folds)
-        return Correction(factor[:-1], unit * factor[-1])
+        return Correction(levels, levels, factor[:-1], unit * factor[-1])
 
     def out_of_fold(self, part: TableRows) -> tuple[Array, Estimate]:
         """Targets, and the estimates of the members that leave a row out, one in each repeat: (repeat, row, ...)."""

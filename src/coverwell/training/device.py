@@ -89,11 +89,13 @@ class Adam:
     """
 
     def __init__(self, team: Team, learning_rate: float) -> None:
-        self.learning_rate = learning_rate
         self.weights: list[Tensor] = list(filter(attrgetter("requires_grad"), team.parameters()))
         self.means = list(map(torch.zeros_like, self.weights))
         self.squares = list(map(torch.zeros_like, self.weights))
         device = self.weights[0].device if self.weights else None
+        # A tensor, so that a replayed step sees it change; a GPU's kernel takes it in single precision.
+        precision = torch.float32 if device is not None and device.type == "cuda" else torch.float64
+        self.learning_rate = torch.tensor(learning_rate, dtype=precision, device=device)
         self.n_steps = list(torch.zeros(len(self.weights), device=device).unbind())
 
     @torch.no_grad()

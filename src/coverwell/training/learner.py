@@ -57,8 +57,13 @@ class Learner:
         self.average.copy_from(team, members)
         self.n_epochs = math.ceil(1 / (1 - self.settings.ema_decay))  # keep the start in the average
 
-    def descend(self, rows: Rows, epochs: int, objective: Objective) -> Float[Tensor, " member"]:
-        """Train for some epochs; `objective(outputs, batch)` gives one number per member. Returns the mean loss."""
+    def descend(
+        self, rows: Rows, epochs: int, objective: Objective, *, annealed: bool = False
+    ) -> Float[Tensor, " member"]:
+        """Train for some epochs; `objective(outputs, batch)` gives one number per member. Returns the mean loss.
+
+        If `annealed`, the learning rate falls to zero along a cosine.
+        """
         self.team.train()
         batches = rows.batches(self.settings.batch_size, epochs, honest=self.honest)
 
@@ -76,9 +81,12 @@ class Learner:
 
         # What passes between workers is not replayed.
         run = step if self.graphs is None or rows.workers is not None else self.graphs.replayed(step)
-        for _ in range(epochs):
+        rate, n_steps = self.settings.learning_rate, epochs * batches.n_steps
+        for epoch in range(epochs):
             total = torch.zeros(self.team.n_members, device=rows.y.device)
-            for batch in batches.epoch():
+            for step_number, batch in enumerate(batches.epoch(), start=epoch * batches.n_steps):
+                if annealed:
+                    self.optimizer.learning_rate.fill_(rate * (1 + math.cos(math.pi * step_number / n_steps)) / 2)
                 total += run(batch)
             # The first epochs weigh equally, so that the random start soon fades.
             self.n_epochs += 1

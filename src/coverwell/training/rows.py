@@ -99,6 +99,8 @@ class Rows:
     trains: Bool[Tensor, "job member row"]  # which members train on a row
     leaves_out: Bool[Tensor, "job member row"]  # whose outputs count for it: others, or all for literal training
     coverage: Float[Tensor, "job level"]
+    # What companions predict for each row, out of fold; None without companions.
+    beside: Float[Tensor, "job row companion target"] | None = None
     # For each job: the levels as numbers, innermost first; how x and y were scaled; how many rows are no padding; the
     # seed of weights, batches and samples; and which given rows it never sees, for "split" and "cv+".
     levels: Sequence[tuple[float, ...]] = ()
@@ -107,6 +109,8 @@ class Rows:
     lengths: Sequence[int] = ()
     seeds: Sequence[int] = ()
     held_back: Sequence[Places] = ()
+    companions: Sequence[Sequence[Any]] = ()
+    units: Sequence[NDArray[Any] | None] = ()  # which of its rows stay together; None where each is one of its own
     given: tuple[NDArray[Any], Array] | None = None  # X and y of the fit, in the user's units
     mirroring: Mirroring | None = None
     workers: Workers | None = None  # processes that each hold a part of these rows, where there are several
@@ -182,6 +186,7 @@ class Rows:
                     targets=[targets],
                     lengths=[len(x)],
                     held_back=[np.setdiff1d(np.arange(len(X)), places)],
+                    units=[own_groups],
                 )
             )
         rows = jobs[0] if len(jobs) == 1 else cls.stack(jobs)
@@ -193,6 +198,8 @@ class Rows:
         joined: dict[str, Any] = {name: [item for part in parts for item in getattr(part, name)] for name in PER_JOB}
         for name, axis in ROW_AXES.items():
             values = [getattr(part, name) for part in parts]
+            if values[0] is None:
+                continue
             first, memory = values[0], {(value.data_ptr(), value.shape, value.stride()) for value in values}
             if len(first) == len(memory) == 1:
                 joined[name] = first.expand(len(parts), *first.shape[1:])
@@ -207,6 +214,8 @@ class Rows:
         moved: dict[str, Any] = {}
         for name in ROW_AXES:
             values = getattr(self, name)
+            if values is None:
+                continue
             shared = values.stride(0) == 0  # jobs on one memory share it there too
             moved[name] = values[:1].to(device).expand(values.shape) if shared else values.to(device)
         return replace(self, **moved)
@@ -215,6 +224,7 @@ class Rows:
         """The first jobs, with some of their members."""
         masks = {name: getattr(self, name)[:n_jobs, :n_members] for name in ("trains", "leaves_out")}
         others = {name: getattr(self, name)[:n_jobs] for name in ("x", "y", "coverage", *PER_JOB)}
+        others |= {} if self.beside is None else {"beside": self.beside[:n_jobs]}
         return replace(self, **masks, **others)
 
     @property
@@ -301,8 +311,8 @@ class Rows:
         return (values * weight.reshape(*weight.shape, *[1] * (values.dim() - 2))).sum(dim=1)
 
 
-ROW_AXES = {"x": 1, "y": 1, "trains": 2, "leaves_out": 2, "coverage": 1}
-PER_JOB = ("levels", "inputs", "targets", "lengths", "seeds", "held_back")
+ROW_AXES = {"x": 1, "y": 1, "trains": 2, "leaves_out": 2, "coverage": 1, "beside": 1}
+PER_JOB = ("levels", "inputs", "targets", "lengths", "seeds", "held_back", "companions", "units")
 
 
 def as_tensor(rows: NDArray[Any]) -> Tensor:
@@ -314,8 +324,14 @@ def as_tensor(rows: NDArray[Any]) -> Tensor:
 
 # Who trains on what.
 
-REPEATED_ROWS = 6000  # with "auto", tables of up to this many rows have more than the fewest repeats
+REPEATED_ROWS = 1000  # with "auto", tables of up to this many rows have more repeats, large ones a single one
 FEWEST_REPEATS, MOST_REPEATS = 2, 5
+MANY_ROWS = 20_000  # with more, one member leaves out each row: the members differ little
+
+
+def auto_repeats(n_rows: int) -> int:
+    """How many members leave out each row."""
+    return 1 if n_rows > MANY_ROWS else int(np.clip(round(REPEATED_ROWS / n_rows), FEWEST_REPEATS, MOST_REPEATS))
 
 
 def left_out_by(
@@ -334,7 +350,7 @@ def left_out_by(
     """
     if repeats == "auto":
         once = folds is None or calibration.one_team_per_fold
-        repeats = 1 if once else int(np.clip(round(REPEATED_ROWS / len(X)), FEWEST_REPEATS, MOST_REPEATS))
+        repeats = 1 if once else auto_repeats(len(X))
     if folds is None:
         trains = leaves_out = np.ones((int(repeats), len(X)), dtype=bool)
     else:

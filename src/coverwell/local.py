@@ -1,0 +1,202 @@
+"""Local calibration: where intervals are wide and where narrow is learned from honest residuals, each side apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from coverwell.calibration import (
+    Cross,
+    Estimate,
+    average_out_of_fold,
+    grid_matrix,
+    grid_of,
+    out_of_fold_members,
+    rank_factor,
+    scores_of,
+)
+from coverwell.options import named, stored
+from coverwell.paper.losses import z_score
+from coverwell.trees import Trees, grow, leaf_distribution, out_of_bag, quantile_of
+
+if TYPE_CHECKING:
+    from coverwell.predictor import FittedTeam
+    from coverwell.training.rows import Rows
+
+Array = NDArray[np.float64]
+
+# Chosen by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection.md).
+N_TREES = 100
+MIN_LEAF = 5
+SHARE_OF_FEATURES = 1 / 3
+TREE_ROWS = 10_000
+N_KNOTS = 33
+SPREAD_WEIGHT = 1.5  # of |z| beside z in what the trees split by
+MIXTURES = np.linspace(0.0, 1.0, 11)
+CENTRAL = 0.5, 0.96  # the levels by which the mixture is chosen lie between these
+SMALLEST = 1e-9
+
+
+@stored
+class LocalShape(nn.Module):
+    """Half-widths from a forest of scaled residuals, mixed with those that I learned.
+
+    The forest gives the conditional distribution of z = (y - mean) / sigma, where sigma is I's half-width over the
+    normal one, given x, the prediction, sigma, I's asymmetry and how far companions and networks lie apart.
+
+    Shape: rows `(row, feature)`, mean and contrast `(row, target)`, half-widths `(row, target, side, level)` at the
+    asked levels; result at the levels of the grid.
+    """
+
+    knots: Tensor
+    mixture: Tensor
+    factor: Tensor
+    expand: Tensor
+    shares: Tensor
+
+    def __init__(
+        self,
+        levels: Sequence[float],
+        grid: Sequence[float],
+        forests: Sequence[Trees],
+        knots: Array,
+        mixture: Array,
+        factor: Array,
+    ) -> None:
+        super().__init__()
+        self.levels, self.grid, self.forests = tuple(levels), tuple(grid), nn.ModuleList(forests)
+        asked, known = (torch.tensor(one, dtype=torch.float64) for one in (self.levels, self.grid))
+        self.place = int((asked - 0.9).abs().argmin())  # of the level that sigma is taken from
+        self.z = float(z_score(asked[self.place]))
+        self.register_buffer("shares", torch.cat([(1 - known) / 2, (1 + known) / 2]), persistent=False)
+        self.register_buffer("expand", torch.from_numpy(grid_matrix(self.levels, self.grid)), persistent=False)
+        # knots (target, knot), the forest's share in the mixture (target,), factor of I's own half-widths (target, grid)
+        for name, values in {"knots": knots, "mixture": mixture, "factor": factor}.items():
+            self.register_buffer(name, torch.as_tensor(values))
+
+    def forward(self, rows: Tensor, mean: Tensor, half_width: Tensor, contrast: Tensor) -> Tensor:
+        sigma, features = self.features(rows, mean, half_width, contrast)
+        found = []
+        for target, (forest, knots) in enumerate(zip(self.forests, self.knots, strict=True)):
+            cdf = forest(features(target)).to(knots)
+            found.append(self.sides(quantile_of(cdf, knots, self.shares)))
+        return self.mixed(half_width, torch.stack(found, dim=1) * sigma[..., None, None])
+
+    def features(self, rows: Tensor, mean: Tensor, half_width: Tensor, contrast: Tensor) -> tuple[Tensor, Any]:
+        """Sigma (row, target), and for each target what its forest looks at, (row, feature)."""
+        below, above = half_width[..., self.place].clamp_min(SMALLEST).unbind(dim=-1)
+        sigma = (below + above) / (2 * self.z)
+
+        def of(target: int) -> Tensor:
+            beside = [mean, sigma.log(), (above / below).log(), contrast / sigma]
+            return torch.cat([rows, *[values[:, target, None].to(rows) for values in beside]], dim=1)
+
+        return sigma, of
+
+    def sides(self, quantiles: Tensor) -> Tensor:
+        """Quantiles (row, both ends) as distances below and above zero, (row, side, level)."""
+        below, above = quantiles.unflatten(1, (2, -1)).unbind(dim=1)
+        return torch.stack([(-below).clamp_min(0), above.clamp_min(0)], dim=1)
+
+    def mixed(self, half_width: Tensor, local: Tensor) -> Tensor:
+        """I's half-widths at the grid and the forest's, mixed."""
+        own = (half_width @ self.expand) * self.factor[:, None]
+        share = self.mixture[:, None, None]
+        return (1 - share) * own + share * local
+
+
+@named("calibration", "local")
+@dataclass(frozen=True)
+class Local(Cross):
+    """Conditional quantiles of out-of-fold residuals, mixed with I's own shape by what they score; then ranks as "cross".
+
+    It applies to tables; for images and windows of series it is "cross".
+    """
+
+    promise: ClassVar[str] = "near the asked level as measured; no finite-sample theorem"
+
+    def shaped(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Estimate | None:
+        assert rows.given is not None  # rows of a fit know what they were made from
+        X, _ = rows.given
+        if members is None or X.ndim != 2:
+            return members
+        (team,), levels, scaling = teams, rows.levels[0], rows.targets[0].cpu()
+        y, members, leaves_out = out_of_fold_members(rows, members)
+        some = leaves_out.any(axis=0)
+        average = average_out_of_fold(members, leaves_out)
+        contrast = np.zeros_like(average.mean) if members.contrast is None else members.contrast
+        spread = scaling.spread.numpy()
+        known = {
+            "rows": X[np.setdiff1d(np.arange(len(X)), rows.held_back[0])][some],
+            "mean": scaling.inverse(torch.from_numpy(average.mean)).numpy()[some],
+            "half_width": (average.half_width * spread[:, None, None])[some],
+            "contrast": (contrast * spread)[some],
+        }
+        y_own = scaling.inverse(torch.from_numpy(y)).numpy()[some]
+        units = None if rows.units[0] is None else rows.units[0][some]
+        team.shape, local = fit_shape(y_own, levels, known, units, rows.seeds[0])
+        half_width = np.zeros((*average.half_width.shape[:-1], local.shape[-1]))
+        half_width[some] = local / spread[:, None, None]
+        return Estimate(members.mean, np.broadcast_to(half_width, (len(members.mean), *half_width.shape)))
+
+
+def fit_shape(
+    y: Array, levels: tuple[float, ...], known: dict[str, Array], units: Any, seed: int
+) -> tuple[LocalShape, Array]:
+    """The shape learned from out-of-fold rows, and their half-widths (row, target, side, grid) by trees not grown on them."""
+    grid, n_targets, mean = grid_of(levels, len(y)), y.shape[1], known["mean"]
+    tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in known.items()}
+    knots, ones = np.empty((n_targets, N_KNOTS)), np.ones((n_targets, len(grid)))
+    start = LocalShape(levels, grid, [], knots, ones[:, 0], ones)
+    sigma, features = start.features(**tensors)
+    forests, found = [], []
+    for target in range(n_targets):
+        X = features(target).float().numpy()
+        z = (y[:, target] - mean[:, target]) / sigma[:, target].numpy()
+        knots[target] = np.quantile(z, knot_shares())
+        options: dict[str, Any] = {"n_trees": N_TREES, "min_leaf": MIN_LEAF, "max_rows": TREE_ROWS}
+        splits_by = np.column_stack([z, SPREAD_WEIGHT * np.abs(z)])
+        trees, in_bag = grow(
+            X, splits_by, max_features=SHARE_OF_FEATURES, units=units, random_state=seed + target, **options
+        )
+        table = leaf_distribution(trees, X, z, in_bag, knots[target])
+        cdf, n_trees = out_of_bag(trees, table, X, in_bag)
+        everywhere = np.searchsorted(np.sort(z), knots[target], side="right") / len(z)
+        cdf = np.where(n_trees[:, None] > 0, cdf, everywhere).astype(np.float64)
+        forests.append(trees.with_table(table))
+        found.append(start.sides(quantile_of(torch.from_numpy(cdf), torch.from_numpy(knots[target]), start.shares)))
+    local = (torch.stack(found, dim=1) * sigma[..., None, None]).numpy()
+    own = known["half_width"] @ start.expand.numpy()
+    factor = rank_factor(scores_of(y, Estimate(mean, own)), grid)
+    mixture = np.array(
+        [best_mixture(y, mean, own * factor[:, None], local, grid, target) for target in range(n_targets)]
+    )
+    shape = LocalShape(levels, grid, forests, knots, mixture, factor)
+    return shape, shape.mixed(tensors["half_width"], torch.from_numpy(local)).numpy()
+
+
+def knot_shares() -> Array:
+    """The shares at whose quantiles distribution functions are known: evenly spaced, and more in the tails."""
+    tail = [0.0, 0.002, 0.005, 0.01]
+    return np.array([*tail, *np.linspace(0.02, 0.98, N_KNOTS - 8), *[1 - share for share in tail[::-1]]])
+
+
+def best_mixture(y: Array, mean: Array, own: Array, local: Array, grid: tuple[float, ...], target: int) -> float:
+    """The forest's share with the lowest pinball loss, each mixture stretched to its levels."""
+    chosen = [place for place, level in enumerate(grid) if CENTRAL[0] <= level <= CENTRAL[1]] or [0]
+    levels = tuple(grid[place] for place in chosen)
+    y, mean = y[:, target, None], mean[:, target, None]
+    losses = []
+    for share in MIXTURES:
+        half_width = ((1 - share) * own[:, target] + share * local[:, target])[:, None][..., chosen]
+        stretched = half_width * rank_factor(scores_of(y, Estimate(mean, half_width)), levels)[:, None]
+        below, above = stretched[:, 0, 0], stretched[:, 0, 1]
+        missed = np.maximum(y - mean - above, 0) + np.maximum(mean - below - y, 0)
+        losses.append(np.mean((below + above) * (1 - np.array(levels)) / 2 + missed))
+    return float(MIXTURES[int(np.argmin(losses))])
