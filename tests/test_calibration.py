@@ -16,9 +16,9 @@ from coverwell.calibration import (
     Split,
     average_out_of_fold,
     cross_factor,
+    outwards,
     rank_factor,
     scores_of,
-    outwards,
 )
 from coverwell.options import coverage_rank
 from coverwell.predictor import MatchedTeam
