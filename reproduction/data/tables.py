@@ -1,4 +1,4 @@
-"""The six public tables of the paper's first experiment, with the feature choices that all our results use, and more."""
+"""The six public tables of the paper's first experiment, with the features that all our results use, and more."""
 
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ def test_a_development_table_has_its_size_centred_columns_and_its_last_column_as
 
 
 def test_development_tables_are_the_papers_six_and_the_twelve_more():
-    assert MORE_TABLES == tuple(MORE)
-    assert DEVELOPMENT_TABLES == (*PUBLISHED, *MORE)
+    assert tuple(MORE) == MORE_TABLES
+    assert (*PUBLISHED, *MORE) == DEVELOPMENT_TABLES
 
 
 def test_crime_leaves_out_exactly_what_is_not_predictive_or_mostly_missing(data_folder):
