@@ -42,8 +42,8 @@ ASKED = 0.9
 TRIALS = 20
 # The test rows of a large table are many: fewer trials tell as much.
 MANY_ROWS, TRIALS_OF_MANY_ROWS = 10_000, 5
-# Trials that one process runs: so many that its start costs little, so few that all workers have something to do.
-TRIALS_PER_PROCESS = 5
+# Trials that one process runs: so many that its start costs little, one where a fit takes long.
+TRIALS_PER_PROCESS, MANY_CELLS = 5, 100_000
 QUICK_TABLES = ("boston", "auto mpg")
 TITLES = splits.PEERS
 NETWORKS = ("realmlp-cqr", "tabm-cqr")  # the only ones that can use a GPU
@@ -190,10 +190,10 @@ def jobs_of(methods: Sequence[str], tables: Sequence[str], most: int, path: Path
     done = {(line["method"], line["data"], line["trial"]) for line in stored(path)}
     jobs = []
     for data in sorted(tables, key=lambda data: -table(data).X.size):
-        n_rows = len(table(data).y)
-        at_once = 1 if n_rows > MANY_ROWS else TRIALS_PER_PROCESS
+        X = table(data).X
+        at_once = 1 if X.size > MANY_CELLS else TRIALS_PER_PROCESS
         for method in methods:
-            missing = [trial for trial in range(n_trials(n_rows, most)) if (method, data, trial) not in done]
+            missing = [trial for trial in range(n_trials(len(X), most)) if (method, data, trial) not in done]
             jobs += [Job(method, data, missing[at : at + at_once]) for at in range(0, len(missing), at_once)]
     return sorted(jobs, key=lambda job: job.trials[0] // TRIALS_PER_PROCESS)
 
