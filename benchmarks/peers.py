@@ -43,7 +43,7 @@ TRIALS = 20
 # The test rows of a large table are many: fewer trials tell as much.
 MANY_ROWS, TRIALS_OF_MANY_ROWS = 10_000, 5
 # Trials that one process runs: so many that its start costs little, one where a fit takes long.
-TRIALS_PER_PROCESS, MANY_CELLS = 5, 100_000
+TRIALS_PER_PROCESS, MANY_CELLS = 5, 250_000
 QUICK_TABLES = ("boston", "auto mpg")
 TITLES = splits.PEERS
 NETWORKS = ("realmlp-cqr", "tabm-cqr")  # the only ones that can use a GPU
