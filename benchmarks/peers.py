@@ -211,10 +211,12 @@ def run(jobs: list[Job], path: Path, place: Place, workers: int) -> list[str]:
         try:
             for trial, y_test, answer in zip(job.trials, rows.y_test, answers(job, rows, place), strict=False):
                 with lock:
-                    if "error" in answer:
-                        failed.append(f"{job.method} on {job.data}, trial {trial}: {answer['error']}")
-                    else:
+                    try:
+                        if "error" in answer:
+                            raise ValueError(answer["error"])
                         append(path, line_of(job, trial, len(rows.y[0]), y_test, answer))
+                    except ValueError as error:  # also of scores, where predictions are not finite
+                        failed.append(f"{job.method} on {job.data}, trial {trial}: {error}")
                     bar.update()
         except RuntimeError as error:
             failed.append(f"{job.method} on {job.data}, one of the trials {job.trials}: {error}")
