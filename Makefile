@@ -112,7 +112,7 @@ bench-selection: venv ## the out-of-fold scores that chose the defaults (QUICK=1
 	PYTHONPATH=. $(BIN)/python benchmarks/selection_forecasting.py $(if $(QUICK),--quick)
 	PYTHONPATH=. $(BIN)/python benchmarks/selection_localization.py $(if $(QUICK),--quick)
 
-bench-peers: venv ## MAPIE, NGBoost, conformal-tights and a forest on the same splits, in .venv-peers (QUICK=1: one split)
+bench-peers: venv ## MAPIE, NGBoost, conformal-tights, forests, boosting, RealMLP and TabM on the same splits, in .venv-peers (QUICK=1: one split)
 	PYTHONPATH=. $(BIN)/python benchmarks/peers.py $(if $(QUICK),--quick)
 
 bench-leak: venv ## how much of a row's own target reaches its width

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from coverwell import metrics
+from reproduction.data.tables import DEVELOPMENT_TABLES
 
 Line = dict[str, Any]
 
@@ -41,7 +42,7 @@ PAPER_RMSE = {
 
 def report(lines: list[Line], *, quick: bool) -> str:
     """All tables as Markdown."""
-    tables = [name for name in PROTOTYPE_RMSE if any(line["data"] == name for line in lines)]
+    tables = [name for name in DEVELOPMENT_TABLES if any(line["data"] == name for line in lines)]
     laws = [
         name for name in dict.fromkeys(line["data"] for line in lines) if "oracle_score" in _of(lines, data=name)[0]
     ]
@@ -105,14 +106,14 @@ def _accuracy(lines: list[Line], tables: list[str]) -> str:
                 own = _of(lines, method=method, data=name)
                 cells.append(_mean_and_error([read(line) for line in own], own))
             rows.append(_row(method, *cells))
-        rows.append(_row("prototype (target)", *[targets[name] for name in tables]))
+        rows.append(_row("prototype (target)", *[targets.get(name, "-") for name in tables]))
         if title == "RMSE":
-            rows.append(_row("paper's best", *[PAPER_RMSE[name] for name in tables]))
+            rows.append(_row("paper's best", *[PAPER_RMSE.get(name, "-") for name in tables]))
         verdicts = []
         for name in tables:
             own = [read(line) for line in _of(lines, method=DEFAULT, data=name)]
-            ratio = float(np.mean(own)) / targets[name] if own else np.nan
-            verdicts.append(f"{ratio:.3f} {'reached' if ratio <= 1 else 'MISSED'}")
+            ratio = float(np.mean(own)) / targets[name] if own and name in targets else np.nan
+            verdicts.append("-" if np.isnan(ratio) else f"{ratio:.3f} {'reached' if ratio <= 1 else 'MISSED'}")
         rows.append(_row(f"{DEFAULT} over target", *verdicts))
         parts.append("\n".join(rows))
     return "\n\n".join(parts)

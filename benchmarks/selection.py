@@ -1,4 +1,4 @@
-"""Settings compared by out-of-fold scores on splits 100 to 104 of the six tables: how the defaults were chosen.
+"""Settings compared by out-of-fold scores on splits 100 to 104 of the development tables: how the defaults were chosen.
 
 No test row is predicted here. Each candidate changes some of the settings of the first one; the table holds its
 out-of-fold scores over those of the first, so that numbers below 1 are better. Lines go to results/selection.jsonl;
@@ -20,7 +20,7 @@ from flat_settings import as_arguments
 from result_lines import append, environment, read_lines
 
 from coverwell import MLP, MatchedRegressor, SigmaFit, fit_together, metrics, regressor
-from reproduction.data.tables import TABLES, load_table
+from reproduction.data.tables import DEVELOPMENT_TABLES, load_table
 from reproduction.domains.tables import LEVELS, random_split
 
 SPLITS = range(100, 105)
@@ -111,7 +111,7 @@ def run(candidate: str, name: str, splits: Iterable[int], device: str, **more: A
 
 def report(lines: list[dict[str, Any]]) -> str:
     """Each candidate over the default, table by table: RMSE / weighted score."""
-    tables = [name for name in TABLES if any(line["data"] == name for line in lines)]
+    tables = [name for name in DEVELOPMENT_TABLES if any(line["data"] == name for line in lines)]
     base = {line["data"]: line for line in lines if line["candidate"] == "default"}
     devices = sorted({f"{line['device']}, torch {line['versions']['torch']}" for line in lines})
     text = [
@@ -154,7 +154,7 @@ def report(lines: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--candidates", nargs="*", default=list(CANDIDATES), choices=list(CANDIDATES))
-    parser.add_argument("--data", nargs="*", default=TABLES)
+    parser.add_argument("--data", nargs="*", default=DEVELOPMENT_TABLES)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--quick", action="store_true", help="one split of the two small tables, two rounds")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")

@@ -25,7 +25,7 @@ from reproduction.domains.boxes import SMALL_SHARDS, BoxStudy, Source, shards_fr
 from reproduction.domains.series import READINGS, SeriesStudy
 from reproduction.domains.tables import DATA, LEVEL_OF, LEVELS, RoundStudy, TableStudy
 from reproduction.engines import Processes, RayTasks
-from reproduction.lines import Line, ResultsFileError, key_of
+from reproduction.lines import ANY_VERSION, Line, ResultsFileError, key_of
 from reproduction.methods import BOX_METHODS, SERIES_METHODS, TABLE_METHODS, Method, named
 from reproduction.study import Engine, Study, check, run
 from reproduction.tables import table1, table2, table3
@@ -272,7 +272,8 @@ def make_table1(peers: Path | None, **asked: Any) -> list[Path]:
     table = asked["out"] / ("quick" if asked["quick"] else "") / "table1.md"
     if peers is None and table.exists() and table1.PEERS_HEAD in table.read_text():
         raise click.ClickException(f"{table} has rows of peers; give their results with --peers, or another --out")
-    others = [] if peers is None else TableStudy.stored(peers, version=None)  # before hours of training
+    others = [] if peers is None else TableStudy.stored(peers, version=ANY_VERSION)  # before hours of training
+    others = [line for line in others if line["data"] in TABLES]  # peers have development tables too
     return table1.write(*_of_levels(**asked), others)
 
 

@@ -30,6 +30,7 @@ except ImportError:  # Windows: no lock there
 Line = dict[str, Any]
 
 FORMAT = 1
+ANY_VERSION = "any"
 WAY_OUT = "give another folder with --out, or remove those lines from the file"
 
 
@@ -74,7 +75,8 @@ def read(path: Path, *, fields: Sequence[str], key: Sequence[str], version: str 
     """The whole lines of a results file, which stays as it is; none if there is no file.
 
     Every line must have these fields, no two may agree in all fields of the key, and all must be written by one version
-    of coverwell (None is any), or by what it was in development. Raises `ResultsFileError` if not.
+    of coverwell (None is any), or by what it was in development; `ANY_VERSION` allows several, for lines of other
+    packages. Raises `ResultsFileError` if not.
     """
     lines: list[Line] = []
     number_of: dict[Hashable, int] = {}
@@ -91,7 +93,7 @@ def read(path: Path, *, fields: Sequence[str], key: Sequence[str], version: str 
             raise ResultsFileError(f"{where}: the line lacks {', '.join(missing)}; {WAY_OUT}")
         written_by = line["versions"]["coverwell"]
         version = version or written_by
-        if written_by.partition(".dev")[0] != version.partition(".dev")[0]:
+        if version not in (ANY_VERSION, written_by) and written_by.partition(".dev")[0] != version.partition(".dev")[0]:
             raise ResultsFileError(
                 f"{where}: written by coverwell {written_by}, expected {version}: numbers of different versions are "
                 f"not mixed; install {written_by}, {WAY_OUT}"

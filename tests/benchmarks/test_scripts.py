@@ -9,6 +9,7 @@ import command_line
 import gaps
 import localization
 import onnx_speed
+import peers
 import pytest
 import scale
 import selection
@@ -45,6 +46,7 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("scale.json", scale.report),
         ("speed.json", speed.report),
         ("gaps.jsonl", gaps.table),
+        ("peers.jsonl", peers.report),
         ("selection.jsonl", selection.report),
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coverwell
-from reproduction.lines import FORMAT, ResultsFileError, append, environment, only_writer, read
+from reproduction.lines import ANY_VERSION, FORMAT, ResultsFileError, append, environment, only_writer, read
 
 KEY = ("method", "data", "trial", "levels")
 
@@ -95,6 +95,7 @@ def test_lines_of_a_releases_development_belong_to_it_and_drawing_takes_any_vers
     append(path, [line(2)])
     with pytest.raises(ResultsFileError, match=r"line 3: written by .*, expected 1\.2\.0"):
         stored(path, version=None)
+    assert len(stored(path, version=ANY_VERSION)) == 3
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no flock")
