@@ -29,6 +29,8 @@ Places = NDArray[np.intp]
 
 # A half-width of zero would need an infinite factor.
 SMALLEST_HALF_WIDTH = 1e-12
+ROWS_PER_VALUE = 5  # of a target with few values, at least
+REACHES = tuple(np.arange(10) / 10)
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Correction(nn.Module):
     factor, joint_factor : (target, level), for each target and for boxes that contain all targets of a row together
     scores : for CV+, (row, target, level) of each team
     expand : (fitted level, level), takes half-widths to the grid; None for those that are there already
+    atoms : values to which the ends are moved, where the targets take few
     """
 
     factor: Tensor | None
@@ -87,8 +90,10 @@ class Correction(nn.Module):
         joint_factor: Array | None = None,
         scores: list[Array] | None = None,
         expand: Array | None = None,
+        atoms: Atoms | None = None,
     ) -> None:
         super().__init__()
+        self.atoms = atoms
         self.asked, self.levels, self.n_scores = tuple(asked), tuple(levels), len(scores or ())
         for name, values in {"factor": factor, "joint_factor": joint_factor, "expand": expand}.items():
             self.register_buffer(name, None if values is None else torch.as_tensor(values))
@@ -126,7 +131,8 @@ class Correction(nn.Module):
         factor = self.joint_factor if joint and self.joint_factor is not None else self.factor
         (mean,), (half_width,) = means, half_widths
         below, above = self.nested(factor * half_width.movedim(-2, 0), levels)
-        return mean[..., None] - below, mean[..., None] + above
+        lower, upper = mean[..., None] - below, mean[..., None] + above
+        return (lower, upper) if self.atoms is None else self.atoms(lower, upper)
 
     def nested(self, half_width: Tensor, levels: tuple[float, ...]) -> Tensor:
         """Some levels of half-widths at the grid, each at least the one inside it.
@@ -143,6 +149,68 @@ class Correction(nn.Module):
         is_asked = torch.tensor([level in self.asked for level in self.levels], device=half_width.device)
         whole = outwards(torch.where(is_asked, limit, torch.minimum(half_width, limit)))
         return whole[..., [self.levels.index(level) for level in levels]]
+
+
+@stored
+class Atoms(nn.Module):
+    """Ends moved to values that the targets take, where these are few: grades, counts.
+
+    A lower end goes to the next value above it, or to the one below if that is nearer than `reach` of the way; upper
+    ends the other way round. With a reach of zero the same values are covered as before.
+
+    Parameters
+    ----------
+    values : for each target its values, ascending; empty for one that takes many
+    reach : (target,), in [0, 1)
+    """
+
+    reach: Tensor
+
+    def __init__(self, values: Sequence[Array], reach: Array) -> None:
+        super().__init__()
+        self.n_targets = len(values)
+        self.register_buffer("reach", torch.as_tensor(reach))
+        for target, own in enumerate(values):
+            self.register_buffer(f"values_{target}", torch.as_tensor(own))
+
+    @property
+    def values(self) -> list[Tensor]:
+        return [getattr(self, f"values_{target}") for target in range(self.n_targets)]
+
+    @classmethod
+    def of(cls, y: Array, lower: Array, upper: Array, levels: tuple[float, ...]) -> Atoms | None:
+        """The values of y (row, target), with the reach that scores best for these bounds; None if no target has few."""
+        values = [np.unique(own) for own in y.T]
+        values = [own if 1 < len(own) <= len(y) / ROWS_PER_VALUE else own[:0] for own in values]
+        if not any(map(len, values)):
+            return None
+        tail, losses = (1 - np.array(levels)) / 2, []
+        for reach in REACHES:
+            atoms = cls(values, np.full(len(values), reach))
+            low, high = (side.numpy() for side in atoms(torch.from_numpy(lower), torch.from_numpy(upper)))
+            missed = np.maximum(low - y[..., None], 0) + np.maximum(y[..., None] - high, 0)
+            losses.append((tail * (high - low) + missed).mean(axis=(0, 2)))
+        return cls(values, np.array(REACHES)[np.argmin(losses, axis=0)])
+
+    def forward(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        lows, highs = list(lower.unbind(dim=1)), list(upper.unbind(dim=1))
+        for target, (values, reach) in enumerate(zip(self.values, self.reach, strict=True)):
+            if len(values):
+                lows[target], highs[target] = (
+                    snapped(lows[target], values, reach),
+                    -snapped(-highs[target], -values.flip(0), reach),
+                )
+                # Between two values there may be none: the nearer end is then both.
+                highs[target] = torch.maximum(lows[target], highs[target])
+        return torch.stack(lows, dim=1), torch.stack(highs, dim=1)
+
+
+def snapped(ends: Tensor, values: Tensor, reach: Tensor) -> Tensor:
+    """Lower ends, moved to one of the ascending values."""
+    above = (values < ends[..., None]).sum(dim=-1).clamp(max=len(values) - 1)  # the next value
+    below = (above - 1).clamp(min=0)
+    step = (values[above] - values[below]).clamp_min(torch.finfo(values.dtype).tiny)
+    return torch.where((ends - values[below]) / step < reach, values[below], values[above])
 
 
 def outwards(values: Tensor) -> Tensor:

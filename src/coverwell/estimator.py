@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
-from coverwell.calibration import Calibration, Correction, Estimate, average_out_of_fold, out_of_fold_members
+from coverwell.calibration import Atoms, Calibration, Correction, Estimate, average_out_of_fold, out_of_fold_members
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import InputSource, checked_groups, target_names_of, without_cache
 from coverwell.options import levels_from, part_from, stored
@@ -85,6 +85,18 @@ class OutOfFold:
             prediction[places] = estimate.mean
             lower[places], upper[places] = Predictor(rows.levels[0], [], correction).bounds([estimate])
         return cls(prediction, lower, upper)
+
+    def with_atoms(self, rows: Rows, correction: Correction) -> OutOfFold:
+        """The same with ends at values of the targets, where these are few; tells the correction."""
+        assert rows.given is not None  # rows of a fit know what they were made from
+        known = ~np.isnan(self.prediction).any(axis=1)
+        lower, upper, y = self.lower[known], self.upper[known], rows.given[1][known]
+        atoms = Atoms.of(y, lower, upper, rows.levels[0])
+        if atoms is None:
+            return self
+        correction.atoms, moved = atoms, np.full((2, *self.lower.shape), np.nan)
+        moved[:, known] = torch.stack(atoms(torch.from_numpy(lower), torch.from_numpy(upper))).numpy()
+        return OutOfFold(self.prediction, *moved)
 
 
 class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -293,6 +305,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         members = calibration.shaped(teams, rows, members)
         correction = calibration.correction(teams, rows, members)
         self.out_of_fold_ = None if members is None else OutOfFold.of(rows, members, teams, correction)
+        if calibration.ranks_out_of_fold and self.out_of_fold_ is not None:
+            self.out_of_fold_ = self.out_of_fold_.with_atoms(rows, correction)
         self.predictor_ = Predictor(rows.levels[0], teams, correction)
 
     @property

@@ -160,7 +160,7 @@ class Schedule:
     mean_epochs, interval_epochs : int or "auto"
         Epochs of F and of I in the first round, n_m and n_c in the paper; 8 and 4.
     max_rounds : int or "auto"
-        At most so many rounds; 8.
+        At most so many rounds; 6.
     patience : int or "auto"
         Rounds without a better out-of-fold score after which training stops; 1.
     batch_size : int or "auto"

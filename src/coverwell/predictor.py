@@ -166,6 +166,23 @@ class MatchedTeam(FittedTeam):
         return self.matching.mean(of_mean, len(self.unit)).mean(dim=0), half_width.mean(dim=0)
 
 
+@stored
+class MeanTeam(nn.Module):
+    """The average prediction of a team of F, in the user's units: a first team as the companion of a second one."""
+
+    def __init__(self, mean_team: Team, matching: Matching, inputs: Scaling, targets: Scaling) -> None:
+        super().__init__()
+        self.mean_team, self.matching = mean_team, matching
+        self.inputs, self.targets = copy.deepcopy(inputs), copy.deepcopy(targets)
+
+    def forward(self, rows: Tensor) -> Float[Tensor, "row target"]:
+        x, team = self.inputs(rows)[None], self.mean_team
+        whole = torch.compiler.is_compiling()  # an exported graph takes all rows at once
+        outputs = team(team.for_members(x.to(team.precision))) if whole else outputs_of(team, x, team.precision)
+        mean: Tensor = self.targets.inverse(self.matching.mean(outputs.double(), len(self.targets.centre)).mean(dim=0))
+        return mean
+
+
 def combined(matching: Matching, of_mean: Tensor, half_width: Tensor, levels: Levels) -> Tensor:
     """The geometric mean of I's half-widths and F's own, member by member; I's alone where F has none of its own.
 

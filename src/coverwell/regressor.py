@@ -23,21 +23,24 @@ from coverwell.options import Schedule, check_number, part_from, stored
 from coverwell.paper.algorithm import History, Recipe, alternate, blend_weights, half_widths
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
-from coverwell.predictor import FittedTeam, MatchedTeam, combined
+from coverwell.predictor import FittedTeam, MatchedTeam, MeanTeam, combined
 from coverwell.training.device import Settings, auto_batch_size, device_from
 from coverwell.training.learner import Learner
-from coverwell.training.rows import Rows
+from coverwell.training.rows import MANY_ROWS, Rows
 
 Array = NDArray[np.float64]
 NetworkChoice = Network | Callable[[int, int], torch.nn.Module] | None
 
 # What "auto" stands for where the network has no numbers of its own.
 DEFAULTS: Mapping[str, float | int] = MappingProxyType(
-    {"mean_epochs": 8, "interval_epochs": 4, "max_rounds": 8, "patience": 1, "learning_rate": 5e-3, "growth": 2.0}
+    {"mean_epochs": 8, "interval_epochs": 4, "max_rounds": 6, "patience": 1, "learning_rate": 5e-3, "growth": 2.0}
 )
 # Chosen by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection.md).
 MEAN_NETWORK = MLP(hidden=128, layers=3, dropout=0.1, bins=0, waves=8, scaled=True)
 INTERVAL_NETWORK = MLP(hidden=64, layers=3, dropout=0.2, bins=0, waves=8, scaled=True)
+# Where scores still fall after the last round, F has learned what is smooth; bins learn steps and cells.
+SECOND_NETWORK = MLP(hidden=128, layers=5, dropout=0.1, bins=16, scaled=True)
+SECOND_LONGER = 8  # times as many epochs in its first round
 EMA_DECAY = 0.8
 
 
@@ -51,11 +54,12 @@ class MatchedTraining:
     both: bool  # whether F helps to shape the intervals
     settings: Settings
     start: Sequence[FittedTeam] = ()  # the teams that each job continues, if it does
+    second: MatchedTraining | None = None  # of another kind of F, where the scores still fall after the last round
 
     def shortened(self) -> MatchedTraining:
         """A round of one epoch each, from the start: enough to see whether memory suffices."""
         once = replace(self.recipe, max_rounds=1, mean_epochs=1, interval_epochs=1, closing_rounds=0)
-        return replace(self, recipe=once, start=())
+        return replace(self, recipe=once, start=(), second=None)
 
     def run(self, rows: Rows, on_round: OnRound) -> tuple[Trained, History]:
         """Run Algorithm 1 on all jobs at once and take the teams apart again."""
@@ -70,7 +74,23 @@ class MatchedTraining:
         unit = torch.stack(units).to(rows.y) if units else None
         after_round = partial(on_round, partial(self.taken_apart, F, I, rows))
         history = alternate(F, I, self.recipe, repeat(rows), rows, after_round, start=unit)
+        if self.second is not None and history.going.any():
+            trained, after = self.second.run(self.beside_a_second(F, rows), on_round)
+            return trained, after.following(history)
         return self.taken_apart(F, I, rows, history.best[1].unit), history
+
+    def beside_a_second(self, F: Learner, rows: Rows) -> Rows:
+        """The rows with this F as one more companion."""
+        n_members, matching = rows.trains.shape[1], self.recipe.matching
+        parts = [matching.mean(F.outputs(rows, left_out=True), rows.y.shape[-1])]
+        found = rows.out_of_fold(parts[0])[:, :, None]
+        beside = found if rows.beside is None else torch.cat([rows.beside, found], dim=2)
+        companions = []
+        for job, (inputs, targets) in enumerate(zip(rows.inputs, rows.targets, strict=True)):
+            team = F.average.deployed(slice(job * n_members, (job + 1) * n_members))
+            before = rows.companions[job] if rows.companions else []
+            companions.append([*before, MeanTeam(team, matching, inputs, targets)])
+        return replace(rows, beside=beside, companions=companions)
 
     def learners(self, rows: Rows) -> tuple[Learner, Learner]:
         """Untrained F and I."""
@@ -131,8 +151,9 @@ class MatchedRegressor(IntervalRegressor):
     ----------
     coverage : float or sequence of float, default=0.9
         The share of new rows that the interval is to contain; several levels give nested intervals from one fit.
-    matching : "sigma", "iqr", None or an object with `Matching`'s methods, default="sigma"
-        How F's uncertainty is matched to I's widths; None trains F on the squared error alone.
+    matching : "balanced", "sigma", "iqr", None or an object with `Matching`'s methods, default="balanced"
+        How F's uncertainty is matched to I's widths; "sigma" and "iqr" are the paper's, "balanced" is Sigma Fit in
+        which easy and hard rows weigh alike for the mean; None trains F on the squared error alone.
     network, interval_network : recipe such as `MLP(...)`, or a function (n_features, n_outputs) -> nn.Module
         The two networks; None is an `MLP` with piecewise-linear inputs. A given `network` also serves for the intervals
         if there is no `interval_network`. With a `ResNet18(...)`, X are images; see there for its settings.
@@ -191,7 +212,7 @@ class MatchedRegressor(IntervalRegressor):
     """
 
     coverage: Coverage = 0.9
-    matching: str | Matching | None = "sigma"
+    matching: str | Matching | None = "balanced"
     _: KW_ONLY
     network: NetworkChoice = None
     interval_network: NetworkChoice = None
@@ -280,7 +301,7 @@ class MatchedRegressor(IntervalRegressor):
         ema_decay = 0.0 if literal or growth > 1 else EMA_DECAY
         recipe = Recipe(matching, interval_loss, max_rounds, mean_epochs, interval_epochs, patience, literal=literal)
         same = INTERVAL_NETWORK if self.network is None else self.network
-        return MatchedTraining(
+        first = MatchedTraining(
             network=network_from(MEAN_NETWORK if self.network is None else self.network),
             interval_network=network_from(same if self.interval_network is None else self.interval_network),
             recipe=replace(recipe, growth=growth, closing_rounds=0) if growth > 1 else recipe,
@@ -289,11 +310,18 @@ class MatchedRegressor(IntervalRegressor):
             settings=Settings(max_rounds, batch_size, rate, ema_decay, device_from(self.device)),
             start=start,
         )
+        if self.network is not None or growth == 1 or n_rows > MANY_ROWS or start or not self.companions:
+            return first
+        longer = replace(
+            first.recipe, mean_epochs=mean_epochs * SECOND_LONGER, interval_epochs=interval_epochs * SECOND_LONGER
+        )
+        return replace(first, second=replace(first, network=SECOND_NETWORK, recipe=longer))
 
 
 # Paper: nothing is left out, Eqs. 2 to 5 and 7 or 10 as printed (with means for sums), y in [0, 1], no calibration
 # afterwards. The paper gives five linear layers, but neither their width nor the batch size.
 AS_PUBLISHED: dict[str, Any] = {
+    "matching": "sigma",
     "folds": None,
     "interval_loss": "paper",
     "shape": "interval",

@@ -105,14 +105,18 @@ def with_defaults() -> Any:
     """A MatchedRegressor with the networks, folds, members, losses and calibration that were the defaults of 0.1.0."""
     networks = {"network": MLP(hidden=128, dropout=0.1), "interval_network": MLP(hidden=128, dropout=0.2)}
     brief = schedule(max_rounds=2, mean_epochs=10, interval_epochs=10) | CONSTANT
-    return MatchedRegressor(device="cpu", random_state=0, repeats=5, **networks, **scheduled(**brief), **ALONE)
+    return MatchedRegressor(
+        device="cpu", random_state=0, repeats=5, matching="sigma", **networks, **scheduled(**brief), **ALONE
+    )
 
 
 def with_resnet(*, size: int, mirror: str | None) -> Any:
     """A MatchedRegressor for images, with random weights."""
     network = ResNet18(weights=None, size=size, mirror=mirror)
     brief = Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1)
-    return MatchedRegressor(0.8, network=network, folds=2, repeats=1, device="cpu", random_state=0, schedule=brief)
+    return MatchedRegressor(
+        0.8, "sigma", network=network, folds=2, repeats=1, device="cpu", random_state=0, schedule=brief
+    )
 
 
 def baseline(kind: type[Any], coverage: Any = 0.9, **options: Any) -> Any:

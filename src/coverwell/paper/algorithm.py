@@ -315,6 +315,12 @@ class History:
             before, now = self.losses[-4], self.losses[-1]
             self.going = self.going & ~((now - before).abs() < 0.01 * before.abs()).all(dim=1)
 
+    def following(self, first: History) -> History:
+        """This history, of a second training, with the rounds of the first before its own."""
+        self.rounds, self.losses = first.rounds + self.rounds, first.losses + self.losses
+        self.seconds, self.n_rounds = first.seconds + self.seconds, first.n_rounds + self.n_rounds
+        return self
+
     def described(self, jobs: slice, rows: Rows, *, one_target: bool, one_level: bool) -> list[Round]:
         """The rounds of the model that these jobs belong to, in its units, averaged over jobs that had not settled."""
         spread = torch.stack(list(map(attrgetter("spread"), rows.targets))).cpu().numpy()[..., None]  # (job, target, 1)

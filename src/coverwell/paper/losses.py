@@ -133,10 +133,19 @@ def sigma_fit_loss(
     width: PerLevel,
     gamma: Float[Tensor, "member target level"],
     match_weight: float,
+    balanced: bool = False,
 ) -> PerMember:
-    """Gaussian negative log-likelihood with sigma held near the scaled half-width, L_F of Sigma Fit (Eq. 7)."""
+    """Gaussian negative log-likelihood with sigma held near the scaled half-width, L_F of Sigma Fit (Eq. 7).
+
+    If `balanced`, a row's likelihood is weighted by its sigma squared, over the batch's average: the mean then learns
+    from all rows as by the squared error, not least from those that are hard (Seitzer et al. 2022, with beta = 1).
+    """
     mismatch = (sigma[..., None] - 0.5 * gamma[:, None] * width).abs().mean(dim=-1)
-    return (gaussian_nll(y, y_mean, sigma) + match_weight * mismatch).mean(dim=(1, 2))
+    likelihood = gaussian_nll(y, y_mean, sigma)
+    if balanced:
+        weight = sigma.detach().square()
+        likelihood = likelihood * weight / weight.mean(dim=1, keepdim=True)
+    return (likelihood + match_weight * mismatch).mean(dim=(1, 2))
 
 
 def pinball_loss(y: Values, quantile: PerLevel, level: Coverage) -> PerMember:

@@ -5,7 +5,7 @@ A strategy says how many numbers F must emit per row, which of them is the mean,
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -85,6 +85,8 @@ class SigmaFit:
 
     match_weight: float = 0.5
 
+    balanced: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         check_number("match_weight", self.match_weight, least=0.0, below=math.inf)
 
@@ -111,7 +113,22 @@ class SigmaFit:
             width=target.width / unit[..., None],
             gamma=1 / losses.z_score(target.empirical_coverage.clamp(LOWEST_COVERAGE, HIGHEST_COVERAGE)),
             match_weight=self.match_weight,
+            balanced=self.balanced,
         )
+
+
+@named("matching", "balanced")
+@dataclass(frozen=True)
+class BalancedFit(SigmaFit):
+    """Sigma Fit with a likelihood in which easy and hard rows weigh alike for the mean (Seitzer et al. 2022).
+
+    Parameters
+    ----------
+    match_weight : float
+        How strongly sigma is held near I's widths, beside the likelihood.
+    """
+
+    balanced: ClassVar[bool] = True
 
 
 @named("matching", "iqr")
