@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, cast
 
@@ -28,7 +28,7 @@ from coverwell.paper.algorithm import History, Round
 from coverwell.prediction import PredictedDistribution, Prediction, PredictionInterval, central_shares, shares_from
 from coverwell.predictor import FittedTeam, Predictor
 from coverwell.training.device import Trainable, device_from, few_threads, run_within_memory, seeded
-from coverwell.training.rows import Rows, check_dealing
+from coverwell.training.rows import Rows, check_dealing, equal_rows
 
 Array = NDArray[np.float64]
 Coverage = float | Sequence[float] | Array
@@ -335,9 +335,13 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if start and shape != start[0].inputs.shape:
             was, now = (s[0] if len(s) == 1 else s for s in (start[0].inputs.shape, shape))
             raise ValueError(f"warm_start goes on from networks of {was} columns, got {now}; fit with warm_start=False")
+        numbers = targets.astype(np.float64).reshape(len(targets), -1)
+        honest = dealing["calibration"].ranks_out_of_fold and isinstance(dealing["folds"], Integral)
+        if group_of_row is None and honest and rows.ndim == 2 and not start:
+            dealing["groups"] = equal_rows(rows, numbers)
         dealt = Rows.of(
             rows,
-            targets.astype(np.float64).reshape(len(targets), -1),
+            numbers,
             random_state=random_state,
             scaled=self.source_.scaled,
             bounded=self.bounded_,

@@ -40,7 +40,7 @@ MEAN_NETWORK = MLP(hidden=128, layers=3, dropout=0.1, bins=0, waves=8, scaled=Tr
 INTERVAL_NETWORK = MLP(hidden=64, layers=3, dropout=0.2, bins=0, waves=8, scaled=True)
 # Where scores still fall after the last round, F has learned what is smooth; bins learn steps and cells.
 SECOND_NETWORK = MLP(hidden=128, layers=5, dropout=0.1, bins=16, scaled=True)
-SECOND_LONGER = 8  # times as many epochs in its first round
+SECOND_LONGER, SECOND_ROUNDS = 8, 4  # times as many epochs in its first round, and at most so many rounds
 EMA_DECAY = 0.8
 
 
@@ -312,9 +312,8 @@ class MatchedRegressor(IntervalRegressor):
         )
         if self.network is not None or growth == 1 or n_rows > MANY_ROWS or start or not self.companions:
             return first
-        longer = replace(
-            first.recipe, mean_epochs=mean_epochs * SECOND_LONGER, interval_epochs=interval_epochs * SECOND_LONGER
-        )
+        epochs = {"mean_epochs": SECOND_LONGER * mean_epochs, "interval_epochs": SECOND_LONGER * interval_epochs}
+        longer = replace(first.recipe, **epochs, max_rounds=min(max_rounds, SECOND_ROUNDS))
         return replace(first, second=replace(first, network=SECOND_NETWORK, recipe=longer))
 
 

@@ -365,6 +365,15 @@ def left_out_by(
     return np.stack([trains, leaves_out])
 
 
+def equal_rows(X: NDArray[Any], y: Array) -> NDArray[np.intp] | None:
+    """Which rows are the same in X and y: copies must not be on both sides of a fold. None where there are none.
+
+    Where most rows have a copy, equal values are the rule and no sign of copies.
+    """
+    _, first, group = np.unique(np.column_stack([X, y]), axis=0, return_index=True, return_inverse=True)
+    return group.reshape(-1) if len(X) / 2 < len(first) < len(X) else None
+
+
 def check_dealing(
     n_rows: int, *, levels: tuple[float, ...], groups: Any, folds: Any, repeats: Any, calibration: Any, **_: Any
 ) -> None:
