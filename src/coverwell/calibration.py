@@ -179,7 +179,7 @@ class Atoms(nn.Module):
 
     @classmethod
     def of(cls, y: Array, lower: Array, upper: Array, levels: tuple[float, ...]) -> Atoms | None:
-        """The values of y (row, target), with the reach that scores best for these bounds; None if no target has few."""
+        """The values of y (row, target), with the reach that scores best for these bounds; None if none has few."""
         values = [np.unique(own) for own in y.T]
         values = [own if 1 < len(own) <= len(y) / ROWS_PER_VALUE else own[:0] for own in values]
         if not any(map(len, values)):

@@ -312,8 +312,12 @@ class MatchedRegressor(IntervalRegressor):
         )
         if self.network is not None or growth == 1 or n_rows > MANY_ROWS or start or not self.companions:
             return first
-        epochs = {"mean_epochs": SECOND_LONGER * mean_epochs, "interval_epochs": SECOND_LONGER * interval_epochs}
-        longer = replace(first.recipe, **epochs, max_rounds=min(max_rounds, SECOND_ROUNDS))
+        longer = replace(
+            first.recipe,
+            mean_epochs=SECOND_LONGER * mean_epochs,
+            interval_epochs=SECOND_LONGER * interval_epochs,
+            max_rounds=min(max_rounds, SECOND_ROUNDS),
+        )
         return replace(first, second=replace(first, network=SECOND_NETWORK, recipe=longer))
 
 
