@@ -35,7 +35,7 @@ SMALLEST_SCALE = 1e-4
 SD_PER_MEAN_DEVIATION = 1.2533
 # In rounds that grow, the share by which a score must fall for another round: F's squared error and I's pinball loss as
 # they are deployed, and the squared error of F alone, which may soon be better than its companions.
-GAINS, GAIN_ALONE = (0.04, 0.02), 0.1
+GAINS, GAIN_ALONE = (0.04, 0.05), 0.1
 SUM_WEIGHT = 1e3
 
 
