@@ -6,6 +6,7 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -63,6 +64,21 @@ class ModelDescription:
             self.dropped = tuple(f"{name} ({reason})" for name, reason in source.columns.dropped)
 
     @property
+    def looked_at(self) -> list[tuple[str, float]]:
+        """The inputs of the networks and their learned scales, the largest first; empty where none are learned."""
+        scales = getattr(self.regressor, "column_scales_", None)
+        if scales is None:
+            return []
+        names = self.regressor.source_.names or [f"column {place}" for place in range(len(scales))]
+        return [(str(names[place]), float(scales[place])) for place in np.argsort(-scales, kind="stable")]
+
+    @property
+    def blend(self) -> list[float]:
+        """The weights of the networks and of each companion in the prediction, averaged over teams and targets."""
+        weights = [team.weights for team in self.regressor.predictor_.fitted_teams if team.weights is not None]
+        return torch.stack(weights).mean(dim=(0, 2)).tolist() if weights else [1.0]
+
+    @property
     def by_round(self) -> tuple[Array, Array, Array]:
         """Error (round, target), coverage and width (round, target, level) of the training, before calibration."""
         shape, names = (len(self.rounds), len(self.target_names), -1), ("rmse", "coverage", "width")
@@ -99,8 +115,8 @@ def _counts(model: IntervalRegressor) -> tuple[int | None, int | None]:
     n_trained, n_ranked = None if columns is None else columns.n_rows or None, sum(map(len, scores))
     if known is not None:
         n_trained, n_left_out = len(known.prediction), int((~np.isnan(known.prediction[:, 0])).sum())
-        if not scores and (calibration := model.chosen_calibration.name) is not None:
-            n_ranked = n_left_out if calibration == "cross" else n_trained - n_left_out
+        if not scores and (calibration := model.chosen_calibration).name is not None:
+            n_ranked = n_left_out if calibration.ranks_out_of_fold else n_trained - n_left_out
     return getattr(model, "n_rows_", n_trained), getattr(model, "n_ranked_", n_ranked) or None  # those of a stream
 
 

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from coverwell.calibration import Estimate
 from coverwell.companions import FOREST, check_companions, fit_companions
 from coverwell.estimator import Coverage, IntervalRegressor, OnRound, Trained
-from coverwell.networks.mlp import MLP
+from coverwell.networks.mlp import MLP, MLPTeam
 from coverwell.networks.team import Network, network_from
 from coverwell.options import Schedule, check_number, part_from, stored
 from coverwell.paper.algorithm import History, Recipe, alternate, blend_weights, half_widths
@@ -197,6 +198,8 @@ class MatchedRegressor(IntervalRegressor):
         Predictions and bounds for the training rows, by members that left them out.
     factor_ : ndarray (target, level) or None
         By how much the learned intervals are stretched.
+    column_scales_ : ndarray (column,) or None
+        What F looks at: its learned scale of each column, over the largest.
     columns_ : Columns or None
         How columns of a data frame with named columns become numbers.
     n_features_in_, feature_names_in_, target_names_ : what was fitted; for images, the targets alone.
@@ -261,6 +264,19 @@ class MatchedRegressor(IntervalRegressor):
     def resolved_params(self) -> dict[str, Any]:
         schedule = (self.schedule or Schedule()).resolved(getattr(self.network, "defaults", {}), DEFAULTS)
         return {**super().resolved_params(), "schedule": schedule}
+
+    @property
+    def column_scales_(self) -> Array | None:
+        """What F looks at: how far it stretches each column, over the largest; None where it does not learn that.
+
+        The geometric mean over members, of the first team of networks that learns scales.
+        """
+        check_is_fitted(self)
+        for team in self.predictor_.modules():
+            if isinstance(team, MLPTeam) and team.column_scales is not None:
+                scales = team.column_scales.log().mean(dim=0).exp()
+                return (scales / scales.max()).cpu().numpy().astype(np.float64)
+        return None
 
     def dealing(self, groups: NDArray[Any] | None, random_state: np.random.RandomState) -> dict[str, Any]:
         calibration = self.chosen_calibration

@@ -8,6 +8,8 @@ import click
 from coverwell.cli import options
 from coverwell.cli.messages import print_json
 
+MOST_LOOKED_AT = 8
+
 
 @click.command(short_help="What a model file holds.")
 @options.MODEL
@@ -36,6 +38,8 @@ def info(model: Path, as_json: bool) -> None:
         "features": fitted.source_.table_columns,
         "n_features": int(fitted.n_features_in_),
         "columns": None if columns is None else list(columns.report()),
+        "column_scales": {name: round(scale, 3) for name, scale in about.looked_at},
+        "blend": [round(weight, 3) for weight in about.blend],
         "calibration": fitted.chosen_calibration.name,
         "seed": fitted.random_state,
         "training_rows": about.n_trained,
@@ -59,6 +63,8 @@ def info(model: Path, as_json: bool) -> None:
         "targets": ", ".join(found["targets"]),
         "coverage": ", ".join(map(str, found["coverage"])),
         "features": ", ".join(names),
+        "looks at": ", ".join(f"{name} {scale:.2f}" for name, scale in about.looked_at[:MOST_LOOKED_AT]),
+        "blend": ", ".join(f"{weight:.2f}" for weight in found["blend"]) + " (networks, then each companion)",
         "calibration": "none, widths as the networks learned them",
         "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds']:.1f} s",
         "seed": found["seed"],
@@ -67,6 +73,8 @@ def info(model: Path, as_json: bool) -> None:
     if found["calibration"]:
         lines["calibration"] = f"{found['calibration']}, ranks of {n_ranked} rows"
     for name, value in lines.items():
+        if not value and name == "looks at":
+            continue
         click.echo(f"{name + ':':<13}{value}")
     if found["columns"]:
         click.echo("\n  ".join(["columns:", *found["columns"]]))
