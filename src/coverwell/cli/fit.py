@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     type=click.Choice(["local", "cross", "cv+", "split", "none"]),
     default="local",
     callback=lambda context, option, value: None if value == "none" else value,
-    help="How widths are set: by quantiles of out-of-fold residuals in each part of the table, then their ranks (local), "
+    help="How widths are set: by quantiles of out-of-fold residuals in each part of the table, then ranks (local), "
     "by ranks alone (cross; cv+ is slower, with a weak guarantee), by ranks of rows kept apart (split, with a "
     "guarantee), or as the networks learned them.",
 )
