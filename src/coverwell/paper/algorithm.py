@@ -76,7 +76,9 @@ def alternate(
         history.unit = start
     history.half_width = _out_of_fold_half_width(I, evaluated, history.unit)
     if start is not None:
-        history.add(measure(evaluated, _out_of_fold_mean(F, evaluated, recipe.matching), history.half_width))
+        alone = _out_of_fold_mean(F, evaluated, recipe.matching)
+        y_mean = blended(evaluated, alone, blend_weights(evaluated, alone))
+        history.add(measure(evaluated, y_mean, history.half_width, alone))
     for number, rows in enumerate(islice(rounds, recipe.max_rounds)):
         mean_epochs, interval_epochs = (
             round(epochs * recipe.growth**number) for epochs in (recipe.mean_epochs, recipe.interval_epochs)
