@@ -99,8 +99,8 @@ def _counts(model: IntervalRegressor) -> tuple[int | None, int | None]:
     n_trained, n_ranked = None if columns is None else columns.n_rows or None, sum(map(len, scores))
     if known is not None:
         n_trained, n_left_out = len(known.prediction), int((~np.isnan(known.prediction[:, 0])).sum())
-        if not scores and (calibration := model.chosen_calibration.name) is not None:
-            n_ranked = n_left_out if calibration == "cross" else n_trained - n_left_out
+        if not scores and (calibration := model.chosen_calibration).name is not None:
+            n_ranked = n_left_out if calibration.ranks_out_of_fold else n_trained - n_left_out
     return getattr(model, "n_rows_", n_trained), getattr(model, "n_ranked_", n_ranked) or None  # those of a stream
 
 

@@ -76,7 +76,7 @@ class LocalShape(nn.Module):
         self.z = float(z_score(asked[self.place]))
         self.register_buffer("shares", torch.cat([(1 - known) / 2, (1 + known) / 2]), persistent=False)
         self.register_buffer("expand", torch.from_numpy(grid_matrix(self.levels, self.grid)), persistent=False)
-        # knots (target, knot), the forest's share in the mixture (target,), factor of I's own half-widths (target, grid)
+        # knots (target, knot), the forest's share in the mixture (target,), factor of I's half-widths (target, grid)
         for name, values in {"knots": knots, "mixture": mixture, "factor": factor}.items():
             self.register_buffer(name, torch.as_tensor(values))
 
@@ -114,7 +114,7 @@ class LocalShape(nn.Module):
 @named("calibration", "local")
 @dataclass(frozen=True)
 class Local(Cross):
-    """Conditional quantiles of out-of-fold residuals, mixed with I's own shape by what they score; then ranks as "cross".
+    """Conditional quantiles of out-of-fold residuals, mixed with I's own shape by what they score; then as "cross".
 
     It applies to tables; for images and windows of series it is "cross".
     """
@@ -147,7 +147,10 @@ class Local(Cross):
 def fit_shape(
     y: Array, levels: tuple[float, ...], known: dict[str, Array], units: Any, seed: int
 ) -> tuple[LocalShape, Array]:
-    """The shape learned from out-of-fold rows, and their half-widths (row, target, side, grid) by trees not grown on them."""
+    """The shape learned from out-of-fold rows, and their half-widths by trees that have not seen them.
+
+    The second is (row, target, side, grid).
+    """
     grid, n_targets, mean = grid_of(levels, len(y)), y.shape[1], known["mean"]
     tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in known.items()}
     knots, ones = np.empty((n_targets, N_KNOTS)), np.ones((n_targets, len(grid)))

@@ -228,7 +228,7 @@ class Predictor(nn.Module):
         *,
         joint: bool = False,
     ) -> Prediction:
-        """Predictions, calibrated bounds of the asked levels or of others, and quantiles at some shares, part by part."""
+        """Predictions, calibrated bounds of the asked levels or of others, quantiles at some shares; part by part."""
         parts = []
         for first in range(0, max(len(X), 1), ROWS_AT_A_TIME):
             estimates = self.estimates(X[first : first + ROWS_AT_A_TIME])

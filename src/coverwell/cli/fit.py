@@ -36,16 +36,17 @@ if TYPE_CHECKING:
 @click.option("--ignore", multiple=True, metavar="COLUMN", help="A column that is not to be used; may be given again.")
 @click.option(
     "--calibration",
-    type=click.Choice(["cross", "cv+", "split", "none"]),
-    default="cross",
+    type=click.Choice(["local", "cross", "cv+", "split", "none"]),
+    default="local",
     callback=lambda context, option, value: None if value == "none" else value,
-    help="How widths are set: by ranks of out-of-fold residuals (cross; cv+ is slower, with a weak guarantee), of rows "
-    "kept apart (split, with a guarantee), or as the networks learned them.",
+    help="How widths are set: by ranks of out-of-fold residuals (local, where a forest also learns their local "
+    "quantiles; cross; cv+ is slower, with a weak guarantee), of rows kept apart (split, with a guarantee), or as the "
+    "networks learned them.",
 )
 @click.option("--matching", type=click.Choice(["sigma", "iqr"]), default="sigma", help="How both networks are matched.")
 @click.option("--seed", "random_state", type=click.IntRange(0, 2**32 - 1), default=0, help="Same seed, same model.")
 @click.option("--folds", type=click.IntRange(min=2), default=5, help="Parts, each left out by some of the networks.")
-@click.option("--max-rounds", type=click.IntRange(min=1), help="Stop training after so many rounds.  [default: 100]")
+@click.option("--max-rounds", type=click.IntRange(min=1), help="Stop training after so many rounds.  [default: 8]")
 @click.option("--streamed", is_flag=True, help="Read DATA part by part: Parquet files that may exceed the memory.")
 @options.KNOWN_ROWS
 @options.JSON

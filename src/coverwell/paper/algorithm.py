@@ -214,6 +214,7 @@ def simplex_weights(parts: NDArray[np.float64], y: NDArray[np.float64]) -> NDArr
     # A last row, heavy enough to be met, holds the sum at one.
     size = SUM_WEIGHT * max(float(np.linalg.norm(parts)), 1.0)
     found, _ = nnls(np.vstack([parts, np.full(parts.shape[1], size)]), np.append(y, size))
+    found = (found / found.sum()).round(12)  # without the dust of parts that do not count
     weights: NDArray[np.float64] = found / found.sum()
     return weights
 
