@@ -121,7 +121,7 @@ def test_bad_data_is_refused_and_leaves_a_model_unfitted(fitted, x, y, message):
         ({"folds": TimeSeriesSplit(3), "calibration": "cv+"}, None, "leave every row out exactly once"),
         ({"coverage": 0.99}, None, "0.99 by ranks needs at least 99 rows, got 60.*calibration=None"),
         ({"coverage": 0.95, "calibration": "split"}, None, "keeps 12 of 60 rows: .*needs at least 19 rows, got 12"),
-        ({"folds": None}, None, "calibration='cross' needs folds, got folds=None; give folds=5"),
+        ({"folds": None}, None, "calibration='local' needs folds, got folds=None; give folds=5"),
         ({"folds": None, "calibration": "cv+"}, None, r"calibration='cv\+' needs folds"),
     ],
 )
@@ -333,16 +333,14 @@ def test_bad_rows_at_prediction_are_refused_and_the_model_stays(fitted_once, ver
     assert_array_equal(fitted_once.predict(X), before)
 
 
-@pytest.mark.parametrize(
-    ("level", "message"),
-    [
-        (0.5, r"coverage \[0.5\] was not fitted; the fitted levels are \[0.9\].*fit with the level in coverage="),
-        ([0.9, 0.5, 0.8], r"coverage \[0.5, 0.8\] was not fitted"),
-    ],
-)
-def test_joint_boxes_at_a_level_that_was_not_fitted_are_refused(fitted_once, level, message):
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("level", [0.99, [0.5, 0.99]])
+def test_a_level_above_the_highest_that_the_rows_have_ranks_for_is_refused(fitted_once, level, joint):
+    # 60 rows: ranks up to 60 / 61 = .9836, of the grid up to .98.
+    message = r"coverage must be at most 0.98, the highest level .* got 0.99; fit with more rows, or with this level in"
     with pytest.raises(ValueError, match=message):
-        fitted_once.predict_interval(X, coverage=level, joint=True)
+        fitted_once.predict_interval(X, coverage=level, joint=joint)
+    assert fitted_once.predict_interval(X, coverage=0.98, joint=joint).width.min() > 0
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, [0.5, -0.1], "half"])
@@ -357,7 +355,7 @@ def test_levels_and_quantiles_outside_0_and_1_are_refused(fitted_once, share):
 # Warnings -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("calibration", ["cross", "cv+", "split", None])
+@pytest.mark.parametrize("calibration", ["local", "cross", "cv+", "split", None])
 def test_a_constant_target_is_fitted_with_a_warning(calibration):
     model = unfitted(calibration=calibration, schedule=Schedule(max_rounds=5))
     with pytest.warns(ConstantDataWarning, match="y is constant"):

@@ -56,7 +56,7 @@ def stretched(estimate, factor):
 
 
 def cv_plus_bounds(estimates, scores, levels):
-    return corrected(Correction(scores=scores), estimates, levels)
+    return corrected(Correction(levels, levels, scores=scores), estimates, levels)
 
 
 # Scores --------------------------------------------------------------------------------------------------------------
@@ -333,14 +333,15 @@ def test_widened_levels_are_nested_contain_the_given_ones_and_stay_when_widened_
 
 SMALL = MLP(hidden=16, bins=4)
 TINY = {"network": MLP(hidden=4, layers=2, dropout=0.0, bins=0), "schedule": Schedule(max_rounds=1)}
-TINY |= {"folds": 2, "repeats": 1}
+TINY |= {"folds": 2, "repeats": 1, "companions": ()}
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(120, 3))
 Y = np.stack([np.sin(6 * X[:, 0]) + 0.2 * RNG.normal(size=120), 50 * X[:, 1] + 5 * RNG.normal(size=120)], axis=1)
 
 
 def fitted(y=Y, **changes):
-    defaults = {"coverage": (0.5, 0.8), "network": SMALL, "folds": 3, "repeats": 1, "schedule": Schedule(max_rounds=2)}
+    defaults = {"coverage": (0.5, 0.8), "calibration": "cross", "companions": (), "network": SMALL, "folds": 3}
+    defaults |= {"repeats": 1, "schedule": Schedule(max_rounds=2)}
     return MatchedRegressor(**defaults | changes, random_state=0).fit(X, y)
 
 
@@ -352,14 +353,15 @@ ESTIMATE = Estimate(np.array([[10.0, 20.0]]), np.tile([[1.0, 2.0], [2.0, 3.0]], 
 
 def test_factors_multiply_the_reach_and_each_level_contains_the_inner_one():
     factor = np.array([[1.0, 2.0], [4.0, 1.0]])
-    lower, upper = corrected(Correction(factor), [ESTIMATE], (0.5, 0.8), joint=False)
+    lower, upper = corrected(Correction((0.5, 0.8), (0.5, 0.8), factor), [ESTIMATE], (0.5, 0.8), joint=False)
     # Second target: 4 x 1 below at the inner level, 1 x 2 at the outer one, which is widened to 4.
     assert_allclose(lower, [[[9.0, 6.0], [16.0, 16.0]]])
     assert_allclose(upper, [[[12.0, 16.0], [28.0, 28.0]]])
 
 
 def test_joint_boxes_have_factors_of_their_own():
-    correction = Correction(np.ones((2, 2)), joint_factor=np.array([[1.0, 2.0], [3.0, 4.0]]))
+    joint_factor = np.array([[1.0, 2.0], [3.0, 4.0]])
+    correction = Correction((0.5, 0.8), (0.5, 0.8), np.ones((2, 2)), joint_factor)
     lower, upper = corrected(correction, [ESTIMATE], (0.5, 0.8), joint=True)
     assert_allclose(lower, [[[9.0, 6.0], [17.0, 12.0]]])
     assert_allclose(upper, [[[12.0, 16.0], [26.0, 32.0]]])
@@ -367,14 +369,14 @@ def test_joint_boxes_have_factors_of_their_own():
 
 def test_without_ranks_there_are_no_joint_boxes():
     with pytest.raises(ValueError, match=r"joint=True needs ranks .* calibration other than None"):
-        corrected(Correction(np.ones((2, 2))), [ESTIMATE], (0.5, 0.8), joint=True)
+        corrected(Correction((0.5, 0.8), (0.5, 0.8), np.ones((2, 2))), [ESTIMATE], (0.5, 0.8), joint=True)
 
 
 def test_cv_plus_takes_for_joint_boxes_the_largest_score_of_a_row():
     # Three rows left out by one team; at 50 % the rank is ceil(4 x .5) = 2, at 75 % it is 3.
     estimate = Estimate(np.array([[0.0, 0.0]]), np.ones((1, 2, 2, 2)))
     scores = np.array([[[1.0] * 2, [5.0] * 2], [[2.0] * 2, [1.0] * 2], [[3.0] * 2, [4.0] * 2]])
-    correction = Correction(scores=[scores])
+    correction = Correction((0.5, 0.75), (0.5, 0.75), scores=[scores])
     _, apart = corrected(correction, [estimate], (0.5, 0.75))
     _, together = corrected(correction, [estimate], (0.5, 0.75), joint=True)
     assert_allclose(apart, [[[2.0, 3.0], [4.0, 5.0]]])
@@ -384,13 +386,15 @@ def test_cv_plus_takes_for_joint_boxes_the_largest_score_of_a_row():
 # What a fit leaves ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("calibration", ["cross", "cv+", "split", None])
+@pytest.mark.parametrize("calibration", ["local", "cross", "cv+", "split", None])
 def test_a_fit_leaves_factors_or_scores(calibration):
     model = fitted(calibration=calibration)
     correction = model.predictor_.correction
+    assert correction.asked == (0.5, 0.8)
+    grid = len(correction.levels)
     if calibration == "cv+":
         assert model.factor_ is None
-        assert [tuple(scores.shape) for scores in correction.scores] == [(40, 2, 2)] * 3
+        assert [tuple(scores.shape) for scores in correction.scores] == [(40, 2, grid)] * 3
         assert len(model.predictor_.teams) == 3
         return
     assert not correction.scores
@@ -401,18 +405,18 @@ def test_a_fit_leaves_factors_or_scores(calibration):
         assert correction.joint_factor is None
     else:
         assert (model.factor_ > 0).all()
-        assert correction.joint_factor.shape == (2, 2)
+        assert correction.joint_factor.shape == (2, grid)
         assert (correction.joint_factor >= correction.factor).all()
 
 
 def test_for_one_target_a_joint_box_is_its_interval():
-    for calibration in ("cross", "cv+", "split"):
+    for calibration in ("local", "cross", "cv+", "split"):
         model = fitted(Y[:, 0], calibration=calibration, repeats=2)
         for one, other in zip(model.predict_interval(X), model.predict_interval(X, joint=True), strict=True):
             assert_allclose(one, other)
 
 
-@pytest.mark.parametrize("calibration", ["cross", "cv+"])
+@pytest.mark.parametrize("calibration", ["local", "cross", "cv+"])
 def test_the_out_of_fold_view_has_every_row(calibration):
     outputs = fitted(calibration=calibration).out_of_fold_
     assert outputs.prediction.shape == (120, 2)
@@ -424,9 +428,9 @@ def test_the_out_of_fold_view_has_every_row(calibration):
     assert (outputs.prediction[..., None] <= outputs.upper).all()
 
 
-def test_with_one_member_per_row_the_out_of_fold_bounds_hold_as_many_rows_as_the_rank():
-    model = fitted(repeats=1)
-    outputs = model.out_of_fold_
+@pytest.mark.parametrize("changes", [{}, {"calibration": "local", "companions": ("forest",)}], ids=["cross", "local"])
+def test_with_one_member_per_row_the_out_of_fold_bounds_hold_as_many_rows_as_the_rank(changes):
+    outputs = fitted(repeats=1, **changes).out_of_fold_
     inside = ((outputs.lower <= Y[..., None]) & (Y[..., None] <= outputs.upper)).sum(axis=0)  # (target, level)
     # The k-th score itself may fall on either side by rounding: scores are ranked in the units of training.
     assert (np.abs(inside - [coverage_rank(level, 120) for level in (0.5, 0.8)]) <= 1).all()
@@ -489,7 +493,8 @@ def test_split_covers_what_is_asked_on_average_over_fits_with_few_rows_for_the_r
 )
 def test_cross_ranks_cover_near_what_is_asked(law_name, matching, repeats):
     law, levels, n_rows, n_fits = laws()[law_name], np.array([0.5, 0.8, 0.9, 0.95]), 600, 2
-    changes = {"network": SMALL, "repeats": repeats, "schedule": Schedule(max_rounds=6)}
+    changes = {"network": SMALL, "repeats": repeats, "schedule": Schedule(max_rounds=3), "companions": ()}
+    changes |= {"calibration": "cross"}
     models = [MatchedRegressor(levels, matching, random_state=seed, **changes) for seed in range(n_fits)]
     fit_together(models, [(*law.draw(n_rows, random_state=seed), None) for seed in range(n_fits)])
     X_new, _ = law.draw(4000, random_state=10_000)
@@ -501,8 +506,8 @@ def test_cross_ranks_cover_near_what_is_asked(law_name, matching, repeats):
 def test_cv_plus_covers_at_least_its_promise_and_not_all():
     law, levels, n_rows = laws()["heteroscedastic"], np.array([0.5, 0.8, 0.9, 0.95]), 400
     X, y = law.draw(n_rows, random_state=0)
-    changes = {"calibration": "cv+", "network": SMALL, "folds": 3, "schedule": Schedule(max_rounds=5)}
-    model = MatchedRegressor(levels, random_state=0, **changes).fit(X, y)
+    changes = {"calibration": "cv+", "network": SMALL, "folds": 3, "schedule": Schedule(max_rounds=3)}
+    model = MatchedRegressor(levels, random_state=0, companions=(), **changes).fit(X, y)
     covered = exact_coverage(law, model, law.draw(4000, random_state=1)[0])
     assert (covered >= 2 * levels - 1).all()
     assert (covered <= levels + 3 * np.sqrt(levels * (1 - levels) / n_rows) + 0.03).all()
@@ -537,14 +542,14 @@ def test_the_rows_kept_for_split_touch_nothing_but_the_factor():
     assert (one.factor_ != other.factor_).all()
 
 
-@pytest.mark.parametrize("calibration", ["cross", "cv+", "split"])
+@pytest.mark.parametrize("calibration", ["local", "cross", "cv+", "split"])
 def test_joint_boxes_hold_all_targets_together_as_often_as_asked(calibration):
     rng = np.random.default_rng(0)
     n_rows, n_new, p = 400, 4000, 0.8
     X = rng.uniform(size=(n_rows + n_new, 2))
     y = X @ rng.normal(size=(2, 3)) + rng.normal(size=(n_rows + n_new, 3)) * [0.1, 1.0, 5.0]
     calibrated = {"calibration": Split(0.4) if calibration == "split" else calibration, "random_state": 0}
-    model = MatchedRegressor(p, network=SMALL, folds=3, schedule=Schedule(max_rounds=3), **calibrated)
+    model = MatchedRegressor(p, network=SMALL, folds=3, schedule=Schedule(max_rounds=2), **calibrated)
     model.fit(X[:n_rows], y[:n_rows])
     apart = model.predict_interval(X[n_rows:]).contains(y[n_rows:]).all(axis=1).mean()
     together = model.predict_interval(X[n_rows:], joint=True).contains(y[n_rows:]).all(axis=1).mean()
@@ -553,13 +558,14 @@ def test_joint_boxes_hold_all_targets_together_as_often_as_asked(calibration):
     assert apart < together - 0.1  # independent noise: about .8 to the third
 
 
-@pytest.mark.parametrize("calibration", ["split", "cv+"])
+@pytest.mark.parametrize("calibration", ["local", "split", "cv+"])
 def test_ranks_do_not_depend_on_the_unit_of_the_target(calibration: str) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 2))
     y = X[:, 0] + rng.normal(size=120)
-    inside = []
+    inside, beside = [], {"folds": 3, "companions": ("forest",)}
     for unit in (1.0, 1e-15):
-        model = MatchedRegressor(0.8, calibration=calibration, random_state=0, **TINY | {"folds": 3}).fit(X, unit * y)
+        model = MatchedRegressor(0.8, calibration=calibration, random_state=0, **TINY | beside)
+        model.fit(X, unit * y)
         inside.append(model.predict_interval(X).contains(unit * y).mean())
-    assert abs(inside[0] - inside[1]) <= 2 / 120
+    assert abs(inside[0] - inside[1]) < 2.5 / 120

@@ -18,7 +18,9 @@ from tests.synthetic import laws
 
 N_ROWS, N_NEW, N_DRAWS = 500, 10_000, 4
 BAR = 3 / np.sqrt(N_ROWS)
-SETTINGS = {"network": MLP(hidden=32), "repeats": 1, "schedule": Schedule(max_rounds=10, patience=99)}
+EVEN = Schedule(max_rounds=10, patience=99, mean_epochs=10, interval_epochs=10, learning_rate=1e-3, growth=1.0)
+SETTINGS = {"network": MLP(hidden=32), "repeats": 1, "schedule": EVEN, "companions": ()}
+BESIDE = {"schedule": Schedule(max_rounds=2), "companions": ("forest",)}
 
 
 def draw(n_rows, seed, n_empty):
@@ -39,14 +41,15 @@ def leak_of(model, X, y, X_new, y_new):
 
 @pytest.mark.parametrize(
     ("n_empty", "matching", "calibration"),
-    [(7, "sigma", "cross"), pytest.param(7, "iqr", "cross", marks=pytest.mark.slow)]
+    [(7, "sigma", "cross"), (7, "sigma", "local"), pytest.param(7, "iqr", "cross", marks=pytest.mark.slow)]
     + [pytest.param(0, "sigma", "cross", marks=pytest.mark.slow)]
     + [pytest.param(n, "sigma", "cv+", marks=pytest.mark.slow) for n in (0, 7)],
 )
 def test_a_rows_own_target_does_not_reach_its_width(n_empty, matching, calibration):
     tables = [draw(N_ROWS, seed, n_empty) for seed in range(N_DRAWS)]
+    settings = SETTINGS | (BESIDE if calibration == "local" else {})
     models = [
-        MatchedRegressor(matching=matching, calibration=calibration, random_state=seed, **SETTINGS)
+        MatchedRegressor(matching=matching, calibration=calibration, random_state=seed, **settings)
         for seed in range(N_DRAWS)
     ]
     fit_together(models, [(X, y, None) for X, y in tables])

@@ -47,9 +47,12 @@ ONE, COLUMN = Y[:, 0], Y[:, :1]
 X_NEW = RNG.uniform(size=(25, 3)).clip(X.min(axis=0), X.max(axis=0))
 GROUPS = np.repeat(np.arange(18), 5)
 EPOCHS = {"mean_epochs": 3, "interval_epochs": 3}
-DEFAULT_EPOCHS = {"mean_epochs": "auto", "interval_epochs": "auto"}
+TEN_EPOCHS = {"mean_epochs": 10, "interval_epochs": 10}
 LONG = {"max_rounds": 15, "learning_rate": 0.02, "mean_epochs": 5, "interval_epochs": 2}
-CALIBRATIONS = ["cross", "cv+", "split", None]
+CALIBRATIONS = ["local", "cross", "cv+", "split", None]
+# Networks alone, in rounds of one length: the truths about Algorithm 1.
+ALONE = {"companions": (), "calibration": "cross", "growth": 1.0, "learning_rate": 1e-3, "patience": 6}
+BESIDE = {"companions": ("forest",), "calibration": "local", "growth": 2.0}
 
 
 AS_PUBLISHED = {"network": SMALL, "folds": None, "interval_loss": "paper", "shape": "interval", "calibration": None}
@@ -62,7 +65,7 @@ def scheduled(options):
 
 
 def unfitted(*coverage, **changes):
-    defaults = {"network": SMALL, "folds": 3, "repeats": 1, "max_rounds": 2, "random_state": 0} | EPOCHS
+    defaults = {"network": SMALL, "folds": 3, "repeats": 1, "max_rounds": 2, "random_state": 0} | EPOCHS | ALONE
     return MatchedRegressor(*coverage, **scheduled(defaults | changes))
 
 
@@ -77,8 +80,9 @@ def assert_usable(model, x=X_NEW, shape=(25,)):
     assert y_hat.shape == lower.shape == upper.shape == shape
     assert np.isfinite(y_hat).all()
     assert np.isfinite(upper - lower).all()
-    assert (lower < y_hat).all()
-    assert (y_hat < upper).all()
+    assert (lower < upper).all()
+    assert (lower <= y_hat).all()  # where local quantiles lie on one side of the prediction, it is an end
+    assert (y_hat <= upper).all()
 
 
 def assert_same_bits(one, other, x=X_NEW):
@@ -229,7 +233,7 @@ def test_as_many_training_rows_are_inside_their_out_of_fold_intervals_as_the_ran
 @pytest.mark.parametrize("matching", ["sigma", "iqr"])
 def test_the_intervals_of_the_form_as_published_are_those_that_i_has_learned(matching):
     """The last round, which is kept, was measured on the training rows."""
-    model = MatchedRegressor(0.8, matching, random_state=0, schedule=Schedule(max_rounds=4), **AS_PUBLISHED)
+    model = MatchedRegressor(0.8, matching, random_state=0, schedule=Schedule(max_rounds=4, growth=1.0), **AS_PUBLISHED)
     assert_usable(model.fit(X, ONE))
     assert model.out_of_fold_ is None
     assert_array_equal(model.factor_, [[1.0]])
@@ -265,7 +269,7 @@ def test_a_strategy_of_the_users_may_have_a_half_width_of_its_own(calibration):
 def test_the_documented_defaults_are_those_of_the_constructor():
     entries = re.findall(r"^ +([\w, ]+) : .*default=(\S+)$", MatchedRegressor.__doc__, flags=re.MULTILINE)
     documented = {name: ast.literal_eval(value) for names, value in entries for name in names.split(", ")}
-    assert (documented["shape"], documented["calibration"]) == ("both", "cross")
+    assert (documented["shape"], documented["calibration"]) == ("both", "local")
     parameters = inspect.signature(MatchedRegressor).parameters
     assert documented == {name: parameters[name].default for name in documented}
 
@@ -329,8 +333,8 @@ def test_pandas_keeps_names_and_index():
 
 
 def test_pandas_and_numpy_give_the_same_bits():
-    model = fitted(x=FRAME, y=PRICES["price"])
-    assert_array_equal(model.predict(NEW_FRAME), fitted().predict(X_NEW))
+    model = fitted(x=FRAME, y=PRICES["price"], **BESIDE)
+    assert_array_equal(model.predict(NEW_FRAME), fitted(**BESIDE).predict(X_NEW))
     assert model.predict_interval(NEW_FRAME).to_frame().columns[0] == ("price", 0.9, "lower")
 
 
@@ -358,7 +362,7 @@ def test_numbers_of_other_types_are_numbers():
     assert_array_equal(fitted(x=whole, y=y).predict(whole), expected)
     assert_array_equal(fitted(x=whole.astype(np.float32), y=y.astype(np.float32)).predict(whole), expected)
     assert_array_equal(fitted(x=whole.astype(object), y=y.astype(object)).predict(whole), expected)
-    assert_usable(fitted(y=ONE > 0))
+    assert_usable(fitted(y=ONE > 0, **BESIDE))
 
 
 # Rounds --------------------------------------------------------------------------------------------------------------
@@ -366,7 +370,7 @@ def test_numbers_of_other_types_are_numbers():
 
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 def test_a_fit_leaves_one_record_per_round(calibration):
-    rounds = fitted(0.8, y=Y[:, 1], calibration=calibration, max_rounds=3, **DEFAULT_EPOCHS).rounds_
+    rounds = fitted(0.8, y=Y[:, 1], calibration=calibration, max_rounds=3, **TEN_EPOCHS).rounds_
     assert len(rounds) == 3
     for single in rounds:
         assert all(type(value) is float for value in vars(single).values())
@@ -379,7 +383,7 @@ def test_a_fit_leaves_one_record_per_round(calibration):
 def test_the_best_round_is_restored_and_so_no_round_was_better_out_of_fold(matching):
     levels = np.array([0.5, 0.8])
     keen = {"network": MLP(hidden=32, dropout=0.0, bins=8), "learning_rate": 0.01, "max_rounds": 12, "patience": 99}
-    model = fitted(levels, matching, repeats=2, **keen, **DEFAULT_EPOCHS)
+    model = fitted(levels, matching, repeats=2, **keen, **TEN_EPOCHS)
     rounds, view = model.rounds_, model.out_of_fold_
     best = min(single.rmse for single in rounds)
     assert_allclose(rmse(ONE, view.prediction[:, 0]), best, rtol=1e-5)
@@ -395,7 +399,7 @@ def test_the_best_round_is_restored_and_so_no_round_was_better_out_of_fold(match
 
 def test_a_single_round_is_measured_out_of_fold_and_improved_by_the_closing_rounds_alone():
     levels = np.array([0.5, 0.8])
-    model = fitted(levels, None, y=Y, repeats=2, max_rounds=1, calibration=None, **DEFAULT_EPOCHS)
+    model = fitted(levels, None, y=Y, repeats=2, max_rounds=1, calibration=None, **TEN_EPOCHS)
     (single,), view = model.rounds_, model.out_of_fold_
     assert_allclose(single.rmse, rmse(Y, view.prediction), rtol=1e-5)
     assert single.coverage.shape == single.width.shape == single.interval_score.shape == (2, 2)
@@ -436,7 +440,7 @@ def test_groups_are_routed_by_scikit_learn():
 
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 def test_pickles_and_copies_predict_the_same_bits(calibration):
-    model = fitted([0.5, 0.8], y=Y, calibration=calibration)
+    model = fitted([0.5, 0.8], y=Y, companions=("forest",), calibration=calibration)
     for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
         assert_same_bits(model, other)
         assert other.get_params() == model.get_params()
@@ -465,10 +469,11 @@ def test_a_refit_forgets_the_first_fit():
 # Randomness, threads and what is shown -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("calibration", ["cross", "cv+", "split"])
+@pytest.mark.parametrize("calibration", ["local", "cross", "cv+", "split"])
 @pytest.mark.parametrize("matching", ["sigma", "iqr"])
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(calibration, matching):
-    first, again, other = (fitted(0.8, matching, calibration=calibration, random_state=seed) for seed in (0, 0, 1))
+    changes = {"companions": ("forest",), "calibration": calibration}
+    first, again, other = (fitted(0.8, matching, random_state=seed, **changes) for seed in (0, 0, 1))
     assert_same_bits(first, again)
     assert [r.interval_score for r in first.rounds_] == [r.interval_score for r in again.rounds_]
     assert (first.predict(X_NEW) != other.predict(X_NEW)).all()
@@ -536,7 +541,7 @@ def test_no_training_row_is_far_outside_for_any_team_of_cv_plus():
 def test_models_fitted_together_on_tables_of_different_length_are_all_sound():
     law, sizes, p = laws()["heteroscedastic"], (150, 400), 0.8
     tables = [(*law.draw(n, random_state=n), None) for n in sizes]
-    changes = {"max_rounds": 8, "learning_rate": 3e-3, **DEFAULT_EPOCHS}
+    changes = {"max_rounds": 8, "learning_rate": 3e-3, **TEN_EPOCHS}
     models = [unfitted(p, random_state=seed, **changes) for seed in range(2)]
     assert fit_together(models, tables) is None
     X_new, y_new = law.draw(4000, random_state=9)
@@ -578,8 +583,9 @@ def test_another_fit_goes_on_from_the_networks_of_the_last():
     assert_same_bits(cold.fit(X, ONE), fitted(folds=KFold(3)))  # without warm_start a fit begins anew
 
 
-def test_going_on_never_ends_with_a_worse_out_of_fold_error():
-    model = fitted(**LATER, learning_rate=0.01)
+@pytest.mark.parametrize("changes", [{}, BESIDE], ids=["alone", "beside a forest"])
+def test_going_on_never_ends_with_a_worse_out_of_fold_error(changes):
+    model = fitted(**LATER | changes, learning_rate=0.01)
     errors = []
     for rate in (0.01, 10.0, 0.01):  # the second is far too large
         model.set_params(schedule__learning_rate=rate).fit(X, ONE)
@@ -667,11 +673,11 @@ def test_an_interrupted_fit_that_continues_leaves_the_model_as_it_was():
     assert_usable(model.fit(X, ONE))
 
 
-def test_auto_is_ten_epochs_a_hundred_rounds_six_of_patience_and_a_thousandth_for_tables():
+def test_auto_for_tables_is_few_epochs_that_double_until_a_round_is_no_better():
     training = MatchedRegressor(device="cpu").training_for(n_rows=100)
     recipe = training.recipe
-    assert (recipe.mean_epochs, recipe.interval_epochs, recipe.max_rounds, recipe.patience) == (10, 10, 100, 6)
-    assert training.settings.learning_rate == 1e-3
+    assert (recipe.mean_epochs, recipe.interval_epochs, recipe.max_rounds, recipe.patience) == (8, 4, 8, 1)
+    assert (recipe.growth, recipe.closing_rounds, training.settings.learning_rate) == (2.0, 0, 5e-3)
 
 
 def test_batches_grow_with_the_rows():
@@ -684,7 +690,7 @@ def test_batches_grow_with_the_rows():
 def test_auto_is_resolved_where_it_does_not_depend_on_the_rows():
     resolved = MatchedRegressor(schedule=Schedule(max_rounds=7)).resolved_params()
     schedule = resolved["schedule"]
-    assert (schedule.mean_epochs, schedule.max_rounds, schedule.learning_rate) == (10, 7, 1e-3)
+    assert (schedule.mean_epochs, schedule.max_rounds, schedule.learning_rate) == (8, 7, 5e-3)
     assert (schedule.batch_size, resolved["repeats"], resolved["device"]) == ("auto", "auto", "auto")
 
 

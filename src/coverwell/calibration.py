@@ -288,7 +288,8 @@ class Cross(Calibration):
             members = Estimate(members.mean, members.half_width @ expand)
         scores = CrossScores.of(y, members, leaves_out)
         factor = cross_factor(scores, grid)
-        joint_factor = factor * cross_factor(scores, grid, joint_unit=factor)
+        unit = np.maximum(factor, SMALLEST_HALF_WIDTH)  # a target without noise has a factor of zero
+        joint_factor = unit * cross_factor(scores, grid, joint_unit=unit)
         return Correction(levels, grid, factor, joint_factor, expand=expand)
 
 

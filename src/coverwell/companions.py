@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.options import stored
-from coverwell.trees import grow, leaf_means, out_of_bag
+from coverwell.trees import Trees, grow, leaf_means, out_of_bag
 
 Array = NDArray[np.float64]
 Masks = NDArray[np.bool_]  # (member, row)
@@ -62,15 +62,18 @@ def fit_forest(X: Array, y: Array, units: Any, seed: int) -> tuple[nn.Module, Ar
     """A random forest and its out-of-bag predictions."""
     tried = []
     few = np.random.RandomState(seed).permutation(len(X))[:TRIAL_ROWS]
-    spread = np.maximum(y.std(axis=0), np.finfo(np.float64).tiny)
+    # Trees weigh targets by their spread, and take one of a tiny spread for constant.
+    centre, spread = y.mean(axis=0), np.maximum(y.std(axis=0), np.finfo(np.float64).tiny)
+    y = (y - centre) / spread
     for share in SHARES_OF_FEATURES:
         own = None if units is None else units[few]
-        _, out_of_fold = _forest(X[few], y[few] / spread, own, seed, TRIAL_TREES, share)
-        tried.append(np.nanmean((out_of_fold - y[few] / spread) ** 2))
-    return _forest(X, y, units, seed, N_TREES, SHARES_OF_FEATURES[int(np.argmin(tried))])
+        _, out_of_fold = _forest(X[few], y[few], own, seed, TRIAL_TREES, share)
+        tried.append(np.mean((out_of_fold - y[few]) ** 2))
+    trees, out_of_fold = _forest(X, y, units, seed, N_TREES, SHARES_OF_FEATURES[int(np.argmin(tried))])
+    return trees.with_table(trees.table.numpy() * spread + centre), out_of_fold * spread + centre
 
 
-def _forest(X: Array, y: Array, units: Any, seed: int, n_trees: int, share: float) -> tuple[nn.Module, Array]:
+def _forest(X: Array, y: Array, units: Any, seed: int, n_trees: int, share: float) -> tuple[Trees, Array]:
     drawn: dict[str, Any] = {"max_rows": TREE_ROWS, "units": units, "random_state": seed}
     trees, in_bag = grow(X, y, n_trees=n_trees, min_leaf=1, max_features=share, **drawn)
     out_of_fold, _ = out_of_bag(trees, leaf_means(trees, X, y, in_bag), X, in_bag)

@@ -51,7 +51,7 @@ class LocalShape(nn.Module):
     normal one, given x, the prediction, sigma, I's asymmetry and how far companions and networks lie apart.
 
     Shape: rows `(row, feature)`, mean and contrast `(row, target)`, half-widths `(row, target, side, level)` at the
-    asked levels; result at the levels of the grid.
+    asked levels, these in scaled units; result at the levels of the grid.
     """
 
     knots: Tensor
@@ -126,23 +126,21 @@ class Local(Cross):
         X, _ = rows.given
         if members is None or X.ndim != 2:
             return members
-        (team,), levels, scaling = teams, rows.levels[0], rows.targets[0].cpu()
+        (team,), levels = teams, rows.levels[0]
         y, members, leaves_out = out_of_fold_members(rows, members)
         some = leaves_out.any(axis=0)
         average = average_out_of_fold(members, leaves_out)
         contrast = np.zeros_like(average.mean) if members.contrast is None else members.contrast
-        spread = scaling.spread.numpy()
         known = {
             "rows": X[np.setdiff1d(np.arange(len(X)), rows.held_back[0])][some],
-            "mean": scaling.inverse(torch.from_numpy(average.mean)).numpy()[some],
-            "half_width": (average.half_width * spread[:, None, None])[some],
-            "contrast": (contrast * spread)[some],
+            "mean": average.mean[some],
+            "half_width": average.half_width[some],
+            "contrast": contrast[some],
         }
-        y_own = scaling.inverse(torch.from_numpy(y)).numpy()[some]
         units = None if rows.units[0] is None else rows.units[0][some]
-        team.shape, local = fit_shape(y_own, levels, known, units, rows.seeds[0])
+        team.shape, local = fit_shape(y[some], levels, known, units, rows.seeds[0])
         half_width = np.zeros((*average.half_width.shape[:-1], local.shape[-1]))
-        half_width[some] = local / spread[:, None, None]
+        half_width[some] = local
         return Estimate(members.mean, np.broadcast_to(half_width, (len(members.mean), *half_width.shape)))
 
 

@@ -86,18 +86,14 @@ class FittedTeam(nn.Module):
         mean, half_width = self.scaled_estimate(x, noise=noise)
         mean = self.targets.inverse(mean)
         mean = mean if self.mirroring is None else self.mirroring.merged(mean)
-        half_width = half_width * self.targets.spread[:, None, None]
-        if self.weights is None:
-            contrast = torch.zeros_like(mean)
-        else:
-            parts = torch.stack(
-                [mean, *[companion(rows).to(mean) for companion in self.companions]]
-            )  # (part, row, ...)
-            contrast = parts[1:].mean(dim=0) - mean
+        contrast, spread = torch.zeros_like(mean), self.targets.spread
+        if self.weights is not None:
+            parts = torch.stack([mean, *[companion(rows).to(mean) for companion in self.companions]])
+            contrast = parts[1:].mean(dim=0) - mean  # (part, row, target) -> (row, target)
             mean = (self.weights[:, None] * parts).sum(dim=0)
         if self.shape is not None:
-            half_width = self.shape(rows, mean, half_width, contrast)
-        return mean, half_width
+            half_width = self.shape(rows, self.targets(mean), half_width, contrast / spread)
+        return mean, half_width * spread[:, None, None]
 
     @torch.no_grad()
     def estimate(self, X: NDArray[Any], *, noise: bool = True) -> Estimate:

@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import kstest, uniform
 from torch import nn
 
-from coverwell.networks.mlp import MLP, MLPTeam, PiecewiseLinear, StackedLinear
+from coverwell.networks.mlp import MLP, MLPTeam, PiecewiseLinear, StackedLinear, Waves
+from coverwell.training.device import Adam
 
 cells = st.floats(-5, 5, width=32)
 rates = pytest.mark.parametrize("rate", [0.1, 0.25, 0.5, 0.9])
@@ -241,11 +242,14 @@ def test_inputs_and_weights_of_one_member_do_not_change_the_others_by_a_bit():
     assert (after[[0, 2]] != before[[0, 2]]).all()
 
 
-@pytest.mark.parametrize("bins", [0, 4])
+@pytest.mark.parametrize("inputs", [{"bins": 0}, {"bins": 4}, {"bins": 2, "waves": 3, "scaled": True}], ids=str)
 @pytest.mark.parametrize("n_jobs", [1, 3])
-def test_rows_that_members_share_are_computed_at_once_with_the_same_result(bins, n_jobs):
+def test_rows_that_members_share_are_computed_at_once_with_the_same_result(inputs, n_jobs):
     torch.manual_seed(0)
-    team = MLP(hidden=8, layers=3, bins=bins, dropout=0.2).build(n_members=3, input_shape=(5,), n_outputs=2).double()
+    team = MLP(hidden=8, layers=3, dropout=0.2, **inputs).build(n_members=3, input_shape=(5,), n_outputs=2).double()
+    with torch.no_grad():
+        for parameter in team.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))  # scales too
     team.adapt(torch.randn(n_jobs, 40, 5, dtype=torch.float64), torch.ones(n_jobs, 40, dtype=torch.bool))
     x = torch.randn(1, 30, 5, dtype=torch.float64)
     rows = team.eval().for_members(x.expand(n_jobs, -1, -1))  # jobs of one memory still have edges of their own
@@ -253,6 +257,80 @@ def test_rows_that_members_share_are_computed_at_once_with_the_same_result(bins,
     shared = team(rows).detach()
     assert_allclose(shared, team(x.repeat(3, 1, 1)).detach(), rtol=1e-12, atol=1e-14)
     assert (shared[0] != shared[1]).all()
+    some = team.deployed(slice(1, 3)).double()
+    assert_allclose(some(x.repeat(2, 1, 1)), team(x.repeat(3, 1, 1)).detach()[1:], rtol=1e-5, atol=1e-6)
+
+
+# Waves and scales ----------------------------------------------------------------------------------------------------
+
+CODED = MLP(hidden=6, layers=2, dropout=0.0, bins=3, waves=2, scaled=True)
+
+
+def test_waves_are_cosines_of_each_column_one_column_after_the_other():
+    torch.manual_seed(0)
+    waves = Waves(n_members=2, n_features=3, waves=4).double()
+    x = torch.randn(2, 5, 3, dtype=torch.float64)
+    frequency, phase = waves.frequency.detach().numpy(), waves.phase.detach().numpy()  # (member, 1, feature, wave)
+    for m, row, column, wave in np.ndindex(2, 5, 3, 4):
+        by_hand = np.cos(phase[m, 0, column, wave] + frequency[m, 0, column, wave] * x[m, row, column].item())
+        assert_allclose(waves(x)[m, row, 4 * column + wave].item(), by_hand, rtol=1e-12)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_scales_of_one_change_nothing(layers):
+    changes = {"hidden": 6, "layers": layers, "bins": 3, "waves": 2}
+    plain, scaled = (build(MLP(scaled=scaled, **changes)).eval() for scaled in (False, True))
+    assert_array_equal(scaled.column_scales.detach(), np.ones((3, 4)))
+    assert plain.column_scales is None
+    x = torch.randn(3, 9, 4, dtype=torch.float64)
+    assert_array_equal(scaled(x).detach(), plain(x).detach())
+
+
+def test_a_scale_stretches_a_column_with_its_bins_and_waves():
+    """With a scale of zero, nothing of the column is left; the others are as before."""
+    team = build(CODED).eval()
+    x = torch.randn(3, 9, 4, dtype=torch.float64)
+    other = x.clone()
+    other[..., 2] += 1.0
+    assert (team(x) != team(other)).any()
+    with torch.no_grad():
+        team.log_scale[:, 2] = -math.inf
+    assert_array_equal(team.column_scales[0].detach(), [1, 1, 0, 1])
+    assert_array_equal(team(x).detach(), team(other).detach())
+    other[..., 1] += 1.0
+    assert (team(x) != team(other)).any()
+
+
+@pytest.mark.parametrize("name", ["log_scale", "waves.frequency", "waves.phase"])
+def test_scales_and_waves_have_the_gradients_of_finite_differences(name):
+    team = build(CODED)
+    x = torch.randn(3, 9, 4, dtype=torch.float64)
+    parameter = dict(team.named_parameters())[name]
+    loss = team(x).square().sum()
+    loss.backward()
+    step = 1e-6
+    for place in [(0,) * parameter.dim(), tuple(size - 1 for size in parameter.shape)]:
+        sides = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                parameter[place] += sign * step
+                sides.append(team(x).square().sum().item())
+                parameter[place] -= sign * step
+        assert_allclose((sides[0] - sides[1]) / (2 * step), parameter.grad[place].item(), rtol=1e-4, atol=1e-6)
+        assert parameter.grad[place] != 0
+
+
+def test_the_scale_of_a_column_that_says_nothing_falls_below_that_of_one_that_does():
+    torch.manual_seed(0)
+    team = MLP(hidden=16, layers=2, dropout=0.0, bins=0, waves=2, scaled=True).build(3, (2,), 1).train()
+    x = torch.randn(3, 300, 2)
+    y = torch.sin(2 * x[..., :1]) + 0.3 * torch.randn(3, 300, 1)
+    optimizer = Adam(team, 5e-3)
+    for _ in range(200):
+        (team(x) - y).square().mean(dim=(1, 2)).sum().backward()
+        optimizer.step()
+    scales = team.column_scales.detach()
+    assert (scales[:, 1] < 0.7 * scales[:, 0]).all()  # in every member
 
 
 @rates
@@ -321,7 +399,7 @@ def test_inputs_and_outputs_are_never_dropped():
     assert_array_equal(team(x).detach(), team.eval()(x).detach())
 
 
-@pytest.mark.parametrize("wrong", [{"hidden": 0}, {"layers": 0}, {"bins": -1}], ids=str)
+@pytest.mark.parametrize("wrong", [{"hidden": 0}, {"layers": 0}, {"bins": -1}, {"waves": -1}], ids=str)
 def test_sizes_that_make_no_network_are_refused(wrong):
     with pytest.raises(ValueError, match="must be a whole number of at least"):
         MLP(**wrong)

@@ -16,7 +16,7 @@ from torch import nn
 from coverwell.inputs.scaling import Scaling
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import FactoryNetwork, LoopTeam
-from coverwell.paper.algorithm import History, Measures, Recipe, alternate, half_widths
+from coverwell.paper.algorithm import History, Measures, Recipe, alternate, blend_weights, half_widths, simplex_weights
 from coverwell.paper.losses import Levels, QuantileLoss, z_score
 from coverwell.paper.matching import IQRFit, SigmaFit, Unmatched
 from coverwell.training.device import Settings
@@ -292,6 +292,112 @@ def test_the_alternation_stops_after_as_many_rounds_without_improvement_as_its_p
 
 def first_lowest(values):
     return values.index(min(values))
+
+
+# Rounds that grow ----------------------------------------------------------------------------------------------------
+
+# Scripts by epoch: with one epoch in the first round and growth 2, rounds end at ages 1, 3, 7 and 15.
+
+
+def grown(errors, outputs, *, beside=None, **changes):
+    rows = zero_rows()
+    if beside is not None:
+        rows = replace(rows, beside=torch.full((1, 6, 1, 1), beside))
+    mean, interval = scripted_pair(rows, [by_age(errors)], [by_age(outputs)])
+    recipe = recipe_of(Unmatched(), **{"growth": 2.0, "patience": 1, "max_rounds": 4} | one_step | changes)
+    return mean, interval, run((mean, interval), rows, recipe)
+
+
+def by_age(values):
+    """A script that has these values at the ends of rounds, and the next one on the way to it."""
+    return [0.0, *[value for number, value in enumerate(values) for _ in range(2**number)]]
+
+
+@pytest.mark.parametrize(("growth", "ends"), [(1.0, [1, 2, 3, 4]), (1.5, [1, 3, 5, 8]), (2.0, [1, 3, 7, 15])])
+def test_each_round_is_so_many_times_longer_than_the_one_before(growth, ends):
+    # 1.5: 1, 1.5, 2.25 and 3.375 epochs, rounded to 1, 2, 2 and 3.
+    seen, rows = [], zero_rows()
+    mean, interval = scripted_pair(rows, [[5.0]], [[0.0]])
+    recipe = recipe_of(Unmatched(), max_rounds=4, growth=growth, **one_step)
+    run((mean, interval), rows, recipe, on_round=lambda history: seen.append(int(mean.team.members[0].age)))
+    assert seen == ends
+
+
+@pytest.mark.parametrize(
+    ("errors", "outputs", "n_rounds"),
+    [
+        ([3.0, 2.0, 1.99, 0.1], [0.0] * 4, 3),  # 1 % less in the square, and .5 % in the score of I: not enough
+        ([3.0, 2.0, 1.97, 1.0], [0.0] * 4, 4),  # 3 % less
+        ([3.0, 3.0, 3.0, 3.0], [0.0, -0.05, -0.1, -0.15], 4),  # widths fall by 3 % with each
+        ([3.0, 3.0, 3.0, 3.0], [0.0, -0.05, -0.051, -0.2], 3),
+        ([3.0, 3.0, 1.0, 1.0], [0.0] * 4, 2),
+    ],
+)
+def test_another_round_follows_where_a_score_has_clearly_fallen(errors, outputs, n_rounds):
+    mean, _, record = grown(errors, outputs)
+    assert record.n_rounds.tolist() == [n_rounds]
+    best = first_lowest(errors[:n_rounds])  # also one that is better by too little is kept
+    assert ages(mean) == [2 ** (best + 1) - 1] * 2
+
+
+def test_beside_a_better_companion_rounds_follow_while_f_alone_falls_by_a_tenth():
+    # The companion is right: the blend does not change. F's square falls by more than 10 %, then by 5 %.
+    _, _, record = grown([3.0, 2.0, 1.95, 1.0], [0.0] * 4, beside=0.0)
+    assert record.n_rounds.tolist() == [3]
+    assert_allclose([measures.rmse.item() for measures in record.rounds], 0.0, atol=1e-6)
+    assert_allclose([measures.alone.item() for measures in record.rounds], [9.0, 4.0, 1.95**2], rtol=1e-5)
+
+
+def test_a_start_is_measured_with_its_companions():
+    # F gives 1, its companion -1: together they are right. In training F gives 0.5: on 2/3 and 1/3 also right.
+    rows = replace(zero_rows(), beside=torch.full((1, 6, 1, 1), -1.0))
+    mean, interval = scripted_pair(rows, [[1.0, 0.5]], [[0.0]])
+    run((mean, interval), rows, recipe_of(Unmatched(), max_rounds=1, **one_step), start=torch.tensor([[0.5]]))
+    record = run(scripted_pair(rows, [[1.0, 0.5]], [[0.0]]), rows, recipe_of(Unmatched(), max_rounds=1, **one_step))
+    assert_allclose(record.rounds[0].rmse.item(), 0.0, atol=1e-5)
+    assert ages(mean) == [0, 0]  # what was there was as good
+
+
+# Weights of companions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parts", "y", "weights"),
+    [
+        ([[1, 0], [0, 1]], [0.75, 0.25], [0.75, 0.25]),
+        ([[1, 0], [0, 1]], [2, 0], [1, 0]),  # best on the line: 1.5 and -.5, at its end
+        ([[1, -1], [1, -1]], [0, 0], [0.5, 0.5]),
+        ([[3, 1, 0], [0, 0, 2]], [1, 0], [0, 1, 0]),
+        ([[0], [0]], [1, 2], [1]),
+        ([[1e-9, 0], [0, 1e-9]], [0, 1e-9], [0, 1]),
+    ],
+)
+def test_weights_on_the_simplex_by_hand(parts, y, weights):
+    found = simplex_weights(np.array(parts, dtype=float), np.array(y, dtype=float))
+    assert_allclose(found, weights, atol=1e-5)
+
+
+@given(seed=st.integers(0, 2**16), n_parts=st.integers(1, 4), size=st.sampled_from([1e-3, 1.0, 1e3]))
+def test_weights_on_the_simplex_sum_to_one_and_nothing_there_is_better(seed, n_parts, size):
+    rng = np.random.default_rng(seed)
+    y = size * rng.normal(size=30)
+    parts = y[:, None] + size * rng.normal(size=(30, n_parts)) * rng.lognormal(size=n_parts)
+    weights = simplex_weights(parts, y)
+    assert (weights >= 0).all()
+    assert_allclose(weights.sum(), 1.0, rtol=1e-12)
+    others = np.vstack([np.eye(n_parts), rng.dirichlet(np.ones(n_parts), size=20)])  # each part alone, and mixtures
+    error, of_others = (np.square(parts @ mix.T - y[:, None]).mean(axis=0) for mix in (weights[None], others))
+    assert (error <= of_others * (1 + 1e-5)).all()
+
+
+def test_each_target_and_each_job_has_weights_of_its_own_from_rows_that_are_left_out():
+    rows = noisy_line(n_targets=2)
+    of_networks = rows.y + 1.0
+    beside = torch.stack([rows.y - torch.tensor([1.0, 3.0]), -rows.y], dim=2)
+    weights = blend_weights(replace(rows, beside=beside), of_networks)
+    assert weights.shape == (1, 3, 2)
+    assert_allclose(weights[0].T, [[0.5, 0.5, 0.0], [0.75, 0.25, 0.0]], atol=1e-4)
+    assert blend_weights(rows, of_networks) is None
 
 
 # The literal form: as published --------------------------------------------------------------------------------------

@@ -121,6 +121,25 @@ class LinearNetwork:
         return LinearTeam(n_members, input_shape[0], n_outputs)
 
 
+@pytest.mark.parametrize("annealed", [False, True])
+def test_within_a_round_that_anneals_the_rate_falls_to_zero_along_a_cosine(annealed):
+    """The bias has a gradient of one throughout, by which Adam moves it by the rate in every step."""
+    rows = rows_of(n_jobs=1, n_members=2)
+    learner = learner_of(rows, LinearNetwork(), batch_size=3, learning_rate=0.01)
+    seen = []
+
+    def loss(outputs, batch):
+        seen.append(learner.team.linear.bias[:, 0, 0].detach().clone())
+        return outputs.mean(dim=(1, 2))
+
+    for _ in range(2):  # each round begins with the whole rate
+        seen.clear()
+        learner.descend(rows, 4, loss, annealed=annealed)  # 6 of 12 rows train, in 2 steps: 8 steps in all
+        moved = -np.diff([*map(np.asarray, seen), learner.team.linear.bias[:, 0, 0].detach().numpy()], axis=0)
+        rates = 0.01 * (1 + np.cos(np.pi * np.arange(8) / 8)) / 2 if annealed else np.full(8, 0.01)
+        assert_allclose(moved, np.stack([rates, rates], axis=1), rtol=1e-3, atol=1e-6)
+
+
 def test_stacked_members_descend_as_each_would_with_an_optimizer_of_its_own():
     rows = rows_of(n_jobs=1, n_members=3)
     learner = learner_of(rows, LinearNetwork(), batch_size=100)  # one batch: its order does not matter

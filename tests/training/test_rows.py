@@ -321,13 +321,13 @@ def test_literal_training_leaves_nobody_out_and_counts_everybody():
 @pytest.mark.parametrize(
     ("changes", "n_rows", "n_repeats"),
     [
-        ({}, 60, 5),
-        ({}, 1000, 5),  # 6000 / 1000 = 6, at most 5
-        ({}, 1500, 4),
-        ({}, 3000, 2),
+        ({}, 60, 5),  # 1000 / 60 = 17, at most 5
+        ({}, 250, 4),
+        ({}, 400, 2),
         ({}, 10_000, 2),  # at least 2
+        ({}, 20_001, 1),  # but for many rows
         ({"repeats": 7}, 60, 7),
-        ({"calibration": "split"}, 1875, 4),  # of which 1500 train
+        ({"calibration": "split"}, 400, 3),  # of which 320 train
         ({"calibration": "cv+"}, 60, 1),  # every team has folds of its own
         ({"folds": None, "calibration": None}, 60, 1),
         ({"folds": None, "calibration": None, "repeats": 3}, 60, 3),

@@ -217,7 +217,7 @@ class Columns:
             raise ValueError(f"columns must hold what they held in training, but {found}; convert them")
         if unseen := [sentence for column, got in values for sentence in column.unseen(got)]:
             message = f"{'; '.join(unseen)}; no interval is to be trusted in these rows"
-            warnings.warn(message, ColumnWarning, stacklevel=5)  # the line that asks an estimator for a prediction
+            warnings.warn(message, ColumnWarning, stacklevel=6)  # the line that asks an estimator for a prediction
         features: Array = self.features(np.column_stack([column.codes(got) for column, got in values]))
         return features
 

@@ -98,7 +98,7 @@ class Scaling(nn.Module):
             where = f"far outside the range of the training inputs (in {shown})"
             held = "they are treated as lying on its border, and no interval is to be trusted there"
             message = f"{int(far.any(axis=1).sum())} of {len(X)} rows lie {where}; {held}"
-            warnings.warn(message, ExtrapolationWarning, stacklevel=4)
+            warnings.warn(message, ExtrapolationWarning, stacklevel=5)
 
 
 def varies(values: Array) -> NDArray[np.bool_]:

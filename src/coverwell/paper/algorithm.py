@@ -76,7 +76,9 @@ def alternate(
         history.unit = start
     history.half_width = _out_of_fold_half_width(I, evaluated, history.unit)
     if start is not None:
-        history.add(measure(evaluated, _out_of_fold_mean(F, evaluated, recipe.matching), history.half_width))
+        alone = _out_of_fold_mean(F, evaluated, recipe.matching)
+        y_mean = blended(evaluated, alone, blend_weights(evaluated, alone))
+        history.add(measure(evaluated, y_mean, history.half_width, alone))
     for number, rows in enumerate(islice(rounds, recipe.max_rounds)):
         mean_epochs, interval_epochs = (
             round(epochs * recipe.growth**number) for epochs in (recipe.mean_epochs, recipe.interval_epochs)
@@ -212,6 +214,7 @@ def simplex_weights(parts: NDArray[np.float64], y: NDArray[np.float64]) -> NDArr
     # A last row, heavy enough to be met, holds the sum at one.
     size = SUM_WEIGHT * max(float(np.linalg.norm(parts)), 1.0)
     found, _ = nnls(np.vstack([parts, np.full(parts.shape[1], size)]), np.append(y, size))
+    found = (found / found.sum()).round(12)  # without the dust of parts that do not count
     weights: NDArray[np.float64] = found / found.sum()
     return weights
 
