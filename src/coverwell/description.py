@@ -43,7 +43,8 @@ class ModelDescription:
         self.is_ranked = regressor.chosen_calibration.name is not None  # whether ranks of rows set the widths
         self.has_joint = correction.joint_factor is not None or correction.n_scores > 0  # for all targets together
         self.leaves_out = getattr(regressor, "folds", 0) is not None  # whether rounds have rows not trained on
-        self.epochs = EPOCHS_PER_ROUND if regressor.rounds_[0].interval_loss is None else None  # of a single network
+        single = any(one.interval_loss is None for one in self.rounds)
+        self.epochs = EPOCHS_PER_ROUND if single else None  # of a single network
         self.parameters = {name: str(getattr(regressor, name)) for name in RECORDED if hasattr(regressor, name)}
         self.device = str(device_from(regressor.device))
         self.boxes = source.mirroring is not None and source.mirroring.targets == "boxes"  # targets in images
@@ -99,8 +100,8 @@ def _counts(model: IntervalRegressor) -> tuple[int | None, int | None]:
     n_trained, n_ranked = None if columns is None else columns.n_rows or None, sum(map(len, scores))
     if known is not None:
         n_trained, n_left_out = len(known.prediction), int((~np.isnan(known.prediction[:, 0])).sum())
-        if not scores and (calibration := model.chosen_calibration.name) is not None:
-            n_ranked = n_left_out if calibration == "cross" else n_trained - n_left_out
+        if not scores and (calibration := model.chosen_calibration).name is not None:
+            n_ranked = n_left_out if calibration.ranks_out_of_fold else n_trained - n_left_out
     return getattr(model, "n_rows_", n_trained), getattr(model, "n_ranked_", n_ranked) or None  # those of a stream
 
 
