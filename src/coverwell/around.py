@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from coverwell.calibration import Estimate
-from coverwell.companions import ESTIMATOR, Foreign, cross_fitted, predicted, rows_at
+from coverwell.companions import ESTIMATOR, Foreign, cross_fitted, has, predicted, rows_at
 from coverwell.estimator import Coverage, IntervalRegressor, OnRound, Trained
 from coverwell.inputs.frames import is_frame
 from coverwell.inputs.scaling import Scaling
@@ -72,7 +73,7 @@ class AroundTeam(FittedTeam):
         features, n_targets = rows[:, : self.inputs.shape[0]], len(self.unit)
         mean = self.model(features) if self.first is None else rows[:, self.first : self.first + n_targets]
         mean = mean.to(self.unit)
-        half_width = (self.unit[:, None, None] * self.z.expand(2, -1)).expand(len(mean), -1, -1, -1)
+        half_width = (self.unit[:, None, None] * self.z.expand(2, -1)).expand(mean.shape[0], -1, -1, -1)
         if self.shape is not None:
             half_width = self.shape(features, mean, half_width, torch.zeros_like(mean))
         return mean, half_width
@@ -128,6 +129,8 @@ class IntervalAround(IntervalRegressor):
         "local" widths depend on x, the others give every row the same. With "cv+" and "split" the prediction is that of
         the copies of the folds, or of one that was fitted on the rows not kept for the ranks. None is not possible: a
         regressor has no widths of its own.
+    device : str, default="cpu"
+        Where the forest predicts, and a regressor that a model file can hold.
     random_state : int, RandomState or None
         Of the folds and the forest, and of the estimator where its own is None.
     verbose : int, default=0
@@ -155,15 +158,15 @@ class IntervalAround(IntervalRegressor):
     _: KW_ONLY
     folds: Any = 5
     calibration: Any = "local"
+    device: str = "cpu"
     random_state: Any = None
     verbose: int = 0
 
     network = None
-    device = "cpu"
 
     def check_params(self) -> None:
         estimator, calibration = self.estimator, self.chosen_calibration
-        missing = [verb for verb in ("fit", "predict", "get_params") if not callable(getattr(estimator, verb, None))]
+        missing = [verb for verb in ("fit", "predict", "get_params") if not has(estimator, verb)]
         if isinstance(estimator, type) or missing:
             lacks = "is a class" if isinstance(estimator, type) else f"has no {missing[0]}"
             raise TypeError(f"estimator must be a regressor with fit, predict and get_params, {estimator!r} {lacks}")
@@ -201,7 +204,7 @@ class IntervalAround(IntervalRegressor):
         """What copies predict for the rows that they have not seen, (row, target); sets `estimators_`."""
         assert rows.given is not None  # rows of a fit know what they were made from
         self.estimators_: list[Any] = []
-        several, y, X = self.chosen_calibration.one_team_per_fold, rows.given[1], as_given(X, rows.given[0])
+        several, y, X = self.chosen_calibration.one_team_per_fold, rows.given[1], self.as_given(X, rows.given[0])
         out_of_fold, how = np.empty_like(y), dict[str, Any](what=ESTIMATOR, verbose=0 if several else self.verbose)
         for job, length in enumerate(tqdm(rows.lengths, disable=not (self.verbose and several), desc="folds")):
             held_back = np.isin(np.arange(len(y)), rows.held_back[job])
@@ -225,14 +228,17 @@ class IntervalAround(IntervalRegressor):
 
     def beside(self, X: Any, rows: Array) -> Array:
         """Rows with what each regressor predicts for X, as it was given, in columns of their own."""
-        n_targets, X = len(self.target_names_), as_given(X, rows)
+        n_targets, X = len(self.target_names_), self.as_given(X, rows)
         return np.column_stack([rows, *(predicted(one, X, n_targets, ESTIMATOR) for one in self.estimators_)])
 
     def rows_of(self, X: Any) -> NDArray[Any]:
         rows, team = super().rows_of(X), self.predictor_.fitted_teams[0]
         return self.beside(X, rows) if isinstance(team, AroundTeam) and team.first is not None else rows
 
-
-def as_given(X: Any, rows: Array) -> Any:
-    """What a regressor sees: a data frame itself, and of anything else the rows that it became."""
-    return X if is_frame(X) else rows
+    def as_given(self, X: Any, rows: Array) -> Any:
+        """What a regressor sees: the fitted columns of a data frame, and of anything else the rows that it became."""
+        if not is_frame(X):
+            return rows
+        frame, names = nw.from_native(X, eager_only=True), getattr(self, "feature_names_in_", [])
+        known = len(names) and set(names) <= set(frame.columns)
+        return frame.select(*names).to_native() if known and list(names) != frame.columns else X

@@ -42,10 +42,15 @@ def check_companions(choices: Any) -> None:
     for choice in choices:
         if isinstance(choice, str) and choice != FOREST:
             raise ValueError(f"a companion must be {FOREST!r} or a regressor, got {choice!r}")
-        missing = [verb for verb in ("fit", "predict") if not callable(getattr(choice, verb, None))]
+        missing = [verb for verb in ("fit", "predict") if not has(choice, verb)]
         if not isinstance(choice, str) and (isinstance(choice, type) or missing):
             lacks = "is a class" if isinstance(choice, type) else f"has no {missing[0]}"
             raise TypeError(f"a companion must be {FOREST!r} or a regressor with fit and predict, {choice!r} {lacks}")
+
+
+def has(choice: Any, verb: str) -> bool:
+    """Whether an object has a method, or its class has: a stack gets its `predict` when it is fitted."""
+    return hasattr(choice, verb) or hasattr(type(choice), verb)
 
 
 def fit_companions(

@@ -233,7 +233,7 @@ class _Writer:
             return {"class": type(value).__name__, **arguments}
         if own in OWN:
             return {"own": own}
-        if hasattr(value, "predict"):  # a regressor of the user's
+        if hasattr(value, "fit"):  # a regressor of the user's
             if "parameters." in place:
                 return " ".join(str(value).split())
             raise TypeError(" ".join(f"{value!r} {NO_TENSORS}".split()))

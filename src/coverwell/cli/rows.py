@@ -34,7 +34,7 @@ ROWS_IN_A_PART = 4 * ROWS_AT_A_TIME
 def load_table_model(path: Path, *, device: str) -> IntervalRegressor:
     model: IntervalRegressor = load(path)
     check_takes_tables(path, type(model).__name__, getattr(model, "source_", None))
-    model.device = device
+    model.set_params(device=device)
     return model
 
 
