@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from coverwell import baselines as baselines
     from coverwell import errors as errors
     from coverwell import metrics as metrics
+    from coverwell.around import IntervalAround
     from coverwell.estimator import fit_together
     from coverwell.forecasting import Backtest, Forecaster, LiveCalibrator, MatchedForecaster
     from coverwell.inputs.parquet import TableFiles
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
     from coverwell.prediction import PredictedDistribution, PredictionInterval
     from coverwell.regressor import MatchedRegressor
 
-__all__ = ["LSTM", "MLP", "Backtest", "Forecaster", "IQRFit", "LiveCalibrator", "MatchedForecaster"]
-__all__ += ["MatchedRegressor", "PredictedDistribution", "PredictionInterval", "ResNet18", "Schedule", "SigmaFit"]
-__all__ += ["TableFiles", "__version__", "fit_together", "load", "save", "to_onnx"]
+__all__ = ["LSTM", "MLP", "Backtest", "Forecaster", "IQRFit", "IntervalAround", "LiveCalibrator"]
+__all__ += ["MatchedForecaster", "MatchedRegressor", "PredictedDistribution", "PredictionInterval", "ResNet18"]
+__all__ += ["Schedule", "SigmaFit", "TableFiles", "__version__", "fit_together", "load", "save", "to_onnx"]
 
 _NAMES_OF = {
+    "around": ("IntervalAround",),
     "estimator": ("fit_together",),
     "onnx": ("to_onnx",),
     "forecasting": ("Backtest", "Forecaster", "LiveCalibrator", "MatchedForecaster"),

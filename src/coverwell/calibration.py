@@ -288,7 +288,9 @@ class Cross(Calibration):
             members = Estimate(members.mean, members.half_width @ expand)
         scores = CrossScores.of(y, members, leaves_out)
         factor = cross_factor(scores, grid)
-        unit = np.maximum(factor, SMALLEST_HALF_WIDTH)  # a target without noise has a factor of zero
+        # Where the factor is zero, since many rows are predicted exactly, the mean score is the unit.
+        unit = np.where(factor > 0, factor, scores.averaged.mean(axis=0))
+        unit = np.where(unit > 0, unit, 1.0)
         joint_factor = unit * cross_factor(scores, grid, joint_unit=unit)
         return Correction(levels, grid, factor, joint_factor, expand=expand)
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from coverwell.options import stored
 from coverwell.trees import Trees, grow, leaf_means, out_of_bag
@@ -20,6 +21,13 @@ Array = NDArray[np.float64]
 Masks = NDArray[np.bool_]  # (member, row)
 
 FOREST = "forest"
+COMPANION, ESTIMATOR = "the companion", "the estimator"  # in errors, with what to do about it
+WAYS_OUT = {COMPANION: "leave it out or mend it", ESTIMATOR: "mend it or give another"}
+# Why a file cannot hold a fitted regressor.
+NO_TENSORS = (
+    "cannot be written to a file: it takes linear models, trees, forests and boosting of scikit-learn, also behind "
+    "scalings, on columns of numbers without gaps; pickle the model instead"
+)
 # Chosen by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection.md).
 N_TREES = 100
 TREE_ROWS = 10_000  # that one tree sees at most
@@ -34,10 +42,15 @@ def check_companions(choices: Any) -> None:
     for choice in choices:
         if isinstance(choice, str) and choice != FOREST:
             raise ValueError(f"a companion must be {FOREST!r} or a regressor, got {choice!r}")
-        missing = [verb for verb in ("fit", "predict") if not callable(getattr(choice, verb, None))]
+        missing = [verb for verb in ("fit", "predict") if not has(choice, verb)]
         if not isinstance(choice, str) and (isinstance(choice, type) or missing):
             lacks = "is a class" if isinstance(choice, type) else f"has no {missing[0]}"
             raise TypeError(f"a companion must be {FOREST!r} or a regressor with fit and predict, {choice!r} {lacks}")
+
+
+def has(choice: Any, verb: str) -> bool:
+    """Whether an object has a method, or its class has: a stack gets its `predict` when it is fitted."""
+    return hasattr(choice, verb) or hasattr(type(choice), verb)
 
 
 def fit_companions(
@@ -86,23 +99,49 @@ def fit_estimator(
     """A user's regressor, fitted on all rows, and the predictions of its copies that were fitted fold by fold."""
     from coverwell.portable import portable
 
-    sums, counts = np.zeros_like(y), np.zeros(len(y))
-    once = np.cumsum(leaves_out, axis=0) <= 1  # the first repeat leaves every row out once
-    for own, left_out in zip(trains, leaves_out & once, strict=True):
-        if left_out.any():
-            sums[left_out] += predicted(fitted(choice, X[own], y[own], seed), X[left_out], y.shape[1])
-            counts[left_out] += 1
-    whole = fitted(choice, X, y, seed)
-    few = X[:TRIAL_ROWS]
-    if not np.array_equal(predicted(whole, few, y.shape[1]), predicted(whole, few, y.shape[1])):
-        raise ValueError(
-            f"a companion must predict the same for the same rows, {choice!r} does not; give it a fixed random_state"
-        )
-    out_of_fold = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], y.mean(axis=0))
+    whole, out_of_fold = cross_fitted(choice, X, y, trains, leaves_out, seed)
     return portable(whole) or Foreign(whole, y.shape[1]), out_of_fold
 
 
-def fitted(choice: Any, X: Array, y: Array, seed: int) -> Any:
+def cross_fitted(
+    choice: Any,
+    X: Any,
+    y: Array,
+    trains: Masks,
+    leaves_out: Masks,
+    seed: int,
+    *,
+    what: str = COMPANION,
+    verbose: int = 0,
+) -> tuple[Any, Array]:
+    """A copy of a regressor, fitted on all rows, and what copies of the folds predict, (row, target).
+
+    X is an array or a data frame.
+    """
+    sums, counts = np.zeros_like(y), np.zeros(len(y))
+    once = np.cumsum(leaves_out, axis=0) <= 1  # the first repeat leaves every row out once
+    parts = [(own, left_out) for own, left_out in zip(trains, leaves_out & once, strict=True) if left_out.any()]
+    for own, left_out in tqdm(parts, disable=not verbose, desc="folds", unit="fold"):
+        fold = fitted(choice, rows_at(X, own), y[own], seed, what)
+        sums[left_out] += predicted(fold, rows_at(X, left_out), y.shape[1], what)
+        counts[left_out] += 1
+    whole = fitted(choice, X, y, seed, what)
+    few = rows_at(X, np.arange(len(y)) < TRIAL_ROWS)
+    first, second = (predicted(whole, few, y.shape[1], what) for _ in range(2))
+    if not np.array_equal(first, second):
+        must, way_out = f"{what} must predict the same for the same rows", "give it a fixed random_state"
+        raise ValueError(f"{must}, {choice!r} does not; {way_out}")
+    return whole, np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], y.mean(axis=0))
+
+
+def rows_at(X: Any, mask: NDArray[np.bool_]) -> Any:
+    """Some rows of an array, a data frame or a list."""
+    from sklearn.utils import _safe_indexing
+
+    return _safe_indexing(X, np.flatnonzero(mask))
+
+
+def fitted(choice: Any, X: Any, y: Array, seed: int, what: str = COMPANION) -> Any:
     """A fresh copy of a regressor, fitted; what it does at random is drawn from the seed."""
     from sklearn.base import clone
 
@@ -112,17 +151,17 @@ def fitted(choice: Any, X: Array, y: Array, seed: int) -> Any:
     try:
         return copy.fit(X, y[:, 0] if y.shape[1] == 1 else y)
     except Exception as error:
-        size = f"{len(X)} rows of {X.shape[1]} numbers"
-        raise ValueError(f"the companion {choice!r} failed on {size}: {error}; leave it out or mend it") from error
+        line = f"{what} {choice!r} failed on {len(y)} rows: {error}; {WAYS_OUT[what]}"
+        raise ValueError(" ".join(line.split())) from error
 
 
-def predicted(regressor: Any, X: Array, n_targets: int) -> Array:
+def predicted(regressor: Any, X: Any, n_targets: int, what: str = COMPANION) -> Array:
     """Its predictions, (row, target), checked."""
-    values = np.asarray(regressor.predict(X), dtype=np.float64)
-    if values.size != len(X) * n_targets or not np.isfinite(values).all():
-        must = f"a companion must predict {n_targets} finite numbers for each of {len(X)} rows"
-        raise ValueError(f"{must}, {regressor!r} gave an array of shape {values.shape}; leave it out or mend it")
-    return values.reshape(len(X), n_targets)
+    n_rows, values = len(X), np.asarray(regressor.predict(X), dtype=np.float64)
+    if values.size != n_rows * n_targets or not np.isfinite(values).all():
+        must = f"{what} must predict {n_targets} finite numbers for each of {n_rows} rows"
+        raise ValueError(f"{must}, {regressor!r} gave an array of shape {values.shape}; {WAYS_OUT[what]}")
+    return values.reshape(n_rows, n_targets)
 
 
 @stored

@@ -44,7 +44,8 @@ class ModelDescription:
         self.is_ranked = regressor.chosen_calibration.name is not None  # whether ranks of rows set the widths
         self.has_joint = correction.joint_factor is not None or correction.n_scores > 0  # for all targets together
         self.leaves_out = getattr(regressor, "folds", 0) is not None  # whether rounds have rows not trained on
-        self.epochs = EPOCHS_PER_ROUND if regressor.rounds_[0].interval_loss is None else None  # of a single network
+        single = any(one.interval_loss is None for one in self.rounds)
+        self.epochs = EPOCHS_PER_ROUND if single else None  # of a single network
         self.parameters = {name: str(getattr(regressor, name)) for name in RECORDED if hasattr(regressor, name)}
         self.device = str(device_from(regressor.device))
         self.boxes = source.mirroring is not None and source.mirroring.targets == "boxes"  # targets in images

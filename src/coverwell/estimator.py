@@ -398,7 +398,8 @@ def fit_together(
         training = models[0].training_for(rows.y.shape[1], start)
         settings, ends = training.settings, np.cumsum([0, *map(len, map(attrgetter("y"), own_rows))]).tolist()
         parts = list(map(slice, ends, ends[1:]))  # each model's jobs
-        bar = tqdm(total=settings.max_rounds, disable=not models[0].verbose, desc="rounds", unit="round")
+        shown = models[0].verbose and settings.max_rounds
+        bar = tqdm(total=settings.max_rounds, disable=not shown, desc="rounds", unit="round")
 
         def after_round(present: Callable[[Tensor], Trained], history: History) -> None:
             show_round(bar, history)

@@ -34,6 +34,7 @@ from safetensors.numpy import save as safetensors_bytes
 from torch import Tensor, nn
 
 from coverwell._version import __version__
+from coverwell.companions import NO_TENSORS
 from coverwell.errors import ModelFileError
 from coverwell.files import new_file
 from coverwell.inputs.source import InputSource, without_cache
@@ -58,7 +59,7 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, RuntimeError, Safeten
 BUFFERS = {"centre", "spread"}  # of every scaling but that of images' features
 OWN = ("network", "interval_network", "matching", "interval_loss", "calibration")  # may be objects of the user's
 LEARNED = re.compile(r"[a-z]\w*_")  # names of what `fit` learned
-PACKAGES = ("coverwell.regressor", "coverwell.baselines", "coverwell.forecasting")  # imported when first needed
+PACKAGES = ("portable", "regressor", "around", "baselines", "forecasting")  # imported when first needed
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
@@ -66,7 +67,8 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
 
     The user's own code is not stored: a model with a network or matching strategy of the user's is loaded with
     `load(path, network=...)` or `load(path, matching=...)`. A splitter in `folds` comes back as its description, to be
-    replaced by `set_params(folds=...)` before another fit, and a `RandomState` in `random_state` comes back as None.
+    replaced by `set_params(folds=...)` before another fit, and so does a regressor in `estimator` or `companions`. A
+    `RandomState` in `random_state` comes back as None.
 
     Parameters
     ----------
@@ -177,6 +179,7 @@ class _Writer:
             parameters["folds"] = str(parameters["folds"])
         self.interval_own = "network" if parameters.get("interval_network") is None else "interval_network"
         learned = {name: value for name, value in vars(model).items() if LEARNED.fullmatch(name)}
+        learned.pop("estimators_", None)  # the predictor has them as modules
         return {
             "class": type(model).__name__,
             "parameters": {name: self.value(value, f"{place}parameters.{name}") for name, value in parameters.items()},
@@ -219,7 +222,7 @@ class _Writer:
                 short = whole.astype(np.float32) if whole.dtype == np.float64 else whole
             self.value(short if np.array_equal(short, whole) else whole, f"{place}.{name}")
 
-    def part(self, value: Any, place: str, *, own: str) -> dict[str, Any]:
+    def part(self, value: Any, place: str, *, own: str) -> dict[str, Any] | str:
         """An object of ours as its constructor's arguments; for one of the user's, what `load` must be given."""
         value = without_cache(value)
         if _is_stored(value) and hasattr(value, "get_params"):
@@ -230,6 +233,10 @@ class _Writer:
             return {"class": type(value).__name__, **arguments}
         if own in OWN:
             return {"own": own}
+        if hasattr(value, "fit"):  # a regressor of the user's
+            if "parameters." in place:
+                return " ".join(str(value).split())
+            raise TypeError(" ".join(f"{value!r} {NO_TENSORS}".split()))
         raise TypeError(f"{place} cannot be saved: it is a {type(value).__name__}, no part of a model that we know")
 
 
@@ -261,7 +268,7 @@ class _Reader:
             case {"class": name, **entries}:
                 for package in PACKAGES:
                     if name not in STORED:
-                        import_module(package)
+                        import_module(f"coverwell.{package}")
                 return STORED[name](**{str(key): self.value(entry) for key, entry in entries.items()})
             case {"tuple": items}:
                 return tuple(self.value(item) for item in items)

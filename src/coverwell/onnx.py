@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from coverwell._version import __version__
 from coverwell.calibration import Correction
+from coverwell.companions import NO_TENSORS, Foreign
 from coverwell.estimator import IntervalRegressor
 from coverwell.files import new_file
 from coverwell.inputs.columns import Column
@@ -141,6 +142,8 @@ class _Graph(nn.Module):
         for team in teams:
             team.in_chunks = False
             for part in team.modules():
+                if isinstance(part, Foreign):
+                    raise TypeError(" ".join(f"{part.regressor!r} {NO_TENSORS}".split()))
                 if isinstance(part, MLPTeam):  # in the precision of the file; a user's networks in float32
                     for layer in part.layers[1:]:  # for dropped units: onnxruntime would scale in float32
                         layer.weight.mul_(1 - part.rate)

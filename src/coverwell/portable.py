@@ -77,10 +77,13 @@ def portable(estimator: Any) -> nn.Module | None:
     """A module that predicts the same as a fitted model of scikit-learn, `(row, feature)` to `(row, target)`.
 
     For trees, forests, gradient boosting without categories, linear models with or without a log link, pipelines of
-    scalings and imputed means before one of these, and searches over them. None for all others.
+    scalings and imputed means before one of these, searches over them, and frozen ones. None for all others.
     """
+    from sklearn.frozen import FrozenEstimator
     from sklearn.pipeline import Pipeline
 
+    if isinstance(estimator, FrozenEstimator):
+        return portable(estimator.estimator)
     if hasattr(estimator, "best_estimator_"):
         return portable(estimator.best_estimator_)
     if isinstance(estimator, Pipeline):

@@ -595,7 +595,7 @@ def test_a_baseline_holds_out_blocks_of_time_and_is_calibrated_live():
 
 def test_a_regressor_of_another_kind_is_refused():
     for regressor in (nn.Linear(2, 2), "lstm", MatchedRegressor):
-        with pytest.raises(TypeError, match="regressor must be one of our estimators, unfitted, got "):
+        with pytest.raises(TypeError, match="regressor must be one of our estimators with a network, unfitted, got "):
             Forecaster(MatchedRegressor(), past=5).set_params(regressor=regressor).fit(Y[:N_FIT])
 
 

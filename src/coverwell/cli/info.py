@@ -45,7 +45,7 @@ def info(model: Path, as_json: bool) -> None:
         "training_rows": about.n_trained,
         "rows_ranked": about.n_ranked,
         "rounds": len(fitted.rounds_),
-        "training_seconds": round(sum(entry.seconds for entry in fitted.rounds_), 3),
+        "training_seconds": round(sum(entry.seconds for entry in fitted.rounds_), 3) if fitted.rounds_ else None,
         "members": sum(team.n_members for team in teams),
         "weights": sum(weights.numel() for team in teams for weights in team.parameters()),
         "parameters": fitted.get_params(deep=False),
@@ -66,10 +66,13 @@ def info(model: Path, as_json: bool) -> None:
         "looks at": ", ".join(f"{name} {scale:.2f}" for name, scale in about.looked_at[:MOST_LOOKED_AT]),
         "blend": ", ".join(f"{weight:.2f}" for weight in found["blend"]) + " (networks, then each companion)",
         "calibration": "none, widths as the networks learned them",
-        "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds']:.1f} s",
+        "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds'] or 0:.1f} s",
         "seed": found["seed"],
         "versions": ", ".join(f"{package} {number}" for package, number in found["versions"].items()),
     }
+    if not teams:  # another learner than our networks
+        lines["model"] = f"{found['class']}, {found['parameters']['estimator']}"
+        lines["training"] = f"{n_trained} rows"
     if found["calibration"]:
         lines["calibration"] = f"{found['calibration']}, ranks of {n_ranked} rows"
     for name, value in lines.items():

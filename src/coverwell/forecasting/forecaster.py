@@ -413,8 +413,8 @@ class Forecaster(SeriesForecaster):
     regressor: IntervalRegressor
 
     def _unfitted(self, windows: Windows, n_rows: int) -> IntervalRegressor:
-        if not isinstance(self.regressor, IntervalRegressor):
-            raise TypeError(f"regressor must be one of our estimators, unfitted, got {self.regressor!r}")
+        if not isinstance(self.regressor, IntervalRegressor) or "network" not in self.regressor.get_params(deep=False):
+            raise TypeError(f"regressor must be one of our estimators with a network, unfitted, got {self.regressor!r}")
         network = network_for(self.regressor.network, windows)
         regressor: IntervalRegressor = clone(self.regressor).set_params(network=network)
         return regressor

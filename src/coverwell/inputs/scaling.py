@@ -96,7 +96,7 @@ class Scaling(nn.Module):
             columns = np.flatnonzero(far.any(axis=0))[:5]
             shown = ", ".join(f"column {c}" if names is None else str(names[c]) for c in columns)
             where = f"far outside the range of the training inputs (in {shown})"
-            held = "they are treated as lying on its border, and no interval is to be trusted there"
+            held = "networks and forests treat them as lying on its border, and no interval is to be trusted there"
             message = f"{int(far.any(axis=1).sum())} of {len(X)} rows lie {where}; {held}"
             warnings.warn(message, ExtrapolationWarning, stacklevel=5)
 

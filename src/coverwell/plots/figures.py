@@ -123,6 +123,8 @@ def slices_figure(outcome: Outcome, level: int, *, most: int = 20) -> Figure:
 
 def rounds_figure(model: ModelDescription, level: int, targets: Sequence[int] = (), unit: str | None = None) -> Figure:
     """Error, coverage and width by round, for each target or some of them; error and width begin at zero."""
+    if not model.rounds:
+        raise ValueError(f"rounds are those of networks, and an {model.name} has none; draw something else of it")
     shown, asked = targets or range(len(model.target_names)), model.levels[level]
     rmse, coverage, width = model.by_round
     measures = {with_unit("RMSE", unit): rmse, f"coverage, asked {percent(asked)}": coverage[..., level]}
