@@ -75,7 +75,11 @@ class AroundTeam(FittedTeam):
         mean = mean.to(self.unit)
         half_width = (self.unit[:, None, None] * self.z.expand(2, -1)).expand(mean.shape[0], -1, -1, -1)
         if self.shape is not None:
-            half_width = self.shape(features, mean, half_width, torch.zeros_like(mean))
+            spread = self.targets.spread
+            scaled = self.shape(
+                features, self.targets(mean), half_width / spread[:, None, None], torch.zeros_like(mean)
+            )
+            half_width = scaled * spread[:, None, None]
         return mean, half_width
 
 

@@ -17,6 +17,7 @@ from coverwell.options import check_number, stored
 Rows = Float[Tensor, "member batch feature"]
 
 SCALE_SPEED = 6.0
+MOST_WAVES = 256  # of all columns together: wide tables have fewer of each
 FREQUENCY = 0.1  # standard deviation of the first frequencies, in cycles per standard deviation of a column
 
 
@@ -108,10 +109,11 @@ class MLPTeam(Team):
         super().__init__()
         self.n_members, self.recipe, self.rate = n_members, recipe, recipe.dropout
         self.code = PiecewiseLinear(n_members, n_features, recipe.bins) if recipe.bins else None
-        self.waves = Waves(n_members, n_features, recipe.waves) if recipe.waves else None
+        n_waves = min(recipe.waves, max(1, MOST_WAVES // n_features))
+        self.waves = Waves(n_members, n_features, n_waves) if n_waves else None
         # A log scale that moves as many times faster than a weight.
         self.log_scale = nn.Parameter(torch.zeros(n_members, n_features)) if recipe.scaled else None
-        self.codes = [n for n in (recipe.bins, recipe.waves) if n]  # numbers beside each column
+        self.codes = [n for n in (recipe.bins, n_waves) if n]  # numbers beside each column
         n_inputs = n_features * (1 + sum(self.codes))
         sizes = [n_inputs, *[recipe.hidden] * (recipe.layers - 1), n_outputs]
         self.linears = nn.ModuleList(map(partial(StackedLinear, n_members), sizes, sizes[1:]))
@@ -181,7 +183,7 @@ class MLP:
     bins : int
         Bins of the piecewise-linear code of each numeric column; 0 for the column alone.
     waves : int
-        Cosines of each column, with learned frequencies, beside the column and its bins.
+        Cosines of each column, with learned frequencies, beside the column and its bins; fewer in wide tables.
     scaled : bool
         Whether each column, with its bins and waves, is stretched by a learned factor: networks that look at few of
         many columns learn sooner to ignore the others.
@@ -211,4 +213,6 @@ class MLP:
 
     def operations_per_row(self, n_inputs: int) -> float:
         """Roughly the multiplications of one pass."""
-        return float(self.hidden * (n_inputs * (1 + self.bins + self.waves) + 3 * self.hidden))
+        return float(
+            self.hidden * (n_inputs * (1 + self.bins) + min(n_inputs * self.waves, MOST_WAVES) + 3 * self.hidden)
+        )

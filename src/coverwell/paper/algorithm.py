@@ -33,9 +33,8 @@ PerTarget = Float[Tensor, "job target"]
 SMALLEST_SCALE = 1e-4
 # Standard deviation over mean absolute deviation of a normal distribution; the latter is more robust to outliers.
 SD_PER_MEAN_DEVIATION = 1.2533
-# In rounds that grow, the share by which a score must fall for another round: F's squared error and I's pinball loss as
-# they are deployed, and the squared error of F alone, which may soon be better than its companions.
-GAINS, GAIN_ALONE = (0.04, 0.05), 0.1
+# In rounds that grow, the share by which a score must fall for another round: F's squared error and I's pinball loss.
+GAINS = 0.04, 0.05
 SUM_WEIGHT = 1e3
 
 
@@ -71,7 +70,14 @@ def alternate(
     widths, and they are themselves a round that can be the best.
     """
     annealed = recipe.growth > 1
-    history = History(evaluated, (F, I), patience=recipe.patience, literal=recipe.literal, growing=annealed)
+    history = History(
+        evaluated,
+        (F, I),
+        patience=recipe.patience,
+        literal=recipe.literal,
+        growing=annealed,
+        max_rounds=recipe.max_rounds,
+    )
     if start is not None:
         history.unit = start
     history.half_width = _out_of_fold_half_width(I, evaluated, history.unit)
@@ -278,9 +284,11 @@ class History:
         patience: int,
         literal: bool = False,
         growing: bool = False,
+        max_rounds: int = 0,
     ) -> None:
         n_jobs, n_targets = len(evaluated.y), evaluated.y.shape[-1]
         self.evaluated, self.patience, self.literal, self.growing = evaluated, patience, literal, growing
+        self.max_rounds = max_rounds
         self.unit = evaluated.y.new_ones(n_jobs, n_targets)  # of the widths; y starts with its own spread
         self.coverage = evaluated.coverage[:, None, :].expand(-1, n_targets, -1)  # so gamma starts at 1 / z(asked)
         self.half_width = self.unit.new_empty(0)  # of I for the rows `evaluated`
@@ -309,8 +317,11 @@ class History:
             better = best.offer(latest_first if self.literal else score, self.unit, self.going) & clearly
             self.last_better = torch.where(better, len(self.rounds), self.last_better)
         if self.growing and measures.alone is not None:
-            falls = measures.alone < (1 - GAIN_ALONE) * self.least_alone
-            self.last_better = torch.where(self.going & falls, len(self.rounds), self.last_better)
+            # F alone, falling at this rate, may be better in the last round than what is deployed now.
+            fall = measures.alone / self.least_alone
+            in_the_end = measures.alone * fall ** (self.max_rounds - len(self.rounds))
+            promises = (fall < 1 - GAINS[0]) & (in_the_end < measures.scores[0])
+            self.last_better = torch.where(self.going & promises, len(self.rounds), self.last_better)
             self.least_alone = torch.minimum(self.least_alone, measures.alone)
         if not self.literal:
             self.going = self.going & (len(self.rounds) - self.last_better < self.patience)
