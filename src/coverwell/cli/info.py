@@ -64,7 +64,7 @@ def info(model: Path, as_json: bool) -> None:
         "coverage": ", ".join(map(str, found["coverage"])),
         "features": ", ".join(names),
         "looks at": ", ".join(f"{name} {scale:.2f}" for name, scale in about.looked_at[:MOST_LOOKED_AT]),
-        "blend": ", ".join(f"{weight:.2f}" for weight in found["blend"]) + " (networks, then each companion)",
+        "blend": " + ".join([f"{found['blend'][0]:.2f} networks", *(f"{w:.2f} companion" for w in found["blend"][1:])]),
         "calibration": "none, widths as the networks learned them",
         "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds'] or 0:.1f} s",
         "seed": found["seed"],
@@ -76,7 +76,7 @@ def info(model: Path, as_json: bool) -> None:
     if found["calibration"]:
         lines["calibration"] = f"{found['calibration']}, ranks of {n_ranked} rows"
     for name, value in lines.items():
-        if not value and name == "looks at":
+        if (name == "looks at" and not value) or (name == "blend" and len(found["blend"]) == 1):
             continue
         click.echo(f"{name + ':':<13}{value}")
     if found["columns"]:
