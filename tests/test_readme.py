@@ -15,7 +15,7 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 OWN_METHODS = ("Sigma Fit", "IQR Fit")  # what their titles begin with in intervals.csv; all others are the competition
 OURS = "Sigma Fit (our default)"
 # What rows or columns of our tables are called, and the measure's name in the stored tables.
-TABLE_TITLES = {"Sigma Fit (default)": OURS, "Sigma Fit as published": "Sigma Fit, as published"}
+TABLE_TITLES = {"Sigma Fit": OURS, "Sigma Fit as published": "Sigma Fit, as published"}
 MEASURES = {
     "coverage": "coverage",
     "RMSE": "rmse",
