@@ -15,7 +15,7 @@ from typing import Any
 import accuracy_report
 import numpy as np
 import torch
-from flat_settings import as_arguments
+from flat_settings import FIRST_VERSION, as_arguments
 from result_lines import append, environment, read_lines
 from sklearn.ensemble import RandomForestRegressor
 from tqdm import tqdm
@@ -27,12 +27,12 @@ from reproduction.domains.tables import LEVELS, random_split
 from tests.synthetic import laws
 
 # The default of the first runs, which shaped intervals by I alone and trained for at most 40 rounds.
-FIRST: dict[str, Any] = {"shape": "interval", "max_rounds": 40}
+FIRST: dict[str, Any] = {**FIRST_VERSION, "shape": "interval", "max_rounds": 40}
 METHODS: dict[str, dict[str, Any]] = {
     "Sigma Fit": FIRST,
-    "IQR Fit": {"matching": "iqr", **FIRST},
-    "plain team": {"matching": None, **FIRST},
-    "Sigma Fit, default now": {},
+    "IQR Fit": {**FIRST, "matching": "iqr"},
+    "plain team": {**FIRST, "matching": None},
+    "Sigma Fit, default now": FIRST_VERSION,
     "as published, Sigma Fit": {**AS_PUBLISHED},
     "as published, IQR Fit": {**AS_PUBLISHED, "matching": "iqr"},
 }

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from flat_settings import as_arguments
+from flat_settings import FIRST_VERSION, as_arguments
 from result_lines import environment
 
 from coverwell import MatchedRegressor, fit_together, metrics
@@ -22,7 +22,7 @@ from tests.synthetic import laws
 
 N_TEST = 20_000
 # The default when the leak was measured: intervals shaped by I alone, at most 40 rounds.
-FIRST = {"shape": "interval", "max_rounds": 40}
+FIRST = {**FIRST_VERSION, "shape": "interval", "max_rounds": 40}
 COLUMNS = ("noise", "n", "scheme", "members", "corr out of fold", "corr new rows", "leak", "limit", "coverage (at .9)")
 COLUMNS += ("RMSE to true mean", "interval score")
 WAYS = {"simple": "cross", "nested": "cv+"}

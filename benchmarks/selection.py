@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flat_settings import as_arguments
+from flat_settings import FIRST_VERSION, as_arguments
 from result_lines import append, environment, read_lines
 
 from coverwell import MLP, MatchedRegressor, SigmaFit, fit_together, metrics, regressor
@@ -25,7 +25,7 @@ from reproduction.domains.tables import LEVELS, random_split
 
 SPLITS = range(100, 105)
 # Repeats are the same for all: fewer make every out-of-fold score worse, whatever the other settings.
-FIRST = {"repeats": 3, "max_rounds": 40, "patience": 6, "shape": "interval"}
+FIRST = {**FIRST_VERSION, "repeats": 3, "max_rounds": 40, "shape": "interval"}
 
 
 def both(**changes: Any) -> dict[str, MLP]:

@@ -168,8 +168,9 @@ class Schedule:
     learning_rate : float or "auto"
         5e-3.
     growth : float or "auto"
-        How many times longer each round is than the one before; 2. Within such a round the learning rate falls to zero,
-        and a score must be clearly better to count. With 1, rounds are equally long and the rate is constant.
+        How many times longer each round is than the one before, up to 64 times the first; 2. Within such a round the
+        learning rate falls to zero, and a score must be clearly better to count. With 1, rounds are equally long and
+        the rate is constant.
 
     Examples
     --------

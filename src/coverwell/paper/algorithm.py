@@ -36,6 +36,7 @@ SD_PER_MEAN_DEVIATION = 1.2533
 # In rounds that grow, the share by which a score must fall for another round: F's squared error and I's pinball loss.
 GAINS = 0.04, 0.05
 FASTER = 1.5
+LONGEST = 64  # times as long as the first round
 SUM_WEIGHT = 1e3
 
 
@@ -88,7 +89,8 @@ def alternate(
         history.add(measure(evaluated, y_mean, history.half_width, alone))
     for number, rows in enumerate(islice(rounds, recipe.max_rounds)):
         mean_epochs, interval_epochs = (
-            round(epochs * recipe.growth**number) for epochs in (recipe.mean_epochs, recipe.interval_epochs)
+            round(epochs * min(recipe.growth**number, LONGEST))
+            for epochs in (recipe.mean_epochs, recipe.interval_epochs)
         )
         unit, same = history.unit, rows is evaluated
         half_width = history.half_width if same else _out_of_fold_half_width(I, rows, unit)  # I is frozen
