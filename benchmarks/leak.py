@@ -35,7 +35,7 @@ def correlation(width: np.ndarray, error: np.ndarray) -> float:
 def measure(way: str, law_name: str, n_rows: int, draws: range, device: str, **more) -> list[dict]:
     law = laws()[law_name]
     tables = [law.draw(n_rows, random_state=draw) for draw in draws]
-    settings = as_arguments({"calibration": WAYS[way], "device": device, **FIRST, **more})
+    settings = as_arguments({**FIRST, "calibration": WAYS[way], "device": device, **more})
     models = [MatchedRegressor(0.9, random_state=d, **settings) for d in draws]
     started = time.perf_counter()
     fit_together(models, [(X, y, None) for X, y in tables])
