@@ -26,7 +26,7 @@ from coverwell.paper.algorithm import History, residual_scale
 from coverwell.portable import portable
 from coverwell.predictor import FittedTeam
 from coverwell.training.device import Settings
-from coverwell.training.rows import Rows, check_folds
+from coverwell.training.rows import Rows
 
 Array = NDArray[np.float64]
 
@@ -176,7 +176,6 @@ class IntervalAround(IntervalRegressor):
             raise ValueError("calibration=None leaves nothing to set the widths; give 'cross' for one of all rows")
         if self.folds is None:
             raise ValueError("folds must be a whole number or a scikit-learn splitter, got None")
-        check_folds(self.folds, calibration)
 
     def dealing(self, groups: NDArray[Any] | None, random_state: np.random.RandomState) -> dict[str, Any]:
         return {"folds": self.folds, "repeats": 1, "calibration": self.chosen_calibration, "unit_range": False}
