@@ -301,8 +301,9 @@ def test_one_seed_gives_one_model_also_of_a_random_regressor():
 
 def test_models_fitted_together_are_those_fitted_alone():
     estimator = KNeighborsRegressor(5)
-    alone = [around(estimator, calibration="cv+", random_state=seed).fit(X, y) for seed in (1, 2)]
-    together = [around(estimator, calibration="cv+", random_state=seed) for seed in (1, 2)]
+    options = [{"coverage": level, "random_state": seed, "calibration": "cv+"} for level, seed in ((0.8, 1), (0.9, 2))]
+    alone = [around(estimator, **own).fit(X, y) for own in options]
+    together = [around(estimator, **own) for own in options]
     fit_together(together, [(X, y, None)] * 2)
     for one, other in zip(alone, together, strict=True):
         assert_array_equal(one.predict_interval(X_NEW).lower, other.predict_interval(X_NEW).lower)

@@ -293,7 +293,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         members = calibration.shaped(teams, rows, members)
         correction = calibration.correction(teams, rows, members)
         self.out_of_fold_ = None if members is None else OutOfFold.of(rows, members, teams, correction)
-        self.predictor_ = Predictor(rows.levels[0], teams, correction).to(device_from(self.device))
+        self.predictor_ = Predictor(rows.levels[0], teams, correction)
 
     @property
     def chosen_calibration(self) -> Calibration:
