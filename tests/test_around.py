@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import ensemble, linear_model
@@ -300,11 +301,31 @@ def test_one_seed_gives_one_model_also_of_a_random_regressor():
 
 def test_models_fitted_together_are_those_fitted_alone():
     estimator = KNeighborsRegressor(5)
-    alone = [around(estimator, calibration="cv+", random_state=seed).fit(X, y) for seed in (1, 2)]
-    together = [around(estimator, calibration="cv+", random_state=seed) for seed in (1, 2)]
+    options = [{"coverage": level, "random_state": seed, "calibration": "cv+"} for level, seed in ((0.8, 1), (0.9, 2))]
+    alone = [around(estimator, **own).fit(X, y) for own in options]
+    together = [around(estimator, **own) for own in options]
     fit_together(together, [(X, y, None)] * 2)
     for one, other in zip(alone, together, strict=True):
         assert_array_equal(one.predict_interval(X_NEW).lower, other.predict_interval(X_NEW).lower)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("estimator", [ensemble.ExtraTreesRegressor(15), KNeighborsRegressor(10)], ids=str)
+@pytest.mark.parametrize("calibration", ["local", "cv+"])
+def test_a_gpu_gives_the_same_numbers(estimator, calibration):
+    there, here = (around(estimator, calibration=calibration, device=name).fit(X, y) for name in ("cuda", "cpu"))
+    assert_allclose(there.predict_interval(X_NEW).lower, here.predict_interval(X_NEW).lower, rtol=1e-6)
+
+
+def test_a_bar_shows_the_folds(capfd):
+    for calibration in ("local", "cv+"):
+        around(folds=3, calibration=calibration, verbose=1).fit(X, y)
+        shown = capfd.readouterr().err
+        assert "folds: 100%" in shown
+        assert "round" not in shown
+        assert "3/3" in shown
+    around().fit(X, y)
+    assert capfd.readouterr().err == ""
 
 
 # Files.
@@ -402,7 +423,9 @@ def test_a_model_that_no_file_can_hold_has_a_report(tmp_path):
     table, rent = flats()
     model = around(encoded()).fit(table, rent)
     assert write_report(model, table, rent, tmp_path / "report.html") < 5_000_000
-    assert 'id="rounds"' not in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert 'id="rounds"' not in page
+    assert "ColumnTransformer" in page
     with pytest.raises(ValueError, match="an IntervalAround has none"):
         rounds_figure(ModelDescription(model), 0)
 

@@ -23,10 +23,11 @@ from coverwell.inputs.scaling import Scaling
 from coverwell.local import LocalShape
 from coverwell.options import stored
 from coverwell.paper.algorithm import History, residual_scale
+from coverwell.paper.losses import z_score
 from coverwell.portable import portable
 from coverwell.predictor import FittedTeam
 from coverwell.training.device import Settings
-from coverwell.training.rows import Rows, check_folds
+from coverwell.training.rows import Rows
 
 Array = NDArray[np.float64]
 
@@ -96,14 +97,14 @@ class AroundTraining:
     def run(self, rows: Rows, on_round: OnRound) -> tuple[Trained, History]:
         assert rows.beside is not None  # `prepare` has put the out-of-fold predictions there
         means = rows.beside[:, :, 0]  # (job, row, target)
-        units, z = residual_scale(rows, means).double(), rows.levels_of_members.z.double()
+        units, z = residual_scale(rows, means).double(), z_score(rows.coverage.double())
         teams: list[FittedTeam] = []
         members: list[Estimate | None] = []
         for job, length in enumerate(rows.lengths):
             (model, first), levels, targets = rows.companions[job], rows.levels[job], rows.targets[job]
             own_unit, inputs = (units[job] * targets.spread).numpy(), rows.inputs[job]
             teams.append(AroundTeam(model, own_unit, levels, inputs, targets, first=first))
-            half_width = (units[job, :, None] * z[0])[:, None].numpy()  # (target, 1, level)
+            half_width = (units[job, :, None] * z[job])[:, None].numpy()  # (target, 1, level)
             shape = rows.members_per_job, length, len(own_unit)
             mean = np.broadcast_to(means[job, :length].double().numpy(), shape)
             members.append(Estimate(mean, np.broadcast_to(half_width, (*shape, 2, len(levels)))))
@@ -180,7 +181,6 @@ class IntervalAround(IntervalRegressor):
             raise ValueError("calibration=None leaves nothing to set the widths; give 'cross' for one of all rows")
         if self.folds is None:
             raise ValueError("folds must be a whole number or a scikit-learn splitter, got None")
-        check_folds(self.folds, calibration)
 
     def dealing(self, groups: NDArray[Any] | None, random_state: np.random.RandomState) -> dict[str, Any]:
         return {"folds": self.folds, "repeats": 1, "calibration": self.chosen_calibration, "unit_range": False}

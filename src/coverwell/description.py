@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 Column = NDArray[Any]
 
 KINDS = {"numbers": "numbers", "booleans": "true or false", "text": "categories", "times": "dates and times"}
-RECORDED = ("calibration", "random_state", "folds", "repeats")
+RECORDED = ("estimator", "calibration", "random_state", "folds", "repeats")
 
 
 class ModelDescription:

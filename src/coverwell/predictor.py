@@ -231,7 +231,7 @@ class Predictor(nn.Module):
 
     def moved(self, device: torch.device) -> Predictor:
         """This predictor on a device, at no cost if it is there."""
-        return self if next(self.buffers()).device == device else self.to(device)
+        return self if all(part.device == device for part in self.buffers()) else self.to(device)
 
     def estimates(self, X: NDArray[Any], *, noise: bool = True) -> list[Estimate]:
         """Each team's mean and half-widths, before calibration."""
