@@ -181,10 +181,9 @@ def test_float64_is_exact_and_larger(table, tmp_path):
     assert (tmp_path / "model.onnx").stat().st_size > path.stat().st_size
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_local_calibration_and_a_forest_beside_the_networks_are_exported(tmp_path, precision):
+def test_local_calibration_and_a_forest_beside_the_networks_are_exported(tmp_path):
     model = fitted(X[:60], Y[:60, 0], repeats=1, calibration="local", companions=("forest",))
-    assert to_onnx(model, tmp_path / "model.onnx", precision=precision)["calibration"] == "local"
+    assert to_onnx(model, tmp_path / "model.onnx")["calibration"] == "local"
     # Shares of a forest are of single precision, and a quantile lies where they are nearly flat.
     assert largest_difference(run_file(tmp_path / "model.onnx", X=X[:60]), model, X[:60], SD[0]) < 1e-4
 
