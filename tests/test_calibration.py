@@ -597,6 +597,24 @@ def test_levels_that_were_not_fitted_are_nested_among_the_fitted_ones_also_call_
         assert_allclose(found[..., [2, 5]], fitted_levels.upper, rtol=1e-12)
 
 
+@given(seed=seeds, of_scores=st.booleans())
+def test_asked_levels_do_not_depend_on_the_others_which_lie_between_them(seed, of_scores):
+    """Whatever the ranks are: also where an inner level has the larger ones."""
+    rng, asked, grid = np.random.default_rng(seed), (0.5, 0.8), (0.2, 0.5, 0.6, 0.7, 0.8, 0.9)
+    sizes = (4, 3, 5) if of_scores else (1,)
+    estimates = [Estimate(rng.normal(size=(3, 2)), rng.lognormal(size=(3, 2, 2, 6))) for _ in sizes]
+    if of_scores:
+        correction = Correction(asked, grid, scores=[rng.exponential(size=(size, 2, 6)) for size in sizes])
+    else:
+        correction = Correction(asked, grid, rng.exponential(size=(2, 6)))
+    lower, upper = corrected(correction, estimates, asked)
+    whole = corrected(correction, estimates, grid)
+    assert_array_equal(whole[0][..., [1, 4]], lower)
+    assert_array_equal(whole[1][..., [1, 4]], upper)
+    assert (np.diff(whole[0]) <= 0).all()
+    assert (np.diff(whole[1]) >= 0).all()
+
+
 def test_the_highest_level_is_the_highest_that_the_ranked_rows_have_a_rank_for(of_two_levels):
     n_ranked = 48 if of_two_levels.calibration == Split(0.4) else 120
     highest = 0.97 if n_ranked == 48 else 0.99  # 0.97 x 49 = 47.5; 0.99 x 121 = 119.8
