@@ -569,3 +569,91 @@ def test_ranks_do_not_depend_on_the_unit_of_the_target(calibration: str) -> None
         model.fit(X, unit * y)
         inside.append(model.predict_interval(X).contains(unit * y).mean())
     assert abs(inside[0] - inside[1]) < 2.5 / 120
+
+
+# Any level after the fit ---------------------------------------------------------------------------------------------
+
+ALL = ["local", "cross", "cv+", "split"]
+
+
+@pytest.fixture(scope="module", params=ALL)
+def of_two_levels(request):
+    beside = ("forest",) if request.param == "local" else ()
+    return fitted(calibration=Split(0.4) if request.param == "split" else request.param, companions=beside)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_levels_that_were_not_fitted_are_nested_among_the_fitted_ones_also_call_by_call(of_two_levels, joint):
+    levels = [0.05, 0.2, 0.5, 0.51, 0.73, 0.8, 0.81, 0.9, 0.95]
+    calls = [of_two_levels.predict_interval(X, level, joint=joint) for level in levels]
+    lower, upper = (np.stack([getattr(call, side) for call in calls], axis=-1) for side in ("lower", "upper"))
+    assert (np.diff(lower) <= 1e-12).all()  # but for rounding
+    assert (np.diff(upper) >= -1e-12).all()
+    fitted_levels = of_two_levels.predict_interval(X, joint=joint)
+    together = of_two_levels.predict_interval(X, levels, joint=joint)
+    for found in (lower, together.lower):
+        assert_allclose(found[..., [2, 5]], fitted_levels.lower, rtol=1e-12)
+    for found in (upper, together.upper):
+        assert_allclose(found[..., [2, 5]], fitted_levels.upper, rtol=1e-12)
+
+
+@given(seed=seeds, of_scores=st.booleans())
+def test_asked_levels_do_not_depend_on_the_others_which_lie_between_them(seed, of_scores):
+    """Whatever the ranks are: also where an inner level has the larger ones."""
+    rng, asked, grid = np.random.default_rng(seed), (0.5, 0.8), (0.2, 0.5, 0.6, 0.7, 0.8, 0.9)
+    sizes = (4, 3, 5) if of_scores else (1,)
+    estimates = [Estimate(rng.normal(size=(3, 2)), rng.lognormal(size=(3, 2, 2, 6))) for _ in sizes]
+    if of_scores:
+        correction = Correction(asked, grid, scores=[rng.exponential(size=(size, 2, 6)) for size in sizes])
+    else:
+        correction = Correction(asked, grid, rng.exponential(size=(2, 6)))
+    lower, upper = corrected(correction, estimates, asked)
+    whole = corrected(correction, estimates, grid)
+    assert_array_equal(whole[0][..., [1, 4]], lower)
+    assert_array_equal(whole[1][..., [1, 4]], upper)
+    assert (np.diff(whole[0]) <= 0).all()
+    assert (np.diff(whole[1]) >= 0).all()
+
+
+def test_the_highest_level_is_the_highest_that_the_ranked_rows_have_a_rank_for(of_two_levels):
+    n_ranked = 48 if of_two_levels.calibration == Split(0.4) else 120
+    highest = 0.97 if n_ranked == 48 else 0.99  # 0.97 x 49 = 47.5; 0.99 x 121 = 119.8
+    assert of_two_levels.predictor_.correction.levels[-1] == highest
+    with pytest.raises(ValueError, match=f"coverage must be at most {highest}, .* got 0.995; fit with more rows, or"):
+        of_two_levels.predict_interval(X, [0.5, 0.995])
+    of_two_levels.predict_quantiles(X, 0.999)  # tails of distributions go on
+
+
+def test_without_ranks_every_level_is_known_and_lies_where_the_normal_law_has_it():
+    model = fitted(Y[:, 0], calibration=None, coverage=0.8)
+    width = model.predict_interval(X, [0.8, 0.5, 0.73, 0.998]).width
+    assert_allclose(width / width[:, :1], np.tile(norm.ppf([0.9, 0.75, 0.865, 0.999]) / norm.ppf(0.9), (120, 1)))
+
+
+def test_bounds_between_ranked_levels_are_linear_in_the_normal_quantile():
+    # Ranked at .5 and .8; at .7 the share of the way is (z(.7) - z(.5)) / (z(.8) - z(.5)).
+    model = fitted(Y[:, 0])
+    lower, upper = model.predict_interval(X, [0.7, 0.73, 0.8])
+    z70, z73, z80 = norm.ppf([0.85, 0.865, 0.9])
+    share = (z73 - z70) / (z80 - z70)
+    assert_allclose(lower[:, 1], (1 - share) * lower[:, 0] + share * lower[:, 2])
+    assert_allclose(upper[:, 1], (1 - share) * upper[:, 0] + share * upper[:, 2])
+
+
+@pytest.mark.parametrize("calibration", ["cross", "cv+", "split"])
+def test_new_rows_are_covered_as_asked_at_levels_that_were_not_fitted(calibration):
+    law, levels, n_rows, n_fits, n_new = laws()["heteroscedastic"], np.array([0.3, 0.5, 0.73, 0.9, 0.95]), 400, 3, 4000
+    changes = {"network": SMALL, "folds": 3, "companions": (), "schedule": Schedule(max_rounds=2), "repeats": 1}
+    changes["calibration"] = Split(0.5) if calibration == "split" else calibration
+    models = [MatchedRegressor(0.8, random_state=seed, **changes) for seed in range(n_fits)]
+    fit_together(models, [(*law.draw(n_rows, random_state=seed), None) for seed in range(n_fits)])
+    X_new, _ = law.draw(n_new, random_state=10_000)
+    covered = []
+    for model in models:
+        lower, upper = model.predict_interval(X_new, levels)
+        covered.append([law.exact_coverage(X_new, lo, up).mean() for lo, up in zip(lower.T, upper.T, strict=True)])
+    error = np.sqrt(levels * (1 - levels) / (n_fits * n_rows * (0.5 if calibration == "split" else 1.0)))
+    # Out of fold, fewer rows train and fewer members are averaged than are deployed: a little more is covered.
+    more = 0.0 if calibration == "split" else 0.03
+    assert (np.mean(covered, axis=0) > levels - 3 * error - 0.005).all()
+    assert (np.mean(covered, axis=0) < levels + 3 * error + more).all()

@@ -43,6 +43,7 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < onnx_file.OLDEST_TORCH:
     pytest.skip("torch is too old to export a model", allow_module_level=True)
 
 BRIEF = {"folds": 2, "schedule": Schedule(max_rounds=1), "random_state": 0, "device": "cpu"}
+ALONE = {"companions": (), "calibration": "cross"}
 LEVELS = [0.5, 0.9]
 
 # A process in which torch, and all of coverwell, cannot be imported; it learns all names from the metadata.
@@ -114,7 +115,8 @@ SD = Y.std(axis=0)
 
 
 def fitted(x=X, y=Y, **parameters):
-    return MatchedRegressor(**{"coverage": LEVELS, "network": MLP(hidden=8, bins=16), **BRIEF, **parameters}).fit(x, y)
+    defaults = {"coverage": LEVELS, "network": MLP(hidden=8, bins=16, waves=2, scaled=True), **BRIEF, **ALONE}
+    return MatchedRegressor(**defaults | parameters).fit(x, y)
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +179,13 @@ def test_float64_is_exact_and_larger(table, tmp_path):
     to_onnx(model, tmp_path / "model.onnx", precision="float64")
     assert largest_difference(run_file(tmp_path / "model.onnx", X=X), model, X, SD) < 1e-12
     assert (tmp_path / "model.onnx").stat().st_size > path.stat().st_size
+
+
+def test_local_calibration_and_a_forest_beside_the_networks_are_exported(tmp_path):
+    model = fitted(X[:60], Y[:60, 0], repeats=1, calibration="local", companions=("forest",))
+    assert to_onnx(model, tmp_path / "model.onnx")["calibration"] == "local"
+    # Shares of a forest are of single precision, and a quantile lies where they are nearly flat.
+    assert largest_difference(run_file(tmp_path / "model.onnx", X=X[:60]), model, X[:60], SD[0]) < 1e-4
 
 
 def test_cv_plus_has_the_models_bounds(tmp_path):
@@ -261,8 +270,9 @@ def random_regressor(seed, network, matching, *, both, n_members, n_targets, lev
         team.adapt(inputs(torch.tensor(rows))[None].float(), torch.ones(1, len(rows), dtype=torch.bool))
     targets = Scaling((n_targets,), rng.normal(size=n_targets) * 100, 10.0 ** rng.uniform(-3, 3, n_targets))
     unit, factor = rng.uniform(0.1, 1, n_targets), rng.uniform(0.5, 2, (n_targets, len(levels)))
+    correction = Correction(levels, levels, factor, 1.2 * factor)
     fitted_team = MatchedTeam(*(t.deployed() for t in teams), strategy, unit, levels, inputs, targets, both=both)
-    return Predictor(levels, [fitted_team], Correction(factor, 1.2 * factor)), rows, targets.spread.numpy()
+    return Predictor(levels, [fitted_team], correction), rows, targets.spread.numpy()
 
 
 @settings(max_examples=30)
@@ -314,7 +324,8 @@ class Halved(SigmaFit):
 def test_a_network_and_a_matching_of_the_users_own_are_exported(tmp_path):
     model = fitted(network=Curved, matching=Halved(), repeats=1)
     # The inner level is the wider one: each level contains the one inside it all the same.
-    model.predictor_.correction.factor = torch.tensor([[2.0, 0.1], [1.0, 0.01]], dtype=torch.float64)
+    factor = np.array([[2.0, 0.1], [1.0, 0.01]])
+    model.predictor_.correction = Correction(tuple(LEVELS), tuple(LEVELS), factor, factor)
     to_onnx(model, tmp_path / "model.onnx")
     found = run_file(tmp_path / "model.onnx", X=X)
     assert largest_difference(found, model, X, SD) < 1e-5

@@ -202,7 +202,7 @@ import sys
 from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.ray import fit_on_ray
 
-endless = Schedule(max_rounds=10**6, patience=10**6)
+endless = Schedule(max_rounds=10**6, patience=10**6, growth=1.0)
 model = MatchedRegressor(network=MLP(hidden=4, bins=0), schedule=endless, repeats=1, random_state=0)
 try:
     fit_on_ray(model, sys.argv[2], "y", workers=1, address=sys.argv[1])

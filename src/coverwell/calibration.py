@@ -121,8 +121,11 @@ class Correction(nn.Module):
         if self.expand is not None:
             half_widths = [half_width @ self.expand for half_width in half_widths]
         if self.factor is None:
-            places = [self.levels.index(level) for level in levels]
             scores = [part.amax(dim=1, keepdim=True) if joint else part for part in self.scores]
+            if levels != self.asked:
+                lower, upper = _cv_plus_bounds(means, half_widths, scores, self.levels)
+                return -self.nested(-lower, levels), self.nested(upper, levels)
+            places = [self.levels.index(level) for level in levels]
             half_widths, scores = ([part[..., places] for part in parts] for parts in (half_widths, scores))
             lower, upper = _cv_plus_bounds(means, half_widths, scores, levels)
             return -outwards(-lower), outwards(upper)
@@ -135,7 +138,7 @@ class Correction(nn.Module):
         return (lower, upper) if self.atoms is None else self.atoms(lower, upper)
 
     def nested(self, half_width: Tensor, levels: tuple[float, ...]) -> Tensor:
-        """Some levels of half-widths at the grid, each at least the one inside it.
+        """Some levels of half-widths, or of upper ends, at the grid, each at least the one inside it.
 
         Asked levels do not depend on the others, which lie between them.
         """

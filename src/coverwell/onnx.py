@@ -148,7 +148,8 @@ class _Graph(nn.Module):
                     for layer in part.layers[1:]:  # for dropped units: onnxruntime would scale in float32
                         layer.weight.mul_(1 - part.rate)
                     part.rate = 0.0
-                    part.linears.to(precision)
+                    for weight in part.parameters():  # edges of bins stay as they are
+                        weight.data = weight.data.to(precision)
                 elif isinstance(part, Team) and part.recipe is None:
                     part.float().precision = torch.float32
         self.model = (predictor,)  # in a tuple: no layer of this one

@@ -46,7 +46,7 @@ def test_the_text_says_what_is_predicted_from_what_and_how_it_was_made(run, mode
     found = {name: value.strip() for name, value in lines.items()}
     assert (found["targets"], found["coverage"], found["seed"]) == ("rent, price", "0.5, 0.8", "3")
     assert found["features"] == "area, city, sold, garden"
-    assert found["calibration"] == "cross, ranks of 90 rows"
+    assert found["calibration"] == "local, ranks of 90 rows"
     assert found["training"].startswith("90 rows, 1 rounds in ")
     assert f"coverwell {coverwell.__version__}" in found["versions"]
     assert "  city: categories" in text

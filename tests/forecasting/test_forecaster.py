@@ -499,14 +499,29 @@ def test_refits_follow_a_change_that_the_first_networks_never_saw():
 
 
 def test_automatic_repeats_do_not_change_when_a_forecaster_is_trained_on():
+    alone = {"calibration": "cross", "companions": ()}
     regressor = MatchedRegressor(
-        0.8, network=MLP(hidden=4, layers=2, bins=0), folds=2, schedule=ONE_ROUND, random_state=0
+        0.8, network=MLP(hidden=4, layers=2, bins=0), folds=2, schedule=ONE_ROUND, random_state=0, **alone
     )
     long = np.tile(Y, 6)
-    forecaster = Forecaster(regressor, past=4, rate=0.1).fit(long[:1300])
+    forecaster = Forecaster(regressor, past=4, rate=0.1).fit(long[:200])
     assert forecaster.regressor_.predictor_.fitted_teams[0].n_members == 10
-    forecaster.history_ = copy.deepcopy(forecaster).fit(long).history_  # as after 500 updates
+    longer = copy.deepcopy(forecaster).fit(long[:600])  # as after 400 updates
+    assert longer.regressor_.predictor_.fitted_teams[0].n_members == 4
+    forecaster.history_ = longer.history_
     assert forecaster.refit().regressor_.predictor_.fitted_teams[0].n_members == 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "calibration must be 'cross' or None for a series, got 'local': rows drawn at random would overlap"),
+        ({"calibration": "cross"}, r"companions must not hold 'forest' for a series: .* give companions=\(\)"),
+    ],
+)
+def test_what_leaves_out_rows_at_random_is_refused_for_a_series(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Forecaster(MatchedRegressor(0.8, **changes), past=4).fit(Y[:200])
 
 
 def parts(forecaster):
@@ -608,7 +623,7 @@ def test_same_seed_same_bits(plain):
 def test_the_regressor_gets_every_parameter_that_both_have():
     given = {"coverage": [0.9, 0.5], "matching": IQRFit(), "network": SMALL, "interval_network": LSTM(hidden=7)}
     given |= {"folds": 4, "interval_loss": "paper", "shape": "interval", "calibration": None}
-    given |= {"schedule": Schedule(7, 8, 9, 11, 33, 0.123), "device": "cpu", "random_state": 5, "verbose": 1}
+    given |= {"schedule": Schedule(7, 8, 9, 11, 33, 0.123, 1.5), "device": "cpu", "random_state": 5, "verbose": 1}
     assert set(given) == set(MatchedForecaster().get_params()) & set(MatchedRegressor().get_params())
     regressor = MatchedForecaster(**given)._unfitted(SIX_STEPS, 100)
     in_windows = {"network": LSTM(hidden=4, layers=1, steps=6, channels=3)}
@@ -622,7 +637,7 @@ def test_the_regressor_gets_every_parameter_that_both_have():
 
 def test_batches_grow_with_the_rows_within_limits():
     schedules = [MatchedForecaster()._unfitted(SIX_STEPS, n).schedule for n in (3, 80, 500, 2560, 10**6)]
-    assert schedules == [Schedule(3, 3, 15, 3, batch_size, 4e-3) for batch_size in (16, 16, 100, 512, 512)]
+    assert schedules == [Schedule(3, 3, 15, 3, batch_size, 4e-3, 1.0) for batch_size in (16, 16, 100, 512, 512)]
 
 
 def test_a_fitted_forecaster_goes_through_pickle_and_on(plain):

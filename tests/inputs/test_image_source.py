@@ -230,7 +230,12 @@ def test_the_factor_is_a_rank_of_what_is_said_out_of_fold_about_both_views_toget
     score = np.maximum(residual / above, -residual / below)  # 1 on the edge of the stretched interval
     assert_allclose(np.sort(score, axis=0)[k - 1], 1.0, rtol=1e-4)
     joint = np.sort(score.max(axis=1))[k - 1]
-    assert_allclose(model.predictor_.correction.joint_factor, joint * model.factor_, rtol=1e-4)
+    correction = model.predictor_.correction
+    of_level = correction.joint_factor[:, [correction.levels.index(0.8)]]
+    assert_allclose(of_level, joint * model.factor_, rtol=1e-4)
+    (team,) = model.predictor_.fitted_teams
+    assert team.shape is None  # local calibration looks at columns: for images it is "cross"
+    assert len(team.companions) == 0
 
 
 def test_what_a_team_of_cv_plus_leaves_out_does_not_touch_it():
@@ -250,7 +255,7 @@ def test_what_a_team_of_cv_plus_leaves_out_does_not_touch_it():
 def test_training_continues_through_the_same_trunk(mirror):
     model = small(mirror=mirror, warm_start=True, random_state=None, max_rounds=1).fit(IMAGES, BOXES)
     trunk, error = model.source_.trunk, np.abs(model.predict(IMAGES) - BOXES).mean()
-    model.set_params(schedule=Schedule(max_rounds=10)).fit(IMAGES, BOXES)
+    model.set_params(schedule=Schedule(max_rounds=3)).fit(IMAGES, BOXES)
     assert model.source_.trunk is trunk
     assert np.abs(model.predict(IMAGES) - BOXES).mean() < error
 
@@ -280,7 +285,7 @@ def test_auto_is_the_networks_default_and_a_given_number_comes_first():
     [
         ({"folds": "five"}, "folds must be"),
         ({"folds": 1000}, "folds=1000 needs"),
-        ({"coverage": 0.999}, "calibration='cross' ranks"),
+        ({"coverage": 0.999}, "calibration='local' ranks"),
         ({"calibration": Split(size=0.01)}, "calibration='split' keeps"),
     ],
     ids=str,

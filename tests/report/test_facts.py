@@ -191,7 +191,7 @@ def test_files_model_versions_and_device_are_named(model, tmp_path):
         assert rows[what] == name
         assert rows[f"sha256 of the {what}"] == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
     assert rows["command"] == "coverwell report ..."
-    assert (rows["model"], rows["calibration"]) == ("MatchedRegressor", "cross")
+    assert (rows["model"], rows["calibration"]) == ("MatchedRegressor", "local")
     assert "torch" in rows["versions that wrote the model"]
     for version in (f"coverwell {__version__}", f"torch {torch.__version__}", "vega ", "vl-convert-python "):
         assert version in rows["versions that made this report"]

@@ -46,10 +46,12 @@ def written(folder, frame, n_files=3):
 
 
 QUICK = Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1)
+EVEN = Schedule(max_rounds=6, mean_epochs=10, interval_epochs=10, patience=6, learning_rate=1e-3, growth=1.0)
 
 
 def model(**more):
-    defaults = {"network": MLP(hidden=16, layers=3, dropout=0.0, bins=0), "schedule": Schedule(max_rounds=6)}
+    defaults = {"network": MLP(hidden=16, layers=3, dropout=0.0, bins=0), "schedule": EVEN}
+    defaults |= {"calibration": "cross", "companions": ()}
     return MatchedRegressor(**{**defaults, "repeats": 1, "device": "cpu", "random_state": 0, **more})
 
 
@@ -91,7 +93,7 @@ def test_ranks_of_all_rows_agree_with_those_of_a_sample_that_is_all_rows(fitted)
 
 
 def test_many_small_buffers_learn_too(files, new):
-    streamed = fit_streamed(model(schedule=Schedule(max_rounds=12)), files, "y", buffer_rows=1000)
+    streamed = fit_streamed(model(schedule=replace(EVEN, max_rounds=12)), files, "y", buffer_rows=1000)
     lower, upper = streamed.predict_interval(new.drop("y"))
     noise = np.sqrt(np.mean((0.5 * (0.5 + new["b"].to_numpy())) ** 2))
     assert metrics.rmse(new["y"], streamed.predict(new.drop("y"))) < 1.05 * noise
@@ -116,7 +118,7 @@ def test_without_calibration_nothing_is_ranked(files):
 
 
 def test_training_stops_when_scores_of_the_sample_no_longer_improve(files):
-    hasty = Schedule(max_rounds=200, patience=1, mean_epochs=1, interval_epochs=1, learning_rate=0.03)
+    hasty = Schedule(max_rounds=200, patience=1, mean_epochs=1, interval_epochs=1, learning_rate=0.03, growth=1.0)
     streamed = model(schedule=hasty).fit(files, "y")
     assert 1 < len(streamed.rounds_) < 200
     assert streamed.rounds_[-1].interval_score > min(r.interval_score for r in streamed.rounds_)

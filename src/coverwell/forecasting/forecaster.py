@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
+from coverwell.companions import FOREST
 from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
 from coverwell.estimator import IntervalRegressor
 from coverwell.forecasting.history import Array, History, Steps, read_history
@@ -313,8 +314,11 @@ def folds_of(regressor: IntervalRegressor, windows: Windows, history: History) -
         return TimeFolds.of(1, windows, history)
     folds, calibration = regressor.folds, regressor.chosen_calibration.name
     if calibration not in ("cross", None):
-        reason = "rows kept at random for ranks would overlap with the windows of others"
+        reason = "rows drawn at random would overlap with the windows of others; give calibration='cross'"
         raise ValueError(f"calibration must be 'cross' or None for a series, got {regressor.calibration!r}: {reason}")
+    if folds is not None and FOREST in regressor.companions:
+        reason = f"rows that a {FOREST} leaves out at random overlap with the windows of others; give companions=()"
+        raise ValueError(f"companions must not hold {FOREST!r} for a series: {reason}")
     if folds is None and calibration == "cross":
         raise ValueError("calibration='cross' needs folds, got folds=None; give folds=5, or calibration=None")
     if folds is not None:
