@@ -203,9 +203,11 @@ def grow(
     Each sees a random 63.2 % of the units (rows of one unit stay together; None: each row is one), without
     replacement and at most `max_rows` rows, but at least one unit.
     """
+    from sklearn import config_context
     from sklearn.tree import DecisionTreeRegressor
     from sklearn.utils import check_random_state
 
+    y = np.ascontiguousarray(y, dtype=np.float64)
     rng, X = check_random_state(random_state), np.ascontiguousarray(X, dtype=np.float32)
     unit = np.arange(len(X)) if units is None else np.unique(units, return_inverse=True)[1]
     sizes, in_bag, nodes = np.bincount(unit), np.zeros((n_trees, len(X)), dtype=bool), []
@@ -217,7 +219,8 @@ def grow(
         seen[:] = is_drawn[unit]
         seed = rng.randint(2**31 - 1)
         tree = DecisionTreeRegressor(min_samples_leaf=min_leaf, max_features=max_features, random_state=seed)
-        nodes.append(Nodes.of(tree.fit(X[seen], y[seen]).tree_))
+        with config_context(skip_parameter_validation=True):  # checks take longer than a small tree
+            nodes.append(Nodes.of(tree.fit(X[seen], y[seen], check_input=False).tree_))
     return joined(nodes, X.shape[1], precision=np.float32, mean=True), in_bag
 
 
