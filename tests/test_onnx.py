@@ -185,7 +185,7 @@ def test_local_calibration_and_a_forest_beside_the_networks_are_exported(tmp_pat
     model = fitted(X[:60], Y[:60, 0], repeats=1, calibration="local", companions=("forest",))
     assert to_onnx(model, tmp_path / "model.onnx")["calibration"] == "local"
     # Shares of a forest are of single precision, and a quantile lies where they are nearly flat.
-    assert largest_difference(run_file(tmp_path / "model.onnx", X=X[:60]), model, X[:60], SD[0]) < 1e-4
+    assert largest_difference(run_file(tmp_path / "model.onnx", X=X[:60]), model, X[:60], SD[0]) < 1e-3
 
 
 def test_cv_plus_has_the_models_bounds(tmp_path):

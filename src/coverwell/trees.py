@@ -275,11 +275,12 @@ def quantile_of(
     cdf: Float[Tensor, "row knot"], knots: Float[Tensor, "knot"], shares: Float[Tensor, "share"]
 ) -> Float[Tensor, "row share"]:
     """The quantiles of a distribution function known at ascending knots, linear between them and never outside."""
-    quantiles = []
-    for share in shares:
-        above = (cdf < share).sum(dim=1, keepdim=True)  # the first knot that reaches the share
-        ends = (above - 1).clamp(min=0), above.clamp(max=len(knots) - 1)
-        (low, high), (left, right) = (cdf.gather(1, end) for end in ends), (knots[end] for end in ends)
-        part = (share - low) / torch.where(high > low, high - low, 1.0)
-        quantiles.append(left + part * (right - left))
-    return torch.cat(quantiles, dim=1)
+    # The first knot that reaches each share, (row, share).
+    if torch.compiler.is_compiling():  # for ONNX, which has no search
+        above = (cdf[..., None] < shares).sum(dim=1)
+    else:
+        above = torch.searchsorted(cdf.contiguous(), shares.expand(len(cdf), -1).contiguous())
+    ends = (above - 1).clamp(min=0), above.clamp(max=len(knots) - 1)
+    (low, high), (left, right) = (cdf.gather(1, end) for end in ends), (knots[end] for end in ends)
+    part = (shares - low) / torch.where(high > low, high - low, 1.0)
+    return left + part * (right - left)
