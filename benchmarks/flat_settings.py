@@ -23,6 +23,7 @@ FIRST_VERSION: dict[str, Any] = {
     "growth": 1.0,
 }
 
+
 def as_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `MatchedRegressor` or `MatchedForecaster`: numbers of the training go into a `Schedule`."""
     numbers = {name: settings[name] for name in vars(Schedule()) if name in settings}
