@@ -139,7 +139,12 @@ BAD_CHOICES = [
     ("coverage", 90, ValueError, f"{SHARE}, got 90"),
     ("coverage", "high", ValueError, f"{SHARE}, got 'high'"),
     ("coverage", [0.9, 0.5, 0.9], ValueError, "must not hold a level twice"),
-    ("matching", "gamma", ValueError, r"'sigma', 'iqr', None, or an object such as SigmaFit\(\), got 'gamma'"),
+    (
+        "matching",
+        "gamma",
+        ValueError,
+        r"'sigma', 'balanced', 'iqr', None, or an object such as SigmaFit\(\), got 'gamma'",
+    ),
     ("matching", SigmaFit, TypeError, "pass an instance, not a class"),
     ("network", nn.Linear(3, 2), TypeError, "got a module: every member needs one of its own"),
     ("network", lambda n_features, n_outputs: "net", TypeError, "must give a torch.nn.Module when called, got str"),

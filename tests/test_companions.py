@@ -218,7 +218,7 @@ class Drawn:
         ((Ridge,), TypeError, "a regressor with fit and predict, .*Ridge.* is a class"),
         ((StandardScaler(),), TypeError, r"a regressor with fit and predict, StandardScaler\(\) has no predict"),
         ((3,), TypeError, "a regressor with fit and predict, 3 has no fit"),
-        ((Fixed(fails_below=80),), ValueError, "companion Fixed.* failed on 60 rows of 3 numbers: too few rows; leave"),
+        ((Fixed(fails_below=80),), ValueError, "companion Fixed.* failed on 60 rows: too few rows; leave"),
         ((Fixed(Drawn()),), ValueError, "must predict the same for the same rows, .* give it a fixed random_state"),
         ((Fixed(lambda X: np.zeros((len(X), 2))),), ValueError, r"predict 1 finite numbers .* of shape \(30, 2\)"),
         ((Fixed(lambda X: np.full(len(X), np.nan)),), ValueError, "must predict 1 finite numbers for each of 30 rows"),

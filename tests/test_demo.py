@@ -27,10 +27,12 @@ def results(rows):
     return demo.compare(rows, max_rounds=1, mean_epochs=2, interval_epochs=2)
 
 
-def test_the_four_methods_predict_every_row_of_the_same_test_split(rows, results):
+def test_the_five_methods_predict_every_row_of_the_same_test_split(rows, results):
     assert (len(rows.y), len(rows.y_test)) == (353, N_TEST)
     np.testing.assert_array_equal(demo.diabetes().y_test, rows.y_test)
-    assert [result.name for result in results] == ["Sigma Fit", "IQR Fit", "as published", "plain, split ranks"]
+    assert [result.name for result in results] == [
+        *("default", "Sigma Fit", "IQR Fit", "as published", "plain, split ranks")
+    ]
     for result in results:
         assert result.prediction.shape == result.interval.lower.shape == (N_TEST,)
         assert (result.interval.width > 0).all()
@@ -69,7 +71,12 @@ def test_without_matplotlib_the_sentence_names_the_extra(results, rows, tmp_path
 def test_the_command_prints_the_table_its_settings_the_time_and_the_place_of_the_plot(tmp_path, capsys):
     demo.main(["--max-rounds", "1", "--plot", str(tmp_path / "demo.png")])
     text = capsys.readouterr().out
-    for part in ("353 training", "plain, split ranks", "only 2 members leave", str(tmp_path / "demo.png")):
+    for part in (
+        "353 training",
+        "plain, split ranks",
+        "two teams of networks and a forest",
+        str(tmp_path / "demo.png"),
+    ):
         assert part in text
     assert re.search(r"It took \d+ s\.", text)
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")

@@ -259,7 +259,7 @@ SECOND = {
     "ranks": (HeteroscedasticRegressor, None, {"calibration": "split"}, "same calibration, got None and 'split'"),
     "levels": (NeuralQuantileRegressor, None, {"coverage": [0.5, 0.9]}, "alike in .*levels.* 2 levels"),
     "rounds": (MatchedRegressor, None, {"schedule": Schedule(max_rounds=5)}, "same schedule, got .*=2.* and .*=5"),
-    "matching": (MatchedRegressor, None, {"matching": "iqr"}, "same matching, got 'sigma' and 'iqr'"),
+    "matching": (MatchedRegressor, None, {"matching": "iqr"}, "same matching, got 'balanced' and 'iqr'"),
     "folds": (MatchedRegressor, None, {"folds": 4}, "same folds, got 3 and 4"),
     "shape": (MatchedRegressor, None, {"shape": "interval"}, "same shape, got 'both' and 'interval'"),
 }

@@ -34,7 +34,7 @@ from coverwell.calibration import Split
 from coverwell.metrics import interval_score, rmse
 from coverwell.options import coverage_rank
 from coverwell.paper.losses import PaperLoss, QuantileLoss
-from coverwell.paper.matching import Unmatched
+from coverwell.paper.matching import BalancedFit, Unmatched
 from coverwell.training.learner import outputs_of
 from tests.synthetic import LaplaceFit, laws
 
@@ -362,7 +362,9 @@ def test_numbers_of_other_types_are_numbers():
     assert_array_equal(fitted(x=whole, y=y).predict(whole), expected)
     assert_array_equal(fitted(x=whole.astype(np.float32), y=y.astype(np.float32)).predict(whole), expected)
     assert_array_equal(fitted(x=whole.astype(object), y=y.astype(object)).predict(whole), expected)
-    assert_usable(fitted(y=ONE > 0, **BESIDE))
+    lower, upper = fitted(y=ONE > 0, **BESIDE).predict_interval(X)
+    assert set(np.concatenate([lower, upper])) <= {0.0, 1.0}  # two values, so both ends are
+    assert (lower <= upper).all()
 
 
 # Rounds --------------------------------------------------------------------------------------------------------------
@@ -676,7 +678,7 @@ def test_an_interrupted_fit_that_continues_leaves_the_model_as_it_was():
 def test_auto_for_tables_is_few_epochs_that_double_until_a_round_is_no_better():
     training = MatchedRegressor(device="cpu").training_for(n_rows=100)
     recipe = training.recipe
-    assert (recipe.mean_epochs, recipe.interval_epochs, recipe.max_rounds, recipe.patience) == (8, 4, 8, 1)
+    assert (recipe.mean_epochs, recipe.interval_epochs, recipe.max_rounds, recipe.patience) == (8, 4, 6, 1)
     assert (recipe.growth, recipe.closing_rounds, training.settings.learning_rate) == (2.0, 0, 5e-3)
 
 
@@ -702,7 +704,7 @@ def test_fields_of_options_can_be_set_by_name():
     assert model.schedule.max_rounds == 2
     assert model.network.hidden == 5
     assert model.calibration == Split(0.4)
-    assert model.matching == SigmaFit(2.0)
+    assert model.matching == BalancedFit(2.0)
     with pytest.raises(ValueError, match="Invalid parameter 'schedule__speed': schedule has the fields mean_epochs, "):
         model.set_params(schedule__speed=3)
 

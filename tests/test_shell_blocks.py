@@ -23,6 +23,7 @@ CHANGEABLE = {
     r"\d[\d,]*\.\d[\w.+]*": "#",
     r"\b\d+ rounds?\b": "# rounds",
     r"\(\d[\d,]* bytes\)": "(# bytes)",
+    r"^looks at: .*": "looks at: (columns)",
     r"\b\d+ networks, [\d,]+ weights": "# networks, # weights",
     r"\s+": " ",
 }

@@ -257,6 +257,7 @@ class Calibration(Protocol):
     holds_back: ClassVar[bool] = False  # whether rows are kept from the teams, as `rows_of_jobs` then decides
     one_team_per_fold: ClassVar[bool] = False
     ranks_out_of_fold: ClassVar[bool] = False
+    moves_ends: ClassVar[bool] = False  # whether ends go to values of the target, where it takes few
 
     def rows_of_jobs(
         self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState

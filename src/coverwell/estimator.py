@@ -305,7 +305,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         members = calibration.shaped(teams, rows, members)
         correction = calibration.correction(teams, rows, members)
         self.out_of_fold_ = None if members is None else OutOfFold.of(rows, members, teams, correction)
-        if calibration.ranks_out_of_fold and self.out_of_fold_ is not None:
+        if calibration.moves_ends and self.out_of_fold_ is not None and self.source_.scaled:  # not for images
             self.out_of_fold_ = self.out_of_fold_.with_atoms(rows, correction)
         self.predictor_ = Predictor(rows.levels[0], teams, correction)
 

@@ -326,7 +326,8 @@ class MatchedRegressor(IntervalRegressor):
             settings=Settings(max_rounds, batch_size, rate, ema_decay, device_from(self.device)),
             start=start,
         )
-        if self.network is not None or growth == 1 or n_rows > MANY_ROWS or start or not self.companions:
+        own_choice = self.network is not None or (self.schedule or Schedule()).max_rounds != "auto" or growth == 1
+        if own_choice or n_rows > MANY_ROWS or start or not self.companions:
             return first
         longer = replace(
             first.recipe,
