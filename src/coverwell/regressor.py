@@ -342,6 +342,7 @@ class MatchedRegressor(IntervalRegressor):
 # afterwards. The paper gives five linear layers, but neither their width nor the batch size.
 AS_PUBLISHED: dict[str, Any] = {
     "matching": "sigma",
+    "companions": (),
     "folds": None,
     "interval_loss": "paper",
     "shape": "interval",

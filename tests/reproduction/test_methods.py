@@ -70,12 +70,16 @@ def test_as_published_leaves_nothing_out_and_calibrates_nothing_afterwards():
     assert PaperLoss() == PaperLoss(noise_weight=0.1, sharpness_weight=0.3)
 
 
-def test_ours_is_the_default_but_for_its_matching_and_the_rounds_of_iqr_fit():
-    expected = MatchedRegressor(0.9, device="cpu", random_state=0).get_params() | {"schedule": Schedule()}
-    assert method("sigma-fit").build(0.9, 0, "cpu").get_params() == expected
-    iqr = {**expected, "matching": "iqr", "schedule": Schedule(max_rounds=40)}
-    assert method("iqr-fit").build(0.9, 0, "cpu").get_params() == iqr
-    boxes = {**expected, "matching": "iqr", "network": ResNet18(mirror="boxes")}
+def test_ours_is_the_default_of_the_first_version_but_for_its_matching_and_the_rounds_of_iqr_fit():
+    alone = {"companions": [], "calibration": "cross", "schedule": Schedule()}
+    default = MatchedRegressor(0.9, device="cpu", random_state=0).get_params() | alone
+    networks = {"network": MLP(hidden=128, dropout=0.1), "interval_network": MLP(hidden=128, dropout=0.2)}
+    constant = {"mean_epochs": 10, "interval_epochs": 10, "patience": 6, "learning_rate": 1e-3, "growth": 1.0}
+    for name, matching, rounds in (("sigma-fit", "sigma", 100), ("iqr-fit", "iqr", 40)):
+        schedule = Schedule(max_rounds=rounds, **constant)
+        expected = {**default, **networks, "matching": matching, "schedule": schedule}
+        assert method(name).build(0.9, 0, "cpu").get_params() == expected
+    boxes = {**default, "matching": "iqr", "network": ResNet18(mirror="boxes")}
     assert method("iqr-fit", BOX_METHODS).build(0.9, 0, "cpu").get_params() == boxes
 
 
