@@ -41,7 +41,7 @@ class AroundTeam(FittedTeam):
     Parameters
     ----------
     model : the regressor as a module, or `Foreign` where it has no such form
-    unit : (target,), the spread of the out-of-fold residuals
+    unit : (target,), the spread of the out-of-fold residuals, in scaled units
     coverage, inputs, targets, shape : as in `FittedTeam`
     first : the column from which on rows have the regressor's predictions beside their features; None for a module,
         which makes them of the features
@@ -75,13 +75,7 @@ class AroundTeam(FittedTeam):
         mean = self.model(features) if self.first is None else rows[:, self.first : self.first + n_targets]
         mean = mean.to(self.unit)
         half_width = (self.unit[:, None, None] * self.z.expand(2, -1)).expand(mean.shape[0], -1, -1, -1)
-        if self.shape is not None:
-            spread = self.targets.spread
-            scaled = self.shape(
-                features, self.targets(mean), half_width / spread[:, None, None], torch.zeros_like(mean)
-            )
-            half_width = scaled * spread[:, None, None]
-        return mean, half_width
+        return mean, self.shaped(features, mean, half_width, torch.zeros_like(mean))
 
 
 @dataclass(frozen=True)
@@ -102,7 +96,7 @@ class AroundTraining:
         members: list[Estimate | None] = []
         for job, length in enumerate(rows.lengths):
             (model, first), levels, targets = rows.companions[job], rows.levels[job], rows.targets[job]
-            own_unit, inputs = (units[job] * targets.spread).numpy(), rows.inputs[job]
+            own_unit, inputs = units[job].numpy(), rows.inputs[job]
             teams.append(AroundTeam(model, own_unit, levels, inputs, targets, first=first))
             half_width = (units[job, :, None] * z[job])[:, None].numpy()  # (target, 1, level)
             shape = rows.members_per_job, length, len(own_unit)

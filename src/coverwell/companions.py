@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from coverwell.options import stored
-from coverwell.trees import Trees, grow, leaf_means, out_of_bag
+from coverwell.trees import Trees, grow, out_of_bag
 
 Array = NDArray[np.float64]
 Masks = NDArray[np.bool_]  # (member, row)
@@ -28,7 +28,7 @@ NO_TENSORS = (
     "cannot be written to a file: it takes linear models, trees, forests and boosting of scikit-learn, also behind "
     "scalings, on columns of numbers without gaps; pickle the model instead"
 )
-# Chosen by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection.md).
+# Tried out of fold on splits 100 to 102; `make bench-selection` does not compare them yet.
 N_TREES = 100
 TREE_ROWS = 10_000  # that one tree sees at most
 SHARES_OF_FEATURES = (1 / 3, 1.0)  # tried at each split, by the out-of-bag error of a few trees
@@ -89,7 +89,7 @@ def fit_forest(X: Array, y: Array, units: Any, seed: int) -> tuple[nn.Module, Ar
 def _forest(X: Array, y: Array, units: Any, seed: int, n_trees: int, share: float) -> tuple[Trees, Array]:
     drawn: dict[str, Any] = {"max_rows": TREE_ROWS, "units": units, "random_state": seed}
     trees, in_bag = grow(X, y, n_trees=n_trees, min_leaf=1, max_features=share, **drawn)
-    out_of_fold, _ = out_of_bag(trees, leaf_means(trees, X, y, in_bag), X, in_bag)
+    out_of_fold, _ = out_of_bag(trees, trees.table.numpy(), X, in_bag)
     return trees, np.where(np.isnan(out_of_fold), y.mean(axis=0), out_of_fold)
 
 

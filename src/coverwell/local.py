@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-# Chosen by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection.md).
+# Tried out of fold on splits 100 to 102; `make bench-selection` does not compare them yet.
 N_TREES = 100
 MIN_LEAF = 5
 SHARE_OF_FEATURES = 1 / 3

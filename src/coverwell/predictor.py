@@ -86,14 +86,19 @@ class FittedTeam(nn.Module):
         mean, half_width = self.scaled_estimate(x, noise=noise)
         mean = self.targets.inverse(mean)
         mean = mean if self.mirroring is None else self.mirroring.merged(mean)
-        contrast, spread = torch.zeros_like(mean), self.targets.spread
+        contrast = torch.zeros_like(mean)
         if self.weights is not None:
             parts = torch.stack([mean, *[companion(rows).to(mean) for companion in self.companions]])
             contrast = parts[1:].mean(dim=0) - mean  # (part, row, target) -> (row, target)
             mean = (self.weights[:, None] * parts).sum(dim=0)
+        return mean, self.shaped(rows, mean, half_width, contrast)
+
+    def shaped(self, rows: Tensor, mean: Tensor, half_width: Tensor, contrast: Tensor) -> Tensor:
+        """Half-widths, given in scaled units, in the user's, with the shape of a local calibration if there is one."""
+        spread = self.targets.spread
         if self.shape is not None:
             half_width = self.shape(rows, self.targets(mean), half_width, contrast / spread)
-        return mean, half_width * spread[:, None, None]
+        return half_width * spread[:, None, None]
 
     @torch.no_grad()
     def estimate(self, X: NDArray[Any], *, noise: bool = True) -> Estimate:

@@ -21,7 +21,7 @@ from coverwell.estimator import Coverage, IntervalRegressor, OnRound, Trained
 from coverwell.networks.mlp import MLP, MLPTeam
 from coverwell.networks.team import Network, network_from
 from coverwell.options import Schedule, check_number, part_from, stored
-from coverwell.paper.algorithm import History, Recipe, alternate, blend_weights, half_widths
+from coverwell.paper.algorithm import History, Recipe, alternate, blend_weights, half_widths, out_of_fold_mean
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.predictor import FittedTeam, MatchedTeam, MeanTeam, combined
@@ -36,7 +36,7 @@ NetworkChoice = Network | Callable[[int, int], torch.nn.Module] | None
 DEFAULTS: Mapping[str, float | int] = MappingProxyType(
     {"mean_epochs": 8, "interval_epochs": 4, "max_rounds": 6, "patience": 1, "learning_rate": 5e-3, "growth": 2.0}
 )
-# Chosen by out-of-fold scores on splits 100 to 104 (benchmarks/results/selection.md).
+# Tried out of fold on splits 100 to 102; `make bench-selection` does not compare them yet.
 MEAN_NETWORK = MLP(hidden=128, layers=3, dropout=0.1, bins=0, waves=8, scaled=True)
 INTERVAL_NETWORK = MLP(hidden=64, layers=3, dropout=0.2, bins=0, waves=8, scaled=True)
 # Where scores still fall after the last round, F has learned what is smooth; bins learn steps and cells.
@@ -83,8 +83,7 @@ class MatchedTraining:
     def beside_a_second(self, F: Learner, rows: Rows) -> Rows:
         """The rows with this F as one more companion."""
         n_members, matching = rows.trains.shape[1], self.recipe.matching
-        parts = [matching.mean(F.outputs(rows, left_out=True), rows.y.shape[-1])]
-        found = rows.out_of_fold(parts[0])[:, :, None]
+        found = out_of_fold_mean(F, rows, matching)[:, :, None]
         beside = found if rows.beside is None else torch.cat([rows.beside, found], dim=2)
         companions = []
         for job, (inputs, targets) in enumerate(zip(rows.inputs, rows.targets, strict=True)):

@@ -84,7 +84,7 @@ def alternate(
         history.unit = start
     history.half_width = _out_of_fold_half_width(I, evaluated, history.unit)
     if start is not None:
-        alone = _out_of_fold_mean(F, evaluated, recipe.matching)
+        alone = out_of_fold_mean(F, evaluated, recipe.matching)
         y_mean = blended(evaluated, alone, blend_weights(evaluated, alone))
         history.add(measure(evaluated, y_mean, history.half_width, alone))
     for number, rows in enumerate(islice(rounds, recipe.max_rounds)):
@@ -96,8 +96,8 @@ def alternate(
         half_width = history.half_width if same else _out_of_fold_half_width(I, rows, unit)  # I is frozen
         matched = mean_objective(recipe.matching, rows, half_width, history.coverage, unit)
         mean_loss = F.descend(rows, mean_epochs, matched, annealed=annealed)
-        of_networks = _out_of_fold_mean(F, rows, recipe.matching)  # F is frozen
-        of_evaluated = of_networks if same else _out_of_fold_mean(F, evaluated, recipe.matching)
+        of_networks = out_of_fold_mean(F, rows, recipe.matching)  # F is frozen
+        of_evaluated = of_networks if same else out_of_fold_mean(F, evaluated, recipe.matching)
         weights = blend_weights(evaluated, of_evaluated)
         evaluated_mean = blended(evaluated, of_evaluated, weights)
         y_mean = evaluated_mean if same else blended(rows, of_networks, weights)
@@ -122,7 +122,7 @@ def alternate(
 def _settle_intervals(F: Learner, I: Learner, recipe: Recipe, rounds: Iterator[Rows], history: History) -> None:
     """Train the best I a little more around the best F: the two come from different rounds."""
     evaluated, best = history.evaluated, history.best[1]
-    of_evaluated = _out_of_fold_mean(F, evaluated, recipe.matching)
+    of_evaluated = out_of_fold_mean(F, evaluated, recipe.matching)
     weights = blend_weights(evaluated, of_evaluated)
     y_mean = blended(evaluated, of_evaluated, weights)
     unit, scale = best.unit, residual_scale(evaluated, y_mean)
@@ -132,7 +132,7 @@ def _settle_intervals(F: Learner, I: Learner, recipe: Recipe, rounds: Iterator[R
             rows, unit = next(rounds), scale
             y_rows = y_mean
             if rows is not evaluated:
-                y_rows = blended(rows, _out_of_fold_mean(F, rows, recipe.matching), weights)
+                y_rows = blended(rows, out_of_fold_mean(F, rows, recipe.matching), weights)
             I.descend(rows, recipe.interval_epochs, interval_objective(recipe, rows, y_rows, scale, scale))
             del rows, y_rows  # before the next buffer of a stream is read
         best.offer(measure(evaluated, y_mean, _out_of_fold_half_width(I, evaluated, unit)).scores[1], unit)
@@ -190,7 +190,7 @@ def half_widths(outputs: Tensor, levels: Levels, unit: Tensor) -> Tensor:
     return unit[:, None, :, None, None] * increments.cumsum(dim=-1)
 
 
-def _out_of_fold_mean(F: Learner, rows: Rows, matching: Matching) -> Float[Tensor, "job row target"]:
+def out_of_fold_mean(F: Learner, rows: Rows, matching: Matching) -> Float[Tensor, "job row target"]:
     """F's prediction for each row, averaged over members that did not train on it."""
     return rows.out_of_fold(matching.mean(F.outputs(rows, left_out=True), rows.y.shape[-1]))
 
