@@ -338,7 +338,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         numbers = targets.astype(np.float64).reshape(len(targets), -1)
         honest = dealing["calibration"].ranks_out_of_fold and isinstance(dealing["folds"], Integral)
         if group_of_row is None and honest and rows.ndim == 2 and not start:
-            dealing["groups"] = equal_rows(rows, numbers)
+            dealing["groups"] = equal_rows(rows)
         dealt = Rows.of(
             rows,
             numbers,

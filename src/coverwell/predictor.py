@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coverwell.calibration import Correction, Estimate
+from coverwell.copies import Copies
 from coverwell.inputs.scaling import Mirroring, Scaling
 from coverwell.local import LocalShape
 from coverwell.networks.team import Team
@@ -56,9 +57,10 @@ class FittedTeam(nn.Module):
         companions: Sequence[nn.Module] = (),
         weights: Array | None = None,
         shape: LocalShape | None = None,
+        copies: Copies | None = None,
     ) -> None:
         super().__init__()
-        self.companions, self.shape = nn.ModuleList(companions), shape
+        self.companions, self.shape, self.copies = nn.ModuleList(companions), shape, copies
         self.register_buffer("weights", None if weights is None else torch.as_tensor(weights))
         self.inputs, self.targets = copy.deepcopy(inputs), copy.deepcopy(targets)  # a team moves to its own device
         self.mirroring = mirroring
@@ -91,7 +93,13 @@ class FittedTeam(nn.Module):
             parts = torch.stack([mean, *[companion(rows).to(mean) for companion in self.companions]])
             contrast = parts[1:].mean(dim=0) - mean  # (part, row, target) -> (row, target)
             mean = (self.weights[:, None] * parts).sum(dim=0)
-        return mean, self.shaped(rows, mean, half_width, contrast)
+        half_width = self.shaped(rows, mean, half_width, contrast)
+        if self.copies is not None and self.shape is not None:
+            seen, targets = self.copies(rows)
+            sure = seen[:, None] & torch.tensor([level <= self.copies.level for level in self.shape.grid]).to(seen)
+            mean = torch.where(seen[:, None], targets, mean)
+            half_width = torch.where(sure[:, None, None], 0.0, half_width)
+        return mean, half_width
 
     def shaped(self, rows: Tensor, mean: Tensor, half_width: Tensor, contrast: Tensor) -> Tensor:
         """Half-widths, given in scaled units, in the user's, with the shape of a local calibration if there is one."""
@@ -147,8 +155,10 @@ class MatchedTeam(FittedTeam):
         companions: Sequence[nn.Module] = (),
         weights: Array | None = None,
         shape: LocalShape | None = None,
+        copies: Copies | None = None,
     ) -> None:
-        super().__init__(coverage, inputs, targets, mirroring, companions=companions, weights=weights, shape=shape)
+        beside: dict[str, Any] = {"companions": companions, "weights": weights, "shape": shape, "copies": copies}
+        super().__init__(coverage, inputs, targets, mirroring, **beside)
         self.mean_team, self.interval_team = mean_team, interval_team
         self.matching, self.both = matching, both
         self.register_buffer("unit", torch.tensor(np.reshape(unit, targets.shape), dtype=torch.float64))

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from coverwell.calibration import Estimate
+from coverwell.calibration import Calibration, Estimate
 from coverwell.companions import FOREST, check_companions, fit_companions
+from coverwell.copies import Copies
 from coverwell.estimator import Coverage, IntervalRegressor, OnRound, Trained
 from coverwell.networks.mlp import MLP, MLPTeam
 from coverwell.networks.team import Network, network_from
@@ -303,6 +304,16 @@ class MatchedRegressor(IntervalRegressor):
             scaled = rows.targets[job](torch.from_numpy(beside)).to(rows.y)
             found.append(torch.nn.functional.pad(scaled, (0, 0, 0, 0, 0, rows.y.shape[1] - length)))
         return replace(rows, beside=torch.stack(found), companions=fitted)
+
+    def set_fitted(
+        self, rows: Rows, trained: Trained, history: History, jobs: slice, calibration: Calibration | None = None
+    ) -> None:
+        super().set_fitted(rows, trained, history, jobs, calibration)
+        assert rows.given is not None  # rows of a fit know what they were made from
+        for team in self.predictor_.fitted_teams:
+            if team.shape is not None:
+                team.copies = Copies.of(*rows.given, team.inputs.spread.cpu().numpy(), team.shape.grid)
+                team.to(device_from(self.device))
 
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> MatchedTraining:
         literal = self.folds is None

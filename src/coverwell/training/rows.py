@@ -326,6 +326,7 @@ def as_tensor(rows: NDArray[Any]) -> Tensor:
 
 REPEATED_ROWS = 1000  # with "auto", tables of up to this many rows have more repeats, large ones a single one
 FEWEST_REPEATS, MOST_REPEATS = 2, 5
+FEWEST_DISTINCT = 30  # inputs, for equal ones to stay in one fold
 MANY_ROWS = 20_000  # with more, one member leaves out each row: the members differ little
 
 
@@ -365,13 +366,10 @@ def left_out_by(
     return np.stack([trains, leaves_out])
 
 
-def equal_rows(X: NDArray[Any], y: Array) -> NDArray[np.intp] | None:
-    """Which rows are the same in X and y: copies must not be on both sides of a fold. None where there are none.
-
-    Where most rows have a copy, equal values are the rule and no sign of copies.
-    """
-    _, first, group = np.unique(np.column_stack([X, y]), axis=0, return_index=True, return_inverse=True)
-    return group.reshape(-1) if len(X) / 2 < len(first) < len(X) else None
+def equal_rows(X: NDArray[Any]) -> NDArray[np.intp] | None:
+    """Which rows have equal inputs: they stay in one fold. None where all differ, or few do: the same come again."""
+    distinct, group = np.unique(X, axis=0, return_inverse=True)
+    return group.reshape(-1) if FEWEST_DISTINCT <= len(distinct) < len(X) else None
 
 
 def check_dealing(
