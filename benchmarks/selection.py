@@ -85,6 +85,7 @@ CANDIDATES: dict[str, Candidate] = {
     "squared error alone": Candidate({"matching": None}),
     "Sigma Fit": Candidate({"matching": "sigma"}),
     "IQR Fit": Candidate({"matching": "iqr"}),
+    "shaped by I alone": Candidate({"shape": "interval"}),
     "no companions": Candidate({"companions": ()}),
     "a third of the features": Candidate(attributes=((companions, "SHARES_OF_FEATURES", (1 / 3,)),)),
     # "cross" leaves the ends where they are: moved here too, so that only the shape differs.
@@ -254,7 +255,8 @@ DIFFERENCES = """\
   default trains one.
 - *equal rounds*: the schedule of 0.1.0, rounds of ten epochs at a constant rate, which leaves out the second network
   too. *one long round*: 128 epochs of F, then 64 of I.
-- *squared error alone*, *Sigma Fit*, *IQR Fit*: in place of balanced matching.
+- *squared error alone*, *Sigma Fit*, *IQR Fit*: in place of balanced matching. *shaped by I alone*: before the local
+  shape.
 - *no companions*: neither a forest nor a second network. *a third of the features*: tried at each split of the forest,
   where the default chooses between a third and all.
 - *no local shape*: `calibration="cross"`, with ends at values of the target where the default has them. *no atoms*:
