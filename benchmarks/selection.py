@@ -108,6 +108,21 @@ def scores(
     }
 
 
+def out_of_fold(model: MatchedRegressor, X: np.ndarray, y: np.ndarray, levels: Sequence[float]) -> Line:
+    """Scores of a fitted model on the rows that its members left out, and what it used that not every fit does."""
+    found, predictor = model.out_of_fold_, model.predictor_
+    used = {
+        ATOMS: predictor.correction.atoms is not None,
+        EQUAL_ROWS: equal_rows(X, y[:, None]) is not None,
+        SECOND: any(isinstance(module, MeanTeam) for module in predictor.modules()),
+    }
+    return {
+        **scores(y, found.prediction[:, 0], found.lower[:, 0], found.upper[:, 0], levels),
+        "rounds": len(model.rounds_),
+        "used": [what for what, is_used in used.items() if is_used],
+    }
+
+
 def run(candidate: str, name: str, splits: Sequence[int], device: str, more: dict[str, Any]) -> Line:
     """One line: a candidate on some splits of a table, fitted as one stack."""
     data = table(name)
@@ -118,25 +133,11 @@ def run(candidate: str, name: str, splits: Sequence[int], device: str, more: dic
         models = [MatchedRegressor(levels, random_state=s, device=device, **settings) for s in splits]
         tables = [(data.X[own], data.y[own], None) for own in rows]
         seconds = seconds_of(lambda: fit_together(models, tables), device_from(device))
-    each = []
-    for model, (X, y, _) in zip(models, tables, strict=True):
-        found, predictor = model.out_of_fold_, model.predictor_
-        used = {
-            ATOMS: predictor.correction.atoms is not None,
-            EQUAL_ROWS: equal_rows(X, y[:, None]) is not None,
-            SECOND: any(isinstance(module, MeanTeam) for module in predictor.modules()),
-        }
-        each.append(
-            {
-                **scores(y, found.prediction[:, 0], found.lower[:, 0], found.upper[:, 0], levels),
-                "rounds": len(model.rounds_),
-                "used": [what for what, is_used in used.items() if is_used],
-            }
-        )
+    each = [out_of_fold(model, X, y, levels) for model, (X, y, _) in zip(models, tables, strict=True)]
     return {
         "candidate": candidate,
         "data": name,
-        "splits": list(splits),  # also the seeds
+        "splits": list(splits),  # also the seeds, of a stack the first one
         "levels": levels,
         **{key: [line[key] for line in each] for key in each[0]},
         "seconds": round(seconds / len(splits), 2),

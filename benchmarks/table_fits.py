@@ -22,6 +22,7 @@ from reproduction.engines import ONE_THREAD
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 QUICK_TABLES = ("boston", "auto mpg")
+NO_WARNINGS = {"PYTHONWARNINGS": "ignore::UserWarning"}  # of constant columns and outlying rows, once per fit
 
 Line = dict[str, Any]
 Job = tuple[Any, ...]
@@ -71,7 +72,7 @@ def run_jobs(measure: Callable[..., Line], jobs: Sequence[Job], path: Path, n_pr
     failed: list[str] = []
     context = multiprocessing.get_context("spawn")
     with (
-        patch.dict(os.environ, ONE_THREAD),
+        patch.dict(os.environ, {**ONE_THREAD, **NO_WARNINGS}),
         ProcessPoolExecutor(
             min(n_processes, len(jobs)), context, initializer=torch.set_num_threads, initargs=(1,)
         ) as pool,
