@@ -91,8 +91,8 @@ reproduce: venv ## Tables 1 to 3 and Figures 2 to 5 of the paper (QUICK=1: minut
 	$(BIN)/python -m reproduction table3 $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 	$(BIN)/python -m reproduction figure5 $(if $(QUICK),--quick)
 
-bench-accuracy: venv ## accuracy next to the published form and plain networks (QUICK=1: three splits, small tables)
-	PYTHONPATH=. $(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick)
+bench-accuracy: venv ## accuracy and calibration of the default next to the best competitors (QUICK=1: small tables, short rounds; JOBS=2)
+	PYTHONPATH=. $(BIN)/python benchmarks/accuracy.py $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 
 bench-speed: venv ## speed next to UQ360, time and memory by number of rows
 	PYTHONPATH=. $(BIN)/python benchmarks/speed.py
@@ -106,8 +106,8 @@ bench-localization: venv ## speed on images: features, an epoch with and without
 bench-command-line: venv ## rows per second and memory of `coverwell predict` (QUICK=1: seconds)
 	PYTHONPATH=. $(BIN)/python benchmarks/command_line.py $(if $(QUICK),--quick)
 
-bench-selection: venv ## the out-of-fold scores that chose the defaults (QUICK=1: two rounds, small tables)
-	PYTHONPATH=. $(BIN)/python benchmarks/selection.py $(if $(QUICK),--quick)
+bench-selection: venv ## the default with and without each ingredient, the scores that chose other settings (QUICK=1: small tables, short rounds; JOBS=2)
+	PYTHONPATH=. $(BIN)/python benchmarks/selection.py $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 	PYTHONPATH=. $(BIN)/python benchmarks/selection_baselines.py $(if $(QUICK),--quick)
 	PYTHONPATH=. $(BIN)/python benchmarks/selection_forecasting.py $(if $(QUICK),--quick)
 	PYTHONPATH=. $(BIN)/python benchmarks/selection_localization.py $(if $(QUICK),--quick)

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 from result_lines import append, environment, read_lines
-from selection import SPLITS, scores
+from selection import LEVELS, SPLITS, scores
 from sklearn.model_selection import KFold
 
 from coverwell import MLP, baselines, fit_together
 from reproduction.data.tables import TABLES, load_table
-from reproduction.domains.tables import LEVELS, random_split
+from reproduction.domains.tables import random_split
 
 FOLDS = 5
 

@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+import accuracy_report
 import command_line
 import gaps
 import localization
@@ -45,6 +46,7 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("onnx.json", onnx_speed.report),
         ("scale.json", scale.report),
         ("speed.json", speed.report),
+        ("accuracy.jsonl", accuracy_report.report),
         ("gaps.jsonl", gaps.table),
         ("peers.jsonl", peers.report),
         ("selection.jsonl", selection.report),
@@ -52,8 +54,9 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
 )
 def test_the_committed_text_comes_from_the_committed_numbers(stored, report):
     path = RESULTS / stored
-    numbers = [json.loads(line) for line in (path.read_text().splitlines() if path.suffix == ".jsonl" else [])]
-    assert path.with_suffix(".md").read_text() == report(numbers or json.loads(path.read_text()))
+    text = path.read_text()
+    numbers = [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
+    assert path.with_suffix(".md").read_text() == report(numbers)
 
 
 def test_the_guide_has_a_place_for_every_part_and_its_numbers_are_the_stored_ones():
