@@ -91,7 +91,7 @@ CANDIDATES: dict[str, Candidate] = {
     # "cross" leaves the ends where they are: moved here too, so that only the shape differs.
     "no local shape": Candidate({"calibration": "cross"}, ((Cross, "moves_ends", True),)),
     "no atoms": Candidate(attributes=((Local, "moves_ends", False),), needs=ATOMS),
-    "equal rows apart": Candidate(attributes=((estimator, "equal_rows", lambda X, y: None),), needs=EQUAL_ROWS),
+    "equal rows apart": Candidate(attributes=((estimator, "equal_rows", lambda X: None),), needs=EQUAL_ROWS),
 }
 
 
@@ -113,7 +113,7 @@ def out_of_fold(model: MatchedRegressor, X: np.ndarray, y: np.ndarray, levels: S
     found, predictor = model.out_of_fold_, model.predictor_
     used = {
         ATOMS: predictor.correction.atoms is not None,
-        EQUAL_ROWS: equal_rows(X, y[:, None]) is not None,
+        EQUAL_ROWS: equal_rows(X) is not None,
         SECOND: any(isinstance(module, MeanTeam) for module in predictor.modules()),
     }
     return {
