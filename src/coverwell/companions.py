@@ -157,7 +157,12 @@ def fitted(choice: Any, X: Any, y: Array, seed: int, what: str = COMPANION) -> A
 
 def predicted(regressor: Any, X: Any, n_targets: int, what: str = COMPANION) -> Array:
     """Its predictions, (row, target), checked."""
-    n_rows, values = len(X), np.asarray(regressor.predict(X), dtype=np.float64)
+    n_rows = len(X)
+    try:
+        values = np.asarray(regressor.predict(X), dtype=np.float64)
+    except Exception as error:
+        line = f"{what} {regressor!r} failed to predict {n_rows} rows: {error}; {WAYS_OUT[what]}"
+        raise ValueError(" ".join(line.split())) from error
     if values.size != n_rows * n_targets or not np.isfinite(values).all():
         must = f"{what} must predict {n_targets} finite numbers for each of {n_rows} rows"
         raise ValueError(f"{must}, {regressor!r} gave an array of shape {values.shape}; {WAYS_OUT[what]}")
