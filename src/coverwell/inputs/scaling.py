@@ -123,8 +123,8 @@ def check_values(X: Array | None, y: Array) -> None:
     two = np.flatnonzero(((y == low) | (y == high)).all(axis=0) & (high > low))
     if len(two) and len(y) >= FEWEST_OF_TWO_VALUES:
         which, ends = "y" if y.shape[1] == 1 else f"column {two[0]} of y", f"{low[two[0]]:g} and {high[two[0]]:g}"
-        way_out = "if they are classes, take a classifier, which coverwell does not have"
-        message = f"{which} has only two values, {ends}: {way_out}; with calibration='local', intervals will end at them"
+        way_out = "if they are classes, take a classifier, which coverwell does not have; with calibration='local'"
+        message = f"{which} has only two values, {ends}: {way_out}, intervals will end at them"
         warnings.warn(message, TwoValuesWarning, stacklevel=3)
 
 
