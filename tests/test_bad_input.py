@@ -387,7 +387,7 @@ def test_one_of_several_targets_with_two_values_is_named_and_a_third_value_or_fe
     two = np.where(X[:, 0] > 0, 1.0, 0.0)
     with pytest.warns(TwoValuesWarning, match="^column 1 of y has only two values, 0 and 1: "):
         unfitted().fit(X, np.stack([Y, two], axis=1))
-    for y in (np.append(two[:-1], 2.0), two[:9]):
+    for y in (np.append(two[:-1], 2.0), two[:19]):
         unfitted(coverage=0.5).fit(X[: len(y)], y)  # in this test run a warning would be an error
 
 

@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 Known = Array | None
 
 LARGEST_NUMBER = 1e150  # the square of a number beyond this is no longer finite
-FEWEST_OF_TWO_VALUES = 10  # rows, from which on two values look like classes
+FEWEST_OF_TWO_VALUES = 20  # rows, from which on two values look like classes
 MARGIN = 0.5  # sides of the image that a box may lie outside of it before it is taken for one in pixels
 # A few boxes of any collection run past the edge. Where more than this share does so, each by more than this part of
 # the side, the numbers are no widths and heights.

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
-from tqdm import tqdm
 
 from coverwell.calibration import Correction, Cross, Estimate, Split, deployed_factor, scores_by, scores_of
-from coverwell.estimator import IntervalRegressor, show_round
+from coverwell.estimator import IntervalRegressor, progress_bar, show_round
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.inputs.source import InputSource, is_image_network
 from coverwell.options import check_enough_rows, check_number, coverage_rank, levels_from, part_from
@@ -106,7 +105,7 @@ def _learn(model: MatchedRegressor, stream: RowStream, buffers: Iterator[Rows], 
         # All workers draw the same weights, but dropout is to silence other units for other rows.
         if workers is not None and workers.rank > 0:
             torch.manual_seed(seed_of(sample.seeds[0], workers.rank))
-        with tqdm(total=settings.max_rounds, disable=not model.verbose, desc="rounds", unit="round") as bar:
+        with progress_bar(model.verbose, "round 1") as bar:
 
             def after_round(history: History) -> None:
                 show_round(bar, history)
