@@ -143,6 +143,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Array:
         """The prediction for each row, `(n,)` or `(n, target)` as y was."""
+        if isinstance(X, TableFiles):  # half-widths of all rows might not fit into memory
+            return self.shaped(self.predicted(X).mean)
         mean: Array = np.mean([estimate.mean for estimate in self.estimates(X)], axis=0)
         return self.shaped(mean)
 
@@ -192,10 +194,11 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Predictions, bounds of the fitted levels or of others, and quantiles at some shares, for X as in `fit`."""
         check_is_fitted(self)
         if isinstance(X, TableFiles):
-            estimates, predictor = self.estimates(X), self.predictor_
-            mean: Array = np.mean([estimate.mean for estimate in estimates], axis=0)
-            quantiles = predictor.quantiles(estimates, shares) if len(shares) else None
-            return Prediction(mean, *predictor.bounds(estimates, levels, joint=joint), quantiles)
+            from coverwell.streaming import estimates_of_parts
+
+            estimates = (found for _, found in estimates_of_parts(self, X))
+            parts = [self.predictor_.calibrated(found, levels, shares, joint=joint) for found in estimates]
+            return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
         return self.predictor_.moved(device_from(self.device)).prediction(self.rows_of(X), levels, shares, joint=joint)
 
     def rows_of(self, X: Any) -> NDArray[Any]:
