@@ -272,10 +272,10 @@ def mean_of_unseen(
     parts = [forest.table.new_empty(0, forest.table.shape[1])]
     for first in range(0, len(X), forest.rows_at_a_time):
         part = slice(first, first + forest.rows_at_a_time)
-        unseen = torch.from_numpy(~in_bag[:, part].T).to(forest.table.dtype)
-        sums = forest.bags(forest.leaves(as_tensor(X[part])), unseen)
+        unseen = torch.from_numpy(~in_bag[:, part].T).to(forest.table)
+        sums = forest.bags(forest.leaves(as_tensor(X[part]).to(forest.table.device)), unseen)
         parts.append(sums / unseen.sum(dim=1, keepdim=True))
-    return torch.cat(parts).numpy()
+    return torch.cat(parts).cpu().numpy()
 
 
 def quantile_of(

@@ -256,6 +256,18 @@ def test_ranks_are_those_of_networks_and_companions_together(two_files):
     np.testing.assert_array_equal(together.half_width, alone.half_width)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("calibration", ["local", "cross", "split"])
+def test_a_gpu_streams_as_a_cpu_does(files, new, calibration):
+    options = WITH_FOREST | {"calibration": calibration}
+    there, here = (model(**options | {"device": device}).fit(files, "y") for device in ("cuda", "cpu"))
+    errors = [metrics.rmse(new["y"], m.predict(new.drop("y"))) for m in (there, here)]
+    assert abs(errors[0] / errors[1] - 1) < 100 / N_ROWS
+    lower, upper = there.predict_interval(new.drop("y"))
+    sd = np.sqrt(0.9 * 0.1 * (1 / there.n_ranked_ + 1 / N_NEW))
+    assert abs(metrics.coverage(new["y"], lower, upper) - 0.9) < 4 * sd + 0.01
+
+
 def test_other_companions_than_a_forest_are_refused_before_a_row_is_read(files):
     unfitted = model(companions=("forest", Ridge()))
     with pytest.raises(ValueError, match=r"companion of a streamed fit must be 'forest', got Ridge\(\); leave it out"):
