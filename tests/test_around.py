@@ -324,6 +324,7 @@ def test_a_bar_shows_the_folds(capfd):
         assert "folds: 100%" in shown
         assert "round" not in shown
         assert "3/3" in shown
+        assert "calibrated [00:0" in shown
     around().fit(X, y)
     assert capfd.readouterr().err == ""
 

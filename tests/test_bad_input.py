@@ -19,7 +19,7 @@ from torch import nn
 
 from coverwell import MLP, IQRFit, MatchedRegressor, Schedule, SigmaFit
 from coverwell.calibration import Split
-from coverwell.errors import ConstantDataWarning, ExtrapolationWarning, NonFiniteLossError
+from coverwell.errors import ConstantDataWarning, ExtrapolationWarning, NonFiniteLossError, TwoValuesWarning
 from coverwell.paper.losses import PaperLoss, QuantileLoss
 
 N = 60
@@ -49,7 +49,7 @@ def spoilt(values, value):
 def assert_unfitted(model):
     with pytest.raises(NotFittedError):
         check_is_fitted(model)
-    for verb in (model.predict, model.predict_interval):
+    for verb in (model.predict, model.predict_interval, model.predict_distribution):
         with pytest.raises(NotFittedError, match="not fitted yet"):
             verb(X)
     learned = set(vars(model)) - set(model.get_params())
@@ -369,6 +369,26 @@ def test_a_constant_target_is_fitted_with_a_warning(calibration):
     assert interval.contains(np.full(N, 1000.0)).mean() > 0.8
     assert interval.width.mean() < 0.5
     assert np.abs(model.predict(X) - 1000).max() < 0.5
+
+
+@pytest.mark.parametrize("calibration", ["local", "cross"])
+def test_a_target_with_two_values_is_fitted_with_a_warning_that_points_to_classification(calibration):
+    y, model = np.where(X[:, 0] > 0, 2.5, -1.0), unfitted(calibration=calibration)
+    line = "y has only two values, -1 and 2.5: if they are classes, take a classifier, which coverwell does not have"
+    with pytest.warns(TwoValuesWarning) as caught:
+        model.fit(X, y)
+    (message,) = [str(warning.message) for warning in caught]
+    assert message == f"{line}; with calibration='local', intervals will end at them"
+    ends = np.concatenate(list(model.predict_interval(X)))
+    assert np.isin(ends, [-1.0, 2.5]).all() == (calibration == "local")
+
+
+def test_one_of_several_targets_with_two_values_is_named_and_a_third_value_or_few_rows_are_no_sign_of_classes():
+    two = np.where(X[:, 0] > 0, 1.0, 0.0)
+    with pytest.warns(TwoValuesWarning, match="^column 1 of y has only two values, 0 and 1: "):
+        unfitted().fit(X, np.stack([Y, two], axis=1))
+    for y in (np.append(two[:-1], 2.0), two[:19]):
+        unfitted(coverage=0.5).fit(X[: len(y)], y)  # in this test run a warning would be an error
 
 
 def test_constant_columns_are_fitted_with_a_warning_and_have_no_effect():

@@ -219,6 +219,7 @@ class Drawn:
         ((StandardScaler(),), TypeError, r"a regressor with fit and predict, StandardScaler\(\) has no predict"),
         ((3,), TypeError, "a regressor with fit and predict, 3 has no fit"),
         ((Fixed(fails_below=80),), ValueError, "companion Fixed.* failed on 60 rows: too few rows; leave"),
+        ((Fixed(lambda X: 1 / 0),), ValueError, "companion Fixed.* failed to predict 30 rows: division by zero; leave"),
         ((Fixed(Drawn()),), ValueError, "must predict the same for the same rows, .* give it a fixed random_state"),
         ((Fixed(lambda X: np.zeros((len(X), 2))),), ValueError, r"predict 1 finite numbers .* of shape \(30, 2\)"),
         ((Fixed(lambda X: np.full(len(X), np.nan)),), ValueError, "must predict 1 finite numbers for each of 30 rows"),

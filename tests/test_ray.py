@@ -86,15 +86,18 @@ def files(tmp_path_factory):
     return TableFiles(folder)
 
 
-def test_two_workers_give_what_one_gives(second_node, files):
+@pytest.mark.parametrize("calibration", ["cross", pytest.param("local", marks=pytest.mark.slow)])
+def test_two_workers_give_what_one_gives(second_node, files, calibration):
     asked = {"buffer_rows": 600}  # three buffers, of which each worker has half
-    together = model()
+    together = model(calibration=calibration)
     assert fit_on_ray(together, files, "y", workers=2, **asked) is together
-    alone = fit_streamed(model(), files, "y", **asked)
+    alone = fit_streamed(model(calibration=calibration), files, "y", **asked)
     new = draw(500, 1).drop("y")
     np.testing.assert_allclose(together.predict(new), alone.predict(new), rtol=0, atol=1e-4)
     for ours, theirs in zip(together.predict_interval(new), alone.predict_interval(new), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
+        # Where local calibration's forest splits by a prediction, rounding puts some rows on the other side.
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4 if calibration == "cross" else 0.1)
+        assert np.median(np.abs(ours - theirs)) < 1e-4
     assert set(vars(together)) == set(vars(alone))
     assert [r.coverage for r in together.rounds_] == pytest.approx([r.coverage for r in alone.rounds_], abs=1e-4)
     assert together.n_ranked_ == 1500

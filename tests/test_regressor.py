@@ -31,6 +31,7 @@ from torch import nn
 
 from coverwell import MLP, IQRFit, MatchedRegressor, Schedule, SigmaFit, fit_together
 from coverwell.calibration import Split
+from coverwell.errors import TwoValuesWarning
 from coverwell.metrics import interval_score, rmse
 from coverwell.options import coverage_rank
 from coverwell.paper.losses import PaperLoss, QuantileLoss
@@ -362,7 +363,8 @@ def test_numbers_of_other_types_are_numbers():
     assert_array_equal(fitted(x=whole, y=y).predict(whole), expected)
     assert_array_equal(fitted(x=whole.astype(np.float32), y=y.astype(np.float32)).predict(whole), expected)
     assert_array_equal(fitted(x=whole.astype(object), y=y.astype(object)).predict(whole), expected)
-    lower, upper = fitted(y=ONE > 0, **BESIDE).predict_interval(X)
+    with pytest.warns(TwoValuesWarning):
+        lower, upper = fitted(y=ONE > 0, **BESIDE).predict_interval(X)
     assert set(np.concatenate([lower, upper])) <= {0.0, 1.0}  # two values, so both ends are
     assert (lower <= upper).all()
 

@@ -133,7 +133,7 @@ class IntervalAround(IntervalRegressor):
     random_state : int, RandomState or None
         Of the folds and the forest, and of the estimator where its own is None.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows what the fit is doing, and since when.
 
     Attributes
     ----------

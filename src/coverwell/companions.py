@@ -73,6 +73,12 @@ def fit_companions(
 
 def fit_forest(X: Array, y: Array, units: Any, seed: int) -> tuple[nn.Module, Array]:
     """A random forest and its out-of-bag predictions."""
+    trees, out_of_fold, _ = grown_forest(X, y, units, seed)
+    return trees, out_of_fold
+
+
+def grown_forest(X: Array, y: Array, units: Any, seed: int) -> tuple[Trees, Array, Masks]:
+    """The same, and which rows each tree has seen, (tree, row)."""
     tried = []
     few = np.random.RandomState(seed).permutation(len(X))[:TRIAL_ROWS]
     # Trees weigh targets by their spread, and take one of a tiny spread for constant.
@@ -80,17 +86,17 @@ def fit_forest(X: Array, y: Array, units: Any, seed: int) -> tuple[nn.Module, Ar
     y = (y - centre) / spread
     for share in SHARES_OF_FEATURES:
         own = None if units is None else units[few]
-        _, out_of_fold = _forest(X[few], y[few], own, seed, TRIAL_TREES, share)
+        _, out_of_fold, _ = _forest(X[few], y[few], own, seed, TRIAL_TREES, share)
         tried.append(np.mean((out_of_fold - y[few]) ** 2))
-    trees, out_of_fold = _forest(X, y, units, seed, N_TREES, SHARES_OF_FEATURES[int(np.argmin(tried))])
-    return trees.with_table(trees.table.numpy() * spread + centre), out_of_fold * spread + centre
+    trees, out_of_fold, in_bag = _forest(X, y, units, seed, N_TREES, SHARES_OF_FEATURES[int(np.argmin(tried))])
+    return trees.with_table(trees.table.numpy() * spread + centre), out_of_fold * spread + centre, in_bag
 
 
-def _forest(X: Array, y: Array, units: Any, seed: int, n_trees: int, share: float) -> tuple[Trees, Array]:
+def _forest(X: Array, y: Array, units: Any, seed: int, n_trees: int, share: float) -> tuple[Trees, Array, Masks]:
     drawn: dict[str, Any] = {"max_rows": TREE_ROWS, "units": units, "random_state": seed}
     trees, in_bag = grow(X, y, n_trees=n_trees, min_leaf=1, max_features=share, **drawn)
     out_of_fold, _ = out_of_bag(trees, trees.table.numpy(), X, in_bag)
-    return trees, np.where(np.isnan(out_of_fold), y.mean(axis=0), out_of_fold)
+    return trees, np.where(np.isnan(out_of_fold), y.mean(axis=0), out_of_fold), in_bag
 
 
 def fit_estimator(
@@ -157,7 +163,12 @@ def fitted(choice: Any, X: Any, y: Array, seed: int, what: str = COMPANION) -> A
 
 def predicted(regressor: Any, X: Any, n_targets: int, what: str = COMPANION) -> Array:
     """Its predictions, (row, target), checked."""
-    n_rows, values = len(X), np.asarray(regressor.predict(X), dtype=np.float64)
+    n_rows = len(X)
+    try:
+        values = np.asarray(regressor.predict(X), dtype=np.float64)
+    except Exception as error:
+        line = f"{what} {regressor!r} failed to predict {n_rows} rows: {error}; {WAYS_OUT[what]}"
+        raise ValueError(" ".join(line.split())) from error
     if values.size != n_rows * n_targets or not np.isfinite(values).all():
         must = f"{what} must predict {n_targets} finite numbers for each of {n_rows} rows"
         raise ValueError(f"{must}, {regressor!r} gave an array of shape {values.shape}; {WAYS_OUT[what]}")

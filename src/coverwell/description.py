@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 Column = NDArray[Any]
 
 KINDS = {"numbers": "numbers", "booleans": "true or false", "text": "categories", "times": "dates and times"}
+NETWORKS = "networks"
 RECORDED = ("estimator", "calibration", "random_state", "folds", "repeats")
 
 
@@ -74,10 +75,18 @@ class ModelDescription:
         return [(str(names[place]), float(scales[place])) for place in np.argsort(-scales, kind="stable")]
 
     @property
-    def blend(self) -> list[float]:
-        """The weights of the networks and of each companion in the prediction, averaged over teams and targets."""
+    def blend(self) -> dict[str, float]:
+        """The weights of networks and companions in the prediction, averaged over teams and targets; empty without any.
+
+        All networks count together, and so do companions of one name.
+        """
         weights = [team.weights for team in self.regressor.predictor_.fitted_teams if team.weights is not None]
-        return torch.stack(weights).mean(dim=(0, 2)).tolist() if weights else [1.0]
+        names = [NETWORKS, *(" ".join(str(choice).split()) for choice in getattr(self.regressor, "companions", ()))]
+        found: dict[str, float] = {}
+        for place, weight in enumerate(torch.stack(weights).mean(dim=(0, 2)).tolist() if weights else []):
+            name = names[place] if place < len(names) else NETWORKS  # behind the companions: those of the first rounds
+            found[name] = found.get(name, 0.0) + weight
+        return found
 
     @property
     def by_round(self) -> tuple[Array, Array, Array]:

@@ -53,6 +53,10 @@ class ConstantDataWarning(UserWarning):
     """A column or a target has one value only."""
 
 
+class TwoValuesWarning(UserWarning):
+    """A target has two values only, as classes have."""
+
+
 class DamagedFeaturesWarning(UserWarning):
     """A file of kept features was damaged, and the features are computed again."""
 

@@ -38,7 +38,7 @@ OnRound = Callable[[Callable[..., "Trained"], History], None]
 
 # Parameters in which models of one stack may differ; calibrations may differ in their numbers.
 OWN_TO_EACH = ("coverage", "random_state", "verbose")
-# Where a predicted distribution knows its quantiles, beside the ends of fitted levels.
+CALIBRATION = "calibration"  # what a bar says
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Array:
         """The prediction for each row, `(n,)` or `(n, target)` as y was."""
+        if isinstance(X, TableFiles):  # half-widths of all rows might not fit into memory
+            return self.shaped(self.predicted(X).mean)
         mean: Array = np.mean([estimate.mean for estimate in self.estimates(X)], axis=0)
         return self.shaped(mean)
 
@@ -192,10 +194,11 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Predictions, bounds of the fitted levels or of others, and quantiles at some shares, for X as in `fit`."""
         check_is_fitted(self)
         if isinstance(X, TableFiles):
-            estimates, predictor = self.estimates(X), self.predictor_
-            mean: Array = np.mean([estimate.mean for estimate in estimates], axis=0)
-            quantiles = predictor.quantiles(estimates, shares) if len(shares) else None
-            return Prediction(mean, *predictor.bounds(estimates, levels, joint=joint), quantiles)
+            from coverwell.streaming import estimates_of_parts
+
+            estimates = (found for _, found in estimates_of_parts(self, X))
+            parts = [self.predictor_.calibrated(found, levels, shares, joint=joint) for found in estimates]
+            return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
         return self.predictor_.moved(device_from(self.device)).prediction(self.rows_of(X), levels, shares, joint=joint)
 
     def rows_of(self, X: Any) -> NDArray[Any]:
@@ -398,8 +401,7 @@ def fit_together(
         training = models[0].training_for(rows.y.shape[1], start)
         settings, ends = training.settings, np.cumsum([0, *map(len, map(attrgetter("y"), own_rows))]).tolist()
         parts = list(map(slice, ends, ends[1:]))  # each model's jobs
-        shown = models[0].verbose and settings.max_rounds
-        bar = tqdm(total=settings.max_rounds, disable=not shown, desc="rounds", unit="round")
+        bar = progress_bar(models[0].verbose, "round 1" if settings.max_rounds else CALIBRATION)
 
         def after_round(present: Callable[[Tensor], Trained], history: History) -> None:
             show_round(bar, history)
@@ -407,12 +409,16 @@ def fit_together(
                 teams = present(history.unit).teams
                 on_round([teams[part] for part in parts])
 
-        with bar, seeded(rows.seeds[0], settings.device), few_threads(training, rows):
-            trained, history = run_within_memory(training, rows, after_round)
-            if settings.device.type == "cuda":
-                torch.cuda.empty_cache()  # captured steps held memory that is of no use to the next fit
-        for model, own, part in zip(models, own_rows, parts, strict=True):
-            model.set_fitted(own, trained, history, part)
+        with bar:
+            with seeded(rows.seeds[0], settings.device), few_threads(training, rows):
+                trained, history = run_within_memory(training, rows, after_round)
+                if settings.device.type == "cuda":
+                    torch.cuda.empty_cache()  # captured steps held memory that is of no use to the next fit
+            bar.set_description_str(CALIBRATION)
+            for model, own, part in zip(models, own_rows, parts, strict=True):
+                model.set_fitted(own, trained, history, part)
+            n_rounds = len(history.rounds)
+            bar.set_description_str(f"{n_rounds} round{'s' * (n_rounds > 1)}" if n_rounds else "calibrated")
     except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to continue stays what it was
         for model, was in zip(models, before, strict=True):
             model.forget()
@@ -461,9 +467,15 @@ def _stacked(stack: Sequence[Rows], start: Sequence[FittedTeam]) -> Rows:
     return Rows.stack(stack) if len(stack) > 1 else stack[0]
 
 
+def progress_bar(verbose: int, doing: str) -> Any:
+    """What a fit is doing and since when, without a length: nobody knows how many rounds will follow."""
+    return tqdm(disable=not verbose, desc=doing, bar_format="{desc} [{elapsed}{postfix}]")
+
+
 def show_round(bar: Any, history: History) -> None:
-    """Move a tqdm bar over rounds, with the latest measures beside it."""
+    """Name the next round, if there is one, with the measures of the latest."""
     latest = history.rounds[-1]
     coverage, score = float(latest.coverage.mean()), float(latest.interval_score.mean())
     bar.update()
-    bar.set_postfix(coverage=f"{coverage:.3f}", score=f"{score:.4g}", refresh=False)
+    bar.set_description_str(f"round {bar.n + 1}", refresh=False)
+    bar.set_postfix(coverage=f"{coverage:.3f}", score=f"{score:.4g}")

@@ -264,9 +264,20 @@ class Predictor(nn.Module):
         parts = []
         for first in range(0, max(len(X), 1), ROWS_AT_A_TIME):
             estimates = self.estimates(X[first : first + ROWS_AT_A_TIME])
-            bounds = self.bounds(estimates, levels, joint=joint)
-            parts.append((_mean(estimates), *bounds, *([self.quantiles(estimates, shares)] if len(shares) else [])))
+            parts.append(self.calibrated(estimates, levels, shares, joint=joint))
         return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def calibrated(
+        self,
+        estimates: Sequence[Estimate],
+        levels: Sequence[float] | None = None,
+        shares: Sequence[float] | Array = (),
+        *,
+        joint: bool = False,
+    ) -> list[Array]:
+        """The arrays of a `Prediction`, from estimates of some rows."""
+        bounds = self.bounds(estimates, levels, joint=joint)
+        return [_mean(estimates), *bounds, *([self.quantiles(estimates, shares)] if len(shares) else [])]
 
     def bounds(
         self, estimates: Sequence[Estimate], levels: Sequence[float] | None = None, *, joint: bool = False

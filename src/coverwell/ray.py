@@ -147,7 +147,8 @@ def fit_on_ray(
     """Fit a model on a table in files by several workers of a Ray cluster together; returns the model.
 
     The result is that of `fit_streamed`, but for rounding if networks have no dropout. Rounding grows with the steps:
-    on 60,000 rows predictions differed by 0.1 % of the target's spread, as after a change of 1e-7 in the targets.
+    on 60,000 rows predictions differed by 0.1 % of the target's spread, as after a change of 1e-7 in the targets. With
+    `calibration="local"`, some intervals differ more: its forest splits by predictions too. Every worker grows forests.
     Every node must have the files at the same paths. Each worker reads the whole table, and computes its share. If one
     of them dies, the fit fails and must be started again. Warnings and progress of workers are not shown.
 

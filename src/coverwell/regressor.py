@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from tqdm import tqdm
 
 from coverwell.calibration import Calibration, Estimate
 from coverwell.companions import FOREST, check_companions, fit_companions
@@ -184,7 +185,7 @@ class MatchedRegressor(IntervalRegressor):
     random_state : int, RandomState or None
         Same seed, device, thread count and versions: same bits.
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows what the fit is doing, and since when.
 
     Attributes
     ----------
@@ -295,7 +296,7 @@ class MatchedRegressor(IntervalRegressor):
         if not self.companions or X.ndim != 2 or self.folds is None:
             return rows
         fitted, found = [], []
-        for job, length in enumerate(rows.lengths):
+        for job, length in enumerate(tqdm(rows.lengths, disable=not self.verbose, desc="companions", unit="team")):
             seen = np.setdiff1d(np.arange(len(X)), rows.held_back[job])
             trains, leaves_out = (masks[job, :, :length].numpy() for masks in (rows.trains, rows.leaves_out))
             known = rows.units[job], rows.seeds[job] + job

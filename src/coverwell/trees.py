@@ -262,13 +262,20 @@ def out_of_bag(
 
     Shape: `(row, output)` and `(row,)`.
     """
-    forest, parts = trees.with_table(table), []
-    for first in range(0, len(X), trees.rows_at_a_time):
-        part = slice(first, first + trees.rows_at_a_time)
-        unseen = torch.from_numpy(~in_bag[:, part].T).to(forest.table.dtype)
-        sums = forest.bags(forest.leaves(as_tensor(X[part])), unseen)
+    return mean_of_unseen(trees.with_table(table), X, in_bag), (~in_bag).sum(axis=0)
+
+
+def mean_of_unseen(
+    forest: Trees, X: NDArray[np.floating], in_bag: Bool[np.ndarray, "tree row"]
+) -> NDArray[np.floating]:
+    """For each row the average over the trees that have not seen it, NaN where all have, (row, output)."""
+    parts = [forest.table.new_empty(0, forest.table.shape[1])]
+    for first in range(0, len(X), forest.rows_at_a_time):
+        part = slice(first, first + forest.rows_at_a_time)
+        unseen = torch.from_numpy(~in_bag[:, part].T).to(forest.table)
+        sums = forest.bags(forest.leaves(as_tensor(X[part]).to(forest.table.device)), unseen)
         parts.append(sums / unseen.sum(dim=1, keepdim=True))
-    return torch.cat(parts).numpy(), (~in_bag).sum(axis=0)
+    return torch.cat(parts).cpu().numpy()
 
 
 def quantile_of(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -49,6 +50,7 @@ def test_the_text_says_what_is_predicted_from_what_and_how_it_was_made(run, mode
     assert found["calibration"] == "local, ranks of 90 rows"
     assert found["training"].startswith("90 rows, 1 rounds in ")
     assert f"coverwell {coverwell.__version__}" in found["versions"]
+    assert re.fullmatch(r"[\d.]+ networks \+ [\d.]+ forest", found["blend"])
     assert "  city: categories" in text
 
 
@@ -61,4 +63,6 @@ def test_json_has_all_of_it(run, model):
     assert found["weights"] == sum(weights.numel() for team in teams for weights in team.parameters())
     assert found["columns"] == list(fitted.columns_.report())
     assert found["parameters"]["folds"] == 2
+    assert list(found["blend"]) == ["networks", "forest"]
+    assert sum(found["blend"].values()) == pytest.approx(1.0, abs=2e-3)
     assert (found["training_rows"], found["rows_ranked"], found["bytes"]) == (90, 90, model.stat().st_size)

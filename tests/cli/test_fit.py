@@ -117,6 +117,12 @@ def test_columns_that_tell_nothing_are_warned_of(run, table, numbers, out):
         assert f"{name}: left out" in result.stdout
 
 
+def test_a_target_with_two_values_is_warned_of_in_one_line(run, table, numbers, out):
+    classes = numbers.with_columns(y=(pl.col("y") > 0).cast(int))
+    (line,) = run("fit", table(classes), "--target", "y", *QUICKLY, "--out", out).stderr.splitlines()
+    assert line.startswith("Warning: y has only two values, 0 and 1: if they are classes, take a classifier")
+
+
 @pytest.mark.parametrize(
     ("content", "options", "parts"),
     [

@@ -1,11 +1,14 @@
 """A page says what was measured and no more, escapes what it is given, and loads nothing."""
 
+import copy
 import re
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from sklearn.linear_model import Ridge
 
 from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
@@ -91,6 +94,35 @@ def test_a_single_network_says_what_it_does_not_know(page_of, calibration, sente
     assert "Training went through 2 rounds of 10 epochs." in page.text("rounds")
     assert "This model does not know how many rows it was fitted on" in page.text("drift")
     assert "3 more inputs, which differ less surely" in page.text("drift")
+
+
+def test_what_the_networks_look_at_comes_with_the_largest_scale_first_and_the_weights_of_the_blend(page_of):
+    X = np.random.default_rng(0).normal(size=(60, 12))
+    options = {"network": MLP(hidden=4, scaled=True), "schedule": Schedule(max_rounds=1), "folds": 2, "repeats": 1}
+    made = MatchedRegressor(0.8, companions=("forest", Ridge(alpha=2)), **options, random_state=0)
+    outcome = outcome_of(made.fit(X[:40], X[:40, 3]), X[40:], X[40:, 3])
+    described = ModelDescription(made)
+    text, scales = page_of(outcome, described).text("looks"), made.column_scales_
+    order = np.argsort(-scales)
+    assert " ".join(f"column {place} {scales[place]:.2f}" for place in order[:10]) in text
+    assert f"relative to the largest; and 2 more of at most {scales[order[10]]:.2f}" in text
+    weights = made.predictor_.fitted_teams[0].weights[:, 0].tolist()
+    assert list(described.blend.items()) == list(zip(("networks", "forest", "Ridge(alpha=2)"), weights, strict=True))
+    assert "networks {:.2f} forest {:.2f} Ridge(alpha=2) {:.2f}".format(*weights) in text
+
+
+def test_both_kinds_of_networks_count_together_in_the_blend(model):
+    described = ModelDescription(copy.deepcopy(model))
+    (team,) = described.regressor.predictor_.fitted_teams
+    team.weights = torch.tensor([[0.5], [0.2], [0.3]])  # the last is a first team beside the second
+    assert described.blend == pytest.approx({"networks": 0.8, "forest": 0.2})
+    team.weights = None
+    assert described.blend == {}
+
+
+def test_without_scales_and_companions_nothing_is_said_about_them(page_of):
+    page = page_of(*single_network(np.random.default_rng(0).normal(size=(60, 2))))
+    assert "looks" not in page.sections
 
 
 def test_the_first_of_very_many_warnings_are_shown_and_the_others_counted(evaluated, flats, page_of):

@@ -11,7 +11,8 @@ from coverwell.report import write_report, write_series_report
 
 BRIEF = Schedule(max_rounds=1)
 
-OF_ROWS = ["reached", "calibration", "widths", "worst", "slices", "misses", "residuals", "rounds", "data", "drift"]
+OF_ROWS = ["reached", "calibration", "widths", "worst", "slices", "misses", "residuals", "looks", "rounds"]
+OF_ROWS += ["data", "drift"]
 OF_SERIES = ["reached", "bands", "rolling", "calibration", "widths", "misses", "residuals", "rounds", "data"]
 
 

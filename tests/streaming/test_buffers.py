@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis.strategies import integers, text
 
+from coverwell.companions import grown_forest
 from coverwell.errors import TableFileError
 from coverwell.inputs.columns import columns_for
 from coverwell.inputs.parquet import TableFiles
@@ -22,12 +23,14 @@ from coverwell.streaming.buffers import (
     LaneBatches,
     RowHash,
     RowStream,
+    SampledForest,
     StreamedTable,
     group_keys,
     lanes_of,
     seed_of,
 )
 from coverwell.training.rows import Rows
+from coverwell.trees import Trees
 
 N_ROWS, N_KEYS = 1200, 200_000
 HASH = RowHash(seed=0, folds=3, repeats=1)
@@ -273,6 +276,52 @@ def test_a_buffer_in_which_a_member_finds_too_few_rows_gets_the_sample_too(tmp_p
     (buffer,) = first_buffers(replace(stream, table=one_house), 1, rows=400)
     assert buffer.y.shape[1] == 400 + N_ROWS
     assert buffer.trains[0].sum(dim=1).min() > 0
+
+
+# Companions on the sample ---------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_predicted_by_the_trees_that_have_not_seen_it_or_its_group():
+    """Two trees without a split, which predict 1 and 3; the first has seen 10 and 30, the second 20 and 30."""
+    none, two = np.zeros(2, dtype=np.int32), np.arange(2, dtype=np.int32)
+    trees = Trees(none, np.full(2, np.nan), two, np.array([[1.0], [3.0]]), n_trees=2, n_features=1)
+    in_bag = np.array([[True, False, True], [False, True, True]])
+    forest = SampledForest(trees, in_bag, np.array([10, 20, 30], dtype=np.uint64), np.array([7.0]))
+    keys = np.array([20, 10, 10, 30, 5, 99], dtype=np.uint64)
+    assert forest.out_of_bag(np.zeros((6, 1)), keys)[:, 0].tolist() == [1.0, 3.0, 3.0, 7.0, 2.0, 2.0]
+    assert forest.out_of_bag(np.zeros((0, 1)), keys[:0]).shape == (0, 1)
+
+
+def test_a_group_in_the_sample_does_not_tell_its_other_rows():
+    """Each of 60 houses has a level of its own, which nobody can know without one of its rows."""
+    house, rng = np.arange(1200) % 60, np.random.default_rng(0)
+    y, keys = rng.normal(size=60)[house, None], group_keys([f"house {k}" for k in house])
+    X, sample = house[:, None].astype(float), np.arange(1200) < 600
+    trees, _, in_bag = grown_forest(X[sample], y[sample], keys[sample], 0)
+    units, first = np.unique(keys[sample], return_index=True)
+    forest = SampledForest(trees, in_bag[:, first], units, y.mean(axis=0))
+    found = forest.out_of_bag(X[~sample], keys[~sample])
+    told = forest.out_of_bag(X[~sample], keys[~sample] + np.uint64(1))  # as if the groups were others
+    assert np.corrcoef(told[:, 0], y[~sample, 0])[0, 1] > 0.9
+    assert abs(np.corrcoef(found[:, 0], y[~sample, 0])[0, 1]) < 4 / np.sqrt(60)
+
+
+def test_rows_of_a_buffer_come_with_what_companions_predict_for_them(tmp_path):
+    plain = stream_of(write(tmp_path))
+    numbers = np.arange(N_ROWS, dtype=float)
+    X, y = np.column_stack([numbers, np.sin(numbers)]), 2 * numbers[:, None]
+    keys = group_keys([f"house {k // 10}" for k in range(N_ROWS)])
+    trees, out_of_bag, in_bag = grown_forest(X, y, keys, 0)
+    units, first = np.unique(keys, return_index=True)
+    forest = SampledForest(trees, in_bag[:, first], units, y.mean(axis=0))
+    expected = plain.sample.targets[0](torch.from_numpy(out_of_bag))
+    sample = replace(plain.sample, beside=expected[None, :, None].float())
+    stream = replace(plain, sample=sample, forests=[forest])
+    (buffer,) = first_buffers(stream, 1, rows=400)
+    torch.testing.assert_close(buffer.beside[0, :, 0], expected[numbers_in(stream, buffer)].float())
+    one_house = StreamedTable.of(write(tmp_path, house=pl.lit("house 0")), ["y"], "house")
+    (buffer,) = first_buffers(replace(stream, table=one_house), 1, rows=400)
+    torch.testing.assert_close(buffer.beside[:, 400:], sample.beside)
 
 
 def test_what_is_wrong_with_a_column_is_an_error_with_the_rows_and_the_file(tmp_path):

@@ -14,17 +14,19 @@ from hypothesis import given
 from hypothesis.extra.numpy import arrays
 from hypothesis.strategies import floats, integers
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold
 
 from coverwell import MLP, MatchedRegressor, ResNet18, Schedule, TableFiles, load, metrics, save
-from coverwell.calibration import CrossScores, Estimate, cross_factor, rank_factor, scores_of
+from coverwell.calibration import CrossScores, Estimate, cross_factor, grid_matrix, grid_of, rank_factor, scores_of
+from coverwell.companions import grown_forest
 from coverwell.errors import TableFileError
 from coverwell.estimator import IntervalRegressor
 from coverwell.inputs.columns import columns_for
 from coverwell.inputs.parquet import Part
 from coverwell.inputs.scaling import Scaling
-from coverwell.streaming import estimate_files, estimates_of_parts, fit_streamed
-from coverwell.streaming.buffers import Buffer, RowHash, RowStream, StreamedTable, group_keys
+from coverwell.streaming import buffers, estimate_files, estimates_of_parts, fit_streamed
+from coverwell.streaming.buffers import Buffer, RowHash, RowStream, SampledForest, StreamedTable, group_keys
 from coverwell.streaming.fit import LARGEST, RELATIVE_ERROR, SMALLEST, ScoreSketch, StreamedRanks
 from coverwell.training.rows import Rows
 
@@ -189,6 +191,101 @@ def test_groups_are_never_split(tmp_path):
         assert len(np.unique(left_out[:, house::60], axis=1).T) == 1
 
 
+# A forest on the sample, and local calibration ------------------------------------------------------------------------
+
+WITH_FOREST = {"calibration": "local", "companions": ("forest",), "schedule": Schedule(max_rounds=3)}
+local = once(lambda files: model(**WITH_FOREST).fit(files, "y"))
+
+
+def test_by_default_a_streamed_fit_has_a_forest_and_local_calibration_from_its_sample(local, new, tmp_path):
+    (team,) = local.predictor_.fitted_teams
+    assert team.shape is not None
+    assert team.weights.sum() == pytest.approx(1.0)
+    assert local.n_ranked_ == N_ROWS
+    lower, upper = local.predict_interval(new.drop("y"), [0.5, 0.73, 0.9, 0.99])
+    sd = np.sqrt(np.array([0.5, 0.73, 0.9, 0.99]) * np.array([0.5, 0.27, 0.1, 0.01]) * (1 / N_ROWS + 1 / N_NEW))
+    covered = ((lower <= new["y"].to_numpy()[:, None]) & (new["y"].to_numpy()[:, None] <= upper)).mean(axis=0)
+    # One member leaves each row out, and the average of five errs less: a little more is covered.
+    assert (np.abs(covered - [0.5, 0.73, 0.9, 0.99]) < 4 * sd + 0.01).all()
+    save(local, tmp_path / "model")
+    again = load(tmp_path / "model").predict_interval(new.drop("y"), 0.73)
+    np.testing.assert_array_equal(again.lower, lower[:, 1])
+
+
+def test_predictions_of_files_and_of_rows_are_the_same_with_companions_and_local_calibration(local, files):
+    rows = draw(N_ROWS, 0).drop("y")
+    np.testing.assert_allclose(local.predict(files), local.predict(rows), atol=1e-9)
+    quantiles = (local.predict_quantiles(X, [0.1, 0.8]) for X in (files, rows))
+    np.testing.assert_allclose(*quantiles, atol=1e-9)
+
+
+@pytest.mark.parametrize("calibration", ["local", "cross", "split", None])
+def test_a_forest_that_knows_the_step_is_blended_in_and_coverage_stays(tmp_path, calibration, monkeypatch):
+    """Networks of one epoch learn nothing of a step, a forest on half of the rows does; noise is within half a unit."""
+    monkeypatch.setattr(buffers, "SAMPLE_ROWS", 1500)
+    rng = np.random.default_rng(4)
+    a, noise = rng.uniform(-1, 1, (2, 6000))
+    step = pl.DataFrame({"a": a, "y": 20 * (a > 0.3) + noise / 2})
+    blended = model(calibration=calibration, companions=("forest",), schedule=QUICK)
+    blended.fit(written(tmp_path, step[:3000]), "y")
+    (team,) = blended.predictor_.fitted_teams
+    assert team.weights[1] > 0.9
+    later = step[3000:].filter((pl.col("a") - 0.3).abs() > 0.01)
+    assert metrics.rmse(later["y"], blended.predict(later.drop("y"))) < 1.5 * np.sqrt(1 / 12)
+    if calibration is not None:
+        n_ranked = blended.n_ranked_
+        assert n_ranked < 2000 or calibration == "cross"
+        lower, upper = blended.predict_interval(later.drop("y"))
+        sd = np.sqrt(0.09 * (1 / n_ranked + 1 / len(later)))
+        # Rows beside the step are left out of the count.
+        assert abs(metrics.coverage(later["y"], lower, upper) - 0.9) < 4 * sd + 0.015
+
+
+def test_ranks_are_those_of_networks_and_companions_together(two_files):
+    row_hash = RowHash(1, folds=4, repeats=2)
+    stream, estimate, _ = untrained(two_files, row_hash)
+    X, y = stream.columns.transform(frame()), frame().select("y", "z").to_numpy()
+    trees, _, in_bag = grown_forest(X, y, NUMBERS, 0)
+    forest = SampledForest(trees, in_bag, NUMBERS, y.mean(axis=0))
+    stream = replace(stream, forests=[forest])
+    calibration, part = StreamedRanks(stream, partial(estimate, left_out=True)), next(stream.own_parts())
+    weights = torch.tensor([[0.75, 0.5], [0.25, 0.5]])  # (part, target)
+    (_, alone), (_, together) = calibration.out_of_fold(part), calibration.out_of_fold(part, weights)
+    beside = stream.sample.targets[0](torch.from_numpy(forest.out_of_bag(part.X, part.keys))).numpy()
+    np.testing.assert_allclose(together.mean, alone.mean * [0.75, 0.5] + beside * [0.25, 0.5], rtol=1e-6)
+    np.testing.assert_array_equal(together.half_width, alone.half_width)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("calibration", ["local", "cross", "split"])
+def test_a_gpu_streams_as_a_cpu_does(files, new, calibration):
+    options = WITH_FOREST | {"calibration": calibration}
+    there, here = (model(**options | {"device": device}).fit(files, "y") for device in ("cuda", "cpu"))
+    errors = [metrics.rmse(new["y"], m.predict(new.drop("y"))) for m in (there, here)]
+    assert abs(errors[0] / errors[1] - 1) < 100 / N_ROWS
+    lower, upper = there.predict_interval(new.drop("y"))
+    sd = np.sqrt(0.9 * 0.1 * (1 / there.n_ranked_ + 1 / N_NEW))
+    assert abs(metrics.coverage(new["y"], lower, upper) - 0.9) < 4 * sd + 0.01
+
+
+def test_other_companions_than_a_forest_are_refused_before_a_row_is_read(files):
+    unfitted = model(companions=("forest", Ridge()))
+    with pytest.raises(ValueError, match=r"companion of a streamed fit must be 'forest', got Ridge\(\); leave it out"):
+        unfitted.fit(files, "y")
+    assert not [name for name in vars(unfitted) if name.endswith("_")]
+
+
+def test_a_bar_names_each_part_of_a_streamed_fit(files, capfd):
+    model(companions=("forest",), schedule=QUICK).fit(files, "y")
+    assert capfd.readouterr() == ("", "")
+    model(companions=("forest",), schedule=QUICK, verbose=1).fit(files, "y")
+    shown = capfd.readouterr().err
+    places = [shown.index(word) for word in ("first pass [", "companions [", "round 1 [", "calibration [", "1 round [")]
+    assert places == sorted(places)
+
+
+# Ranks of all rows ---------------------------------------------------------------------------------------------------
+
 MANY, LEVELS = 2000, (0.5, 0.9)
 NUMBERS = np.arange(MANY, dtype=np.uint64)
 scores_of_any_size = arrays(np.float64, integers(9, 60), elements=floats(SMALLEST, LARGEST))
@@ -256,7 +353,8 @@ def untrained(files, row_hash):
     training = MatchedRegressor(LEVELS, network=MLP(hidden=4, bins=0), device="cpu").training_for(MANY)
     torch.manual_seed(0)
     F, I = training.learners(sample)  # noqa: E741
-    stream = RowStream(StreamedTable.of(files, ["y", "z"], None), row_hash, columns, sample, NUMBERS)
+    n_kept = int(row_hash.kept(NUMBERS).sum())
+    stream = RowStream(StreamedTable.of(files, ["y", "z"], None), row_hash, columns, sample, NUMBERS, n_kept)
     estimate = partial(training.estimates_of_members, F, I, unit=torch.ones(1, 2))
     return stream, estimate, training.taken_apart(F, I, sample, torch.ones(1, 2))
 
@@ -268,15 +366,16 @@ def test_the_cross_factor_is_that_of_exact_ranks_or_a_little_more(two_files, rep
     calibration = StreamedRanks(stream, partial(estimate, left_out=True))
     y, estimates = zip(*map(calibration.out_of_fold, stream.own_parts()), strict=True)
     mean, half_width = (np.concatenate([getattr(e, name) for e in estimates], 1) for name in ("mean", "half_width"))
-    everywhere = np.ones((repeats, MANY), dtype=bool)
-    exact = CrossScores.of(np.concatenate(y), Estimate(mean, half_width), everywhere)
+    everywhere, grid = np.ones((repeats, MANY), dtype=bool), grid_of(LEVELS, MANY)
+    exact = CrossScores.of(np.concatenate(y), Estimate(mean, half_width @ grid_matrix(LEVELS, grid)), everywhere)
     exact = replace(exact, n_members=4 * repeats)
-    factor = cross_factor(exact, LEVELS)
+    factor = cross_factor(exact, grid)
     found = calibration.correction(trained.teams, stream.sample, trained.members[0])
+    assert (found.asked, found.levels) == (LEVELS, grid)
     assert (found.factor.numpy() >= factor).all()
     most = 1 + (1 if repeats == 1 else 10) * RELATIVE_ERROR
     assert (found.factor.numpy() <= factor * most).all()
-    joint = factor * cross_factor(exact, LEVELS, joint_unit=factor)
+    joint = factor * cross_factor(exact, grid, joint_unit=factor)
     assert (found.joint_factor.numpy() >= joint).all()
     assert (found.joint_factor.numpy() <= joint * most).all()
 
@@ -298,11 +397,13 @@ def test_split_ranks_the_kept_rows_alone(two_files):
     stream, _, trained = untrained(two_files, row_hash)
     rows = frame().filter(row_hash.kept(NUMBERS))
     estimate = trained.teams[0].estimate(stream.columns.transform(rows))
-    scores = scores_of(rows.select("y", "z").to_numpy(), Estimate(estimate.mean, estimate.half_width))
+    grid = grid_of(LEVELS, len(rows))
+    half_width = estimate.half_width @ grid_matrix(LEVELS, grid)
+    scores = scores_of(rows.select("y", "z").to_numpy(), Estimate(estimate.mean, half_width))
     found = StreamedRanks(stream).correction(trained.teams, stream.sample, None)
     joint = np.broadcast_to(scores.max(axis=1, keepdims=True), scores.shape)
     for ours, exact in ((found.factor, scores), (found.joint_factor, joint)):
-        ratio = ours.numpy() / rank_factor(exact, LEVELS)
+        ratio = ours.numpy() / rank_factor(exact, grid)
         assert ((ratio >= 1 - 1e-9) & (ratio <= 1 + 1.001 * RELATIVE_ERROR)).all()
 
 

@@ -39,7 +39,7 @@ def info(model: Path, as_json: bool) -> None:
         "n_features": int(fitted.n_features_in_),
         "columns": None if columns is None else list(columns.report()),
         "column_scales": {name: round(scale, 3) for name, scale in about.looked_at},
-        "blend": [round(weight, 3) for weight in about.blend],
+        "blend": {name: round(weight, 3) for name, weight in about.blend.items()},
         "calibration": fitted.chosen_calibration.name,
         "seed": fitted.random_state,
         "training_rows": about.n_trained,
@@ -57,14 +57,16 @@ def info(model: Path, as_json: bool) -> None:
     names = found["features"] or [f"{found['n_features']} columns without names"]
     counts = (found["rows_ranked"], found["training_rows"])
     n_ranked, n_trained = ("an unknown number of" if count is None else f"{count:,}" for count in counts)
+    looks_at = [f"{name} {scale:.2f}" for name, scale in about.looked_at]
+    n_more = len(looks_at) - MOST_LOOKED_AT
     lines = {
         "file": f"{found['file']} ({found['bytes']:,} bytes)",
         "model": f"{found['class']}, {found['members']} networks, {found['weights']:,} weights",
         "targets": ", ".join(found["targets"]),
         "coverage": ", ".join(map(str, found["coverage"])),
         "features": ", ".join(names),
-        "looks at": ", ".join(f"{name} {scale:.2f}" for name, scale in about.looked_at[:MOST_LOOKED_AT]),
-        "blend": " + ".join([f"{found['blend'][0]:.2f} networks", *(f"{w:.2f} companion" for w in found["blend"][1:])]),
+        "looks at": ", ".join(looks_at[:MOST_LOOKED_AT]) + (f", and {n_more} more" if n_more > 0 else ""),
+        "blend": " + ".join(f"{weight:.2f} {name}" for name, weight in about.blend.items()),
         "calibration": "none, widths as the networks learned them",
         "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds'] or 0:.1f} s",
         "seed": found["seed"],
@@ -76,8 +78,7 @@ def info(model: Path, as_json: bool) -> None:
     if found["calibration"]:
         lines["calibration"] = f"{found['calibration']}, ranks of {n_ranked} rows"
     for name, value in lines.items():
-        if (name == "looks at" and not value) or (name == "blend" and len(found["blend"]) == 1):
-            continue
-        click.echo(f"{name + ':':<13}{value}")
+        if value or name not in ("looks at", "blend"):
+            click.echo(f"{name + ':':<13}{value}")
     if found["columns"]:
         click.echo("\n  ".join(["columns:", *found["columns"]]))

@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
+from coverwell.errors import ConstantDataWarning, ExtrapolationWarning, TwoValuesWarning
 from coverwell.options import stored
 
 Array = NDArray[np.float64]
 Known = Array | None
 
 LARGEST_NUMBER = 1e150  # the square of a number beyond this is no longer finite
+FEWEST_OF_TWO_VALUES = 20  # rows, from which on two values look like classes
 MARGIN = 0.5  # sides of the image that a box may lie outside of it before it is taken for one in pixels
 # A few boxes of any collection run past the edge. Where more than this share does so, each by more than this part of
 # the side, the numbers are no widths and heights.
@@ -108,7 +109,7 @@ def varies(values: Array) -> NDArray[np.bool_]:
 
 
 def check_values(X: Array | None, y: Array) -> None:
-    """Raise for numbers whose squares are not finite; warn of columns and targets that do not vary."""
+    """Raise for numbers whose squares are not finite; warn of columns and targets that hardly vary."""
     for name, values in (("X", X), ("y", y)):
         if values is not None and (largest := np.abs(values).max()) > LARGEST_NUMBER:
             must = f"must lie within {LARGEST_NUMBER:g} of zero"
@@ -118,6 +119,13 @@ def check_values(X: Array | None, y: Array) -> None:
         warnings.warn(f"{message} (the first: column {constant[0]})", ConstantDataWarning, stacklevel=3)
     if not varies(y).all():
         warnings.warn("y is constant: its intervals will be close to empty", ConstantDataWarning, stacklevel=3)
+    low, high = y.min(axis=0), y.max(axis=0)
+    two = np.flatnonzero(((y == low) | (y == high)).all(axis=0) & (high > low))
+    if len(two) and len(y) >= FEWEST_OF_TWO_VALUES:
+        which, ends = "y" if y.shape[1] == 1 else f"column {two[0]} of y", f"{low[two[0]]:g} and {high[two[0]]:g}"
+        way_out = "if they are classes, take a classifier, which coverwell does not have; with calibration='local'"
+        message = f"{which} has only two values, {ends}: {way_out}, intervals will end at them"
+        warnings.warn(message, TwoValuesWarning, stacklevel=3)
 
 
 @stored

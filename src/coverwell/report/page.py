@@ -104,6 +104,7 @@ def _environment() -> jinja2.Environment:
     for module in (facts, charts):
         environment.globals |= {name: value for name, value in vars(module).items() if callable(value)}
     environment.globals |= {"slices_chart": slices_chart, "legend_of": charts.legend, "BY_CHANCE": BY_CHANCE}
+    environment.globals["MOST_LOOKED_AT"] = facts.MOST_LOOKED_AT
     # The choices that show a view.
     environment.globals["when"] = lambda view, **more: {"target": view.target, "level": view.level, **more}
     return environment

@@ -24,13 +24,14 @@ from coverwell.inputs.columns import Columns
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.tables import needed_polars
 from coverwell.training.rows import LAST, MOST_ROWS_PER_EPOCH, Batches, Rows, Workers, as_tensor
+from coverwell.trees import Trees, mean_of_unseen
 
 Array = NDArray[np.float64]
 Keys = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
 # About so many rows are sampled, and so many are learned from in a round; of wide tables fewer, with so many numbers.
-SAMPLE_ROWS, SAMPLE_NUMBERS, BUFFER_ROWS, BUFFER_NUMBERS = 100_000, 2**24, 2**18, 2**26
+SAMPLE_ROWS, SAMPLE_NUMBERS, BUFFER_ROWS, BUFFER_NUMBERS = 50_000, 2**24, 2**18, 2**26
 PARTS_OF_A_BUFFER = 16  # at least, from all over the table: files may be sorted
 N_LANES = 8  # with equal shares of a batch, so that 1, 2, 4 or 8 workers can make the same batches together
 FEWEST_IN_LANE = 16  # rows of a member in a buffer; else, as with a single group, the sample is added
@@ -220,6 +221,22 @@ class LaneBatches(Batches):
 
 
 @dataclass(frozen=True)
+class SampledForest:
+    """A forest that was grown on the sample: rows that it has not seen may be anywhere in the table."""
+
+    trees: Trees
+    in_bag: Mask  # which units each tree has seen, (tree, unit)
+    keys: Keys  # of the units, ascending
+    elsewhere: Array  # what is predicted for a unit that all trees have seen, (target,)
+
+    def out_of_bag(self, X: Array, keys: Keys) -> Array:
+        """What the trees that have not seen a row, or its group, predict for it, (row, target)."""
+        place = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
+        found = mean_of_unseen(self.trees, X, self.in_bag[:, place] & (self.keys[place] == keys))
+        return np.where(np.isnan(found), self.elsewhere, found)
+
+
+@dataclass(frozen=True)
 class RowStream:
     """The parts of a table as rows, as one worker reads them; what the sample lacks is read as in a prediction."""
 
@@ -228,6 +245,8 @@ class RowStream:
     columns: Columns
     sample: Rows  # with scalings, levels, seed and workers, on the device of the networks
     numbers: Keys  # of the sample's rows in the table
+    n_kept: int = 0  # rows that train nobody
+    forests: Sequence[SampledForest] = ()  # the companions
 
     def own_parts(self) -> Iterator[TableRows]:
         rank, n_workers = _place(self.sample.workers)
@@ -245,6 +264,14 @@ class RowStream:
 
     def scaled(self, X: Array, y: Array) -> tuple[Tensor, Tensor]:
         return self.sample.inputs[0](as_tensor(X)), self.sample.targets[0](as_tensor(y))
+
+    def beside(self, X: Array, keys: Keys) -> Tensor | None:
+        """What companions that have not seen a row predict for it, (row, companion, target)."""
+        if not self.forests:
+            return None
+        found = np.stack([forest.out_of_bag(X, keys) for forest in self.forests], axis=1)
+        scaled: Tensor = self.sample.targets[0](as_tensor(found))
+        return scaled
 
     def buffers(self, n_rows: int) -> Iterator[Buffer]:
         """Endless buffers of about so many rows that may train, each of parts from all over the table in random order.
@@ -269,7 +296,7 @@ class RowStream:
         own_lanes, n_most = lanes_of(*_place(sample.workers)), sum(part.n_rows for part in parts)
         # Filled part by part, so that no row is held twice.
         x, y = (torch.empty(1, n_most, values.shape[-1]) for values in (sample.x, sample.y))
-        left_out, lanes, end = [], [], 0
+        left_out, lanes, beside, end = [], [], list[Tensor](), 0
         counts = np.zeros((row_hash.folds * row_hash.repeats, N_LANES), dtype=np.int64)  # rows that train a member
         for part in parts:
             read = self.read(part)
@@ -281,6 +308,8 @@ class RowStream:
             x[0, first:end], y[0, first:end] = self.scaled(read.X[own], read.y[own])
             left_out.append(torch.from_numpy(out[:, own])[None].to(device))
             lanes.append(torch.from_numpy(lane[own]).to(device))
+            found = self.beside(read.X[own], read.keys[own])
+            beside += [] if found is None else [found[None].to(y).to(device)]
         x, y = x[:, :end].to(device), y[:, :end].to(device)
         if counts.min() < FEWEST_IN_LANE:
             lane = row_hash.lanes(self.numbers)
@@ -289,9 +318,11 @@ class RowStream:
             x, y = torch.cat([x, sample.x[:, mine]], dim=1), torch.cat([y, sample.y[:, mine]], dim=1)
             left_out.append(sample.leaves_out[..., mine])
             lanes.append(torch.from_numpy(lane).to(device)[mine])
+            beside += [] if sample.beside is None else [sample.beside[:, mine]]
         leaves_out, longest = torch.cat(left_out, dim=2), int(counts.max())
         rows, workers = (x, y, ~leaves_out, leaves_out, sample.coverage), sample.workers
-        return Buffer(*rows, seeds=sample.seeds, workers=workers, lanes=torch.cat(lanes), longest=longest)
+        known: dict[str, Any] = {"seeds": sample.seeds, "workers": workers, "lanes": torch.cat(lanes)}
+        return Buffer(*rows, beside=torch.cat(beside, dim=1) if beside else None, longest=longest, **known)
 
 
 def _place(workers: Workers | None) -> tuple[int, int]:

@@ -1,9 +1,10 @@
 """`fit` and predictions for tables that do not fit into memory: what comes out is an ordinary fitted model.
 
-The first pass over the table checks targets and groups, and draws a uniform sample of about 100,000 rows. The sample
-alone decides how columns are read, all scalings and bins, and the measures of every round. Then come the rounds of
-Algorithm 1, each on the next 262,144 rows from all over the table, and one pass in which the scores of all rows are
-counted in a sketch. Its factor is never below that of exact ranks, and at most 0.1 % above it (0.3 % with repeats).
+The first pass over the table checks targets and groups, and draws a uniform sample of about 50,000 rows. The sample
+alone decides how columns are read, all scalings and bins, and the measures of every round. The companion forests are
+grown on it. Then come the rounds of Algorithm 1, each on the next 262,144 rows from all over the table. "local"
+calibration learns from the sample and ranks it. For "cross", one more pass counts the scores of all rows in a sketch,
+whose factor is never below that of exact ranks, and at most 0.1 % above it (0.3 % with repeats).
 
 Memory holds the networks, the sample, one buffer in single precision, one part of 32,768 rows, and the outputs for
 these. In wide tables they have at most 2^24, 2^26 and 2^22 numbers. None of it grows with the number of rows.
@@ -13,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,17 +22,38 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
-from tqdm import tqdm
 
-from coverwell.calibration import Correction, Cross, Estimate, Split, deployed_factor, scores_by, scores_of
-from coverwell.estimator import IntervalRegressor, show_round
+from coverwell.calibration import (
+    Calibration,
+    Correction,
+    Cross,
+    Estimate,
+    Split,
+    deployed_factor,
+    grid_matrix,
+    grid_of,
+    scores_by,
+    scores_of,
+)
+from coverwell.companions import FOREST, grown_forest
+from coverwell.estimator import CALIBRATION, IntervalRegressor, progress_bar, show_round
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.inputs.source import InputSource, is_image_network
+from coverwell.local import Local
 from coverwell.options import check_enough_rows, check_number, coverage_rank, levels_from, part_from
 from coverwell.paper.algorithm import History, Measures, alternate
 from coverwell.predictor import FittedTeam
 from coverwell.regressor import MatchedRegressor
-from coverwell.streaming.buffers import BUFFER_ROWS, RowHash, RowStream, StreamedTable, TableRows, lanes_of, seed_of
+from coverwell.streaming.buffers import (
+    BUFFER_ROWS,
+    RowHash,
+    RowStream,
+    SampledForest,
+    StreamedTable,
+    TableRows,
+    lanes_of,
+    seed_of,
+)
 from coverwell.training.device import few_threads, seeded
 from coverwell.training.rows import Rows, Workers, auto_repeats
 
@@ -59,12 +82,12 @@ def fit_streamed(
     """Fit a model on a table in files, of which only a part is in memory at any time; returns the model.
 
     `out_of_fold_` and `rounds_` are about the sample, whose row numbers, counted from 0 through the files, are
-    `out_of_fold_rows_`. `n_rows_` is the number of all rows, `n_ranked_` of those whose ranks set the widths: all for
-    "cross", those that were kept for it for "split", none without calibration.
+    `out_of_fold_rows_`. `n_rows_` is the number of all rows, `n_ranked_` of those whose ranks set the widths: the
+    sample for "local", all for "cross", those that were kept for it for "split", none without calibration.
 
     Parameters
     ----------
-    model : MatchedRegressor with a whole number of folds, and a calibration other than "cv+"
+    model : MatchedRegressor with a whole number of folds, a calibration other than "cv+", and no companion but "forest"
     files : TableFiles
     target : str or sequence of str, the column or columns to predict
     groups : str, optional, a column whose values are held out together; it is not a feature
@@ -90,15 +113,16 @@ def fit_streamed(
     model.forget()
     try:
         model.one_dimensional_, model.target_names_ = isinstance(target, str), table.targets
-        stream = _stream(model, table, workers)
-        _learn(model, stream, stream.buffers(buffer_rows), on_round)
+        with progress_bar(model.verbose, "first pass") as bar:
+            stream = _stream(model, table, workers, bar)
+            _learn(model, stream, stream.buffers(buffer_rows), on_round, bar)
     except BaseException:  # Ctrl-C too: unfitted, not broken
         model.forget()
         raise
     return model
 
 
-def _learn(model: MatchedRegressor, stream: RowStream, buffers: Iterator[Rows], on_round: OnRound) -> None:
+def _learn(model: MatchedRegressor, stream: RowStream, buffers: Iterator[Rows], on_round: OnRound, bar: Any) -> None:
     training, sample, workers = model.training_for(len(stream.table.files)), stream.sample, stream.sample.workers
     settings = training.settings
     with seeded(sample.seeds[0], settings.device), few_threads(training, sample):
@@ -106,24 +130,31 @@ def _learn(model: MatchedRegressor, stream: RowStream, buffers: Iterator[Rows], 
         # All workers draw the same weights, but dropout is to silence other units for other rows.
         if workers is not None and workers.rank > 0:
             torch.manual_seed(seed_of(sample.seeds[0], workers.rank))
-        with tqdm(total=settings.max_rounds, disable=not model.verbose, desc="rounds", unit="round") as bar:
+        bar.set_description_str("round 1")
 
-            def after_round(history: History) -> None:
-                show_round(bar, history)
-                on_round(history.rounds[-1])
+        def after_round(history: History) -> None:
+            show_round(bar, history)
+            on_round(history.rounds[-1])
 
-            history = alternate(F, I, training.recipe, buffers, sample, after_round)
+        history = alternate(F, I, training.recipe, buffers, sample, after_round)
+        bar.set_description_str(CALIBRATION)
         unit, calibration = history.best[1].unit, model.chosen_calibration
-        if isinstance(calibration, Cross):
+        if _ranks_all(calibration):
             estimate = partial(training.estimates_of_members, F, I, unit=unit, left_out=True)
             calibration = StreamedRanks(stream, estimate)
         elif isinstance(calibration, Split):
             calibration = StreamedRanks(stream)
         trained = training.taken_apart(F, I, sample, unit)
         model.set_fitted(sample, trained, history, slice(0, 1), calibration)
+        bar.set_description_str(f"{bar.n} round{'s' * (bar.n > 1)}")
 
 
-def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | None) -> RowStream:
+def _ranks_all(calibration: Calibration) -> bool:
+    """Whether all rows are ranked: local calibration learns from the sample, and ranks it."""
+    return isinstance(calibration, Cross) and not isinstance(calibration, Local)
+
+
+def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | None, bar: Any) -> RowStream:
     """The first pass, and all that is learned from the sample; sets what is known about inputs and rows."""
     random_state, calibration = check_random_state(model.random_state), model.chosen_calibration
     dealing, levels, n_rows = model.dealing(None, random_state), levels_from(model.coverage), len(table.files)
@@ -140,7 +171,9 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     if isinstance(calibration, Split):
         check_enough_rows(n_kept, levels, f"calibration='split' keeps {n_kept} of {n_rows} rows")
     model.n_rows_, model.out_of_fold_rows_ = n_rows, sample.numbers.astype(np.int64)
-    model.n_ranked_ = n_rows if isinstance(calibration, Cross) else n_kept
+    model.n_ranked_ = n_rows if _ranks_all(calibration) else n_kept
+    if isinstance(calibration, Local):
+        model.n_ranked_ = len(sample.numbers)
     model.source_ = InputSource.of(model.network, model.interval_network)
     X, _ = model.source_.fit(sample.X, sample.y[:, 0] if model.one_dimensional_ else sample.y, model)
     assert isinstance(X, np.ndarray)  # a table is read already
@@ -150,8 +183,27 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     ranked = calibration if isinstance(calibration, Cross) else part_from("calibration", None, object)
     known = {"random_state": random_state, "bounded": model.bounded_, "unit_range": dealing["unit_range"]}
     rows = Rows.of(X, sample.y, levels=tuple(sorted(levels)), folds=folds, repeats=1, calibration=ranked, **known)
-    rows = replace(rows, workers=workers).to(model.training_for(n_rows).settings.device)
-    return RowStream(table, row_hash, model.source_.columns, rows, sample.numbers)
+    bar.set_description_str("companions")
+    forests, found = _forests(model, X, sample, rows.seeds[0])
+    if forests:
+        beside = rows.targets[0](torch.from_numpy(np.stack(found, axis=1))).to(rows.y)[None]
+        rows = replace(rows, beside=beside, companions=[[forest.trees for forest in forests]])
+    rows = replace(rows, workers=workers, units=[None if table.group is None else sample.keys])
+    rows = rows.to(model.training_for(n_rows).settings.device)
+    return RowStream(table, row_hash, model.source_.columns, rows, sample.numbers, n_kept, forests)
+
+
+def _forests(
+    model: MatchedRegressor, X: Array, sample: TableRows, seed: int
+) -> tuple[list[SampledForest], list[Array]]:
+    """The companions, and what they predict for the sample out of bag, (row, target) each."""
+    forests, found = [], []
+    units, first = np.unique(sample.keys, return_index=True)
+    for number in range(len(model.companions)):
+        trees, out_of_bag, in_bag = grown_forest(X, sample.y, sample.keys, seed + number)
+        forests.append(SampledForest(trees, in_bag[:, first], units, sample.y.mean(axis=0)))
+        found.append(out_of_bag)
+    return forests, found
 
 
 def check_fit(
@@ -166,7 +218,11 @@ def check_fit(
     check_number("folds of a streamed fit", model.folds, least=2, whole=True)
     if not isinstance(model.chosen_calibration, Cross | Split) and model.chosen_calibration.name is not None:
         others = f"got {model.calibration!r}: it would need the scores of all rows in memory"
-        raise ValueError(f"a streamed fit can be calibrated by one of ('cross', 'split', None), {others}")
+        raise ValueError(f"a streamed fit can be calibrated by one of ('local', 'cross', 'split', None), {others}")
+    for choice in model.companions:
+        if choice != FOREST:
+            way_out = "leave it out, or read a sample into memory"
+            raise ValueError(f"a companion of a streamed fit must be {FOREST!r}, got {choice!r}; {way_out}")
     if model.warm_start:
         raise ValueError("a streamed fit starts anew, got warm_start=True; set it to False")
     if is_image_network(model.network):
@@ -230,28 +286,36 @@ class StreamedRanks(Cross):
     left_out_estimate: Callable[[Rows], tuple[Tensor, Tensor]] | None = None  # of members, (member, place, ...)
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
-        unit, levels, row_hash = np.ones((rows.y.shape[-1], len(rows.levels[0]))), rows.levels[0], self.stream.row_hash
+        levels, row_hash = rows.levels[0], self.stream.row_hash
+        grid = grid_of(levels, self.stream.n_kept)
+        unit = np.ones((rows.y.shape[-1], len(grid)))
         if self.left_out_estimate is not None:
+            of_sample = super().correction(teams, rows, members)
+            assert of_sample.factor is not None  # it is that of ranks
             # Targets of a box are compared in units of the sample's factor: that of all rows is not known yet.
-            unit = super().correction(teams, rows, members).asked_factor.numpy()  # type: ignore[union-attr]
-            unit = np.maximum(unit, SMALLEST)  # a target without noise has a factor of zero
+            grid, unit = of_sample.levels, np.maximum(of_sample.factor.numpy(), SMALLEST)  # without noise it is zero
+        expand = grid_matrix(levels, grid)
         ranked, singles = ScoreSketch(unit), ScoreSketch(unit)
         for part in self.stream.own_parts():
             if self.left_out_estimate is not None:
-                y, estimate = self.out_of_fold(part)
+                y, estimate = self.out_of_fold(part, teams[0].weights)
+                estimate = Estimate(estimate.mean, estimate.half_width @ expand)
                 ranked.add(scores_of(y, Estimate(estimate.mean.mean(axis=0), estimate.half_width.mean(axis=0))))
                 singles.add(scores_of(y, estimate).reshape(-1, *unit.shape))
             elif (kept := row_hash.kept(part.keys)).any():
-                ranked.add(scores_by(teams[0], part.X[kept], part.y[kept]))
-        factor, repeats = ranked.factor(levels, rows.workers), row_hash.repeats
+                ranked.add(scores_by(teams[0], part.X[kept], part.y[kept], expand))
+        factor, repeats = ranked.factor(grid, rows.workers), row_hash.repeats
         if self.left_out_estimate is not None and repeats > 1:
             # At most the exact one: the larger, the smaller the result.
-            single = singles.factor(levels, rows.workers) / (1 + RELATIVE_ERROR)
+            single = singles.factor(grid, rows.workers) / (1 + RELATIVE_ERROR)
             factor = deployed_factor(factor, single, n_left_out=float(repeats), n_members=repeats * row_hash.folds)
-        return Correction(levels, levels, factor[:-1], unit * factor[-1])
+        return Correction(levels, grid, factor[:-1], unit * factor[-1], expand=expand)
 
-    def out_of_fold(self, part: TableRows) -> tuple[Array, Estimate]:
-        """Targets, and the estimates of the members that leave a row out, one in each repeat: (repeat, row, ...)."""
+    def out_of_fold(self, part: TableRows, weights: Tensor | None = None) -> tuple[Array, Estimate]:
+        """Targets, and the estimates of the members that leave a row out, one in each repeat: (repeat, row, ...).
+
+        `weights` are those of the networks and their companions, (part, target).
+        """
         assert self.left_out_estimate is not None  # asked for "cross" alone
         (x, y), row_hash, sample = self.stream.scaled(part.X, part.y), self.stream.row_hash, self.stream.sample
         leaves_out = torch.from_numpy(row_hash.left_out_by(part.keys))[None]
@@ -263,7 +327,11 @@ class StreamedRanks(Cross):
                 own = outputs[member, : left_out.sum()]
                 values[member // row_hash.folds, left_out] = own.double().cpu().numpy()
             by_repeat.append(values)
-        return y.numpy(), Estimate(*by_repeat)
+        mean, half_width = by_repeat
+        if weights is not None and (beside := self.stream.beside(part.X, part.keys)) is not None:
+            shares = weights.cpu().numpy()
+            mean = shares[0] * mean + np.einsum("ct,rct->rt", shares[1:], beside.numpy())
+        return y.numpy(), Estimate(mean, half_width)
 
 
 def estimates_of_parts(
