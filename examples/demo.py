@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     more = {} if options.max_rounds is None else {"max_rounds": options.max_rounds}
     started = time.perf_counter()
     flats, new = Flats.read("flats.csv"), Flats.read("flats_new.csv")
-    print(f"{len(flats.y)} flats to learn from, {len(new.y)} of other buildings; four methods, some seconds", flush=True)
+    print(f"{len(flats.y)} flats to learn from, {len(new.y)} of other buildings; four methods", flush=True)
     results = compare(flats, new, **more)
     print(f"\n{report(results, new.y)}\n\n{NOTES}\n")
     print(plot_if_possible(results[0], new.y, options.plot))

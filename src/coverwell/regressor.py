@@ -39,10 +39,11 @@ DEFAULTS: Mapping[str, float | int] = MappingProxyType(
     {"mean_epochs": 8, "interval_epochs": 4, "max_rounds": 6, "patience": 1, "learning_rate": 5e-3, "growth": 2.0}
 )
 # Tried out of fold on splits 100 to 102; `make bench-selection` does not compare them yet.
-MEAN_NETWORK = MLP(hidden=128, layers=3, dropout=0.1, bins=0, waves=8, scaled=True)
-INTERVAL_NETWORK = MLP(hidden=64, layers=3, dropout=0.2, bins=0, waves=8, scaled=True)
+MEAN_NETWORK = MLP(hidden=128, layers=3, dropout=0.0, bins=0, waves=8, scaled=True, activation="silu")
+INTERVAL_NETWORK = replace(MEAN_NETWORK, hidden=64)
 # Where scores still fall after the last round, F has learned what is smooth; bins learn steps and cells.
-SECOND_NETWORK = MLP(hidden=128, layers=5, dropout=0.1, bins=16, scaled=True)
+SECOND_NETWORK = MLP(hidden=128, layers=5, dropout=0.0, bins=16, scaled=True, activation="silu")
+ROUNDS_BEFORE = 5  # of the first network, where a second may follow
 SECOND_LONGER, SECOND_ROUNDS = 8, 4  # times as many epochs in its first round, and at most so many rounds
 EMA_DECAY = 0.8
 
@@ -346,7 +347,9 @@ class MatchedRegressor(IntervalRegressor):
             interval_epochs=SECOND_LONGER * interval_epochs,
             max_rounds=min(max_rounds, SECOND_ROUNDS),
         )
-        return replace(first, second=replace(first, network=SECOND_NETWORK, recipe=longer))
+        shorter = replace(first.recipe, max_rounds=min(max_rounds, ROUNDS_BEFORE))
+        second = replace(first, network=SECOND_NETWORK, recipe=longer)
+        return replace(first, recipe=shorter, second=second)
 
 
 # Paper: nothing is left out, Eqs. 2 to 5 and 7 or 10 as printed (with means for sums), y in [0, 1], no calibration

@@ -97,7 +97,7 @@ class Waves(nn.Module):
 
 
 class MLPTeam(Team):
-    """Linear layers with ReLU and dropout between them, for all members at once.
+    """Linear layers, with an activation and dropout between them, for all members at once.
 
     Shape: input `(member, batch, feature)`, output `(member, batch, output)`.
     """
@@ -107,7 +107,8 @@ class MLPTeam(Team):
 
     def __init__(self, recipe: MLP, n_members: int, n_features: int, n_outputs: int) -> None:
         super().__init__()
-        self.n_members, self.recipe, self.rate = n_members, recipe, recipe.dropout
+        self.n_members, self.recipe = n_members, recipe
+        self.rate, self.smooth = recipe.dropout, recipe.activation == "silu"
         self.code = PiecewiseLinear(n_members, n_features, recipe.bins) if recipe.bins else None
         n_waves = min(recipe.waves, max(1, MOST_WAVES // n_features))
         self.waves = Waves(n_members, n_features, n_waves) if n_waves else None
@@ -147,13 +148,20 @@ class MLPTeam(Team):
         *hidden, last = self.layers
         gain = 1.0
         for linear in hidden:
-            x, scale = linear(x, gain, scale), None
-            if self.training and self.rate:
-                with torch.no_grad():  # ReLU passes no gradient where it gives zero: dropout needs none of its own
-                    x.mul_(kept_units(x, self.rate))
-            x = x.relu_()
+            x, scale = self.activated(linear(x, gain, scale)), None
             gain = 1.0 if self.training else 1 - self.rate  # for the units that dropout would remove
         return cast(Tensor, last(x, gain, scale))
+
+    def activated(self, x: Tensor) -> Tensor:
+        """The units of a hidden layer; in training, some are dropped."""
+        dropping = self.training and self.rate > 0
+        if self.smooth:
+            x = torch.nn.functional.silu(x)
+            return x * kept_units(x, self.rate) if dropping else x
+        if dropping:
+            with torch.no_grad():  # ReLU passes no gradient where it gives zero: dropout needs none of its own
+                x.mul_(kept_units(x, self.rate))
+        return x.relu_()
 
 
 def kept_units(x: Tensor, rate: float) -> Tensor:
@@ -187,6 +195,8 @@ class MLP:
     scaled : bool
         Whether each column, with its bins and waves, is stretched by a learned factor: networks that look at few of
         many columns learn sooner to ignore the others.
+    activation : "relu" or "silu"
+        What stands between the layers: "silu" is smooth, and so are the functions it learns.
 
     Examples
     --------
@@ -202,11 +212,14 @@ class MLP:
     bins: int = 16
     waves: int = 0
     scaled: bool = False
+    activation: str = "relu"
 
     def __post_init__(self) -> None:
         for name, least in (("hidden", 1), ("layers", 1), ("bins", 0), ("waves", 0)):
             check_number(name, getattr(self, name), least=least, whole=True)
         check_number("dropout", self.dropout, least=0, below=1)
+        if self.activation not in ("relu", "silu"):
+            raise ValueError(f"activation must be 'relu' or 'silu', got {self.activation!r}")
 
     def build(self, n_members: int, input_shape: tuple[int, ...], n_outputs: int) -> Team:
         return MLPTeam(self, n_members, input_shape[0], n_outputs)

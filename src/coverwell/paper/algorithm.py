@@ -36,6 +36,7 @@ SD_PER_MEAN_DEVIATION = 1.2533
 # In rounds that grow, the share by which a score must fall for another round: F's squared error and I's pinball loss.
 GAINS = 0.04, 0.05
 FASTER = 1.5
+FEWEST_STEPS = 200  # of F: with fewer a score that does not fall says little, as small tables have few an epoch
 LONGEST = 64  # times as long as the first round
 SUM_WEIGHT = 1e3
 
@@ -324,7 +325,8 @@ class History:
             fall = measures.alone / self.least_alone
             in_the_end = measures.alone * fall ** (FASTER * (self.max_rounds - len(self.rounds)))
             promises = (fall < 1 - GAINS[0]) & (in_the_end < measures.scores[0])
-            self.last_better = torch.where(self.going & promises, len(self.rounds), self.last_better)
+            early = self.best[0].learner.n_steps < FEWEST_STEPS
+            self.last_better = torch.where(self.going & (promises | early), len(self.rounds), self.last_better)
             self.least_alone = torch.minimum(self.least_alone, measures.alone)
         if not self.literal:
             self.going = self.going & (len(self.rounds) - self.last_better < self.patience)

@@ -39,7 +39,7 @@ class Learner:
         self.team.adapt(rows.x, (rows.trains | rows.leaves_out).any(dim=1))
         self.average = copy.deepcopy(self.team).eval().requires_grad_(False)
         self.optimizer = Adam(self.team, settings.learning_rate)
-        self.n_epochs = 0
+        self.n_epochs = self.n_steps = 0
         # Steps are captured on the GPU on whose streams torch works by itself.
         on_gpu = settings.device.type == "cuda" and settings.device.index in (None, torch.cuda.current_device())
         captured = self.team.capturable and on_gpu
@@ -100,6 +100,7 @@ class Learner:
             if not torch.isfinite(total).all():
                 way_out = "lower learning_rate, or look for extreme values in X or y"
                 raise NonFiniteLossError(f"the loss became NaN or infinite in training; {way_out}")
+        self.n_steps += n_steps
         if rows.workers is not None:
             self._agree(rows.workers)
         return total / batches.n_steps
