@@ -26,7 +26,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-demo: venv ## fit scikit-learn's diabetes table, print the scores, draw the intervals
+demo: venv ## rents with intervals by four methods: print the scores, draw the intervals
 	$(BIN)/python examples/demo.py
 
 test: venv ## what CI runs: ruff, mypy, pytest

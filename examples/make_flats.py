@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def flats(rng: np.random.Generator) -> list[dict[str, object]]:
-    """All flats, building by building; no building is in both files."""
+    """All flats, building by building; one building may be in both files."""
     sizes = rng.multinomial(N_FLATS - N_BUILDINGS, np.full(N_BUILDINGS, 1 / N_BUILDINGS)) + 1
     rows = [row for number, size in enumerate(sizes, start=1) for row in building(rng, f"B{number:03}", int(size))]
     return [{"id": f"F-{code:05}", **row} for code, row in zip(rng.permutation(90_000)[:N_FLATS], rows, strict=True)]

@@ -14,36 +14,35 @@ sys.path.append(str(Path(__file__).parents[1] / "examples"))  # the demo is no p
 
 import demo
 
-N_TEST = 89
+
+@pytest.fixture(scope="module")
+def new():
+    return demo.Flats.read("flats_new.csv")
 
 
 @pytest.fixture(scope="module")
-def rows():
-    return demo.diabetes()
+def results(new):
+    return demo.compare(demo.Flats.read("flats.csv"), new, max_rounds=1, mean_epochs=2, interval_epochs=2)
 
 
-@pytest.fixture(scope="module")
-def results(rows):
-    return demo.compare(rows, max_rounds=1, mean_epochs=2, interval_epochs=2)
-
-
-def test_the_five_methods_predict_every_row_of_the_same_test_split(rows, results):
-    assert (len(rows.y), len(rows.y_test)) == (353, N_TEST)
-    np.testing.assert_array_equal(demo.diabetes().y_test, rows.y_test)
+def test_the_four_methods_predict_every_new_flat_nearly_all_of_other_buildings(new, results):
+    assert len(set(demo.Flats.read("flats.csv").building) & set(new.building)) <= 1
     assert [result.name for result in results] == [
-        *("default", "Sigma Fit", "IQR Fit", "as published", "plain, split ranks")
+        *("default", "around a forest", "forest, split ranks", "MLP, split ranks")
     ]
     for result in results:
-        assert result.prediction.shape == result.interval.lower.shape == (N_TEST,)
+        assert result.prediction.shape == result.interval.lower.shape == (150,)
         assert (result.interval.width > 0).all()
 
 
-def test_the_plain_network_is_ranked_on_rows_it_did_not_train_on(rows, results):
-    plain = results[-1]
-    assert plain.n_ranked == 71  # a fifth of 353
-    low, high = metrics.coverage_band(demo.ASKED, N_TEST, plain.n_ranked, probability=0.999)
-    assert low <= metrics.coverage(rows.y_test, *plain.interval) <= high
-    assert metrics.rmse(rows.y_test, plain.prediction) < 0.9 * rows.y_test.std()  # it has learned something
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_those_around_a_regressor_have_learned_something_and_cover(new, results, place):
+    result = results[place]
+    assert result.n_ranked == (500 if place == 1 else 100)
+    # Flats of one building resemble each other: there are fewer independent ones than flats.
+    low, _ = metrics.coverage_band(demo.ASKED, len(set(new.building)), result.n_ranked, probability=0.999)
+    assert low <= metrics.coverage(new.y, *result.interval)
+    assert metrics.rmse(new.y, result.prediction) < 0.5 * new.y.std()
 
 
 def test_the_table_has_the_scores_worked_out_by_hand():
@@ -61,9 +60,9 @@ def test_the_table_has_the_scores_worked_out_by_hand():
     ]
 
 
-def test_without_matplotlib_the_sentence_names_the_extra(results, rows, tmp_path, monkeypatch):
+def test_without_matplotlib_the_sentence_names_the_extra(results, new, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # importing it now raises ImportError
-    sentence = demo.plot_if_possible(results[0], rows.y_test, tmp_path / "plot.png")
+    sentence = demo.plot_if_possible(results[0], new.y, tmp_path / "plot.png")
     assert "coverwell[plots]" in sentence
     assert not list(tmp_path.iterdir())
 
@@ -72,8 +71,8 @@ def test_the_command_prints_the_table_its_settings_the_time_and_the_place_of_the
     demo.main(["--max-rounds", "1", "--plot", str(tmp_path / "demo.png")])
     text = capsys.readouterr().out
     for part in (
-        "353 training",
-        "plain, split ranks",
+        "500 flats",
+        "MLP, split ranks",
         "two teams of networks and a forest",
         str(tmp_path / "demo.png"),
     ):
@@ -83,7 +82,7 @@ def test_the_command_prints_the_table_its_settings_the_time_and_the_place_of_the
 
 
 @pytest.mark.slow
-def test_with_its_own_settings_it_takes_less_than_a_minute(tmp_path):
+def test_with_its_own_settings_it_takes_less_than_fifteen_seconds(tmp_path):
     started = time.process_time()  # of this process: what else the machine does is not counted
     demo.main(["--plot", str(tmp_path / "demo.png")])
-    assert time.process_time() - started < 60
+    assert time.process_time() - started < 15

@@ -16,6 +16,7 @@ from torch import nn
 from coverwell.inputs.scaling import Scaling
 from coverwell.networks.mlp import MLP
 from coverwell.networks.team import FactoryNetwork, LoopTeam
+from coverwell.paper import algorithm
 from coverwell.paper.algorithm import History, Measures, Recipe, alternate, blend_weights, half_widths, simplex_weights
 from coverwell.paper.losses import Levels, QuantileLoss, z_score
 from coverwell.paper.matching import IQRFit, SigmaFit, Unmatched
@@ -299,13 +300,15 @@ def first_lowest(values):
 # Scripts by epoch: with one epoch in the first round and growth 2, rounds end at ages 1, 3, 7 and 15.
 
 
-def grown(errors, outputs, *, beside=None, **changes):
+def grown(errors, outputs, *, beside=None, fewest_steps=0, **changes):
     rows = zero_rows()
     if beside is not None:
         rows = replace(rows, beside=torch.full((1, 6, 1, 1), beside))
     mean, interval = scripted_pair(rows, [by_age(errors)], [by_age(outputs)])
     recipe = recipe_of(Unmatched(), **{"growth": 2.0, "patience": 1, "max_rounds": 4} | one_step | changes)
-    return mean, interval, run((mean, interval), rows, recipe)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(algorithm, "FEWEST_STEPS", fewest_steps)
+        return mean, interval, run((mean, interval), rows, recipe)
 
 
 def by_age(values):
@@ -338,6 +341,13 @@ def test_another_round_follows_where_a_score_has_clearly_fallen(errors, outputs,
     assert record.n_rounds.tolist() == [n_rounds]
     best = first_lowest(errors[:n_rounds])  # also one that is better by too little is kept
     assert ages(mean) == [2 ** (best + 1) - 1] * 2
+
+
+@pytest.mark.parametrize(("fewest_steps", "n_rounds"), [(1, 2), (3, 2), (4, 3), (7, 3), (8, 4)])
+def test_no_fit_stops_before_so_many_steps(fewest_steps, n_rounds):
+    # Nothing gets better after the first round. One step an epoch: 1, 3, 7 and 15 steps after each round.
+    _, _, record = grown([3.0] * 4, [0.0] * 4, fewest_steps=fewest_steps)
+    assert record.n_rounds.tolist() == [n_rounds]
 
 
 @pytest.mark.parametrize(("beside", "n_rounds"), [(1.0, 3), (0.0, 2)])
