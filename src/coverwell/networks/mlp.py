@@ -89,8 +89,10 @@ class Waves(nn.Module):
     def __init__(self, n_members: int, n_features: int, waves: int) -> None:
         super().__init__()
         shape = n_members, 1, n_features, waves
-        self.frequency = nn.Parameter(2 * math.pi * FREQUENCY * torch.randn(shape))
-        self.phase = nn.Parameter(math.pi * (2 * torch.rand(shape) - 1))
+        frequency, phase = torch.empty(shape), torch.empty(shape)
+        if not frequency.is_meta:  # nothing is drawn before a file is read: torch would load its compiler to do so
+            frequency, phase = 2 * math.pi * FREQUENCY * torch.randn(shape), math.pi * (2 * torch.rand(shape) - 1)
+        self.frequency, self.phase = nn.Parameter(frequency), nn.Parameter(phase)
 
     def forward(self, x: Rows) -> Float[Tensor, "member batch code"]:
         return torch.addcmul(self.phase, x[..., None], self.frequency).cos().flatten(start_dim=2)
