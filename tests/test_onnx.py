@@ -184,6 +184,12 @@ def test_float64_is_exact_and_larger(table, tmp_path):
 def test_local_calibration_and_a_forest_beside_the_networks_are_exported(tmp_path):
     model = fitted(X[:60], Y[:60, 0], repeats=1, calibration="local", companions=("forest",))
     assert to_onnx(model, tmp_path / "model.onnx")["calibration"] == "local"
+    # A forest is one operator, and no level is computed but those that were asked for.
+    graph = onnx.load(tmp_path / "model.onnx").graph
+    assert [node.domain for node in graph.node if "Tree" in node.op_type] == ["ai.onnx.ml"] * 2
+    assert max(len(part.dims) and part.dims[-1] for part in graph.initializer if "shares" in part.name) == 2 * len(
+        LEVELS
+    )
     # Shares of a forest are of single precision, and a quantile lies where they are nearly flat.
     assert largest_difference(run_file(tmp_path / "model.onnx", X=X[:60]), model, X[:60], SD[0]) < 1e-3
 

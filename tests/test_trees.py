@@ -205,6 +205,14 @@ def test_onnx_gives_the_same_quantiles(missing):
         np.testing.assert_allclose(found, own, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+def test_onnx_walks_trees_of_one_leaf_and_missing_values(precision):
+    trees = joined([*stumps(0.5), *stumps(-np.inf)], 1, precision=precision, mean=False)
+    rows = np.array([[-1.0], [0.5], [0.51], [np.nan]])
+    (found,) = onnx_outputs(trees, rows)
+    assert found[:, 0].tolist() == trees(torch.from_numpy(rows))[:, 0].tolist() == [24.0, 24.0, 26.0, 22.0]
+
+
 def test_model_files_hold_forests():
     X, y = table_of(200, missing=0.1)
     trees, _ = grown(X, y)

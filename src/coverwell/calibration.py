@@ -109,6 +109,15 @@ class Correction(nn.Module):
         """The factors of the asked levels, (target, level)."""
         return None if self.factor is None else self.factor[:, [self.levels.index(level) for level in self.asked]]
 
+    def only_asked(self) -> Correction:
+        """The same without the levels that nobody asked for."""
+        places = [self.levels.index(level) for level in self.asked]
+        factor, joint_factor = (
+            None if part is None else part[:, places].numpy() for part in (self.factor, self.joint_factor)
+        )
+        scores = [part[..., places].numpy() for part in self.scores]
+        return Correction(self.asked, self.asked, factor, joint_factor, scores, atoms=self.atoms)
+
     @property
     def is_joint(self) -> bool:
         """Whether there are ranks over all targets together."""

@@ -80,6 +80,13 @@ class LocalShape(nn.Module):
         for name, values in {"knots": knots, "mixture": mixture, "factor": factor}.items():
             self.register_buffer(name, torch.as_tensor(values))
 
+    def only_asked(self) -> LocalShape:
+        """The same without the levels that nobody asked for."""
+        factor = self.factor[:, [self.grid.index(level) for level in self.levels]]
+        forests = [forest for forest in self.forests if isinstance(forest, Trees)]
+        arrays = (part.numpy() for part in (self.knots, self.mixture, factor))
+        return LocalShape(self.levels, self.levels, forests, *arrays)
+
     def forward(self, rows: Tensor, mean: Tensor, half_width: Tensor, contrast: Tensor) -> Tensor:
         sigma, features = self.features(rows, mean, half_width, contrast)
         found = []

@@ -7,6 +7,7 @@ images, or the last steps of a series. onnxruntime must give the model's numbers
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import importlib
 import io
@@ -14,6 +15,7 @@ import json
 import logging
 import os
 import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 
 from coverwell._version import __version__
 from coverwell.calibration import Correction
@@ -35,6 +38,7 @@ from coverwell.inputs.source import ImageSource
 from coverwell.networks.mlp import MLPTeam
 from coverwell.networks.team import Team
 from coverwell.predictor import Predictor
+from coverwell.trees import Trees
 
 if TYPE_CHECKING:
     from coverwell.forecasting.forecaster import SeriesForecaster
@@ -43,6 +47,9 @@ Array = NDArray[np.float64]
 
 OLDEST_TORCH = (2, 11)
 OPSET, IR_VERSION = 18, 9  # what onnxruntime 1.17 and later read
+TREE_OPSET = 5  # of ai.onnx.ml, only for files with trees: onnxruntime 1.21
+OWN_DOMAIN = "coverwell"  # of what stands for trees until torch's exporter has done its part
+NUMBERS_OF_LEAVES = 2**10  # of a row, that a graph holds at a time
 FORMAT = 2  # of the metadata; grows when names, shapes or meanings change
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 LARGEST_DIFFERENCE = 1e-5  # of predictions and bounds, in standard deviations of the target
@@ -147,15 +154,14 @@ class _Graph(nn.Module):
                 if isinstance(part, Foreign):
                     raise TypeError(" ".join(f"{part.regressor!r} {NO_TENSORS}".split()))
                 if isinstance(part, MLPTeam):  # in the precision of the file; a user's networks in float32
-                    for layer in part.layers[1:]:  # for dropped units: onnxruntime would scale in float32
-                        layer.weight.mul_(1 - part.rate)
-                    part.rate = 0.0
+                    part.fold()  # onnxruntime would scale in float32
                     for weight in part.parameters():  # edges of bins stay as they are
                         weight.data = weight.data.to(precision)
                 elif isinstance(part, Team) and part.recipe is None:
                     part.float().precision = torch.float32
+            team.shape = None if team.shape is None else team.shape.only_asked()
         self.model = (predictor,)  # in a tuple: no layer of this one
-        self.predictor = Predictor(predictor.levels, teams, copy.deepcopy(predictor.correction).cpu())
+        self.predictor = Predictor(predictor.levels, teams, copy.deepcopy(predictor.correction).cpu().only_asked())
         n_targets, levels = teams[0].targets.shape[0], list(predictor.levels)
         self.joint = (False, True)[: 2 if n_targets > 1 and predictor.correction.is_joint else 1]
         self.outputs = list(OUTPUTS)[: 1 + 2 * len(self.joint)]
@@ -333,9 +339,67 @@ class _Series(_Graph):
         return self.windows.rows(self.history, self.origins), self.windows.anchors(self.history, self.origins)
 
 
+class _Forest(nn.Module):
+    """Trees in a graph: one operator gives the leaf of a row in each tree, by its number within the tree."""
+
+    def __init__(self, trees: Trees, number: int) -> None:
+        super().__init__()
+        feature, threshold, child, row = (
+            part.numpy() for part in (trees.feature, trees.threshold, trees.child, trees.leaf)
+        )
+        self.number, self.n_trees, self.mean, self.precision = number, trees.n_trees, trees.mean, trees.threshold.dtype
+        tree, level = np.arange(len(child)), np.arange(trees.n_trees)
+        inner = child != tree
+        while len(level := level[inner[level]]):
+            tree[child[level]] = tree[child[level] + 1] = tree[level]
+            level = np.concatenate([child[level], child[level] + 1])
+        leaves = np.flatnonzero(~inner)
+        leaves = leaves[np.argsort(tree[leaves], kind="stable")]
+        n_leaves = np.bincount(tree[leaves])
+        first = np.cumsum(n_leaves) - n_leaves
+        self.table, self.first = nn.Buffer(trees.table[row[leaves]]), nn.Buffer(torch.from_numpy(first))
+        is_node = inner | (np.arange(len(child)) < trees.n_trees)  # a leaf alone hangs on both sides of one
+        place = is_node.cumsum() - 1
+        roots = place[: trees.n_trees].copy()
+        place[leaves] = np.arange(len(leaves))
+        right, feature = child[is_node], feature[is_node]
+        left = right + inner[is_node]
+        self.lists = {
+            "tree_roots": roots,
+            "nodes_featureids": feature % trees.n_features,
+            "nodes_missing_value_tracks_true": feature >= trees.n_features,
+            "nodes_truenodeids": place[left],
+            "nodes_trueleafs": ~inner[left],
+            "nodes_falsenodeids": place[right],
+            "nodes_falseleafs": ~inner[right],
+            "leaf_targetids": tree[leaves],
+        }
+        self.tensors = {
+            "nodes_splits": np.where(inner, threshold, 0)[is_node].astype(threshold.dtype),
+            "nodes_modes": np.zeros(len(right), dtype=np.uint8),  # at most the threshold: to the left
+            "leaf_weights": (np.arange(len(leaves)) - first[tree[leaves]]).astype(threshold.dtype),
+        }
+
+    def forward(self, x: Tensor) -> Tensor:
+        about: dict[str, Any] = {"dtype": self.precision, "shape": (x.shape[0], self.n_trees)}
+        about["attrs"] = {"number": self.number}
+        found = torch.onnx.ops.symbolic(f"{OWN_DOMAIN}::Leaves", [x.to(self.precision)], **about)
+        parts = (found.long() + self.first).split(max(1, NUMBERS_OF_LEAVES // self.table.shape[1]), dim=1)
+        total = functools.reduce(torch.add, [embedding(part, self.table).sum(dim=1) for part in parts])
+        return total / self.n_trees if self.mean else total
+
+    def fill(self, node: Any) -> None:
+        """Make the operator that stands for the trees into the one that finds their leaves."""
+        helper, from_array = _needed("onnx").helper, _needed("onnx.numpy_helper").from_array
+        lists = {name: values.astype(np.int64).tolist() for name, values in self.lists.items()}
+        tensors = {name: from_array(values) for name, values in self.tensors.items()}
+        about = {**lists, **tensors, "n_targets": self.n_trees, "aggregate_function": 1, "post_transform": 0}
+        node.CopyFrom(helper.make_node("TreeEnsemble", node.input, node.output, domain="ai.onnx.ml", **about))
+
+
 @torch.no_grad()
-def _exported(graph: _Graph, metadata: dict[str, Any]) -> Any:
-    """The ONNX model with its metadata; what torch cannot export is an error of one line."""
+def proto_of(module: nn.Module, examples: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None = None) -> Any:
+    """What torch's exporter makes of a module, whose trees become one operator each; the number of rows is free."""
     op, helper = _needed("onnxscript").opset18, _needed("onnx").helper
     from_array = _needed("onnx.numpy_helper").from_array
 
@@ -346,30 +410,47 @@ def _exported(graph: _Graph, metadata: dict[str, Any]) -> Any:
     def scalar_tensor(s: Any, dtype: int = 11, layout: str = "", device: str = "", pin_memory: bool = False) -> Any:
         return op.Cast(op.Constant(value=from_array(np.array(s))), to=dtype)
 
-    aten, silent = torch.ops.aten, io.StringIO()
+    aten, silent, forests = torch.ops.aten, io.StringIO(), list[_Forest]()
     exact: dict[Any, Any] = {aten.softplus.default: softplus, aten.scalar_tensor.default: scalar_tensor}
-    examples = tuple(torch.from_numpy(values[[0, 0, 0]]) for values in graph.examples.values())
-    shapes = (tuple({0: torch.export.Dim("row", max=2**31)} for _ in examples),)
-    outputs = graph.outputs + ["features"] * isinstance(graph, _Images)
-    named: dict[str, Any] = {"input_names": list(graph.examples), "output_names": outputs}
+    for name, part in list(module.named_modules()):
+        if isinstance(part, Trees):
+            forests.append(_Forest(part, len(forests)))
+            module.set_submodule(name, forests[-1])
+    rows = tuple(torch.from_numpy(values[[0, 0, 0]]) for values in examples.values())
+    shapes = (tuple({0: torch.export.Dim("row", max=2**31)} for _ in rows),)
+    named: dict[str, Any] = {"input_names": list(examples), "output_names": outputs}
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # torch's exporter also prints and warns, as that torchvision is absent
     try:
         with warnings.catch_warnings(action="ignore"), redirect_stdout(silent), redirect_stderr(silent):
             # Read by torch.export here: some versions of torch.onnx else fall back to what one example row makes it do.
-            read = torch.export.export(graph.eval(), examples, dynamic_shapes=shapes, strict=False)
+            read = torch.export.export(module.eval(), rows, dynamic_shapes=shapes, strict=False)
             program: Any = torch.onnx.export(
                 read, dynamo=True, opset_version=OPSET, custom_translation_table=exact, optimize=True, **named
             )
             proto = program.model_proto
+    finally:
+        logging.disable(before)
+    for node in proto.graph.node:
+        if node.domain == OWN_DOMAIN:
+            forests[node.attribute[0].i].fill(node)
+    opsets = {"": OPSET, **({"ai.onnx.ml": TREE_OPSET} if forests else {})}
+    del proto.opset_import[:]
+    proto.opset_import.extend(helper.make_opsetid(*opset) for opset in opsets.items())
+    return proto
+
+
+def _exported(graph: _Graph, metadata: dict[str, Any]) -> Any:
+    """The ONNX model with its metadata; what torch cannot export is an error of one line."""
+    outputs = graph.outputs + ["features"] * isinstance(graph, _Images)
+    try:
+        proto = proto_of(graph, graph.examples, outputs)
     except Exception as error:  # the exporter raises nearly anything about what it cannot read
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"this model cannot be exported: torch.onnx ended with {type(error).__name__} ({reason}); give a network "
             "of your own a forward of plain tensor operations, or fit with one of ours, such as MLP()"
         ) from error
-    finally:
-        logging.disable(before)
     nodes = proto.graph
     for part in (proto, nodes, *nodes.node, *nodes.initializer, *nodes.input, *nodes.output):
         part.doc_string = ""  # what the exporter noted about this machine
@@ -379,7 +460,7 @@ def _exported(graph: _Graph, metadata: dict[str, Any]) -> Any:
         value.type.tensor_type.shape.dim[0].dim_param = "row"
     proto.ir_version, proto.producer_name, proto.producer_version = IR_VERSION, "coverwell", __version__
     proto.doc_string = f"{metadata['class']}: prediction intervals, exported by coverwell {__version__}"
-    helper.set_model_props(proto, {"coverwell": json.dumps(metadata, ensure_ascii=False)})
+    _needed("onnx").helper.set_model_props(proto, {"coverwell": json.dumps(metadata, ensure_ascii=False)})
     if proto.ByteSize() > MOST_BYTES:
         raise ValueError(
             f"an ONNX file may have up to {MOST_BYTES:,} bytes, this model takes more; fit with fewer members "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import embedding, embedding_bag
+from torch.nn.functional import embedding_bag
 
 from coverwell.options import stored
 from coverwell.training.rows import as_tensor
@@ -20,7 +19,6 @@ Array = NDArray[np.float64]
 
 IN_BAG = 0.632  # the share of distinct rows in a bootstrap sample
 PAIRS_AT_A_TIME = 2**18  # of a row and a tree: they and the nodes they visit stay in the cache
-NUMBERS_OF_LEAVES = 2**9  # of a row, that an exported graph holds at a time
 # Levels before the first look at which pairs have come to a leaf, and between two looks.
 LEVELS_TOGETHER, LEVELS_BETWEEN = 12, 4
 
@@ -83,10 +81,6 @@ class Trees(nn.Module):
 
     @torch.no_grad()
     def forward(self, x: Float[Tensor, "row feature"]) -> Float[Tensor, "row output"]:
-        if torch.compiler.is_compiling():  # for ONNX, which has no weighted bags
-            parts = self.leaves(x).split(max(1, NUMBERS_OF_LEAVES // self.table.shape[1]), dim=1)
-            total = functools.reduce(torch.add, [embedding(part, self.table).sum(dim=1) for part in parts])
-            return total / self.n_trees if self.mean else total
         leaves = map(self.leaves, x.split(self.rows_at_a_time))
         weight = self.table.new_full((), 1 / self.n_trees if self.mean else 1.0)
         return torch.cat([self.bags(part, weight.expand(part.shape)) for part in leaves])
@@ -102,7 +96,7 @@ class Trees(nn.Module):
     @torch.no_grad()
     def leaves(self, x: Float[Tensor, "row feature"]) -> Int[Tensor, "row tree"]:
         """The leaf of each row in each tree."""
-        if not torch.compiler.is_compiling() and x.shape[0] > self.rows_at_a_time:
+        if x.shape[0] > self.rows_at_a_time:
             return torch.cat([self.leaves(part) for part in x.split(self.rows_at_a_time)])
         row, tree = (torch.arange(n, dtype=torch.int32, device=x.device) for n in (x.shape[0], self.n_trees))
         shape = self.n_trees, x.shape[0]  # pairs of one tree side by side visit the same nodes
@@ -122,10 +116,6 @@ class Trees(nn.Module):
 
     def _ends(self, numbers: Tensor, start: Tensor, node: Tensor) -> Tensor:
         """The nodes at which pairs of a row, whose numbers begin at `start`, and a tree arrive."""
-        if torch.compiler.is_compiling():
-            for _ in range(self.depth):
-                node = self._next(numbers, start, node)
-            return node
         ends, pair = node.clone(), torch.arange(len(node), device=node.device)
         for level in range(self.depth):
             if level >= LEVELS_TOGETHER and level % LEVELS_BETWEEN == 0:  # go on with those that are on their way
@@ -211,6 +201,7 @@ def grow(
     rng, X = check_random_state(random_state), np.ascontiguousarray(X, dtype=np.float32)
     unit = np.arange(len(X)) if units is None else np.unique(units, return_inverse=True)[1]
     sizes, in_bag, nodes = np.bincount(unit), np.zeros((n_trees, len(X)), dtype=bool), []
+    gaps = bool(np.isnan(X).any())  # a tree that does not check its rows takes them for numbers
     for seen in in_bag:
         drawn = rng.permutation(len(sizes))[: round(IN_BAG * len(sizes))]
         drawn = drawn[: max(1, np.searchsorted(sizes[drawn].cumsum(), max_rows, side="right"))]
@@ -220,7 +211,7 @@ def grow(
         seed = rng.randint(2**31 - 1)
         tree = DecisionTreeRegressor(min_samples_leaf=min_leaf, max_features=max_features, random_state=seed)
         with config_context(skip_parameter_validation=True):  # checks take longer than a small tree
-            nodes.append(Nodes.of(tree.fit(X[seen], y[seen], check_input=False).tree_))
+            nodes.append(Nodes.of(tree.fit(X[seen], y[seen], check_input=gaps).tree_))
     return joined(nodes, X.shape[1], precision=np.float32, mean=True), in_bag
 
 

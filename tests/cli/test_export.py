@@ -31,10 +31,17 @@ def test_an_exported_model_predicts_what_the_model_predicts(run, model, houses, 
     assert (np.abs(upper - interval.upper) / sd).max() < 1e-5
 
 
-def test_json_has_the_metadata_and_the_sha256_of_the_model_file(run, model, tmp_path):
+def test_json_has_the_metadata_and_replaces_a_file_by_force_alone_and_one_that_is_read_never(
+    run, refused, model, tmp_path
+):
     pytest.importorskip("onnxruntime")
-    out = tmp_path / "model.onnx"
-    found = json.loads(run("export", model, out, "--json", "--precision", "float64").stdout)
+    out, read = tmp_path / "model.onnx", tmp_path / "read"
+    out.write_text("mine")
+    assert refused("export", model, out) == f"{out} exists; give another OUT, or --force to replace it"
+    assert out.read_text() == "mine"
+    read.symlink_to(model)
+    assert f"OUT {read} is the file that is read" in refused("export", model, read, "--force")
+    found = json.loads(run("export", model, out, "--json", "--precision", "float64", "--force").stdout)
     assert (found["out"], found["bytes"], found["precision"]) == (str(out), out.stat().st_size, "float64")
     assert found["model_sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
     assert [column["name"] for column in found["columns"]] == ["area", "city", "sold", "garden"]

@@ -160,23 +160,22 @@ WRITING = {
 }
 
 
-@pytest.mark.parametrize("command", WRITING)
+@pytest.mark.parametrize("command", [command for command in WRITING if command != "export"])  # has a test of its own
 def test_a_file_that_exists_is_replaced_by_force_alone_and_one_that_is_read_never(
     run, refused, folder, tmp_path, command
 ):
     *given, out = (folder / word if str(word).endswith((".csv", ".safetensors")) else word for word in WRITING[command])
     out = tmp_path / Path(out).name
     out.write_text("mine")
-    name = "OUT" if command == "export" else "--out"
     message = refused(*command.split(), *given, out)
-    assert message == f"{out} exists; give another {name}, or --force to replace it"
+    assert message == f"{out} exists; give another --out, or --force to replace it"
     assert out.read_text() == "mine"
     run(*command.split(), *given, out, "--force")
     assert out.read_bytes() != b"mine"
     (tmp_path / "read").mkdir()
     read = tmp_path / "read" / out.name
     read.symlink_to(given[0])
-    assert f"{name} {read} is the file that is read" in refused(*command.split(), *given, read, "--force")
+    assert f"--out {read} is the file that is read" in refused(*command.split(), *given, read, "--force")
 
 
 @pytest.mark.parametrize("command", [*WRITING, "info", "evaluate"])

@@ -8,6 +8,7 @@ read, never y, but all of its rows, also those that calibrate the intervals.
 import re
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +32,7 @@ DAY = 86_400e6  # microseconds
 ITSELF, MISSING, OTHER = "", " (missing)", " (other)"
 KINDS = {"numbers", "booleans", "text", "times"}
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+OF_TIMES = tuple(f" ({part})" for part in ("year", "month sin", "month cos", "hour sin", "hour cos", *WEEKDAYS))
 CONSTANT, EMPTY, IDENTIFIER = "one value only", "no value in any row", "text that differs in nearly every row"
 DROPPED = {CONSTANT: ConstantDataWarning, EMPTY: ColumnWarning, IDENTIFIER: ColumnWarning}
 # Text that was probably meant as something else, and how that is written.
@@ -78,21 +80,17 @@ class Column:
             codes = codes.astype("datetime64[us]").astype(np.int64)
         return np.where(values.missing, np.nan, codes)
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What stands behind the column's name in those of all its possible features."""
+        if self.kind == "text":
+            return (*(f"={level}" for level in self.levels), OTHER, MISSING)
+        return (ITSELF, *(OF_TIMES if self.kind == "times" else ()), MISSING)
+
     def features(self, codes: Any) -> dict[str, Any]:
         """All features of codes, an array or, in an exported model, a tensor."""
-        library = library_of(codes)
-        gaps = library.isnan(codes)
-        missing = {MISSING: _flags(gaps)}
-        if self.kind == "text":
-            known = {f"={level}": _flags(codes == code) for code, level in enumerate(self.levels)}
-            return {**known, OTHER: 1 - sum(known.values()) - missing[MISSING], **missing}
-        filled = library.where(gaps, self.median, codes)
-        if self.kind != "times":
-            return {ITSELF: filled, **missing}
-        year, weekday, in_year, in_day = calendar_of(filled, DAY)
-        days = {f" ({name})": _flags(weekday == number) for number, name in enumerate(WEEKDAYS)}
-        waves = {**_wave("month", in_year), **_wave("hour", in_day)}  # so that an end meets the next beginning
-        return {ITSELF: filled / DAY, " (year)": year, **waves, **days, **missing}
+        features, place = _features([self], codes[:, None])
+        return {part: features[:, place[0, part]] for part in self.parts}
 
     def mismatch(self, values: Values) -> str | None:
         """What these values are, if they are not of this column's kind, with the first of them that is not."""
@@ -135,6 +133,42 @@ class Column:
         return f"{self.name}: {read_as.get(self.kind, self.kind)}{other}{missing}{identifier}"
 
 
+def _features(columns: Sequence[Column], codes: Any) -> tuple[Any, dict[tuple[int, str], int]]:
+    """All features (row, feature) of codes (row, column), and the place of each by column and part.
+
+    All columns at once: an exported model is as small for a hundred of them as for one.
+    """
+    library = library_of(codes)
+    text, times = ([n for n, column in enumerate(columns) if column.kind == kind] for kind in ("text", "times"))
+    gaps = library.isnan(codes)
+    filled = library.where(gaps, library.asarray(np.array([column.median for column in columns])), codes)
+    units = library.asarray(np.array([DAY if column.kind == "times" else 1.0 for column in columns]))
+    blocks, missing = [filled / units], _flags(gaps)
+    names = [(n, ITSELF) for n in range(len(columns))]
+    if times:
+        year, weekday, in_year, in_day = calendar_of(_taken(filled, times), DAY)
+        days = _flags(weekday[..., None] == library.arange(7)).reshape(codes.shape[0], 7 * len(times))
+        blocks += [year, *_wave(in_year), *_wave(in_day), days]  # waves, so that an end meets the next beginning
+        names += [(n, part) for part in OF_TIMES[:5] for n in times]
+        names += [(n, part) for n in times for part in OF_TIMES[5:]]
+    if text:
+        owner = np.repeat(text, [len(columns[n].levels) for n in text])
+        level = np.concatenate([np.arange(len(columns[n].levels)) for n in text])
+        known = _flags(_taken(codes, owner) == library.asarray(level))
+        n_known = known @ library.asarray((owner[:, None] == text).astype(np.float64))  # (row, column of text)
+        blocks += [known, 1 - n_known - _taken(missing, text)]
+        names += [(n, f"={level}") for n in text for level in columns[n].levels] + [(n, OTHER) for n in text]
+    names += [(n, MISSING) for n in range(len(columns))]
+    return library.concatenate([*blocks, missing], 1), {name: place for place, name in enumerate(names)}
+
+
+def _taken(values: Any, places: Any) -> Any:
+    """Some columns of a matrix."""
+    if isinstance(values, torch.Tensor):
+        return values.index_select(1, torch.as_tensor(places))
+    return np.take(values, places, axis=1)
+
+
 def library_of(values: Any) -> Any:
     """The module, numpy or torch, whose functions take these values."""
     return torch if isinstance(values, torch.Tensor) else np
@@ -150,7 +184,7 @@ def calendar_of(moments: Any, day_length: float) -> tuple[Any, Any, Any, Any]:
 
     def new_year(year: Any) -> Any:  # days from 1970: 365 a year, and a leap day in every 4 but 100 but 400 years
         past = year - 1
-        return 365 * (year - 1970) + floor(past / 4) - floor(past / 100) + floor(past / 400) - 477
+        return floor(365.25 * past) - floor(past / 100) + floor(past / 400) - 719_162
 
     day = floor(moments / day_length)
     year = floor(day / 365.2425) + 1970  # or the one before or after
@@ -160,12 +194,12 @@ def calendar_of(moments: Any, day_length: float) -> tuple[Any, Any, Any, Any]:
     return year, weekday, (moments - begin) / (end - begin), (moments - day_length * day) / day_length
 
 
-def _wave(name: str, phase: Any) -> dict[str, Any]:
+def _wave(phase: Any) -> tuple[Any, Any]:
     """Sine and cosine of a position in a cycle, 0 to 1; rounded, since the last digits of equal ones would differ."""
     turn = 2 * np.pi * phase
     if isinstance(turn, torch.Tensor):  # onnxruntime 1.17 has no cosine in float64
-        return {f" ({name} sin)": torch.sin(turn), f" ({name} cos)": torch.sin(turn + np.pi / 2)}
-    return {f" ({name} sin)": np.sin(turn).round(12) + 0.0, f" ({name} cos)": np.cos(turn).round(12) + 0.0}
+        return torch.sin(turn), torch.sin(turn + np.pi / 2)
+    return np.sin(turn).round(12) + 0.0, np.cos(turn).round(12) + 0.0
 
 
 @stored
@@ -182,9 +216,10 @@ class Columns:
         """Raise for what no training can have left; model files come from anywhere."""
         names = (*(column.name for column in self.columns), *(name for name, _ in self.dropped))
         gaps = np.full((1, len(self.columns)), np.nan)
-        known = np.isfinite(self.features(gaps)).all() and all(why in DROPPED for _, why in self.dropped)
+        known = bool(self.columns) and all(why in DROPPED for _, why in self.dropped)
+        known = known and bool(np.isfinite(self.features(gaps)).all())
         for column in self.columns:
-            in_order = tuple(part for part in column.features(gaps[:, 0]) if part in column.kept)
+            in_order = tuple(part for part in column.parts if part in column.kept)
             zoned = column.zone is None or (column.kind == "times" and isinstance(column.zone, str))
             counted = isinstance(column.median, float) and 0 <= column.n_missing <= self.n_rows
             known &= column.kind in KINDS and column.kept == in_order and zoned and counted
@@ -227,9 +262,8 @@ class Columns:
         if self.plain:
             medians = [column.median for column in self.columns]
             return library.where(library.isnan(codes), library.asarray(np.array(medians)), codes)
-        features = [column.features(codes[:, place]) for place, column in enumerate(self.columns)]
-        kept = [of_one[part] for of_one, column in zip(features, self.columns, strict=True) for part in column.kept]
-        return library.stack(kept, 1)
+        features, place = _features(self.columns, codes)
+        return _taken(features, [place[n, part] for n, column in enumerate(self.columns) for part in column.kept])
 
     def report(self) -> tuple[str, ...]:
         """How each column is read, or why it is left out: one line each."""

@@ -89,8 +89,10 @@ class Waves(nn.Module):
     def __init__(self, n_members: int, n_features: int, waves: int) -> None:
         super().__init__()
         shape = n_members, 1, n_features, waves
-        self.frequency = nn.Parameter(2 * math.pi * FREQUENCY * torch.randn(shape))
-        self.phase = nn.Parameter(math.pi * (2 * torch.rand(shape) - 1))
+        frequency, phase = torch.empty(shape), torch.empty(shape)
+        if not frequency.is_meta:  # nothing is drawn before a file is read: torch would load its compiler to do so
+            frequency, phase = 2 * math.pi * FREQUENCY * torch.randn(shape), math.pi * (2 * torch.rand(shape) - 1)
+        self.frequency, self.phase = nn.Parameter(frequency), nn.Parameter(phase)
 
     def forward(self, x: Rows) -> Float[Tensor, "member batch code"]:
         return torch.addcmul(self.phase, x[..., None], self.frequency).cos().flatten(start_dim=2)
@@ -133,6 +135,22 @@ class MLPTeam(Team):
         if self.code:
             self.code.adapt(inputs, valid)
 
+    def fold(self) -> None:
+        """Fold the factors of columns and of dropped units into the weights, which then predict alone."""
+        if (scale := self.input_scales) is not None:
+            self.layers[0].weight.mul_(scale[..., None])
+        for layer in self.layers[1:]:
+            layer.weight.mul_(1 - self.rate)
+        self.log_scale, self.rate = None, 0.0
+
+    @property
+    def input_scales(self) -> Float[Tensor, "member input"] | None:
+        """The factor of each input of the first layer: columns, then their codes."""
+        scale = self.column_scales
+        if scale is None:
+            return None
+        return torch.cat([scale, *(scale.repeat_interleave(n, dim=1) for n in self.codes)], dim=1)
+
     def forward(self, x: Rows) -> Float[Tensor, "member batch output"]:
         n_members, precision = len(x), self.layers[0].weight.dtype
         columns = x
@@ -142,11 +160,8 @@ class MLPTeam(Team):
         x = x.to(precision).expand(n_members, -1, -1)
         if self.waves:
             x = torch.cat([x, self.waves(columns.to(precision))], dim=-1)
-        scale = self.column_scales
-        if scale is not None:  # the first layer's weights are stretched: they are fewer than the inputs
-            scale = torch.cat([scale, *(scale.repeat_interleave(n, dim=1) for n in self.codes)], dim=1)
         *hidden, last = self.layers
-        gain = 1.0
+        gain, scale = 1.0, self.input_scales  # of the first layer's weights, which are fewer than its inputs
         for linear in hidden:
             x, scale = self.activated(linear(x, gain, scale)), None
             gain = 1.0 if self.training else 1 - self.rate  # for the units that dropout would remove
