@@ -23,7 +23,7 @@ from peers import TRIALS, n_trials
 from result_lines import environment, read_lines
 from table_fits import QUICK_TABLES, Line, add_arguments, interval_scores, levels_for, run_jobs, size_of
 
-from coverwell import MatchedRegressor, metrics
+from coverwell import MatchedRegressor, fit_together, metrics
 from coverwell.regressor import AS_PUBLISHED
 from coverwell.training.device import device_from
 from reproduction.data.tables import DEVELOPMENT_TABLES
@@ -50,33 +50,40 @@ def drawn(name: str, split: int) -> Rows:
     return Rows(X, y, None, *LAWS[name].draw(LAW_TEST_ROWS, random_state=1_000_000 + split))
 
 
-def run(method: str, name: str, split: int, device: str, more: dict[str, Any]) -> Line:
-    """One line: a fit of all levels, as published one fit of each, measured on the test rows."""
-    rows, settings = drawn(name, split), as_arguments({**METHODS[method], **more})
-    levels, published = levels_for(len(rows.y)), method.startswith("as published")
+def run(method: str, name: str, splits: Sequence[int], device: str, more: dict[str, Any]) -> list[Line]:
+    """A line for each split: a fit of all levels, as published one fit of each, measured on the test rows."""
+    settings, published = as_arguments({**METHODS[method], **more}), method.startswith("as published")
+    rows = [drawn(name, split) for split in splits]
+    levels = levels_for(len(rows[0].y))
+    each = levels if published else [levels]
     models = [
-        MatchedRegressor(asked, random_state=split, device=device, **settings)
-        for asked in (levels if published else [levels])
+        [MatchedRegressor(asked, random_state=split, device=device, **settings) for asked in each] for split in splits
     ]
+    tables = [(own.X, own.y, own.groups) for own, fits in zip(rows, models, strict=True) for _ in fits]
     seconds = seconds_of(
-        lambda: [model.fit(rows.X, rows.y, groups=rows.groups) for model in models], device_from(device)
+        lambda: fit_together([model for fits in models for model in fits], tables), device_from(device)
     )
     known = levels if published else tuple(sorted({*levels, *OTHER_LEVELS}))
-    found = [model.predict_interval(rows.X_test, coverage=None if published else known) for model in models]
-    lower, upper = (np.column_stack(sides) for sides in zip(*found, strict=True))  # (row, level)
-    model = models[levels.index(0.9)] if published else models[0]
-    return {
-        "method": method,
-        "data": name,
-        "split": split,  # also the seed
-        "levels": known,
-        "asked": levels,
-        **measured(name, rows, model.predict(rows.X_test), lower, upper, known),
-        "rounds": len(model.rounds_),
-        "members": model.predictor_.fitted_teams[0].n_members,
-        "seconds": round(seconds, 2),
-        **environment(device),
-    }
+    lines = []
+    for split, own, fits in zip(splits, rows, models, strict=True):
+        found = [model.predict_interval(own.X_test, coverage=None if published else known) for model in fits]
+        lower, upper = (np.column_stack(sides) for sides in zip(*found, strict=True))  # (row, level)
+        model = fits[levels.index(0.9)] if published else fits[0]
+        line = {
+            "method": method,
+            "data": name,
+            "split": split,  # also the seed, of a stack the first one
+            "levels": known,
+            "asked": levels,
+            **measured(name, own, model.predict(own.X_test), lower, upper, known),
+            "rounds": len(model.rounds_),
+            "members": model.predictor_.fitted_teams[0].n_members,
+            "seconds": round(seconds / len(splits), 2),
+            "stack": len(splits),
+            **environment(device),
+        }
+        lines.append(line)
+    return lines
 
 
 def measured(name: str, rows: Rows, y_hat: np.ndarray, lower: np.ndarray, upper: np.ndarray, levels: Any) -> Line:
@@ -97,13 +104,14 @@ def measured(name: str, rows: Rows, y_hat: np.ndarray, lower: np.ndarray, upper:
     return found
 
 
-def jobs_of(methods: Sequence[str], names: Sequence[str], splits: Sequence[int], path: Path) -> Iterator[Any]:
-    """What is not there yet, as (method, data, split), large tables first, which have fewer splits."""
+def jobs_of(methods: Sequence[str], names: Sequence[str], splits: Sequence[int], stack: int, path: Path) -> Iterator:
+    """What is not there yet, as (method, data, splits), large tables first, which have fewer splits."""
     done = {(line["method"], line["data"], line["split"]) for line in read_lines(path)}
     for name in sorted(names, key=lambda name: LAW_COST if name in LAWS else size_of(name), reverse=True):
         n_rows = LAW_ROWS if name in LAWS else len(table(name).y)
-        for split in [split for split in splits if split < n_trials(n_rows)]:
-            yield from ((method, name, split) for method in methods if (method, name, split) not in done)
+        for method in methods:
+            own = [split for split in splits if split < n_trials(n_rows) and (method, name, split) not in done]
+            yield from ((method, name, own[at : at + stack]) for at in range(0, len(own), stack))
 
 
 def main() -> None:
@@ -112,6 +120,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["coverwell"], choices=list(METHODS))
     parser.add_argument("--data", nargs="+", default=every, choices=every)
     parser.add_argument("--splits", nargs="+", type=int, default=range(TRIALS), help="fewer of a table with many rows")
+    parser.add_argument("--stack", type=int, default=1, help="splits that are fitted at once, as on a GPU")
     parser.add_argument("--quick", action="store_true", help="two splits of the two small tables, short rounds")
     add_arguments(parser)
     given = parser.parse_args()
@@ -120,7 +129,7 @@ def main() -> None:
         given.data, given.splits, name = (*QUICK_TABLES, next(iter(LAWS))), range(2), "accuracy-quick"
         more = {"max_rounds": 2, "mean_epochs": 2, "interval_epochs": 2}
     path = given.out / f"{name}.jsonl"
-    jobs = [(*job, given.device, more) for job in jobs_of(given.methods, given.data, given.splits, path)]
+    jobs = [(*job, given.device, more) for job in jobs_of(given.methods, given.data, given.splits, given.stack, path)]
     failed = run_jobs(run, jobs, path, given.jobs, end)
     if lines := read_lines(path):
         text = accuracy_report.report(lines)

@@ -77,6 +77,8 @@ CANDIDATES: dict[str, Candidate] = {
     DEFAULT: Candidate(),
     "no column scales": Candidate(attributes=networks(MEAN, INTERVAL, SECOND_MEAN, scaled=False)),
     "bins for waves": Candidate(attributes=networks(MEAN, INTERVAL, waves=0, bins=8)),
+    "ReLU": Candidate(attributes=networks(MEAN, INTERVAL, SECOND_MEAN, activation="relu")),
+    "dropout": Candidate(attributes=networks(MEAN, INTERVAL, SECOND_MEAN, dropout=0.1)),
     "twice as wide": Candidate(attributes=(*networks(MEAN, hidden=256), *networks(INTERVAL, hidden=128))),
     "4 layers": Candidate(attributes=networks(MEAN, INTERVAL, layers=4)),
     "no second network": Candidate(attributes=((regressor, "MANY_ROWS", 0),), needs=SECOND),
@@ -123,7 +125,7 @@ def out_of_fold(model: MatchedRegressor, X: np.ndarray, y: np.ndarray, levels: S
     }
 
 
-def run(candidate: str, name: str, splits: Sequence[int], device: str, more: dict[str, Any]) -> Line:
+def run(candidate: str, name: str, splits: Sequence[int], device: str, more: dict[str, Any]) -> list[Line]:
     """One line: a candidate on some splits of a table, fitted as one stack."""
     data = table(name)
     rows = [random_split(len(data.y), split)[0] for split in splits]
@@ -134,7 +136,7 @@ def run(candidate: str, name: str, splits: Sequence[int], device: str, more: dic
         tables = [(data.X[own], data.y[own], None) for own in rows]
         seconds = seconds_of(lambda: fit_together(models, tables), device_from(device))
     each = [out_of_fold(model, X, y, levels) for model, (X, y, _) in zip(models, tables, strict=True)]
-    return {
+    line = {
         "candidate": candidate,
         "data": name,
         "splits": list(splits),  # also the seeds, of a stack the first one
@@ -143,6 +145,7 @@ def run(candidate: str, name: str, splits: Sequence[int], device: str, more: dic
         "seconds": round(seconds / len(splits), 2),
         **environment(device),
     }
+    return [line]
 
 
 def jobs_of(candidates: Sequence[str], names: Sequence[str], splits: Sequence[int], stack: int, path: Path) -> Iterator:

@@ -65,8 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
 
 
-def run_jobs(measure: Callable[..., Line], jobs: Sequence[Job], path: Path, n_processes: int, end: float) -> list[str]:
-    """Add the line of every job that starts before `end`, by the clock; what failed, a line of text each."""
+def run_jobs(
+    measure: Callable[..., list[Line]], jobs: Sequence[Job], path: Path, n_processes: int, end: float
+) -> list[str]:
+    """Add the lines of every job that starts before `end`, by the clock; what failed, a line of text each."""
     if not jobs or time.time() >= end:
         return []
     failed: list[str] = []
@@ -78,18 +80,18 @@ def run_jobs(measure: Callable[..., Line], jobs: Sequence[Job], path: Path, n_pr
         ) as pool,
         tqdm(total=len(jobs), unit="fit") as bar,
     ):
-        job_of: dict[Future[Line | None], Job] = {pool.submit(_in_time, measure, end, *job): job for job in jobs}
+        job_of: dict[Future[list[Line]], Job] = {pool.submit(_in_time, measure, end, *job): job for job in jobs}
         for future in as_completed(job_of):
             try:
-                line = future.result()
+                lines = future.result()
             except Exception as error:  # the others go on
                 failed.append(f"{job_of[future]}: {error!r}")
                 continue
-            if line is not None:
+            for line in lines:
                 append(path, line)
             bar.update()
     return failed
 
 
-def _in_time(measure: Callable[..., Line], end: float, *job: Any) -> Line | None:
-    return measure(*job) if time.time() < end else None
+def _in_time(measure: Callable[..., list[Line]], end: float, *job: Any) -> list[Line]:
+    return measure(*job) if time.time() < end else []

@@ -31,7 +31,7 @@ def test_a_level_needs_as_many_rows_as_its_rank():
 
 def test_a_line_has_fitted_levels_and_others_nested(shared_data, monkeypatch):
     monkeypatch.setenv("COVERWELL_DATA", str(shared_data))
-    line = accuracy.run("coverwell", "concreteslump", 0, "cpu", QUICK)
+    (line,) = accuracy.run("coverwell", "concreteslump", [0], "cpu", QUICK)
     assert (line["n_train"], line["n_test"]) == (82, 21)
     assert line["asked"] == (0.5, 0.8, 0.9, 0.95)
     assert line["levels"] == (0.5, 0.6, 0.73, 0.8, 0.85, 0.9, 0.95)
@@ -83,10 +83,10 @@ def test_a_target_of_few_values_may_be_covered_more_often_but_not_less():
 
 def test_fits_side_by_side_are_stored_one_failure_stops_no_other_and_none_starts_late(tmp_path):
     path, late = tmp_path / "lines.jsonl", time.time() + 600
-    jobs = [([("a", 1)],), ([1],), ([("a", 2)],)]  # dict([1]) fails
-    failed = table_fits.run_jobs(dict, jobs, path, 2, late)
+    jobs = [([{"a": 1}],), (1,), ([{"a": 2}],)]  # list(1) fails
+    failed = table_fits.run_jobs(list, jobs, path, 2, late)
     assert sorted(path.read_text().splitlines()) == ['{"a": 1}', '{"a": 2}']
     assert len(failed) == 1
     assert "TypeError" in failed[0]
-    assert table_fits.run_jobs(dict, jobs, path, 2, end=0.0) == []
+    assert table_fits.run_jobs(list, jobs, path, 2, end=0.0) == []
     assert len(path.read_text().splitlines()) == 2

@@ -34,9 +34,14 @@ def test_candidates_change_one_thing_of_the_training_and_leave_no_trace():
     assert not any([without.network.scaled, without.interval_network.scaled, without.second.network.scaled])
     assert training_of("bins for waves").network == replace(mean, waves=0, bins=8)
     assert training_of("4 layers").interval_network == replace(interval, layers=4)
-    assert replace(default, second=None) == training_of("no second network")
+    assert default.second.network.bins > 0
+    assert training_of("no second network") == replace(
+        default, second=None, recipe=replace(default.recipe, max_rounds=6)
+    )
+    assert training_of("ReLU").network == replace(mean, activation="relu")
+    assert training_of("dropout").network == replace(mean, dropout=0.1)
     assert (training_of("equal rounds").recipe.growth, default.recipe.growth) == (1, 2)
-    assert (training_of("one long round").recipe.max_rounds, default.recipe.max_rounds) == (1, 6)
+    assert (training_of("one long round").recipe.max_rounds, default.recipe.max_rounds) == (1, 5)
     assert not training_of("shaped by I alone").both
     assert default.both
     assert training_of(DEFAULT) == default
@@ -57,7 +62,7 @@ def test_what_a_candidate_removes_is_not_used(monkeypatch):
     monkeypatch.setattr(regressor, "SECOND_LONGER", 1)
     monkeypatch.setattr(companions, "N_TREES", 5)
     used = {
-        candidate: set(selection.run(candidate, "red wine", [100], "cpu", {})["used"][0])
+        candidate: set(selection.run(candidate, "red wine", [100], "cpu", {})[0]["used"][0])
         for candidate in (DEFAULT, "no atoms", "no second network", "no local shape")
     }
     everything = {ATOMS, EQUAL_ROWS, SECOND}
