@@ -30,6 +30,7 @@ Places = NDArray[np.intp]
 # A half-width of zero would need an infinite factor.
 SMALLEST_HALF_WIDTH = 1e-12
 ROWS_PER_VALUE = 5  # of a target with few values, at least
+FEW_VALUES = 20  # fewer: the reach is chosen; where there are more, ends move inwards alone and cover the same values
 REACHES = tuple(np.arange(10) / 10)
 
 
@@ -124,9 +125,17 @@ class Correction(nn.Module):
         return self.factor is None or self.joint_factor is not None
 
     def forward(
-        self, means: list[Tensor], half_widths: list[Tensor], levels: tuple[float, ...], joint: bool = False
+        self,
+        means: list[Tensor],
+        half_widths: list[Tensor],
+        levels: tuple[float, ...],
+        joint: bool = False,
+        moved: bool = True,
     ) -> tuple[Tensor, Tensor]:
-        """Bounds (row, target, level) from each team's means and half-widths; each level contains the one inside it."""
+        """Bounds (row, target, level) from each team's means and half-widths; each level contains the one inside it.
+
+        If `moved`, ends are at values of the targets, where these are few.
+        """
         if self.expand is not None:
             half_widths = [half_width @ self.expand for half_width in half_widths]
         if self.factor is None:
@@ -144,7 +153,7 @@ class Correction(nn.Module):
         (mean,), (half_width,) = means, half_widths
         below, above = self.nested(factor * half_width.movedim(-2, 0), levels)
         lower, upper = mean[..., None] - below, mean[..., None] + above
-        return (lower, upper) if self.atoms is None else self.atoms(lower, upper)
+        return self.atoms(lower, upper) if moved and self.atoms is not None else (lower, upper)
 
     def nested(self, half_width: Tensor, levels: tuple[float, ...]) -> Tensor:
         """Some levels of half-widths, or of upper ends, at the grid, each at least the one inside it.
@@ -191,7 +200,7 @@ class Atoms(nn.Module):
 
     @classmethod
     def of(cls, y: Array, lower: Array, upper: Array, levels: tuple[float, ...]) -> Atoms | None:
-        """The values of y (row, target), with the reach that scores best for these bounds; None if none has few."""
+        """The values of y (row, target), if few with the reach that scores best for these bounds; None if many."""
         values = [np.unique(own) for own in y.T]
         values = [own if 1 < len(own) <= len(y) / ROWS_PER_VALUE else own[:0] for own in values]
         if not any(map(len, values)):
@@ -202,7 +211,8 @@ class Atoms(nn.Module):
             low, high = (side.numpy() for side in atoms(torch.from_numpy(lower), torch.from_numpy(upper)))
             missed = np.maximum(low - y[..., None], 0) + np.maximum(y[..., None] - high, 0)
             losses.append((tail * (high - low) + missed).mean(axis=(0, 2)))
-        return cls(values, np.array(REACHES)[np.argmin(losses, axis=0)])
+        few = np.array([len(own) < FEW_VALUES for own in values])
+        return cls(values, np.where(few, np.array(REACHES)[np.argmin(losses, axis=0)], 0.0))
 
     def forward(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         lows, highs = list(lower.unbind(dim=1)), list(upper.unbind(dim=1))

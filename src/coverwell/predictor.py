@@ -293,12 +293,16 @@ class Predictor(nn.Module):
                 f"coverage must be at most {known[-1]:g}, the highest level that this fit has ranks for, got "
                 f"{max(levels):g}; fit with more rows, or with this level in coverage=[...]"
             )
-        lower, upper = self._ranked(estimates, known, joint=joint)
+        lower, upper = self._ranked(estimates, known, joint=joint, moved=False)
         centre = _mean(estimates)[..., None]
         # Linear in the normal quantile, from the prediction outwards.
         at, wanted = (z_score(torch.tensor([0.0, *one], dtype=torch.float64)).numpy() for one in (known, levels))
         matrix = np.stack([np.interp(wanted[1:], at, row) for row in np.eye(len(at))])
-        return tuple(np.concatenate([centre, side], axis=-1) @ matrix for side in (lower, upper))
+        lower, upper = (np.concatenate([centre, side], axis=-1) @ matrix for side in (lower, upper))
+        if (atoms := self.correction.atoms) is not None:
+            sides = atoms(*(torch.from_numpy(side).to(atoms.reach.device) for side in (lower, upper)))
+            lower, upper = (side.cpu().numpy() for side in sides)
+        return lower, upper
 
     def quantiles(self, estimates: Sequence[Estimate], shares: Sequence[float] | Array) -> Array:
         """Quantiles (row, target, share) at any share: the ends of intervals, and exponential tails beyond the last."""
@@ -308,7 +312,7 @@ class Predictor(nn.Module):
         return PredictedDistribution(np.concatenate([below[::-1], above]), values).quantile(shares)
 
     def _ranked(
-        self, estimates: Sequence[Estimate], levels: tuple[float, ...], *, joint: bool = False
+        self, estimates: Sequence[Estimate], levels: tuple[float, ...], *, joint: bool = False, moved: bool = True
     ) -> tuple[Array, Array]:
         """Calibrated bounds (row, target, level) of levels that the correction knows."""
         n_rows, n_scores = len(estimates[0].mean), sum(len(part) for part in self.correction.scores)
@@ -318,7 +322,7 @@ class Predictor(nn.Module):
         for i in range(0, max(n_rows, 1), step):
             means = [torch.from_numpy(estimate.mean[i : i + step]).to(device) for estimate in estimates]
             widths = [torch.from_numpy(estimate.half_width[i : i + step]).to(device) for estimate in estimates]
-            parts.append(self.correction(means, widths, levels, joint))
+            parts.append(self.correction(means, widths, levels, joint, moved))
         lower, upper = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
         return lower, upper
 

@@ -44,7 +44,8 @@ INTERVAL_NETWORK = replace(MEAN_NETWORK, hidden=64)
 # Where scores still fall after the last round, F has learned what is smooth; bins learn steps and cells.
 SECOND_NETWORK = MLP(hidden=128, layers=5, dropout=0.0, bins=16, scaled=True, activation="silu")
 ROUNDS_BEFORE = 5  # of the first network, where a second may follow
-SECOND_LONGER, SECOND_ROUNDS = 8, 4  # times as many epochs in its first round, and at most so many rounds
+SECOND_LONGER, SECOND_ROUNDS = 8, 3  # times as many epochs in its first round, and at most so many rounds
+SECOND_FROM = 200  # rows: fewer are too few for it
 EMA_DECAY = 0.8
 
 
@@ -158,8 +159,8 @@ class MatchedRegressor(IntervalRegressor):
         How F's uncertainty is matched to I's widths; "sigma" and "iqr" are the paper's, "balanced" is Sigma Fit in
         which easy and hard rows weigh alike for the mean; None trains F on the squared error alone.
     network, interval_network : recipe such as `MLP(...)`, or a function (n_features, n_outputs) -> nn.Module
-        The two networks; None is an `MLP` with piecewise-linear inputs. A given `network` also serves for the intervals
-        if there is no `interval_network`. With a `ResNet18(...)`, X are images; see there for its settings.
+        The two networks; None is a small smooth `MLP`. A given `network` also serves for the intervals if there is no
+        `interval_network`. With a `ResNet18(...)`, X are images; see there for its settings.
     folds : int, scikit-learn splitter or None, default=5
         Who trains on what; None is the paper's literal training, where nobody is left out.
     repeats : int or "auto", default="auto"
@@ -339,7 +340,7 @@ class MatchedRegressor(IntervalRegressor):
             start=start,
         )
         own_choice = self.network is not None or (self.schedule or Schedule()).max_rounds != "auto" or growth == 1
-        if own_choice or n_rows > MANY_ROWS or start or not self.companions:
+        if own_choice or not SECOND_FROM <= n_rows <= MANY_ROWS or start or not self.companions:
             return first
         longer = replace(
             first.recipe,
