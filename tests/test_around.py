@@ -252,11 +252,13 @@ def test_gaps_are_left_to_a_regressor_that_can_read_them():
 def test_groups_are_held_out_whole():
     patient = np.repeat(np.arange(60), 5)
     level = np.random.default_rng(0).normal(size=60)[patient]
-    rows = patient[:, None] + 0.0
+    rows = patient[:, None] + 0.01 * np.random.default_rng(1).normal(size=(300, 1))
     together = around(KNeighborsRegressor(1)).fit(rows, level, groups=patient)
     apart = around(KNeighborsRegressor(1)).fit(rows, level)
+    equal = around(KNeighborsRegressor(1)).fit(rows.round(), level)  # equal rows need no group
     assert (np.abs(apart.out_of_fold_.prediction[:, 0] - level) < 1e-6).mean() > 0.9  # its own patient was there
-    assert (np.abs(together.out_of_fold_.prediction[:, 0] - level) > 1e-6).all()
+    for held_out in (together, equal):
+        assert (np.abs(held_out.out_of_fold_.prediction[:, 0] - level) > 1e-6).all()
 
 
 @pytest.mark.parametrize("estimator", [Ridge(), KNeighborsRegressor(10)], ids=str)
