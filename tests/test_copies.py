@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coverwell import MLP, MatchedRegressor, Schedule, load, save
+from coverwell.cli import main
 from coverwell.copies import Copies
 from coverwell.training.rows import FEWEST_DISTINCT, equal_rows
 from tests.exported import onnx_outputs
@@ -100,6 +102,16 @@ def test_files_and_graphs_know_the_rows(fitted, tmp_path):
     seen, targets = onnx_outputs(copies, rows)
     assert_array_equal(seen, np.arange(10) < 5)
     assert_allclose(targets[:5], copies(torch.from_numpy(rows))[1][:5])
+
+
+def test_info_names_the_level(fitted, tmp_path):
+    model, X, y = fitted
+    path = tmp_path / "model.safetensors"
+    save(model, path)
+    text = CliRunner().invoke(main, ["info", str(path)], catch_exceptions=False).output
+    assert "seen rows:   have their targets, with no width up to 0.98" in text
+    save(MatchedRegressor(**SHORT).fit(X[:200], y[:200]), path)
+    assert "seen rows" not in CliRunner().invoke(main, ["info", str(path)], catch_exceptions=False).output
 
 
 @pytest.mark.parametrize("times", [2, 10])

@@ -89,6 +89,12 @@ class ModelDescription:
         return found
 
     @property
+    def repeated_up_to(self) -> float | None:
+        """The level up to which a row of the training table that comes again has its target; None where it has not."""
+        copies = [team.copies for team in self.regressor.predictor_.fitted_teams if team.copies is not None]
+        return copies[0].level if copies else None
+
+    @property
     def by_round(self) -> tuple[Array, Array, Array]:
         """Error (round, target), coverage and width (round, target, level) of the training, before calibration."""
         shape, names = (len(self.rounds), len(self.target_names), -1), ("rmse", "coverage", "width")

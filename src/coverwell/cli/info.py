@@ -40,6 +40,7 @@ def info(model: Path, as_json: bool) -> None:
         "columns": None if columns is None else list(columns.report()),
         "column_scales": {name: round(scale, 3) for name, scale in about.looked_at},
         "blend": {name: round(weight, 3) for name, weight in about.blend.items()},
+        "repeated_up_to": about.repeated_up_to,
         "calibration": fitted.chosen_calibration.name,
         "seed": fitted.random_state,
         "training_rows": about.n_trained,
@@ -67,6 +68,7 @@ def info(model: Path, as_json: bool) -> None:
         "features": ", ".join(names),
         "looks at": ", ".join(looks_at[:MOST_LOOKED_AT]) + (f", and {n_more} more" if n_more > 0 else ""),
         "blend": " + ".join(f"{weight:.2f} {name}" for name, weight in about.blend.items()),
+        "seen rows": f"have their targets, with no width up to {about.repeated_up_to}" if about.repeated_up_to else "",
         "calibration": "none, widths as the networks learned them",
         "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds'] or 0:.1f} s",
         "seed": found["seed"],
@@ -78,7 +80,7 @@ def info(model: Path, as_json: bool) -> None:
     if found["calibration"]:
         lines["calibration"] = f"{found['calibration']}, ranks of {n_ranked} rows"
     for name, value in lines.items():
-        if value or name not in ("looks at", "blend"):
+        if value or name not in ("looks at", "blend", "seen rows"):
             click.echo(f"{name + ':':<13}{value}")
     if found["columns"]:
         click.echo("\n  ".join(["columns:", *found["columns"]]))
