@@ -146,6 +146,8 @@ def table_settings(method: Method) -> dict[str, Any]:
     model = method.build((0.9,), 0, "cpu")
     training = model.training_for(n_rows=1000)
     networks = [getattr(training, name) for name in ("network", "interval_network") if hasattr(training, name)]
+    second = getattr(training, "second", None)
+    networks += [] if second is None else [second.network]
     return {
         "regressor": type(model).__name__,
         "parameters": _parameters(model, but=("coverage", "warm_start")),
