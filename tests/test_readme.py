@@ -12,10 +12,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
-OWN_METHODS = ("coverwell", "Sigma Fit", "IQR Fit")  # what their titles begin with in intervals.csv; all others are the competition
+OWN_METHODS = ("coverwell", "Sigma Fit", "IQR Fit")  # what their titles begin with; all others are the competition
 OURS = "Sigma Fit (0.1.0)"
 # What rows or columns of our tables are called, and the measure's name in the stored tables.
-TABLE_TITLES = {"coverwell": "coverwell (our default)", "Sigma Fit": OURS, "Sigma Fit as published": "Sigma Fit, as published"}
+TABLE_TITLES = {
+    "coverwell": "coverwell (our default)",
+    "Sigma Fit": OURS,
+    "Sigma Fit as published": "Sigma Fit, as published",
+}
 MEASURES = {
     "coverage": "coverage",
     "RMSE": "rmse",
