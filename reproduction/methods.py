@@ -51,7 +51,7 @@ class Method:
     in_figure: bool = False  # whether its lines hold what Figure 4 or 5 shows
     by_name: bool = False  # whether it runs only where it is named
     # Tables: about how many networks a fit trains side by side, how many trials are one stack on a GPU, which few leave
-    # idle, whether each level needs a fit of its own, and whether `predict_interval(X, noise=False)` has its own scores.
+    # idle, whether each level needs its own fit, and whether `predict_interval(X, noise=False)` has scores of its own.
     members: int = 1
     trials_on_gpu: int = 20
     one_per_level: bool = False
