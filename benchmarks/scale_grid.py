@@ -1,6 +1,6 @@
 """Seconds of the paper's Table 1 and Figure 3 from scratch, as a user runs them, with several processes on one device.
 
-Table 1 has the seven rows of the paper: five baselines, Sigma Fit and IQR Fit, the last two as our defaults are. Figure
+Table 1 has the seven rows of the paper: five baselines, Sigma Fit and IQR Fit, the last two as in 0.1.0. Figure
 3 has all methods and levels that its command has.
 """
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from coverwell._version import __version__
 from coverwell.errors import ClusterError
 from coverwell.files import new_file
 from coverwell.training.device import device_from
@@ -74,7 +73,7 @@ def _results(
     if not draw_only:
         given = {name: value for name, value in asked.items() if value is not None}
         _run(kind(**{**(kind.QUICK if quick else {}), **given}, quick=quick), path, engine)
-    lines = kind.stored(path, version=None if draw_only else __version__)
+    lines = kind.stored(path, version=None)
     if not lines:
         raise click.ClickException(f"{path} has no results; run the command without --draw-only")
     return lines, path.parent
@@ -82,7 +81,7 @@ def _results(
 
 def _run(study: Study, path: Path, engine: Engine) -> None:
     """Run what is missing; what fails is named when all else is done."""
-    stored = study.stored(path)
+    stored = study.stored_before(path)
     if isinstance(study, BoxStudy):
         study.check_same(stored)
     if study.SETTINGS is not None and not study.quick:

@@ -92,7 +92,7 @@ ROUND_STYLES = {"sigma-fit": ("Sigma Fit", VERMILION), "iqr-fit": ("IQR Fit", BL
 
 
 def draw_figure2(lines: Sequence[Line]) -> Figure:
-    """Two rows of panels for each table, by default and as published, with the same axes; a column for each measure."""
+    """Two rows of panels for each table, of 0.1.0 and as published, with the same axes; a column for each measure."""
     tables = [name for name in DATA if any(line["data"] == name for line in lines)]
     if not tables:
         raise ValueError("Figure 2 needs results by round, got none; run the command first")
@@ -130,7 +130,7 @@ def _draw_rounds(ax: Axes, lines: Sequence[Line], data: str, form: str, measure:
     ax.set_title(titles[measure])
     ax.locator_params(axis="x", integer=True)
     if measure == ROUND_MEASURES[0]:
-        ax.set_ylabel(f"{data},\n{'as published' if form else 'by default'}", fontweight="bold")
+        ax.set_ylabel(f"{data},\n{'as published' if form else 'ours, 0.1.0'}", fontweight="bold")
 
 
 def _share_height(axes: Iterable[Any], *, from_zero: bool) -> None:
@@ -148,8 +148,8 @@ TRIALS, COLUMNS = 20, 3  # at most; tables beside each other
 FARTHEST = 2.0  # a curve that ends above so many times the median end leaves its panel, with a note
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 TICKS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
-SIGMA, IQR, OTHERS = 4.0, 2.2, 0.9  # thickness: curves lie on thicker ones, so that none hides another
-PUBLISHED, RANKED = "--", ":"
+DEFAULT, FIRST_VERSION, OTHERS = 4.0, 2.2, 0.9  # thickness: curves lie on thicker ones, so that none hides another
+PUBLISHED, EARLIER, RANKED = "--", "-.", ":"
 # Curves of one family share colour and marker and differ in dash.
 STYLES = {
     "mc-dropout": CurveStyle(ORANGE, "^", "-", OTHERS),
@@ -158,9 +158,10 @@ STYLES = {
     "bnn": CurveStyle(GREY, "P", "-", OTHERS),
     "hnn": CurveStyle(SKY, "D", "-", OTHERS),
     "sigma-fit-published": CurveStyle(VERMILION, "o", PUBLISHED, OTHERS),
-    "sigma-fit": CurveStyle(VERMILION, "o", "-", SIGMA),
+    "coverwell": CurveStyle(VERMILION, "o", "-", DEFAULT),
+    "sigma-fit": CurveStyle(VERMILION, "o", EARLIER, FIRST_VERSION),
     "iqr-fit-published": CurveStyle(BLUE, "X", PUBLISHED, OTHERS),
-    "iqr-fit": CurveStyle(BLUE, "X", "-", IQR),
+    "iqr-fit": CurveStyle(BLUE, "X", EARLIER, FIRST_VERSION),
     "deep-ensemble": CurveStyle(BLACK, "*", "-", OTHERS),
     "deep-ensemble-split": CurveStyle(BLACK, "*", RANKED, OTHERS),
     "quantiles-split": CurveStyle(PURPLE, "s", RANKED, OTHERS),
@@ -184,8 +185,10 @@ class Curve:
 
 
 def draw_figure3(lines: Iterable[Line]) -> Figure:
-    """For each table a panel of coverage, and below it a panel of widths."""
+    """For each table a panel of coverage, and below it a panel of widths; without 0.1.0 where today's default ran."""
     chosen = [line for line in lines if line["trial"] < TRIALS and line["data"] in TABLES]
+    if any(line["method"] == splits.DEFAULT for line in chosen):
+        chosen = [line for line in chosen if line["method"] not in splits.FIRST_VERSION]
     if not chosen:
         raise ValueError(f"Figure 3 needs results on one of {', '.join(TABLES)}, got none; run the study first")
     by_table = {name: curves_of(chosen, name) for name in splits.data_of(chosen)}

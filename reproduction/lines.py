@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import platform
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,15 +71,23 @@ def append(path: Path, lines: Iterable[Line]) -> None:
         raise OSError(errno.ENOSPC, "the disk took only a part of the new lines", str(path))
 
 
-def read(path: Path, *, fields: Sequence[str], key: Sequence[str], version: str | None = __version__) -> list[Line]:
+def read(
+    path: Path,
+    *,
+    fields: Sequence[str],
+    key: Sequence[str],
+    version: str | None = __version__,
+    methods: Container[str] | None = None,
+) -> list[Line]:
     """The whole lines of a results file, which stays as it is; none if there is no file.
 
-    Every line must have these fields, no two may agree in all fields of the key, and all must be written by one version
-    of coverwell (None is any), or by what it was in development; `ANY_VERSION` allows several, for lines of other
-    packages. Raises `ResultsFileError` if not.
+    Every line must have these fields, no two may agree in all fields of the key, and those of one method must be
+    written by one version of coverwell, or by what it was in development: those of `methods` (None is all) by the given
+    one, unless it is None. `ANY_VERSION` allows several, for lines of other packages. Raises `ResultsFileError` if not.
     """
     lines: list[Line] = []
     number_of: dict[Hashable, int] = {}
+    version_of: dict[str, str] = {}
     for number, text in enumerate(whole_lines(path), start=1):
         where, line = f"{path}, line {number}", _parsed(text)
         if line is None:
@@ -92,11 +100,12 @@ def read(path: Path, *, fields: Sequence[str], key: Sequence[str], version: str 
         if missing:
             raise ResultsFileError(f"{where}: the line lacks {', '.join(missing)}; {WAY_OUT}")
         written_by = line["versions"]["coverwell"]
-        version = version or written_by
-        if version not in (ANY_VERSION, written_by) and written_by.partition(".dev")[0] != version.partition(".dev")[0]:
+        given = version if methods is None or line["method"] in methods else None
+        expected = version_of.setdefault(line["method"], given or written_by)
+        if version != ANY_VERSION and written_by.partition(".dev")[0] != expected.partition(".dev")[0]:
             raise ResultsFileError(
-                f"{where}: written by coverwell {written_by}, expected {version}: numbers of different versions are "
-                f"not mixed; install {written_by}, {WAY_OUT}"
+                f"{where}: written by coverwell {written_by}, expected {expected}: numbers of different versions are "
+                f"not mixed in a method; install {written_by}, {WAY_OUT}"
             )
         first = number_of.setdefault(key_of(line, key), number)
         if first != number:

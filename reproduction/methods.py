@@ -50,9 +50,10 @@ class Method:
     cost: float = 1.0  # roughly the time of a network for a row: the longest units of work come first
     in_figure: bool = False  # whether its lines hold what Figure 4 or 5 shows
     by_name: bool = False  # whether it runs only where it is named
-    # Tables: about how many networks a fit trains side by side, whether each level needs a fit of its own, and whether
-    # `predict_interval(X, noise=False)` has scores of its own.
+    # Tables: about how many networks a fit trains side by side, how many trials are one stack on a GPU, which few leave
+    # idle, whether each level needs its own fit, and whether `predict_interval(X, noise=False)` has scores of its own.
     members: int = 1
+    trials_on_gpu: int = 20
     one_per_level: bool = False
     epistemic: bool = False
     # Series: settings of the `Forecaster` around the model, None if it forecasts by itself; how many values a linear
@@ -146,6 +147,8 @@ def table_settings(method: Method) -> dict[str, Any]:
     model = method.build((0.9,), 0, "cpu")
     training = model.training_for(n_rows=1000)
     networks = [getattr(training, name) for name in ("network", "interval_network") if hasattr(training, name)]
+    second = getattr(training, "second", None)
+    networks += [] if second is None else [second.network]
     return {
         "regressor": type(model).__name__,
         "parameters": _parameters(model, but=("coverage", "warm_start")),

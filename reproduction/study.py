@@ -71,14 +71,18 @@ class Study(ABC):
         return ("method", "data", cls.VARIANT, "trial")
 
     @classmethod
-    def stored(cls, path: Path, **version: str | None) -> list[Line]:
-        """The lines of a results file of this domain."""
+    def stored(cls, path: Path, **of: Any) -> list[Line]:
+        """The lines of a results file of this domain; `version` and `methods` are those of `read`."""
         fields = ("format", *cls.key(), *cls.FIELDS.split(), "device", "versions")
-        return read(path, fields=fields, key=cls.key(), **version)
+        return read(path, fields=fields, key=cls.key(), **of)
+
+    def stored_before(self, path: Path) -> list[Line]:
+        """The lines of a results file to which this study may add: those of its methods are of this version."""
+        return self.stored(path, methods={method.slug for method in self.methods})
 
     def missing(self, path: Path) -> list[Unit]:
         """The units that are not in a results file."""
-        return self.units({key_of(line, self.key()) for line in self.stored(path)})
+        return self.units({key_of(line, self.key()) for line in self.stored_before(path)})
 
     def units(self, done: Container[Hashable] = ()) -> list[Unit]:
         """What is not yet done, the longest first so that no worker is left with it at the end."""

@@ -12,10 +12,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
-OWN_METHODS = ("Sigma Fit", "IQR Fit")  # what their titles begin with in intervals.csv; all others are the competition
-OURS = "Sigma Fit (our default)"
+OWN_METHODS = ("coverwell", "Sigma Fit", "IQR Fit")  # what their titles begin with; all others are the competition
+OURS = "Sigma Fit (0.1.0)"
 # What rows or columns of our tables are called, and the measure's name in the stored tables.
-TABLE_TITLES = {"Sigma Fit": OURS, "Sigma Fit as published": "Sigma Fit, as published"}
+TABLE_TITLES = {
+    "coverwell": "coverwell (our default)",
+    "Sigma Fit": OURS,
+    "Sigma Fit as published": "Sigma Fit, as published",
+}
 MEASURES = {
     "coverage": "coverage",
     "RMSE": "rmse",
@@ -123,7 +127,7 @@ def test_numbers_of_tables_are_those_of_the_stored_intervals():
 def test_the_readme_quotes_the_stored_intervals_and_boxes():
     text, rows = " ".join(README.read_text().split()), stored("intervals.csv")
     ratios = [number(rows, title=OURS, data="6 tables", metric=name) for name in ("rmse_ratio", "interval_score_ratio")]
-    assert "RMSE {:.3f}, interval score {:.3f} (we aimed".format(*ratios) in text
+    assert "RMSE {:.3f}, interval score {:.3f}.".format(*ratios) in text
     where = {"data": "parkinsons by patient", "metric": "coverage", "reading": ""}
     by_patient = [number(rows, title=title, **where) for title in (OURS, "Deep Ensemble")]
     assert "Sigma Fit covers {:.3f} when 0.9 is asked, a deep ensemble {:.3f}".format(*by_patient) in text

@@ -24,8 +24,8 @@ UNITS, PEERS = LEGENDS["units"], LEGENDS["peers"]
 # Every method that has a title, in the order in which tables and figures show them.
 TITLES = {method.slug: method.title for method in TABLE_METHODS} | dict(PEERS)
 expected_error = cache(metrics.expected_calibration_error)
-DEFAULTS = ("sigma-fit", "iqr-fit")
-OURS = (*DEFAULTS, "sigma-fit-published", "iqr-fit-published")
+DEFAULT, FIRST_VERSION = "coverwell", ("sigma-fit", "iqr-fit")
+OURS = (DEFAULT, *FIRST_VERSION, "sigma-fit-published", "iqr-fit-published")
 
 
 class Selection:

@@ -269,7 +269,7 @@ def test_a_missing_package_is_named_before_any_training(out, monkeypatch, module
     assert not out.exists()
 
 
-def test_a_file_of_another_version_is_refused_and_stays_as_it_is_but_can_be_drawn(out):
+def test_a_method_of_another_version_is_refused_and_stays_as_it_is_but_can_be_drawn_beside_others(out):
     options = [*SMALL, "--levels", "0.9", "--out", out]
     run("table1", *options)
     version = f'"coverwell": "{coverwell.__version__}"'.encode()
@@ -278,6 +278,9 @@ def test_a_file_of_another_version_is_refused_and_stays_as_it_is_but_can_be_draw
     assert_message(run("table1", *options), 1, "line 1: written by coverwell 0.0.1", "--out")
     assert results(out).read_bytes() == old
     assert run("table1", *options, "--draw-only").exit_code == 0
+    result = run("table1", *(option.replace("hnn", "quantiles") for option in map(str, options)))
+    assert result.exit_code == 0, result.stderr
+    assert results(out).read_bytes().startswith(old)
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_kept(out):

@@ -45,7 +45,7 @@ def test_curves_by_round_are_means_over_the_trials_both_forms_have_the_same_axes
     rounds = figures.draw_figure2([made_up(slug, data, *trial) for slug, data, trial in where])
     rounds.draw_without_rendering()
     axes = np.array(rounds.axes).reshape(-1, 3)
-    assert axes.shape == (4, 3)  # tables, by default and as published
+    assert axes.shape == (4, 3)  # tables, of 0.1.0 and as published
     for ax in axes[0]:
         curves = {line.get_label(): line for line in ax.lines}
         test, own = curves["Sigma Fit, test rows"], curves["Sigma Fit, own rows"]
@@ -60,6 +60,8 @@ def test_curves_by_round_are_means_over_the_trials_both_forms_have_the_same_axes
 
 
 # Figure 3.
+
+DEFAULT, FIRST = {splits.title(splits.DEFAULT)}, {splits.title(method) for method in splits.FIRST_VERSION}
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,15 @@ def test_curves_by_level_are_means_over_the_trials_and_thick_ones_hide_none(tabl
         assert curve.get_ydata().tolist() == pytest.approx(means)
         widths = [line.get_linewidth() for line in ax.lines if line.get_marker() != "None"]
         assert widths == sorted(widths, reverse=True)
+
+
+def test_where_the_default_was_run_the_first_version_is_not_drawn(tables):
+    default = [{**one, "method": "coverwell"} for one in tables if one["method"] == "sigma-fit"]
+    for lines, shown, hidden in ((tables, FIRST, DEFAULT), ([*tables, *default], DEFAULT, FIRST)):
+        (legend,) = figures.draw_figure3(lines).legends
+        names = {text.get_text() for text in legend.get_texts()}
+        assert shown <= names
+        assert not hidden & names
 
 
 def test_the_band_is_what_exact_ranks_reach_and_levels_that_some_trials_lack_are_left_out(tables):

@@ -86,16 +86,20 @@ def test_a_bad_line_is_named_with_file_number_and_way_out_and_nothing_is_changed
     assert path.read_bytes() == before
 
 
-def test_lines_of_a_releases_development_belong_to_it_and_drawing_takes_any_version_but_one_for_all(path):
+def test_lines_of_a_releases_development_belong_to_it_and_each_method_has_one_version(path):
     old = {"versions": {"coverwell": "1.2.0.dev3"}}
     append(path, [line(0, **old), line(1, **old)])
     assert len(stored(path, version="1.2.0")) == len(stored(path, version=None)) == 2
     with pytest.raises(ResultsFileError, match=r"written by coverwell 1\.2\.0\.dev3, expected 1\.2\.1"):
         stored(path, version="1.2.1")
+    append(path, [line(0, method="hnn")])
+    assert len(stored(path, version=None)) == len(stored(path, methods={"hnn", "bnn"})) == 3
+    with pytest.raises(ResultsFileError, match=r"line 1: written by coverwell 1\.2\.0\.dev3, expected"):
+        stored(path, methods={"sigma-fit"})
     append(path, [line(2)])
-    with pytest.raises(ResultsFileError, match=r"line 3: written by .*, expected 1\.2\.0"):
+    with pytest.raises(ResultsFileError, match=r"line 4: written by .*, expected 1\.2\.0"):
         stored(path, version=None)
-    assert len(stored(path, version=ANY_VERSION)) == 3
+    assert len(stored(path, version=ANY_VERSION)) == 4
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no flock")

@@ -70,7 +70,14 @@ def test_as_published_leaves_nothing_out_and_calibrates_nothing_afterwards():
     assert PaperLoss() == PaperLoss(noise_weight=0.1, sharpness_weight=0.3)
 
 
-def test_ours_is_the_default_of_the_first_version_but_for_its_matching_and_the_rounds_of_iqr_fit():
+def test_coverwell_is_the_default():
+    assert method("coverwell").build(0.9, 0, "cpu").get_params() == {
+        **MatchedRegressor(0.9, device="cpu", random_state=0).get_params(),
+        "schedule": Schedule(),
+    }
+
+
+def test_sigma_fit_is_the_default_of_the_first_version_and_iqr_fit_too_but_for_its_matching_and_rounds():
     alone = {"companions": [], "calibration": "cross", "schedule": Schedule()}
     default = MatchedRegressor(0.9, device="cpu", random_state=0).get_params() | alone
     networks = {"network": MLP(hidden=128, dropout=0.1), "interval_network": MLP(hidden=128, dropout=0.2)}

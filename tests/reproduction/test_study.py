@@ -67,6 +67,8 @@ def test_on_a_cpu_five_trials_are_one_stack_unless_one_trial_has_many_networks()
     assert {unit.trials for unit in grid(published, levels=ten_levels).units()} == {(0,), (1,)}
     assert {unit.trials for unit in grid(published).units()} == {(0, 1)}
     assert [unit.trials for unit in grid(many, trials=20, device="meta").units()] == [tuple(range(20))]  # as on a GPU
+    few = grid(tiny(trials_on_gpu=5), trials=8, device="meta")
+    assert [unit.trials for unit in few.units()] == [(0, 1, 2, 3, 4), (5, 6, 7)]
     # What is done does not change who else is fitted together.
     done = {("tiny", "boston", LEVELS, trial) for trial in (0, 1, 2, 6)}
     assert {unit.trials for unit in grid(trials=10).units(done)} == {(3, 4), (5, 7, 8, 9)}

@@ -113,6 +113,18 @@ def test_nine_levels_have_a_weighted_interval_score_and_epistemic_intervals_thei
     assert (np.array(line["epistemic"]["width"]) < line["width"]).all()
 
 
+def test_trials_of_the_default_are_one_stack_whose_fits_have_all_levels():
+    (method,) = (one for one in TABLE_METHODS if one.slug == "coverwell")
+    study = TableStudy((method,), 2, "cpu", quick=True, data=("auto mpg",))
+    lines = study.measure(method, ("auto mpg", tables.LEVELS), (0, 1))
+    assert [line["stack"] for line in lines] == [2, 2]
+    for line in lines:
+        assert (np.diff(line["width"]) >= 0).all()
+        assert (np.diff(line["coverage"]) >= 0).all()
+        assert line["coverage"][-1] > 0.9
+        assert line["weighted_interval_score"] > 0
+
+
 class CrampedTeam(MLPTeam):
     """Asks for more memory than any machine has when it has more than two members."""
 

@@ -106,10 +106,11 @@ def test_ratios_and_their_inverses_cancel_in_the_geometric_mean(ratios):
     assert splits.geometric_mean([*ratios, *(1 / ratio for ratio in ratios)]) == pytest.approx(1.0)
 
 
-def test_ours_are_methods_of_the_study_and_the_default_has_the_papers_name():
+def test_ours_are_methods_of_the_study_and_those_of_the_first_version_have_the_papers_names():
     assert set(splits.OURS) == {method.slug for method in TABLE_METHODS if method.kind in ("ours", "as published")}
-    assert set(splits.DEFAULTS) == {method.slug for method in TABLE_METHODS if method.kind == "ours"}
-    assert [splits.plain_title(method) for method in splits.DEFAULTS] == ["Sigma Fit", "IQR Fit"]
+    own = (splits.DEFAULT, *splits.FIRST_VERSION)
+    assert own == tuple(method.slug for method in TABLE_METHODS if method.kind == "ours")
+    assert [splits.plain_title(method) for method in own] == ["coverwell", "Sigma Fit", "IQR Fit"]
     assert tuple(splits.UNITS) == TABLES
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from coverwell import metrics
 from reproduction.tables import table1
-from reproduction.tables.splits import Selection
+from reproduction.tables.splits import Selection, title
 from reproduction.tables.table1 import Verdict, interval_sections, ratios, verdicts
 
 
@@ -107,12 +107,12 @@ def test_the_calibration_error_is_averaged_over_the_tables_relative_to_what_to_e
 @pytest.mark.parametrize(
     ("measure", "value", "tables", "text"),
     [
-        ("interval_score", 1.0, 6, "1.000 reached"),
-        ("interval_score", 1.0001, 6, "1.000 missed"),
-        ("rmse", 1.02, 6, "1.020 reached"),
-        ("rmse", 1.03, 6, "1.030 missed"),
-        ("calibration_error", 1.19, 6, "1.190 reached"),
-        ("calibration_error", 1.21, 6, "1.210 missed"),
+        ("interval_score", 0.9, 6, "0.9000 reached"),
+        ("interval_score", 0.90001, 6, "0.9000 missed"),
+        ("rmse", 0.97, 6, "0.9700 reached"),
+        ("rmse", 0.98, 6, "0.9800 missed"),
+        ("calibration_error", 1.15, 6, "1.150 reached"),
+        ("calibration_error", 1.16, 6, "1.160 missed"),
         ("rmse", 0.9, 2, "0.9000 reached (2 of 6 tables)"),
     ],
 )
@@ -135,8 +135,21 @@ def test_our_own_variants_do_not_compete_and_peers_do_on_shared_trials_of_the_si
     assert verdicts(chosen, "sigma-fit")["rmse"] == Verdict("rmse", 0.5, 1)
 
 
-def test_without_ours_by_default_nothing_is_compared():
+def test_without_ours_nothing_is_compared_and_the_default_comes_before_the_first_version():
     assert "Nothing to compare" in "\n".join(interval_sections(selection(lines("hnn"))))
+    for own in (("coverwell", "sigma-fit"), ("sigma-fit",)):
+        found = list(interval_sections(selection(lines("hnn"), *map(lines, own))))
+        heads = [part for part in found if part.endswith("over that of the others")]
+        assert all(head.startswith(f"### {title(own[0])}: ") for head in heads)
+        assert len(heads) == 2
+
+
+def test_the_default_has_a_row_of_its_own_once_it_was_run(tmp_path):
+    for found, rows in ((SOME, 0), ([*SOME, *lines("coverwell")], 2)):  # the first 5 trials, the first 20
+        path, *_ = table1.write(found, tmp_path)
+        cells = [[cell.strip() for cell in row.strip("|").split("|")][:2] for row in path.read_text().splitlines()]
+        assert cells.count(["coverwell", "ours, by default"]) == rows
+        assert cells.count(["", "ours, 0.1.0"]) == 2 * 2
 
 
 def test_the_calibration_error_is_the_mean_distance_and_not_the_distance_of_the_mean():
