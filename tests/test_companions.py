@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge
@@ -15,9 +16,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from coverwell import MLP, MatchedRegressor, Schedule, load, save
+from coverwell import MLP, MatchedRegressor, Schedule, fit_together, load, metrics, regressor, save
 from coverwell.companions import Foreign, fit_companions, fit_forest
+from coverwell.paper import algorithm
 from coverwell.portable import LinearMap
+from coverwell.predictor import MeanTeam
 from coverwell.trees import Trees
 
 RNG = np.random.default_rng(0)
@@ -240,3 +243,24 @@ def test_a_gpu_blends_as_a_cpu_does(companions):
     model = fitted(companions, Y, device="cuda", calibration="local")
     on_gpu = model.predict(X_NEW)
     assert_allclose(model.set_params(device="cpu").predict(X_NEW), on_gpu, rtol=1e-4, atol=1e-3)
+
+
+def test_a_second_network_is_trained_where_scores_still_fall_and_nowhere_else(monkeypatch):
+    """Two tables in one stack: pure noise, which settles at once, and a plane without any, which does not."""
+    short = {"mean_epochs": 4, "interval_epochs": 2, "max_rounds": 2}
+    monkeypatch.setattr(regressor, "DEFAULTS", {**regressor.DEFAULTS, **short})
+    monkeypatch.setattr(regressor, "ROUNDS_BEFORE", 2)
+    monkeypatch.setattr(regressor, "SECOND_LONGER", 1)
+    monkeypatch.setattr(algorithm, "FEWEST_STEPS", 0)
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-1, 1, (300, 2))
+    targets = rng.normal(size=300), rows @ [3.0, 1.0]
+    poor = (DummyRegressor(),)  # a companion that leaves all to the networks
+    models = [MatchedRegressor(companions=poor, repeats=1, random_state=seed) for seed in range(2)]
+    fit_together(models, [(rows, y, None) for y in targets])
+    has_second = [any(isinstance(part, MeanTeam) for part in model.predictor_.modules()) for model in models]
+    assert has_second == [False, True]
+    settled, going = (len(model.rounds_) for model in models)
+    assert settled == 2 < going
+    for model, y in zip(models, targets, strict=True):
+        assert metrics.coverage(y, *model.predict_interval(rows)) > 0.85

@@ -79,10 +79,14 @@ class MatchedTraining:
         unit = torch.stack(units).to(rows.y) if units else None
         after_round = partial(on_round, partial(self.taken_apart, F, I, rows))
         history = alternate(F, I, self.recipe, repeat(rows), rows, after_round, start=unit)
-        if self.second is not None and history.going.any():
-            trained, after = self.second.run(self.beside_a_second(F, rows), on_round)
-            return trained, after.following(history)
-        return self.taken_apart(F, I, rows, history.best[1].unit), history
+        trained = self.taken_apart(F, I, rows, history.best[1].unit)
+        if self.second is None or not history.going.any():
+            return trained, history
+        longer, after = self.second.run(self.beside_a_second(F, rows), on_round)
+        # Jobs that had settled stay as they were.
+        each = [longer if going else trained for going in history.going.tolist()]
+        teams, members = ([getattr(one, name)[job] for job, one in enumerate(each)] for name in ("teams", "members"))
+        return Trained(teams, members), after.following(history)
 
     def beside_a_second(self, F: Learner, rows: Rows) -> Rows:
         """The rows with this F as one more companion."""

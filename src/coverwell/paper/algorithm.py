@@ -335,9 +335,9 @@ class History:
             self.going = self.going & ~((now - before).abs() < 0.01 * before.abs()).all(dim=1)
 
     def following(self, first: History) -> History:
-        """This history, of a second training, with the rounds of the first before its own."""
+        """This history, of a second training of what had not settled, with the rounds of the first before its own."""
         self.rounds, self.losses = first.rounds + self.rounds, first.losses + self.losses
-        self.seconds, self.n_rounds = first.seconds + self.seconds, first.n_rounds + self.n_rounds
+        self.seconds, self.n_rounds = first.seconds + self.seconds, first.n_rounds + first.going * self.n_rounds
         return self
 
     def described(self, jobs: slice, rows: Rows, *, one_target: bool, one_level: bool) -> list[Round]:
