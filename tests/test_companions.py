@@ -247,14 +247,14 @@ def test_a_gpu_blends_as_a_cpu_does(companions):
 
 def test_a_second_network_is_trained_where_scores_still_fall_and_nowhere_else(monkeypatch):
     """Two tables in one stack: pure noise, which settles at once, and a plane without any, which does not."""
-    short = {"mean_epochs": 4, "interval_epochs": 2, "max_rounds": 2}
+    short = {"mean_epochs": 1, "interval_epochs": 1, "max_rounds": 2}
     monkeypatch.setattr(regressor, "DEFAULTS", {**regressor.DEFAULTS, **short})
     monkeypatch.setattr(regressor, "ROUNDS_BEFORE", 2)
     monkeypatch.setattr(regressor, "SECOND_LONGER", 1)
     monkeypatch.setattr(algorithm, "FEWEST_STEPS", 0)
     rng = np.random.default_rng(0)
-    rows = rng.uniform(-1, 1, (300, 2))
-    targets = rng.normal(size=300), rows @ [3.0, 1.0]
+    rows = rng.uniform(-1, 1, (1000, 2))
+    targets = rng.normal(size=1000), rows @ [3.0, 1.0]
     poor = (DummyRegressor(),)  # a companion that leaves all to the networks
     models = [MatchedRegressor(companions=poor, repeats=1, random_state=seed) for seed in range(2)]
     fit_together(models, [(rows, y, None) for y in targets])

@@ -45,7 +45,7 @@ INTERVAL_NETWORK = replace(MEAN_NETWORK, hidden=64)
 SECOND_NETWORK = MLP(hidden=128, layers=5, dropout=0.0, bins=16, scaled=True, activation="silu")
 ROUNDS_BEFORE = 5  # of the first network, where a second may follow
 SECOND_LONGER, SECOND_ROUNDS = 8, 3  # times as many epochs in its first round, and at most so many rounds
-SECOND_FROM = 200  # rows: fewer are too few for it
+SECOND_FROM = 1000  # rows: with fewer it gains little for the time it takes
 EMA_DECAY = 0.8
 
 
