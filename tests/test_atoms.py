@@ -6,7 +6,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coverwell import MLP, MatchedRegressor, Schedule
-from coverwell.calibration import FEW_VALUES, Atoms
+from coverwell.calibration import Atoms
 
 SHORT = {"network": MLP(hidden=8, layers=2, bins=0), "folds": 3, "repeats": 1, "random_state": 0}
 SHORT |= {"schedule": Schedule(max_rounds=1, mean_epochs=20, interval_epochs=20), "companions": ()}
@@ -31,23 +31,19 @@ def test_ends_move_to_the_value_inside_or_to_one_outside_that_is_near_enough(rea
     assert moved(atoms, [0.5, 2.0, 2.2], [3.5, 4.0, 4.6]) == [lower, upper]
 
 
-def few_and_many(n_values):
+@pytest.mark.parametrize(("width", "chosen"), [(0.8, True), (2.8, True), (4.8, False)])
+def test_the_reach_is_chosen_where_intervals_hold_few_values_and_zero_elsewhere(width, chosen):
     rng = np.random.default_rng(0)
-    y = np.concatenate([np.arange(n_values), rng.integers(0, n_values, 400)]).astype(float)[:, None]
-    return y, Atoms.of(y, y[..., None] - 0.9, y[..., None] + 0.9, (0.9,))
+    y = rng.integers(0, 30, (600, 1)).astype(float)
+    lower = y[..., None] + 0.1  # the lower end just misses: moved outwards, it would not
+    atoms = Atoms.of(y, lower, lower + width, (0.9,))
+    assert_array_equal(atoms.values[0], np.arange(30))
+    assert (atoms.reach.item() > 0.1) == chosen
 
 
-def test_the_reach_is_chosen_for_few_values_and_zero_for_more():
-    y, atoms = few_and_many(FEW_VALUES - 1)
-    assert_array_equal(atoms.values[0], np.arange(FEW_VALUES - 1))
-    assert atoms.reach.tolist() == [0.0]  # the value alone is the best interval
-    y, atoms = few_and_many(FEW_VALUES)
-    shifted = Atoms.of(y, y[..., None] + 0.1, y[..., None] + 0.9, (0.9,))  # the lower end just misses
-    assert shifted.reach.tolist() == [0.0]
-    y, _ = few_and_many(FEW_VALUES - 1)
-    shifted = Atoms.of(y, y[..., None] + 0.1, y[..., None] + 0.9, (0.9,))
-    assert shifted.reach.item() > 0.1
-    assert few_and_many(150)[1] is None  # fewer than five rows a value
+def test_a_target_of_many_values_has_no_atoms():
+    y = np.arange(100.0).repeat(4)[:, None]  # fewer than five rows a value
+    assert Atoms.of(y, y[..., None] - 1, y[..., None] + 1, (0.9,)) is None
 
 
 @pytest.fixture(scope="module")

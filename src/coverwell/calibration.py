@@ -30,7 +30,7 @@ Places = NDArray[np.intp]
 # A half-width of zero would need an infinite factor.
 SMALLEST_HALF_WIDTH = 1e-12
 ROWS_PER_VALUE = 5  # of a target with few values, at least
-FEW_VALUES = 20  # fewer: the reach is chosen; where there are more, ends move inwards alone and cover the same values
+FEW_INSIDE = 3  # values in most intervals: their reach is chosen. Where there are more, ends only move inwards
 REACHES = tuple(np.arange(10) / 10)
 
 
@@ -200,18 +200,20 @@ class Atoms(nn.Module):
 
     @classmethod
     def of(cls, y: Array, lower: Array, upper: Array, levels: tuple[float, ...]) -> Atoms | None:
-        """The values of y (row, target), if few with the reach that scores best for these bounds; None if many."""
+        """The values of y (row, target), with the reach that scores best where intervals hold few; None if many."""
         values = [np.unique(own) for own in y.T]
         values = [own if 1 < len(own) <= len(y) / ROWS_PER_VALUE else own[:0] for own in values]
         if not any(map(len, values)):
             return None
         tail, losses = (1 - np.array(levels)) / 2, []
+        sides = list(zip(values, lower.swapaxes(0, 1), upper.swapaxes(0, 1), strict=True))  # of each target
         for reach in REACHES:
             atoms = cls(values, np.full(len(values), reach))
             low, high = (side.numpy() for side in atoms(torch.from_numpy(lower), torch.from_numpy(upper)))
             missed = np.maximum(low - y[..., None], 0) + np.maximum(y[..., None] - high, 0)
             losses.append((tail * (high - low) + missed).mean(axis=(0, 2)))
-        few = np.array([len(own) < FEW_VALUES for own in values])
+        ends = [(np.searchsorted(own, low), np.searchsorted(own, high, side="right")) for own, low, high in sides]
+        few = np.array([np.median(high - low) <= FEW_INSIDE for low, high in ends])
         return cls(values, np.where(few, np.array(REACHES)[np.argmin(losses, axis=0)], 0.0))
 
     def forward(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
