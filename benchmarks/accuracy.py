@@ -21,7 +21,7 @@ from flat_settings import FIRST_VERSION, as_arguments
 from machine import seconds_of
 from peers import TRIALS, n_trials
 from result_lines import environment, read_lines
-from table_fits import QUICK_TABLES, Line, add_arguments, interval_scores, levels_for, run_jobs, size_of
+from table_fits import QUICK_ROUNDS, QUICK_TABLES, Line, add_arguments, interval_scores, levels_for, run_jobs, size_of
 
 from coverwell import MatchedRegressor, fit_together, metrics
 from coverwell.regressor import AS_PUBLISHED
@@ -120,14 +120,12 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["coverwell"], choices=list(METHODS))
     parser.add_argument("--data", nargs="+", default=every, choices=every)
     parser.add_argument("--splits", nargs="+", type=int, default=range(TRIALS), help="fewer of a table with many rows")
-    parser.add_argument("--stack", type=int, default=1, help="splits that are fitted at once, as on a GPU")
-    parser.add_argument("--quick", action="store_true", help="two splits of the two small tables, short rounds")
     add_arguments(parser)
     given = parser.parse_args()
     end, name, more = time.time() + given.seconds, "accuracy", {}
     if given.quick:
         given.data, given.splits, name = (*QUICK_TABLES, next(iter(LAWS))), range(2), "accuracy-quick"
-        more = {"max_rounds": 2, "mean_epochs": 2, "interval_epochs": 2}
+        more = QUICK_ROUNDS
     path = given.out / f"{name}.jsonl"
     jobs = [(*job, given.device, more) for job in jobs_of(given.methods, given.data, given.splits, given.stack, path)]
     failed = run_jobs(run, jobs, path, given.jobs, end)

@@ -24,6 +24,7 @@ from machine import seconds_of
 from result_lines import environment, read_lines
 from table_fits import (
     LEVELS,
+    QUICK_ROUNDS,
     QUICK_TABLES,
     Line,
     add_arguments,
@@ -218,6 +219,10 @@ def report(lines: list[Line]) -> str:
     """All tables as Markdown."""
     found, names = Scores(lines), [name for name in DEVELOPMENT_TABLES if any(name == line["data"] for line in lines)]
     candidates = [candidate for candidate in CANDIDATES if any(candidate == line["candidate"] for line in lines)]
+    if not lines:
+        return (
+            "# What each ingredient of the default is worth\n\nNothing is stored yet: `make bench-selection` runs it.\n"
+        )
     paper = [name for name in names if name in TABLES]
     short, parts_of_tables = {"rmse": "RMSE", "score": "score at .9", "weighted": "pinball"}, (paper, names)
     head = [f"{title}, {len(part)}" for title in short.values() for part in parts_of_tables]
@@ -287,14 +292,12 @@ def main() -> None:
     parser.add_argument("--candidates", nargs="+", default=list(CANDIDATES), choices=list(CANDIDATES))
     parser.add_argument("--data", nargs="+", default=DEVELOPMENT_TABLES, choices=DEVELOPMENT_TABLES)
     parser.add_argument("--splits", nargs="+", type=int, default=SPLITS)
-    parser.add_argument("--stack", type=int, default=1, help="splits fitted at once, for a GPU")
-    parser.add_argument("--quick", action="store_true", help="one split of the two small tables, two short rounds")
     add_arguments(parser)
     given = parser.parse_args()
     end, name, more = time.time() + given.seconds, "selection", {}
     if given.quick:
         given.data, given.splits, name = QUICK_TABLES, [100], "selection-quick"
-        more = {"max_rounds": 2, "mean_epochs": 2, "interval_epochs": 2}
+        more = QUICK_ROUNDS
     path, failed = given.out / f"{name}.jsonl", []
     # What the default uses decides where some of the others differ from it.
     for part in ([DEFAULT] if DEFAULT in given.candidates else []), [c for c in given.candidates if c != DEFAULT]:

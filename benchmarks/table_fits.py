@@ -22,6 +22,7 @@ from reproduction.engines import ONE_THREAD
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 QUICK_TABLES = ("boston", "auto mpg")
+QUICK_ROUNDS = {"max_rounds": 2, "mean_epochs": 2, "interval_epochs": 2}
 NO_WARNINGS = {"PYTHONWARNINGS": "ignore::UserWarning"}  # of constant columns and outlying rows, once per fit
 
 Line = dict[str, Any]
@@ -57,6 +58,8 @@ def size_of(data: str) -> float:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of how fits are run."""
+    parser.add_argument("--quick", action="store_true", help="a look: few splits of the two small tables, short rounds")
+    parser.add_argument("--stack", type=int, default=1, help="splits that are fitted at once, as on a GPU")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side, each with one thread")
     parser.add_argument(

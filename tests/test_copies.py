@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from coverwell import MLP, MatchedRegressor, Schedule, load, save
 from coverwell.cli import main
 from coverwell.copies import Copies
+from coverwell.inputs.scaling import Scaling
 from coverwell.training.rows import FEWEST_DISTINCT, equal_rows
 from tests.exported import onnx_outputs
 
@@ -26,7 +27,7 @@ def table(n, n_twice, random_state=0):
 
 
 def copies_of(X, y):
-    return Copies.of(X, y.reshape(len(y), -1), X.std(axis=0), GRID)
+    return Copies.of(X, y.reshape(len(y), -1), Scaling.of(X), GRID)
 
 
 def test_rows_seen_before_have_their_targets_and_others_are_not_taken_for_them():
@@ -39,6 +40,16 @@ def test_rows_seen_before_have_their_targets_and_others_are_not_taken_for_them()
     moved = X[order] + 1e-6 * np.eye(3)[np.arange(200) % 3]  # one column of each row by a millionth
     assert not copies(torch.from_numpy(moved))[0].any()
     assert not copies(torch.full((1, 3), torch.nan, dtype=torch.float64))[0].any()
+
+
+def test_rows_far_from_zero_are_told_apart():
+    """A column of time stamps in microseconds beside others of order one, which its rounding must not swallow."""
+    X, y = table(200, 40)
+    X[:, 2] = 1.7e15 + np.round(1e3 * X[:, 2])
+    copies = copies_of(X, y)
+    assert copies(torch.from_numpy(X))[0].all()
+    X[:, 0] += 1e-3
+    assert not copies(torch.from_numpy(X))[0].any()
 
 
 @pytest.mark.parametrize(

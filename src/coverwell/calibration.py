@@ -206,14 +206,16 @@ class Atoms(nn.Module):
         if not any(map(len, values)):
             return None
         tail, losses = (1 - np.array(levels)) / 2, []
-        sides = list(zip(values, lower.swapaxes(0, 1), upper.swapaxes(0, 1), strict=True))  # of each target
         for reach in REACHES:
             atoms = cls(values, np.full(len(values), reach))
             low, high = (side.numpy() for side in atoms(torch.from_numpy(lower), torch.from_numpy(upper)))
             missed = np.maximum(low - y[..., None], 0) + np.maximum(y[..., None] - high, 0)
             losses.append((tail * (high - low) + missed).mean(axis=(0, 2)))
-        ends = [(np.searchsorted(own, low), np.searchsorted(own, high, side="right")) for own, low, high in sides]
-        few = np.array([np.median(high - low) <= FEW_INSIDE for low, high in ends])
+        inside = [
+            np.searchsorted(own, upper[:, target], side="right") - np.searchsorted(own, lower[:, target])
+            for target, own in enumerate(values)
+        ]
+        few = [np.median(n_values) <= FEW_INSIDE for n_values in inside]
         return cls(values, np.where(few, np.array(REACHES)[np.argmin(losses, axis=0)], 0.0))
 
     def forward(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,7 @@ NetworkChoice = Network | Callable[[int, int], torch.nn.Module] | None
 DEFAULTS: Mapping[str, float | int] = MappingProxyType(
     {"mean_epochs": 8, "interval_epochs": 4, "max_rounds": 6, "patience": 1, "learning_rate": 5e-3, "growth": 2.0}
 )
-# Tried out of fold on splits 100 to 102; `make bench-selection` does not compare them yet.
+# Tried out of fold on splits 100 to 102, in runs that are not stored; `make bench-selection` compares them.
 MEAN_NETWORK = MLP(hidden=128, layers=3, dropout=0.0, bins=0, waves=8, scaled=True, activation="silu")
 INTERVAL_NETWORK = replace(MEAN_NETWORK, hidden=64)
 # Where scores still fall after the last round, F has learned what is smooth; bins learn steps and cells.
@@ -79,14 +79,15 @@ class MatchedTraining:
         unit = torch.stack(units).to(rows.y) if units else None
         after_round = partial(on_round, partial(self.taken_apart, F, I, rows))
         history = alternate(F, I, self.recipe, repeat(rows), rows, after_round, start=unit)
-        trained = self.taken_apart(F, I, rows, history.best[1].unit)
+        unit = history.best[1].unit
         if self.second is None or not history.going.any():
-            return trained, history
-        longer, after = self.second.run(self.beside_a_second(F, rows), on_round)
-        # Jobs that had settled stay as they were.
-        each = [longer if going else trained for going in history.going.tolist()]
-        teams, members = ([getattr(one, name)[job] for job, one in enumerate(each)] for name in ("teams", "members"))
-        return Trained(teams, members), after.following(history)
+            return self.taken_apart(F, I, rows, unit), history
+        trained, after = self.second.run(self.beside_a_second(F, rows), on_round)
+        if not history.going.all():  # jobs that had settled stay as they were
+            first = self.taken_apart(F, I, rows, unit)
+            for job in (~history.going).nonzero()[:, 0].tolist():
+                trained.teams[job], trained.members[job] = first.teams[job], first.members[job]
+        return trained, after.following(history)
 
     def beside_a_second(self, F: Learner, rows: Rows) -> Rows:
         """The rows with this F as one more companion."""
@@ -319,7 +320,7 @@ class MatchedRegressor(IntervalRegressor):
         assert rows.given is not None  # rows of a fit know what they were made from
         for team in self.predictor_.fitted_teams:
             if team.shape is not None:
-                team.copies = Copies.of(*rows.given, team.inputs.spread.cpu().numpy(), team.shape.grid)
+                team.copies = Copies.of(*rows.given, team.inputs, team.shape.grid)
                 team.to(device_from(self.device))
 
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> MatchedTraining:

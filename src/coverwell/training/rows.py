@@ -327,7 +327,7 @@ def as_tensor(rows: NDArray[Any]) -> Tensor:
 REPEATED_ROWS = 1000  # with "auto", tables of up to this many rows have more repeats, large ones a single one
 FEWEST_REPEATS, MOST_REPEATS = 2, 5
 FEWEST_DISTINCT = 30  # inputs, for equal ones to stay in one fold
-MANY_ROWS = 20_000  # with more, one member leaves out each row: the members differ little
+MANY_ROWS = 20_000  # with more, one member leaves out each row, since more would take too long
 
 
 def auto_repeats(n_rows: int) -> int:
