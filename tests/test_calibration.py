@@ -184,6 +184,30 @@ def test_without_anything_to_extrapolate_the_plain_rank_is_taken(singles, n_left
     assert_allclose(cross_factor(scores, (0.5,)), [[2.0]])
 
 
+@pytest.mark.parametrize(("whole", "factor"), [(1.2, 1.6), (3.5, 4.0)])
+def test_rows_that_all_leave_out_tell_what_an_average_is_worth(whole, factor):
+    # They score 1.2 by averages, 3 by single members: 4 x 1.2 / 3. An average errs as much as one member at most.
+    by_all = cross([whole], [3.0], n_left_out=5.0, n_members=5)
+    scores = CrossScores(column(4.0), column(4.0), 1.0, 5, by_all)
+    assert_allclose(cross_factor(scores, (0.5,)), [[factor]])
+
+
+def test_with_one_member_per_row_rows_that_all_leave_out_bring_the_factor_to_the_team():
+    """Nearly all of the error is the members' own, with heavy tails: no law of quantiles is needed."""
+    rng, n_rows, n_members = np.random.default_rng(0), 20_000, 5
+    errors = rng.standard_t(3, size=(n_members, n_rows, 1)) * rng.lognormal(size=(1, n_rows, 1))
+    leaves_out = np.arange(n_rows) % n_members == np.arange(n_members)[:, None]
+    leaves_out[:, :2000] = True
+    members = Estimate(errors, np.ones((n_members, n_rows, 1, 2, 1)))
+    scores = CrossScores.of(np.zeros((n_rows, 1)), members, leaves_out)
+    assert (len(scores.averaged), len(scores.by_all.averaged), len(scores.by_all.singles)) == (18_000, 2000, 10_000)
+    new = np.abs(errors.mean(axis=0))[2000:]  # by an average over all, which nobody could know
+    for level in (0.5, 0.9):
+        covered = (new <= cross_factor(scores, (level,))).mean()
+        assert abs(covered - level) < 4 * np.sqrt(level * (1 - level) / 2000)
+        assert (new <= rank_factor(scores.averaged, (level,))).mean() > level + 0.05
+
+
 @given(seed=seeds, r=st.floats(1.1, 5), more=st.integers(0, 20))
 def test_the_factor_lies_between_the_plain_rank_and_the_least_that_theory_allows(seed, r, more):
     rng = np.random.default_rng(seed)
@@ -227,7 +251,7 @@ def test_the_deployed_team_covers_what_was_asked_where_the_plain_rank_covers_mor
 def test_the_joint_factor_ranks_the_largest_score_in_units_of_each_targets_factor():
     # In units 2 and 3, the rows' largest are max(2 / 2, 9 / 3) = 3 and max(8 / 2, 3 / 3) = 4; at 60 % the rank is 2.
     scores = CrossScores(np.array([[[2.0], [9.0]], [[8.0], [3.0]]]), np.array([[[4.0], [1.0]]]), 1.0, 5)
-    assert_allclose(cross_factor(scores, (0.6,), joint_unit=np.array([[2.0], [3.0]])), [[4.0]])
+    assert_allclose(cross_factor(scores.joint(np.array([[2.0], [3.0]])), (0.6,)), [[4.0]])
 
 
 # CV+: each left-out team's interval, stretched by the scores of the rows it left out ---------------------------------

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from coverwell import MLP, MatchedRegressor, Schedule, fit_together, load, metrics, regressor, save
 from coverwell.companions import Foreign, fit_companions, fit_forest
+from coverwell.local import Local
 from coverwell.paper import algorithm
 from coverwell.portable import LinearMap
 from coverwell.predictor import MeanTeam
@@ -264,3 +265,28 @@ def test_a_second_network_is_trained_where_scores_still_fall_and_nowhere_else(mo
     assert settled == 2 < going
     for model, y in zip(models, targets, strict=True):
         assert metrics.coverage(y, *model.predict_interval(rows)) > 0.85
+
+
+def test_members_of_a_second_team_each_hold_their_own_first_one(monkeypatch):
+    """Ranks compare members with averages over them, so each must err by itself; the averages are unchanged."""
+    short = {"mean_epochs": 1, "interval_epochs": 1, "max_rounds": 2}
+    monkeypatch.setattr(regressor, "DEFAULTS", {**regressor.DEFAULTS, **short})
+    monkeypatch.setattr(regressor, "SECOND_LONGER", 1)
+    seen, shaped = [], Local.shaped
+    monkeypatch.setattr(Local, "shaped", lambda self, *given: seen.append(given) or shaped(self, *given))
+    rows = np.random.default_rng(0).uniform(-1, 1, (1000, 2))
+    MatchedRegressor(companions=(DummyRegressor(),), repeats=2, random_state=0).fit(rows, rows @ [3.0, 1.0])
+    ((team,), held, members), scaled = seen[0], torch.from_numpy
+    own, first, y = team.mean_team, team.companions[-1], team.targets
+    x = team.inputs(scaled(rows)).float()[None]
+    of_second, of_first = (
+        one.mean(net(net.for_members(x)).double(), 1).detach().numpy()
+        for one, net in ((team.matching, own), (first.matching, first.mean_team))
+    )
+    dummy = y(team.companions[0](scaled(rows))).numpy()
+    weights = team.weights.numpy()
+    expected = weights[0] * of_second + weights[2] * of_first + weights[1] * dummy
+    left_out = held.leaves_out[0].numpy()
+    assert weights[2] > 0
+    # The dummy is another one for each fold, and no more than noise apart.
+    assert_allclose(members.mean[left_out], expected[left_out], atol=5e-3 + 0.2 * weights[1].item())

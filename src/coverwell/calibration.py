@@ -7,7 +7,7 @@ conditional on x: they are about the average over rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
+ENOUGH_BY_ALL = 1000  # rows that all members leave out, to learn from them what an average over all is worth
 # A half-width of zero would need an infinite factor.
 SMALLEST_HALF_WIDTH = 1e-12
 ROWS_PER_VALUE = 5  # of a target with few values, at least
@@ -318,7 +319,7 @@ class Cross(Calibration):
         # Where the factor is zero, since many rows are predicted exactly, the mean score is the unit.
         unit = np.where(factor > 0, factor, scores.averaged.mean(axis=0))
         unit = np.where(unit > 0, unit, 1.0)
-        joint_factor = unit * cross_factor(scores, grid, joint_unit=unit)
+        joint_factor = unit * cross_factor(scores.joint(unit), grid)
         return Correction(levels, grid, factor, joint_factor, expand=expand)
 
 
@@ -453,11 +454,19 @@ class CrossScores:
     singles: Array
     n_left_out: float
     n_members: int
+    by_all: CrossScores | None = None  # the scores of rows that all members leave out, where others have one each
 
     @classmethod
     def of(cls, y: Array, members: Estimate, leaves_out: NDArray[np.bool_]) -> CrossScores:
         """Scores of the averages over the members that leave a row out, and of those members one by one."""
-        some = leaves_out.any(axis=0)
+        n_left_out, n_members = leaves_out.sum(axis=0), len(leaves_out)
+        one, by_all = n_left_out == 1, n_left_out == n_members
+        if n_members > 1 and one.any() and (one | by_all).all() and by_all.sum() >= ENOUGH_BY_ALL:
+            return replace(cls._of(y, members, leaves_out, one), by_all=cls._of(y, members, leaves_out, by_all))
+        return cls._of(y, members, leaves_out, n_left_out > 0)
+
+    @classmethod
+    def _of(cls, y: Array, members: Estimate, leaves_out: NDArray[np.bool_], some: NDArray[np.bool_]) -> CrossScores:
         y, leaves_out = y[some], leaves_out[:, some]
         members = Estimate(members.mean[:, some], members.half_width[:, some])
         return cls(
@@ -466,6 +475,12 @@ class CrossScores:
             n_left_out=float(leaves_out.sum(axis=0).mean()),
             n_members=len(leaves_out),
         )
+
+    def joint(self, unit: Array) -> CrossScores:
+        """The largest score of each row in units (target, level), as those of one target."""
+        averaged, singles = ((part / unit).max(axis=1, keepdims=True) for part in (self.averaged, self.singles))
+        by_all = None if self.by_all is None else self.by_all.joint(unit)
+        return replace(self, averaged=averaged, singles=singles, by_all=by_all)
 
 
 def rank_factor(scores: Array, levels: tuple[float, ...]) -> Array:
@@ -476,19 +491,19 @@ def rank_factor(scores: Array, levels: tuple[float, ...]) -> Array:
     return factor
 
 
-def cross_factor(scores: CrossScores, levels: tuple[float, ...], *, joint_unit: Array | None = None) -> Array:
+def cross_factor(scores: CrossScores, levels: tuple[float, ...]) -> Array:
     """The factor (target, level) from out-of-fold ranks, brought from the size of an out-of-fold team to the whole one.
 
-    With a `joint_unit` (target, level) it is one for all targets: of the largest score of each row, in these units.
+    Where one member leaves out each row, rows that all leave out tell how much less their average errs.
     """
-    averaged, singles = scores.averaged, scores.singles
-    if joint_unit is not None:
-        averaged = (averaged / joint_unit).max(axis=1, keepdims=True)
-        singles = (singles / joint_unit).max(axis=1, keepdims=True)
-    factor = rank_factor(averaged, levels)
+    factor = rank_factor(scores.averaged, levels)
+    if scores.by_all is not None:
+        whole, single = (rank_factor(part, levels) for part in (scores.by_all.averaged, scores.by_all.singles))
+        ratio = np.divide(whole, single, out=np.ones_like(whole), where=single > 0)
+        return np.asarray(factor * np.minimum(ratio, 1.0))
     if scores.n_left_out <= 1:
         return factor
-    return deployed_factor(factor, rank_factor(singles, levels), scores.n_left_out, scores.n_members)
+    return deployed_factor(factor, rank_factor(scores.singles, levels), scores.n_left_out, scores.n_members)
 
 
 def deployed_factor(factor: Array, single: Array, n_left_out: float, n_members: int) -> Array:

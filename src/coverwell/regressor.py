@@ -83,6 +83,7 @@ class MatchedTraining:
         if self.second is None or not history.going.any():
             return self.taken_apart(F, I, rows, unit), history
         trained, after = self.second.run(self.beside_a_second(F, rows), on_round)
+        self.apart_again(F, rows, trained)
         if not history.going.all():  # jobs that had settled stay as they were
             first = self.taken_apart(F, I, rows, unit)
             for job in (~history.going).nonzero()[:, 0].tolist():
@@ -100,6 +101,20 @@ class MatchedTraining:
             before = rows.companions[job] if rows.companions else []
             companions.append([*before, MeanTeam(team, matching, inputs, targets)])
         return replace(rows, beside=beside, companions=companions)
+
+    def apart_again(self, F: Learner, rows: Rows, trained: Trained) -> None:
+        """Let the estimate of each member of a second team contain that of this F's member, not of its average.
+
+        Both leave the same rows out, so ranks see how much an average over members errs less than one of them.
+        """
+        n_jobs, n_members, _ = rows.trains.shape
+        average = out_of_fold_mean(F, rows, self.recipe.matching)
+        alone = self.recipe.matching.mean(F.outputs(rows), rows.y.shape[-1]).unflatten(0, (n_jobs, n_members))
+        for job, (team, estimate) in enumerate(zip(trained.teams, trained.members, strict=True)):
+            if estimate is not None and team.weights is not None:
+                apart = (alone[job] - average[job])[:, : rows.lengths[job]].double().cpu().numpy()
+                mean = estimate.mean + team.weights[-1].cpu().numpy() * apart
+                trained.members[job] = replace(estimate, mean=mean)
 
     def learners(self, rows: Rows) -> tuple[Learner, Learner]:
         """Untrained F and I."""

@@ -352,8 +352,8 @@ def test_no_fit_stops_before_so_many_steps(fewest_steps, n_rounds):
 
 @pytest.mark.parametrize(("beside", "n_rounds"), [(1.0, 3), (0.0, 2)])
 def test_beside_a_better_companion_rounds_follow_while_f_may_still_overtake_it(beside, n_rounds):
-    # The blend is the companion alone. F's square falls to 4 / 9 in the second round: two more, half as fast again,
-    # would leave 4 (4 / 9)^3 = 0.35, below 1 but not below 0. In the third it falls by 5 %: one more would leave 3.5.
+    # The blend is the companion alone. F's square falls to 4 / 9 in the second round: two more, falling twice as
+    # fast, would leave 4 (4 / 9)^4 = 0.16, below 1 but not below 0. In the third it falls by 5 %: one more leaves 3.4.
     _, _, record = grown([3.0, 2.0, 1.95, 1.0], [0.0] * 4, beside=beside)
     assert record.n_rounds.tolist() == [n_rounds]
     assert_allclose([measures.rmse.item() for measures in record.rounds], beside, atol=1e-6)

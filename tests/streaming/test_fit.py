@@ -375,7 +375,7 @@ def test_the_cross_factor_is_that_of_exact_ranks_or_a_little_more(two_files, rep
     assert (found.factor.numpy() >= factor).all()
     most = 1 + (1 if repeats == 1 else 10) * RELATIVE_ERROR
     assert (found.factor.numpy() <= factor * most).all()
-    joint = factor * cross_factor(exact, grid, joint_unit=factor)
+    joint = factor * cross_factor(exact.joint(factor), grid)
     assert (found.joint_factor.numpy() >= joint).all()
     assert (found.joint_factor.numpy() <= joint * most).all()
 

@@ -18,12 +18,12 @@ from sklearn.model_selection import (
 )
 from sklearn.utils import check_random_state
 
-from coverwell.calibration import Calibration, Split
+from coverwell.calibration import Calibration, Cross, Split
 from coverwell.errors import ConstantDataWarning
 from coverwell.inputs.scaling import Mirroring
 from coverwell.options import part_from
 from coverwell.predictor import FittedTeam
-from coverwell.training.rows import Rows, as_tensor, split_rows
+from coverwell.training.rows import Rows, as_tensor, left_out_by, split_rows
 
 CPU = torch.device("cpu")
 seeds = st.integers(0, 2**16)
@@ -525,3 +525,17 @@ def test_targets_are_scaled_over_images_and_mirror_images():
 def test_targets_that_cannot_be_mirrored_are_refused():
     with pytest.raises(ValueError, match="needs four targets"):
         made(features(views=(2,)), table()[1], scaled=False, mirroring=Mirroring("boxes"))
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(25_000) // 5], ids=["rows", "groups"])
+def test_in_large_tables_some_rows_are_left_out_by_all(groups):
+    options = {"levels": (0.9,), "random_state": check_random_state(0), "groups": groups}
+    trains, leaves_out = left_out_by(np.zeros((25_000, 1)), 5, "auto", Cross(), **options)
+    assert_array_equal(trains, ~leaves_out)
+    count = leaves_out.sum(axis=0)
+    assert set(count) == {1, 5}
+    assert (count == 5).sum() == 2000
+    if groups is not None:
+        assert_array_equal(count.reshape(-1, 5).min(axis=1), count.reshape(-1, 5).max(axis=1))
+    _, leaves_out = left_out_by(np.zeros((25_000, 1)), 5, 1, Cross(), **options)
+    assert set(leaves_out.sum(axis=0)) == {1}  # repeats of the user's own

@@ -37,7 +37,7 @@ N_LANES = 8  # with equal shares of a batch, so that 1, 2, 4 or 8 workers can ma
 FEWEST_IN_LANE = 16  # rows of a member in a buffer; else, as with a single group, the sample is added
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-FOLD, KEPT, SAMPLED, LANE = range(1, 5)  # what a hash is for; each use has numbers of its own
+FOLD, KEPT, SAMPLED, LANE, BY_ALL = range(1, 6)  # what a hash is for; each use has numbers of its own
 
 
 def group_keys(groups: Sequence[str]) -> Keys:
@@ -71,12 +71,13 @@ class RowHash:
     folds: int
     repeats: int  # member r * folds + k leaves out fold k of repeat r
     kept_share: float = 0.0  # of the rows, or groups: they are kept for the ranks and train nobody
+    by_all_share: float = 0.0  # of the rows, or groups, that all members leave out
 
     def left_out_by(self, keys: Keys) -> Mask:
         """Which members leave a row out, (member, row); all others train on it."""
         folds = np.arange(self.folds)[:, None]
         by_repeat = [self._bits(keys, FOLD, repeat) % np.uint64(self.folds) == folds for repeat in range(self.repeats)]
-        return np.concatenate(by_repeat)
+        return np.concatenate(by_repeat) | self.drawn(keys, self.by_all_share, BY_ALL)
 
     def kept(self, keys: Keys) -> Mask:
         return self.drawn(keys, self.kept_share, KEPT)
@@ -125,9 +126,14 @@ class StreamedTable:
             raise ValueError("there must be a column to learn from beside targets and groups, got none")
         return cls(files, features, tuple(targets), group)
 
+    @property
+    def sample_size(self) -> int:
+        """About how many rows are sampled, if there are so many."""
+        return min(SAMPLE_ROWS, SAMPLE_NUMBERS // len(self.features))
+
     def survey(self, row_hash: RowHash) -> tuple[TableRows, int]:
         """Read all rows once: a uniform sample of those that may train, and how many are kept for the ranks."""
-        share = min(SAMPLE_ROWS, SAMPLE_NUMBERS // len(self.features)) / len(self.files)
+        share = self.sample_size / len(self.files)
         sample, n_kept = [], 0
         for part in self.files.parts():
             X, *arrays = rows = self.read(part)

@@ -55,7 +55,7 @@ from coverwell.streaming.buffers import (
     seed_of,
 )
 from coverwell.training.device import few_threads, seeded
-from coverwell.training.rows import Rows, Workers, auto_repeats
+from coverwell.training.rows import LEFT_BY_ALL, Rows, Workers, auto_repeats
 
 Array = NDArray[np.float64]
 OnRound = Callable[[Measures], None]
@@ -158,10 +158,13 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     """The first pass, and all that is learned from the sample; sets what is known about inputs and rows."""
     random_state, calibration = check_random_state(model.random_state), model.chosen_calibration
     dealing, levels, n_rows = model.dealing(None, random_state), levels_from(model.coverage), len(table.files)
+    by_all = 0.0
     if (repeats := dealing["repeats"]) == "auto":
         repeats = auto_repeats(n_rows)
+        if repeats == 1 and isinstance(calibration, Local):
+            by_all = LEFT_BY_ALL / min(n_rows, table.sample_size)
     kept_share = calibration.size if isinstance(calibration, Split) else 0.0
-    row_hash = RowHash(random_state.randint(2**31 - 1), int(model.folds), int(repeats), kept_share)
+    row_hash = RowHash(random_state.randint(2**31 - 1), int(model.folds), int(repeats), kept_share, by_all)
     sample, n_kept = table.survey(row_hash)
     left_out = row_hash.left_out_by(sample.keys)
     if not left_out.any(axis=1).all() or left_out.all(axis=1).any():

@@ -328,6 +328,7 @@ REPEATED_ROWS = 1000  # with "auto", tables of up to this many rows have more re
 FEWEST_REPEATS, MOST_REPEATS = 2, 5
 FEWEST_DISTINCT = 30  # inputs, for equal ones to stay in one fold
 MANY_ROWS = 20_000  # with more, one member leaves out each row, since more would take too long
+LEFT_BY_ALL = 2000  # rows that all members leave out there: they show what an average over all is worth
 
 
 def auto_repeats(n_rows: int) -> int:
@@ -349,13 +350,18 @@ def left_out_by(
 
     "auto" repeats are more on small tables, and one where nobody is left out or each row has a team of its own.
     """
+    by_all = False
     if repeats == "auto":
         once = folds is None or calibration.one_team_per_fold
         repeats = 1 if once else auto_repeats(len(X))
+        by_all = not once and repeats == 1 and isinstance(folds, Integral) and calibration.ranks_out_of_fold
     if folds is None:
         trains = leaves_out = np.ones((int(repeats), len(X)), dtype=bool)
     else:
         trains, leaves_out = split_rows(X, folds, int(repeats), groups, random_state)
+    if by_all:
+        some = np.isin(units := np.arange(len(X)) if groups is None else groups, drawn_units(units, random_state))
+        trains, leaves_out = trains & ~some, leaves_out | some
     if not leaves_out.any():
         raise ValueError("folds must leave rows out, the given splitter leaves none out")
     if calibration.ranks_out_of_fold:
@@ -364,6 +370,14 @@ def left_out_by(
     if not trains.any(axis=1).all():
         raise ValueError("folds must give every member rows to train on, the given splitter has a fold without any")
     return np.stack([trains, leaves_out])
+
+
+def drawn_units(units: NDArray[Any], random_state: np.random.RandomState) -> NDArray[Any]:
+    """Some of the units, such that they have about `LEFT_BY_ALL` rows together."""
+    distinct = np.unique(units)
+    n_drawn = round(len(distinct) * LEFT_BY_ALL / len(units))
+    drawn: NDArray[Any] = random_state.permutation(distinct)[:n_drawn]
+    return drawn
 
 
 def equal_rows(X: NDArray[Any]) -> NDArray[np.intp] | None:
