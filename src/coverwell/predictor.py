@@ -17,14 +17,17 @@ from coverwell.calibration import Correction, Estimate
 from coverwell.copies import Copies
 from coverwell.inputs.scaling import Mirroring, Scaling
 from coverwell.local import LocalShape
+from coverwell.networks.mlp import MLPTeam
 from coverwell.networks.team import Team
 from coverwell.options import stored
 from coverwell.paper.algorithm import half_widths
 from coverwell.paper.losses import Levels, z_score
 from coverwell.paper.matching import Matching
 from coverwell.prediction import PredictedDistribution, Prediction, central_shares
+from coverwell.training.device import side_by_side
 from coverwell.training.learner import outputs_of
 from coverwell.training.rows import as_tensor
+from coverwell.trees import Trees
 
 Array = NDArray[np.float64]
 # How far F's own half-width may lie from I's, as a factor.
@@ -76,6 +79,11 @@ class FittedTeam(nn.Module):
     def n_members(self) -> int:
         """How many networks a team has."""
         raise NotImplementedError
+
+    @property
+    def in_threads(self) -> bool:
+        """Whether threads may predict side by side: code of the user's may not bear it, and a GPU gains nothing."""
+        return False
 
     def scaled_estimate(self, x: Tensor, *, noise: bool) -> tuple[Tensor, Tensor]:
         """Means of all rows and half-widths of the images themselves, for scaled rows, in scaled units."""
@@ -166,6 +174,12 @@ class MatchedTeam(FittedTeam):
     @property
     def n_members(self) -> int:
         return self.mean_team.n_members
+
+    @property
+    def in_threads(self) -> bool:
+        networks = self.mean_team, self.interval_team
+        own = all(isinstance(companion, Trees | MeanTeam) for companion in self.companions)
+        return own and all(isinstance(team, MLPTeam) for team in networks) and self.unit.device.type == "cpu"
 
     def scaled_estimate(self, x: Tensor, *, noise: bool) -> tuple[Tensor, Tensor]:
         of_mean = self.run(self.mean_team, x)
@@ -261,10 +275,13 @@ class Predictor(nn.Module):
         joint: bool = False,
     ) -> Prediction:
         """Predictions, bounds of the asked levels or of others, and quantiles at some shares, part by part."""
-        parts = []
-        for first in range(0, max(len(X), 1), ROWS_AT_A_TIME):
+
+        def part(first: int) -> list[Array]:
             estimates = self.estimates(X[first : first + ROWS_AT_A_TIME])
-            parts.append(self.calibrated(estimates, levels, shares, joint=joint))
+            return self.calibrated(estimates, levels, shares, joint=joint)
+
+        n_threads = torch.get_num_threads() if all(team.in_threads for team in self.fitted_teams) else 1
+        parts = side_by_side(part, range(0, max(len(X), 1), ROWS_AT_A_TIME), n_threads)
         return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
 
     def calibrated(
