@@ -94,6 +94,7 @@ def measured(name: str, rows: Rows, y_hat: np.ndarray, lower: np.ndarray, upper:
         "values": len(np.unique(rows.y)),
         "rmse": metrics.rmse(rows.y_test, y_hat),
         **interval_scores(rows.y_test, lower, upper, levels),
+        "strictly_inside": np.mean((lower < rows.y_test[:, None]) & (rows.y_test[:, None] < upper), axis=0).tolist(),
     }
     if name in LAWS:
         law, X, sides = LAWS[name], rows.X_test, zip(lower.T, upper.T, strict=True)

@@ -82,7 +82,7 @@ CANDIDATES: dict[str, Candidate] = {
     "dropout": Candidate(attributes=networks(MEAN, INTERVAL, SECOND_MEAN, dropout=0.1)),
     "twice as wide": Candidate(attributes=(*networks(MEAN, hidden=256), *networks(INTERVAL, hidden=128))),
     "4 layers": Candidate(attributes=networks(MEAN, INTERVAL, layers=4)),
-    "no second network": Candidate(attributes=((regressor, "MANY_ROWS", 0),), needs=SECOND),
+    "no second network": Candidate(attributes=((regressor, "SECOND_ROWS", (1, 0)),), needs=SECOND),
     "equal rounds": Candidate({n: FIRST_VERSION[n] for n in vars(Schedule()) if n in FIRST_VERSION}),
     "one long round": Candidate({"schedule": Schedule(max_rounds=1, mean_epochs=128, interval_epochs=64)}),
     "squared error alone": Candidate({"matching": None}),

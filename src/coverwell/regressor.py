@@ -29,7 +29,7 @@ from coverwell.paper.matching import Matching
 from coverwell.predictor import FittedTeam, MatchedTeam, MeanTeam, combined
 from coverwell.training.device import Settings, auto_batch_size, device_from
 from coverwell.training.learner import Learner
-from coverwell.training.rows import MANY_ROWS, Rows
+from coverwell.training.rows import Rows
 
 Array = NDArray[np.float64]
 NetworkChoice = Network | Callable[[int, int], torch.nn.Module] | None
@@ -43,9 +43,9 @@ MEAN_NETWORK = MLP(hidden=128, layers=3, dropout=0.0, bins=0, waves=8, scaled=Tr
 INTERVAL_NETWORK = replace(MEAN_NETWORK, hidden=64)
 # Where scores still fall after the last round, F has learned what is smooth; bins learn steps and cells.
 SECOND_NETWORK = MLP(hidden=128, layers=5, dropout=0.0, bins=16, scaled=True, activation="silu")
-ROUNDS_BEFORE = 5  # of the first network, where a second may follow
-SECOND_LONGER, SECOND_ROUNDS = 8, 3  # times as many epochs in its first round, and at most so many rounds
-SECOND_FROM = 1000  # rows: with fewer it gains little for the time it takes
+ROUNDS_BEFORE = 4  # of the first network, where a second may follow
+SECOND_LONGER = 16  # times as many epochs, in its only round: after a second one parkinsons was worse
+SECOND_ROWS = 1000, 10_000  # with fewer rows it gains little for the time it takes, with more it takes minutes
 EMA_DECAY = 0.8
 
 
@@ -360,13 +360,14 @@ class MatchedRegressor(IntervalRegressor):
             start=start,
         )
         own_choice = self.network is not None or (self.schedule or Schedule()).max_rounds != "auto" or growth == 1
-        if own_choice or not SECOND_FROM <= n_rows <= MANY_ROWS or start or not self.companions:
+        fewest, most = SECOND_ROWS
+        if own_choice or not fewest <= n_rows <= most or start or not self.companions:
             return first
         longer = replace(
             first.recipe,
             mean_epochs=SECOND_LONGER * mean_epochs,
             interval_epochs=SECOND_LONGER * interval_epochs,
-            max_rounds=min(max_rounds, SECOND_ROUNDS),
+            max_rounds=1,
         )
         shorter = replace(first.recipe, max_rounds=min(max_rounds, ROUNDS_BEFORE))
         second = replace(first, network=SECOND_NETWORK, recipe=longer)

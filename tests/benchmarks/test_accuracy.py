@@ -39,7 +39,7 @@ def test_a_line_has_fitted_levels_and_others_nested(shared_data, monkeypatch):
     assert (np.diff(line["coverage"]) >= 0).all()
 
 
-def line(method, split, *, score=1.0, rmse=1.0, coverage=0.9, values=100, data="boston"):
+def line(method, split, *, score=1.0, rmse=1.0, coverage=0.9, inside=None, data="boston"):
     return {
         "method": method,
         "data": data,
@@ -49,10 +49,11 @@ def line(method, split, *, score=1.0, rmse=1.0, coverage=0.9, values=100, data="
         "asked": [0.9],
         "n_train": 400,
         "n_test": 100,
-        "values": values,
+        "values": 100,
         "rmse": rmse,
         "interval_score": [score],
         "coverage": [coverage],
+        "strictly_inside": [coverage if inside is None else inside],
         "seconds": 2.0,
         "device": "CPU",
         "versions": {"coverwell": "1"},
@@ -75,10 +76,13 @@ def test_the_best_competitor_is_the_one_that_is_hardest_to_beat_on_shared_splits
     assert "0.500 (target 0.97: reached)" in text
 
 
-def test_a_target_of_few_values_may_be_covered_more_often_but_not_less():
-    for values, covered, verdict in ((100, 0.95, 1), (100, 0.9, 0), (7, 0.95, 0), (7, 0.8, 1)):
-        text = accuracy_report.report([line("coverwell", k, coverage=covered, values=values) for k in range(20)], [])
-        assert f"Missed: {verdict} of 1." in text  # .005 + 3 sqrt(.09 (1/100 + 1/400) / 20) = .0275
+def test_the_asked_level_lies_between_the_share_strictly_inside_and_the_share_covered():
+    # (strictly inside, covered): of targets that are never an end both are the same
+    for inside, covered, missed in ((0.95, 0.95, 1), (0.9, 0.9, 0), (0.8, 0.8, 1), (0.6, 0.97, 0), (0.95, 0.99, 1)):
+        lines = [line("coverwell", k, coverage=covered, inside=inside) for k in range(20)]
+        text = accuracy_report.report(lines, [])
+        assert f"Missed: {missed} of 1." in text  # .005 + 3 sqrt(.09 (1/100 + 1/400) / 20) = .0275
+        assert ("boston, 100 values" in text) == (covered > inside)
 
 
 def test_fits_side_by_side_are_stored_one_failure_stops_no_other_and_none_starts_late(tmp_path):

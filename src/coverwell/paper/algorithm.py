@@ -35,7 +35,7 @@ SMALLEST_SCALE = 1e-4
 SD_PER_MEAN_DEVIATION = 1.2533
 # In rounds that grow, the share by which a score must fall for another round: F's squared error and I's pinball loss.
 GAINS = 0.04, 0.05
-FASTER = 2.0
+FASTER = 4.0  # the power to which the last fall counts for each round to come: rounds are longer and longer
 FEWEST_STEPS = 200  # of F: with fewer a score that does not fall says little, as small tables have few an epoch
 LONGEST = 64  # times as long as the first round
 SUM_WEIGHT = 1e3
