@@ -1,10 +1,11 @@
-"""Seconds per member beside UQ360, and time and memory against the number of rows; all on one thread.
+"""What a default fit costs beside competitors, what a prediction and a file cost, and seconds per member beside UQ360.
 
-UQ360's AuxiliaryIntervalPredictor runs in an environment of its own, made by this command. Both train five linear
-layers of width 64 with batches of 64 for 10 rounds of 10 + 10 epochs, and every member sees the same number of rows.
-Every measurement has a process of its own. Before the clock of the comparison starts, a short fit pays for what torch
-loads only once, in both alike; ours is timed whole, with its extra epochs of I after the last round and the ranks.
-Targets are assessed in CPU seconds, which on one thread are those of the clock, less what other programs take away.
+Fits run on one thread, each in a process of its own; competitors have environments of their own, those of peers.py and
+one for UQ360, which this command makes. UQ360's AuxiliaryIntervalPredictor and ours both train five linear layers of
+width 64 with batches of 64 for 10 rounds of 10 + 10 epochs, and every member sees the same number of rows. Before the
+clock of that comparison starts, a short fit pays for what torch loads only once, in both alike; ours is timed whole,
+with its extra epochs of I after the last round and the ranks. Targets are assessed in CPU seconds, which on one thread
+are those of the clock, less what other programs take away.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import peers
 import sklearn
 import torch
 from flat_settings import as_arguments
 from machine import environment, versions_in_words
 
-from coverwell import MLP, MatchedRegressor, Schedule
+import coverwell
+from coverwell import MLP, MatchedRegressor
+from coverwell.baselines import DeepEnsembleRegressor
 from coverwell.paper.algorithm import Recipe
-from coverwell.training.rows import MOST_ROWS_PER_EPOCH
 from reproduction.data import load_table
 from reproduction.domains.tables import random_split
 
@@ -48,10 +53,14 @@ MEMBERS: dict[int, dict[str, Any]] = {
     25: {"folds": 5, "repeats": 5},
 }
 TIMES_FASTER = {5: 5.0, 25: 10.0}  # targets
-WHITE_WINE_SECONDS = 120.0  # target
-SIZES = (1_000, 10_000, 100_000)
-SIZE_ROUNDS = 2
 REPEATS = 5
+
+FLATS, WINE, LARGE = "flats.csv", "white wine", "100,000 x 20"
+SECONDS = {FLATS: 6.0, WINE: 20.0, LARGE: 90.0}  # targets of a default fit
+OURS, ENSEMBLE = "coverwell", "deep ensemble"
+BESIDE = ("forest-oob", "ngboost", "catboost-cqr", "realmlp-cqr")
+PREDICTED_ROWS, PREDICTED_SECONDS, PREDICTED_MEGABYTES = 1_000_000, 30.0, 1000.0  # the last two are targets
+FILE_MEGABYTES = 10.0  # target
 
 
 def peer_python() -> Path:
@@ -154,45 +163,87 @@ def n_members_of(name: str) -> int:
     return 1 if name == PEER else int(name)
 
 
-def one_size(n_rows: int, seed: int) -> dict[str, Any]:
-    """Time and peak memory of a default fit with few rounds on so many rows of 20 features."""
-    X, y = random_table(n_rows, 20)
-    before = peak_megabytes()
-    model = MatchedRegressor(0.9, schedule=Schedule(max_rounds=SIZE_ROUNDS), device="cpu", random_state=seed)
+def training_rows(name: str) -> tuple[Any, np.ndarray]:
+    """What a default fit is given: of flats the columns of the file, of white wine the training rows of split 0."""
+    if name == FLATS:
+        table = pd.read_csv(HERE.parent / "examples" / FLATS, parse_dates=["listed"])
+        return table.drop(columns=["id", "building", "rent"]), table["rent"].to_numpy(float)
+    if name == LARGE:
+        return random_table(100_000, 20)
+    X, y, _ = table_like(name, (4898, 11))
+    train, _ = random_split(len(y), 0)
+    return X[train], y[train]
+
+
+def as_numbers(X: Any) -> np.ndarray:
+    """Columns as competitors take them: a column for each level of text, days, the mean for what is missing."""
+    if isinstance(X, np.ndarray):
+        return X
+    days = (X["listed"] - X["listed"].min()).dt.days
+    numbers = pd.get_dummies(X.assign(listed=days)).astype(float)
+    return numbers.fillna(numbers.mean()).to_numpy()
+
+
+def own_fit(name: str, seed: int) -> dict[str, Any]:
+    """A default fit: its seconds and memory, and the size of its model file."""
+    X, y = training_rows(name)
+    before, model = peak_megabytes(), MatchedRegressor(0.9, device="cpu", random_state=seed)
     times = times_of_fit(model, X, y)
-    schedule = model.resolved_params()["schedule"]
-    epochs = len(model.rounds_) * (schedule.mean_epochs + schedule.interval_epochs)
-    epochs += Recipe.closing_rounds * schedule.interval_epochs
-    n_members = model.predictor_.fitted_teams[0].n_members
-    seen = epochs * n_members * min(0.8 * n_rows, MOST_ROWS_PER_EPOCH)
+    found = {"peak megabytes": peak_megabytes(), "megabytes before": before, "rounds": len(model.rounds_)}
+    return {"rows": len(y), **times, **found, "members": model.predictor_.fitted_teams[0].n_members}
+
+
+def ensemble_fit(name: str, seed: int) -> dict[str, Any]:
+    """A deep ensemble with our defaults, on the same columns."""
+    X, y = training_rows(name)
+    return times_of_fit(DeepEnsembleRegressor(0.9, device="cpu", random_state=seed), X, y)
+
+
+def peer_fit(method: str, name: str, seed: int) -> dict[str, Any]:
+    """The seconds of a competitor's fit; its prediction of ten rows is within them."""
+    X, y = training_rows(name)
+    X = as_numbers(X)
+    rows = peers.Cut(X[None], y[None], X[None, :10], y[None, :10])
+    place = peers.Place(peers.peer_python(), "cpu", time.monotonic() + 7200)
+    (answer,) = peers.answers(peers.Job(method, name, [seed]), rows, place)
+    if "error" in answer:
+        raise RuntimeError(f"{method} on {name}: {answer['error']}")
+    return {"CPU seconds": answer["seconds"], "versions": answer["versions"]}
+
+
+def beside_competitors(names: Any) -> dict[str, dict[str, Any]]:
+    """One fit of each method, by table."""
     return {
-        "rows": n_rows,
-        "rounds": len(model.rounds_),
-        "epochs": epochs,
-        "members": n_members,
-        **times,
-        "microseconds per row seen": 1e6 * times["CPU seconds"] / seen,
-        "peak megabytes": peak_megabytes(),
-        "megabytes before": before,
+        name: {
+            OURS: in_own_process("fit", name, 0),
+            ENSEMBLE: in_own_process("ensemble", name, 0),
+            **{method: peer_fit(method, name, 0) for method in BESIDE},
+        }
+        for name in names
     }
 
 
-def white_wine(seed: int) -> dict[str, Any]:
-    """Time of the default fit on the training rows of one split."""
-    X, y, what = table_like("white wine", (4898, 11))
-    train, _ = random_split(len(y), seed)
-    model = MatchedRegressor(0.9, device="cpu", random_state=seed)
-    times = times_of_fit(model, X[train], y[train])
-    return {
-        "data": what,
-        "rows": len(train),
-        "rounds": len(model.rounds_),
-        "members": model.predictor_.fitted_teams[0].n_members,
-        **times,
-    }
+def one_prediction(n_threads: str, seed: int) -> dict[str, Any]:
+    """Intervals of a million rows by a model of 10,000, on so many threads."""
+    torch.set_num_threads(int(n_threads))
+    X, y = random_table(PREDICTED_ROWS, 20)
+    model = MatchedRegressor(0.9, device="cpu", random_state=seed).fit(X[:10_000], y[:10_000])
+    clock = time.perf_counter()
+    model.predict_interval(X)
+    return {"clock seconds": time.perf_counter() - clock, "peak megabytes": peak_megabytes(), "threads": int(n_threads)}
 
 
-def times_of_fit(model: MatchedRegressor, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
+def one_file(_: str, seed: int) -> dict[str, Any]:
+    """The size of a default model of boston."""
+    X, y, what = table_like("boston", (506, 13))
+    model = MatchedRegressor(0.9, device="cpu", random_state=seed).fit(X, y)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        coverwell.save(model, path)
+        return {"data": what, "megabytes": path.stat().st_size / 1e6}
+
+
+def times_of_fit(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
     """Seconds of the processor and of the clock."""
     cpu, clock = time.process_time(), time.perf_counter()
     model.fit(X, y)
@@ -212,9 +263,9 @@ def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def in_own_process(what: str, number: int, seed: int) -> dict[str, Any]:
-    """The result of `--only what number seed`, from a fresh process."""
-    return run([sys.executable, __file__, "--only", what, str(number), str(seed)])
+def in_own_process(what: str, of: Any, seed: int) -> dict[str, Any]:
+    """The result of `--only what of seed`, from a fresh process."""
+    return run([sys.executable, __file__, "--only", what, str(of), str(seed)])
 
 
 def run(command: list[str]) -> dict[str, Any]:
@@ -223,27 +274,29 @@ def run(command: list[str]) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def only(what: str, number: int, seed: int) -> dict[str, Any]:
-    torch.set_num_threads(1)
-    if what == "members":
-        return own_seconds(number, seed)
-    return one_size(number, seed) if what == "rows" else white_wine(seed)
+ALONE = {
+    "members": lambda n_members, seed: own_seconds(int(n_members), seed),
+    "fit": own_fit,
+    "ensemble": ensemble_fit,
+    "prediction": one_prediction,
+    "file": one_file,
+}
 
 
 def measure(*, quick: bool) -> dict[str, Any]:
     results = {"environment": environment(packages={"scikit-learn": sklearn.__version__}, threads=1)}
-    results["beside UQ360"] = beside_peer(1 if quick else REPEATS)
-    results["sizes"] = [in_own_process("rows", n, 0) for n in SIZES[: 1 if quick else None]]
+    results["fits"] = beside_competitors([FLATS] if quick else SECONDS)
     if not quick:
-        results["white wine"] = in_own_process("white wine", 0, 0)
+        results["predictions"] = [in_own_process("prediction", n, 0) for n in (1, os.cpu_count())]
+    results["file"] = in_own_process("file", "boston", 0)
+    results["beside UQ360"] = beside_peer(1 if quick else REPEATS)
     return results
 
 
 def report(results: dict[str, Any]) -> str:
-    parts = [heading(results["environment"]), peer_table(results["beside UQ360"]), size_table(results["sizes"])]
-    if "white wine" in results:
-        parts.append(wine_lines(results["white wine"]))
-    return "\n\n".join(parts) + "\n"
+    parts = [heading(results["environment"]), fit_table(results["fits"])]
+    parts += [prediction_lines(results["predictions"])] if "predictions" in results else []
+    return "\n\n".join([*parts, file_line(results["file"]), peer_table(results["beside UQ360"])]) + "\n"
 
 
 def heading(where: dict[str, Any]) -> str:
@@ -279,43 +332,69 @@ def row_of(label: str, found: dict[str, Any], name: str, ratio: str, verdict: st
     return f"| {label} | {fastest:.3f} | {middle:.3f} | {ratio} | {verdict} |"
 
 
-def size_table(sizes: list[dict[str, Any]]) -> str:
+def fit_table(fits: dict[str, dict[str, Any]]) -> str:
+    """CPU seconds by table and method."""
+    versions = [f"{p} {v}" for p, v in sorted({pair for of in fits.values() for pair in versions_of(of)})]
     lines = [
-        f"## Time and memory by rows (20 features, defaults except {SIZE_ROUNDS} rounds, a fresh process each)",
+        "## A default fit beside competitors",
         "",
-        f"An epoch shows each member four fifths of the rows, at most {MOST_ROWS_PER_EPOCH:,}; small tables have more "
-        "members. The time per row seen therefore shows the growth: constant means linear.",
+        "CPU seconds of one fit on one thread. flats.csv: 500 rows with text, dates and gaps, which competitors are "
+        "given as numbers; white wine: the training rows of split 0; 100,000 x 20: made up. The competitors have their "
+        "settings in `peers.md`; the deep ensemble is "
+        f"`baselines.DeepEnsembleRegressor`. {', '.join(versions)}.",
         "",
-        "| rows | members | CPU seconds | clock | CPU microseconds per row seen, member | peak MB | before the fit |",
-        "|---|---|---|---|---|---|---|",
+        "| | rows | coverwell | target | peak MB (before the fit) | deep ensemble | "
+        + " | ".join(peers.TITLES[method] for method in BESIDE)
+        + " |",
+        "|---" * (6 + len(BESIDE)) + "|",
     ]
-    for size in sizes:
+    for name, found in fits.items():
+        own, most = found[OURS], SECONDS[name]
+        verdict = f"{most:g}: {'reached' if own['CPU seconds'] <= most else 'MISSED'}"
+        memory = f"{own['peak megabytes']:.0f} ({own['megabytes before']:.0f})"
+        others = [f"{found[method]['CPU seconds']:.1f}" for method in (ENSEMBLE, *BESIDE)]
+        cells = [name, f"{own['rows']:,}", f"{own['CPU seconds']:.1f}", verdict, memory, *others]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def versions_of(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the competitors ran with, other than what all share."""
+    shared = ("python", "numpy", "torch", "sklearn")
+    each = [found[method]["versions"].items() for method in BESIDE]
+    return [pair for pairs in each for pair in pairs if pair[0] not in shared]
+
+
+def prediction_lines(found: list[dict[str, Any]]) -> str:
+    lines = [f"## Intervals of {PREDICTED_ROWS:,} rows of 20 columns", ""]
+    for run in found:
+        fine = run["clock seconds"] <= PREDICTED_SECONDS and run["peak megabytes"] <= PREDICTED_MEGABYTES
         lines.append(
-            f"| {size['rows']:,} | {size['members']} | {size['CPU seconds']:.1f} | {size['clock seconds']:.1f} "
-            f"| {size['microseconds per row seen']:.1f} | {size['peak megabytes']:.0f} "
-            f"| {size['megabytes before']:.0f} |"
+            f"- {run['threads']} thread{'s' * (run['threads'] > 1)}: {run['clock seconds']:.0f} s by the clock, peak "
+            f"{run['peak megabytes']:.0f} MB with the rows themselves; target {PREDICTED_SECONDS:g} s and "
+            f"{PREDICTED_MEGABYTES:g} MB: {'reached' if fine else 'MISSED'}"
         )
     return "\n".join(lines)
 
 
-def wine_lines(wine: dict[str, Any]) -> str:
-    verdict = "reached" if wine["CPU seconds"] <= WHITE_WINE_SECONDS else "MISSED"
+def file_line(found: dict[str, Any]) -> str:
+    verdict = "reached" if found["megabytes"] <= FILE_MEGABYTES else "MISSED"
     return (
-        f"## Default fit of white wine ({wine['data']}, split 0)\n\n{wine['CPU seconds']:.0f} CPU seconds "
-        f"({wine['clock seconds']:.0f} wall clock) for {wine['rows']} rows, {wine['members']} members, "
-        f"{wine['rounds']} rounds; target at most {WHITE_WINE_SECONDS:.0f}: {verdict}."
+        f"## A default model file ({found['data']})\n\n{found['megabytes']:.1f} MB; target at most "
+        f"{FILE_MEGABYTES:g}: {verdict}."
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one repeat, the smallest size, no white wine")
+    parser.add_argument("--quick", action="store_true", help="the smallest table alone, one repeat beside UQ360")
     parser.add_argument("--out", type=Path, default=HERE / "results")
-    parser.add_argument("--only", nargs=3, metavar=("WHAT", "NUMBER", "SEED"), help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs=3, metavar=("WHAT", "OF", "SEED"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only:
-        what, number, seed = arguments.only
-        print(json.dumps(only(what, int(number), int(seed))))
+        what, of, seed = arguments.only
+        torch.set_num_threads(1)
+        print(json.dumps(ALONE[what](of, int(seed))))
         return
     results = measure(quick=arguments.quick)
     arguments.out.mkdir(parents=True, exist_ok=True)
