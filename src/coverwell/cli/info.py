@@ -41,6 +41,7 @@ def info(model: Path, as_json: bool) -> None:
         "column_scales": {name: round(scale, 3) for name, scale in about.looked_at},
         "blend": {name: round(weight, 3) for name, weight in about.blend.items()},
         "repeated_up_to": about.repeated_up_to,
+        "held_groups": about.held_groups,
         "calibration": fitted.chosen_calibration.name,
         "seed": fitted.random_state,
         "training_rows": about.n_trained,
