@@ -92,8 +92,8 @@ class GroupFactors(nn.Module):
     def at(self, levels: Sequence[float]) -> GroupFactors:
         """The same without other levels."""
         factor = self.factor[..., [self.levels.index(level) for level in levels]]
-        places, keys, factor, n_rows = (part.numpy() for part in (self.places, self.keys, factor, self.n_rows))
-        return GroupFactors(self.name, places, keys, factor, n_rows, levels)
+        arrays = (part.numpy() for part in (self.places, self.keys, factor, self.n_rows))
+        return GroupFactors(self.name, *arrays, levels)
 
     def group_of(self, rows: Float[Tensor, "row feature"]) -> Int[Tensor, " row"]:
         """The group of each row; one more than there are for rows of none."""
@@ -162,7 +162,7 @@ class _Learned:
             )
         factor = np.ones((len(rows), *scores.shape[1:]))
         for target, place in np.ndindex(scores.shape[1:]):
-            level, pool = levels[place], np.inf if self.pools is None else self.pools[target]
+            level, pool = levels[place], np.inf if self.pools is None else float(self.pools[target])
             whole = quantile(np.sort(scores[:, target, place]), everyone[:0, target, place], 0.0, level)
             for group, own in enumerate(rows):
                 enough = level * (len(own) + 1) <= len(own)
@@ -206,7 +206,7 @@ def best_pool(own: Sequence[Array], pool: Array, size: Sequence[Array], levels: 
                 bound = _left_out_bounds(scores[:, place], pool[:, place], weight, levels[place])
                 missed = np.maximum(scores[:, place] - bound, 0)
                 losses[number] += np.sum(sizes * ((1 - levels[place]) * bound + missed))
-    return POOLS[int(np.argmin(losses[::-1])) * -1 - 1]
+    return POOLS[len(POOLS) - 1 - int(np.argmin(losses[::-1]))]  # of equal ones the largest
 
 
 def _left_out_bounds(own: Array, pool: Array, weight: float, level: float) -> Array:
@@ -221,7 +221,8 @@ def _left_out_bounds(own: Array, pool: Array, weight: float, level: float) -> Ar
     place = (total < level * (len(own) + weight) - 1e-9).sum(axis=1)
     # Beyond the last: the largest that is not left out.
     last = len(values) - 1 - (weights[:, order][:, ::-1] > 0).argmax(axis=1)
-    return values[order[np.minimum(place, last)]]
+    bounds: Array = values[order[np.minimum(place, last)]]
+    return bounds
 
 
 # Which groups.
@@ -246,11 +247,11 @@ def groupings_of(source: InputSource, hold_for: Any = None) -> list[Grouping]:
         return []  # images
     found = [Grouping(GAPS, gaps)] if gaps else []
     asked = [] if hold_for is None else [hold_for] if isinstance(hold_for, str | Integral) else list(hold_for)
-    for name in asked:
-        if name not in owners:
+    for column in asked:
+        if column not in owners:
             known = ", ".join(map(repr, list(owners)[:10]))
-            raise ValueError(f"hold_for must name columns of X that vary, such as {known}, got {name!r}")
-        found.append(Grouping(str(name), tuple(owners[name])))
+            raise ValueError(f"hold_for must name columns of X that vary, such as {known}, got {column!r}")
+        found.append(Grouping(str(column), tuple(owners[column])))
     return found
 
 
