@@ -151,7 +151,7 @@ def draw(result: Result, y_new: Array, path: Path) -> None:
     ax = draw_intervals(figure.subplots(), result.interval, prediction=result.prediction, y=y_new)
     inside = result.interval.contains(y_new)
     ax.set_title(
-        f"{result.name}: {inside.sum()} of {len(inside)} new flats inside, "
+        f"{result.name}: {inside.sum():,} of {len(inside):,} new flats inside, "
         f"{100 * inside.mean():.1f} % (requested: {100 * ASKED:.0f} %)"
     )
     ax.set_xlabel("flat, from the lowest prediction to the highest")
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     more = {} if options.max_rounds is None else {"max_rounds": options.max_rounds}
     started = time.perf_counter()
     flats, new = Flats.read("flats.csv"), Flats.read("flats_new.csv")
-    print(f"{len(flats.y)} flats to learn from, {len(new.y)} new ones, of other buildings; four methods", flush=True)
+    print(f"{len(flats.y)} flats to learn from, {len(new.y):,} new ones, of other buildings; four methods", flush=True)
     results = compare(flats, new, **more)
     print(f"\n{report(results, new.y)}\n\n{NOTES}\n")
     print(plot_if_possible(results[0], new.y, options.plot))

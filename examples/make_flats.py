@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 SEED = 6
-N_BUILDINGS, N_FLATS, N_TRAINED = 215, 650, 500
+N_BUILDINGS, N_FLATS, N_TRAINED = 500, 1500, 500
 DISTRICTS = {"harbour": 1.15, "hill": 1.3, "north": 0.95, "old town": 1.2, "station": 0.85}
 HEATING = {"district": 0.0, "gas": -0.2, "heat pump": 0.6, "oil": -0.6}
 FIRST_DAY, N_DAYS = np.datetime64("2024-01-01"), 730

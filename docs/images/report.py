@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent
 EXAMPLES = FOLDER.parents[1] / "examples"
 COVERWELL = (sys.executable, "-m", "coverwell")
 CHROMIUM = ("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
-SIZE = "1100,1560"  # down to the end of the curve over levels
+SIZE = "1100,1620"  # down to the end of the curve over levels
 
 
 def main() -> None:
