@@ -1,14 +1,14 @@
 """Coverage within groups of rows, not only on average: each group's half-widths have a factor from its own ranks.
 
-Groups are rows with equal values in some columns: a district, or the same gaps. Where a group has few rows, it is drawn
-towards all rows, as far as that lowers the loss of rows that are left out one by one.
+Groups are rows with equal values in some columns: a district, or the same gaps. Groups are drawn towards all rows, as
+far as rows that are left out one by one show that their own ranks cost more than they gain.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -29,20 +29,9 @@ Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 FEWEST_ROWS = 5  # of a group with a factor of its own
-POOLS = (
-    0.0,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    20.0,
-    50.0,
-    200.0,
-    np.inf,
-)  # so many rows like all rows count beside those of a group
-POOL_POINTS = 200  # that stand for all rows
-MOST_LEFT_OUT = 400  # rows of a group that are left out one by one: with more, the pool hardly matters
-CENTRAL = 0.5, 0.96  # the levels by which the pool is chosen lie between these
+TRUSTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # how far groups are on their own
+MOST_LEFT_OUT = 400  # rows of a group that are left out one by one: with more, its ranks are sure
+CENTRAL = 0.5, 0.96  # the levels by which the trust is chosen lie between these
 CYCLES = 4  # over groupings that overlap
 
 
@@ -92,8 +81,8 @@ class GroupFactors(nn.Module):
     def at(self, levels: Sequence[float]) -> GroupFactors:
         """The same without other levels."""
         factor = self.factor[..., [self.levels.index(level) for level in levels]]
-        arrays = (part.numpy() for part in (self.places, self.keys, factor, self.n_rows))
-        return GroupFactors(self.name, *arrays, levels)
+        places, keys, own, n_rows = (part.numpy() for part in (self.places, self.keys, factor, self.n_rows))
+        return GroupFactors(self.name, places, keys, own, n_rows, levels)
 
     def group_of(self, rows: Float[Tensor, "row feature"]) -> Int[Tensor, " row"]:
         """The group of each row; one more than there are for rows of none."""
@@ -116,11 +105,12 @@ def group_factors(
     """
     learned = [_Learned.of(grouping, X) for grouping in groupings]
     learned = [one for one in learned if one.n_groups > 1]
+    whole = quantiles(scores, levels)
     for cycle in range(CYCLES if len(learned) > 1 else 1):
         for one in learned:
             others = [other.factor[other.group] for other in learned if other is not one and other.factor is not None]
             left = scores / np.prod(others, axis=0) if others else scores
-            one.rank(left, size, levels, exact=exact, first=cycle == 0)
+            one.rank(left, size, whole, levels, exact=exact, first=cycle == 0)
     return [one.factors(levels) for one in learned if one.factor is not None and (one.factor != 1).any()]
 
 
@@ -131,7 +121,7 @@ class _Learned:
     grouping: Grouping
     keys: Array  # (group, place)
     group: Places  # of each row; the last is that of all rows in no group of its own
-    pools: Array | None = None  # (target,)
+    trust: dict[int, float] = field(default_factory=dict)  # by target; 1 where it is not there
     factor: Array | None = None  # (group + 1, target, level)
 
     @classmethod
@@ -149,28 +139,22 @@ class _Learned:
     def rows_of_groups(self) -> list[Places]:
         return [np.flatnonzero(self.group == place) for place in range(len(self.keys) + 1)]
 
-    def rank(self, scores: Array, size: Array, levels: Sequence[float], *, exact: bool, first: bool) -> None:
-        """Set the factors from scores; the pools are chosen once."""
+    def rank(
+        self, scores: Array, size: Array, whole: Array, levels: Sequence[float], *, exact: bool, first: bool
+    ) -> None:
+        """Set the factors from scores, over those of all rows (target, level); the trust is chosen once."""
         rows = [own if len(own) >= FEWEST_ROWS else own[:0] for own in self.rows_of_groups()]
-        everyone = np.quantile(scores, (np.arange(POOL_POINTS) + 0.5) / POOL_POINTS, axis=0)  # (point, target, level)
-        if first and not exact:
-            self.pools = np.array(
-                [
-                    best_pool([scores[own, t] for own in rows], everyone[:, t], [size[own, t] for own in rows], levels)
-                    for t in range(scores.shape[1])
-                ]
-            )
-        factor = np.ones((len(rows), *scores.shape[1:]))
-        for target, place in np.ndindex(scores.shape[1:]):
-            level, pool = levels[place], np.inf if self.pools is None else float(self.pools[target])
-            whole = quantile(np.sort(scores[:, target, place]), everyone[:0, target, place], 0.0, level)
-            for group, own in enumerate(rows):
-                enough = level * (len(own) + 1) <= len(own)
-                beside = (0.0 if enough else np.inf) if exact else pool
-                if len(own) and whole > 0 and np.isfinite(beside):
-                    values = np.sort(scores[own, target, place])
-                    factor[group, target, place] = quantile(values, everyone[:, target, place], beside, level) / whole
-        self.factor = factor
+        for target in range(scores.shape[1]) if first and not exact else ():
+            groups = [(scores[own, target], size[own, target]) for own in rows]
+            self.trust[target] = best_trust(groups, whole[target], levels)
+        trust = np.array([self.trust.get(target, 1.0) for target in range(scores.shape[1])])[:, None]
+        self.factor = np.ones((len(rows), *scores.shape[1:]))
+        for group, own in enumerate(rows):
+            enough = np.array([level * (len(own) + 1) <= len(own) or not exact for level in levels])
+            if len(own):
+                ratio = quantiles(scores[own], levels) / np.where(whole > 0, whole, 1.0)
+                drawn = np.where(ratio > 0, ratio, 1.0) ** trust
+                self.factor[group] = np.where(enough & (whole > 0), drawn, 1.0)
 
     def factors(self, levels: Sequence[float]) -> GroupFactors:
         assert self.factor is not None  # learned
@@ -179,49 +163,40 @@ class _Learned:
         return GroupFactors(self.grouping.name, places, self.keys, self.factor, n_rows, levels)
 
 
-def quantile(own: Array, pool: Array, weight: float, level: float) -> float:
-    """The rank of a level among ascending scores and points of a pool that together weigh as so many rows.
+def quantiles(scores: Array, levels: Sequence[float]) -> Array:
+    """The score at the rank of each level, (target, level), from scores (row, target, level).
 
     A new row counts as one more score, larger than all; where that is the rank, the largest score stands for it.
     """
-    values = np.concatenate([own, pool])
-    order = np.argsort(values, kind="stable")
-    weights = np.concatenate([np.ones(len(own)), np.full(len(pool), weight / max(len(pool), 1))])[order].cumsum()
-    place = np.searchsorted(weights, level * (len(own) + weight + 1) - 1e-9)
-    return float(values[order[min(place, len(values) - 1)]])
+    ordered = np.sort(scores, axis=0)
+    ranks = [min(int(np.ceil(level * (len(scores) + 1) - 1e-9)), len(scores)) for level in levels]
+    return np.stack([ordered[rank - 1, :, place] for place, rank in enumerate(ranks)], axis=-1)
 
 
-def best_pool(own: Sequence[Array], pool: Array, size: Sequence[Array], levels: Sequence[float]) -> float:
-    """How many rows like all rows count beside those of a group, by the loss of rows that are left out one by one.
+def best_trust(groups: Sequence[tuple[Array, Array]], whole: Array, levels: Sequence[float]) -> float:
+    """How far groups can be on their own at no loss, by that of rows that are left out one by one.
 
-    `own` has the scores (row, level) of each group, `pool` (point, level) those of all rows.
+    Each has its scores (row, level) and the sizes of its intervals (row,); `whole` (level,) are those of all rows.
     """
     chosen = [place for place, level in enumerate(levels) if CENTRAL[0] <= level <= CENTRAL[1]] or [0]
-    losses = np.zeros(len(POOLS))
-    for scores, sizes in zip(own, size, strict=True):
-        if not 0 < len(scores) <= MOST_LEFT_OUT:
-            continue
-        for place in chosen:
-            for number, weight in enumerate(POOLS):
-                bound = _left_out_bounds(scores[:, place], pool[:, place], weight, levels[place])
-                missed = np.maximum(scores[:, place] - bound, 0)
-                losses[number] += np.sum(sizes * ((1 - levels[place]) * bound + missed))
-    return POOLS[len(POOLS) - 1 - int(np.argmin(losses[::-1]))]  # of equal ones the largest
+    losses = np.zeros(len(TRUSTS))
+    for scores, size in groups:
+        for place in chosen if FEWEST_ROWS <= len(scores) <= MOST_LEFT_OUT and whole[chosen].min() > 0 else ():
+            own, level = scores[:, place], levels[place]
+            ratio = np.maximum(left_out_bounds(own, level) / whole[place], np.finfo(float).tiny)
+            for number, trust in enumerate(TRUSTS):
+                bound = whole[place] * ratio**trust
+                losses[number] += np.sum(size * ((1 - level) * bound + np.maximum(own - bound, 0)))
+    return float(max(trust for trust, loss in zip(TRUSTS, losses.tolist(), strict=True) if loss <= losses[0]))
 
 
-def _left_out_bounds(own: Array, pool: Array, weight: float, level: float) -> Array:
-    """For each score the bound that the others and the pool would have set."""
-    if np.isinf(weight):
-        return np.full(len(own), quantile(own[:0], pool, 1e9, level))
-    values = np.concatenate([own, pool])
-    order = np.argsort(values, kind="stable")
-    weights = np.tile(np.concatenate([np.ones(len(own)), np.full(len(pool), weight / len(pool))]), (len(own), 1))
-    np.fill_diagonal(weights, 0.0)
-    total = weights[:, order].cumsum(axis=1)  # (left out, value)
-    place = (total < level * (len(own) + weight) - 1e-9).sum(axis=1)
-    # Beyond the last: the largest that is not left out.
-    last = len(values) - 1 - (weights[:, order][:, ::-1] > 0).argmax(axis=1)
-    bounds: Array = values[order[np.minimum(place, last)]]
+def left_out_bounds(own: Array, level: float) -> Array:
+    """For each score the one at the rank of a level among the others."""
+    order = np.argsort(own)
+    rank = min(int(np.ceil(level * len(own) - 1e-9)), len(own) - 1)  # among the others, from 1
+    bounds = np.empty_like(own)
+    # A score that is left out below the rank moves it up by one place.
+    bounds[order] = np.where(np.arange(len(own)) < rank, own[order[rank]], own[order[rank - 1]])
     return bounds
 
 
