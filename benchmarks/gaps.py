@@ -1,8 +1,8 @@
 """How often rows with a gap in an important column are inside their intervals, beside rows without gaps.
 
 Over two thirds of the variance of y come from one column, in which some values are missing at random, in new rows as in
-training rows. Of a row with a gap hardly anything is known, so its interval has to be far wider than others. The
-default calibration holds the average over all rows; nothing makes it hold for the few rows with a gap.
+training rows. Of a row with a gap hardly anything is known, so its interval has to be far wider than others. Rows with
+the same gaps have ranks of their own; beside them, the same fit without.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from coverwell import MatchedRegressor, Schedule, metrics
 ASKED = 0.9
 N_ROWS, N_TEST = 500, 20_000
 SHARES = (0.02, 0.05, 0.2)
-HEADS = ("share of gaps", "rows with a gap in training", "coverage, all rows", "with a gap", "without", "draws")
+HEADS = (
+    "share of gaps",
+    "rows with a gap in training",
+    "coverage, all rows",
+    "with a gap",
+    "without",
+    "interval score",
+)
+HEADS += ("with a gap, ranks of all rows alike", "interval score", "draws")
 
 
 def draw(n_rows: int, share: float, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
@@ -36,8 +44,14 @@ def draw(n_rows: int, share: float, seed: int) -> tuple[pd.DataFrame, np.ndarray
 def measure(share: float, seed: int, device: str, **more) -> dict:
     X, y = draw(N_ROWS, share, seed)
     X_new, y_new = draw(N_TEST, share, 10_000 + seed)
-    lower, upper = MatchedRegressor(ASKED, device=device, random_state=seed, **more).fit(X, y).predict_interval(X_new)
-    gap = X_new["a"].isna().to_numpy()
+    model, gap = (
+        MatchedRegressor(ASKED, device=device, random_state=seed, **more).fit(X, y),
+        X_new["a"].isna().to_numpy(),
+    )
+    lower, upper = model.predict_interval(X_new)
+    for team in model.predictor_.fitted_teams:
+        del team.groups[:]
+    low, high = model.predict_interval(X_new)
     return {
         "share": share,
         "seed": seed,
@@ -45,6 +59,9 @@ def measure(share: float, seed: int, device: str, **more) -> dict:
         "coverage": metrics.coverage(y_new, lower, upper),
         "with_gap": metrics.coverage(y_new[gap], lower[gap], upper[gap]),
         "without": metrics.coverage(y_new[~gap], lower[~gap], upper[~gap]),
+        "score": metrics.interval_score(y_new, lower, upper, ASKED),
+        "with_gap_alike": metrics.coverage(y_new[gap], low[gap], high[gap]),
+        "score_alike": metrics.interval_score(y_new, low, high, ASKED),
         **environment(device),
     }
 
@@ -62,7 +79,8 @@ def table(lines: list[dict]) -> str:
     for share in dict.fromkeys(line["share"] for line in lines):
         own = [line for line in lines if line["share"] == share]
         gaps = [line["n_gaps"] for line in own]
-        cells = [_cell([line[name] for line in own]) for name in ("coverage", "with_gap", "without")]
+        names = ("coverage", "with_gap", "without", "score", "with_gap_alike", "score_alike")
+        cells = [_cell([line[name] for line in own]) for name in names]
         text.append(f"| {share:g} | {min(gaps)} to {max(gaps)} | {' | '.join(cells)} | {len(own)} |")
     return "\n".join(text) + "\n"
 
@@ -74,7 +92,7 @@ def _cell(values: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--quick", action="store_true", help="one draw, two rounds")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     arguments = parser.parse_args()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import narwhals as nw
 import numpy as np
@@ -18,6 +18,7 @@ from tqdm import tqdm
 from coverwell.calibration import Estimate
 from coverwell.companions import ESTIMATOR, Foreign, cross_fitted, has, predicted, rows_at
 from coverwell.estimator import Coverage, IntervalRegressor, OnRound, Trained
+from coverwell.groups import GroupFactors
 from coverwell.inputs.frames import is_frame
 from coverwell.inputs.scaling import Scaling
 from coverwell.local import LocalShape
@@ -42,7 +43,7 @@ class AroundTeam(FittedTeam):
     ----------
     model : the regressor as a module, or `Foreign` where it has no such form
     unit : (target,), the spread of the out-of-fold residuals, in scaled units
-    coverage, inputs, targets, shape : as in `FittedTeam`
+    coverage, inputs, targets, shape, groups : as in `FittedTeam`
     first : the column from which on rows have the regressor's predictions beside their features; None for a module,
         which makes them of the features
     """
@@ -59,8 +60,9 @@ class AroundTeam(FittedTeam):
         *,
         first: int | None = None,
         shape: LocalShape | None = None,
+        groups: Sequence[GroupFactors] = (),
     ) -> None:
-        super().__init__(coverage, inputs, targets, shape=shape)
+        super().__init__(coverage, inputs, targets, shape=shape, groups=groups)
         self.model, self.first = model, first
         self.register_buffer("unit", torch.as_tensor(unit))
 
@@ -128,6 +130,8 @@ class IntervalAround(IntervalRegressor):
         "local" widths depend on x, the others give every row the same. With "cv+" and "split" the prediction is that of
         the copies of the folds, or of one that was fitted on the rows not kept for the ranks. None is not possible: a
         regressor has no widths of its own.
+    hold_for : name or place of a column of X, or several, optional
+        Coverage is held within each group of rows that have the same value there; see `MatchedRegressor`.
     device : str, default="cpu"
         Where the forest predicts, and a regressor that a model file can hold.
     random_state : int, RandomState or None
@@ -157,11 +161,13 @@ class IntervalAround(IntervalRegressor):
     _: KW_ONLY
     folds: Any = 5
     calibration: Any = "local"
+    hold_for: Any = None
     device: str = "cpu"
     random_state: Any = None
     verbose: int = 0
 
     network = None
+    holds_groups: ClassVar[bool] = True
 
     def check_params(self) -> None:
         estimator, calibration = self.estimator, self.chosen_calibration

@@ -44,6 +44,15 @@ class Estimate:
     contrast: Array | None = None  # (row, target), companions less networks, where there are companions
 
 
+@dataclass(frozen=True)
+class Ranked:
+    """Rows that are ranked, by their numbers among those of the fit, and what they were given."""
+
+    places: Places
+    y: Array  # (row, target), scaled
+    estimate: Estimate
+
+
 # Levels at which every calibration ranks, as far as the rows suffice: bounds of others lie between them.
 GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999)
 
@@ -297,6 +306,10 @@ class Calibration(Protocol):
         """The correction of trained teams, from their rows and the members' scaled outputs, (member, row, ...)."""
         ...
 
+    def ranked(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Ranked | None:
+        """The rows whose ranks may be kept apart for groups of them; by default none."""
+        return None
+
 
 @named("calibration", "cross")
 @dataclass(frozen=True)
@@ -321,6 +334,14 @@ class Cross(Calibration):
         unit = np.where(unit > 0, unit, 1.0)
         joint_factor = unit * cross_factor(scores.joint(unit), grid)
         return Correction(levels, grid, factor, joint_factor, expand=expand)
+
+    def ranked(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Ranked | None:
+        assert members is not None  # estimators that offer "cross" keep them
+        assert rows.given is not None  # rows of a fit know what they were made from
+        y, members, leaves_out = out_of_fold_members(rows, members)
+        average, some = average_out_of_fold(members, leaves_out), leaves_out.any(axis=0)
+        seen = np.setdiff1d(np.arange(len(rows.given[1])), rows.held_back[0])
+        return Ranked(seen[some], y[some], Estimate(average.mean[some], average.half_width[some]))
 
 
 @named("calibration", "cv+")
@@ -388,6 +409,11 @@ class Split(Calibration):
         factor, joint_factor = rank_factor(scores, grid), rank_factor(joint, grid)
         return Correction(rows.levels[0], grid, factor, joint_factor, expand=expand)
 
+    def ranked(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Ranked | None:
+        assert rows.given is not None  # rows of a fit know what they were made from
+        (team,), (X, y), (places,) = teams, rows.given, rows.held_back
+        return Ranked(places, team.scaled(y[places]), scaled_estimate(team, X[places]))
+
 
 @named("calibration", None)
 @dataclass(frozen=True)
@@ -421,10 +447,15 @@ def held_back_scores(teams: Sequence[FittedTeam], rows: Rows, expand: Array) -> 
 
 def scores_by(team: FittedTeam, X: NDArray[Any], y: Array, expand: Array | None = None) -> Array:
     """A team's scores of rows in the user's units, in scaled units: the smallest half-width knows no unit of y."""
+    estimate = scaled_estimate(team, X)
+    half_width = estimate.half_width if expand is None else estimate.half_width @ expand
+    return scores_of(team.scaled(y), Estimate(estimate.mean, half_width))
+
+
+def scaled_estimate(team: FittedTeam, X: NDArray[Any]) -> Estimate:
+    """A team's estimate of rows in the user's units, in scaled units."""
     estimate, spread = team.estimate(X), team.targets.spread.cpu().numpy()
-    half_width = estimate.half_width / spread[:, None, None]
-    half_width = half_width if expand is None else half_width @ expand
-    return scores_of(team.scaled(y), Estimate(team.scaled(estimate.mean), half_width))
+    return Estimate(team.scaled(estimate.mean), estimate.half_width / spread[:, None, None])
 
 
 def out_of_fold_members(rows: Rows, members: Estimate) -> tuple[Array, Estimate, NDArray[np.bool_]]:

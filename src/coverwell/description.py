@@ -95,6 +95,12 @@ class ModelDescription:
         return copies[0].level if copies else None
 
     @property
+    def held_groups(self) -> dict[str, list[int]]:
+        """What coverage is held for, and how many rows each group's ranks rest on; the last are all other groups."""
+        factors = self.regressor.predictor_.fitted_teams[0].group_factors
+        return {part.name: part.n_rows.tolist() for part in factors}
+
+    @property
     def by_round(self) -> tuple[Array, Array, Array]:
         """Error (round, target), coverage and width (round, target, level) of the training, before calibration."""
         shape, names = (len(self.rounds), len(self.target_names), -1), ("rmse", "coverage", "width")

@@ -6,10 +6,10 @@ A kind of estimator adds its parameters, how rows are dealt to its members, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,16 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
-from coverwell.calibration import Atoms, Calibration, Correction, Estimate, average_out_of_fold, out_of_fold_members
+from coverwell.calibration import (
+    Atoms,
+    Calibration,
+    Correction,
+    Estimate,
+    average_out_of_fold,
+    out_of_fold_members,
+    scores_of,
+)
+from coverwell.groups import GAPS, Grouping, check_groups, group_factors, groupings_of, warn_of_other_groups
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import InputSource, checked_groups, target_names_of, without_cache
 from coverwell.options import levels_from, part_from, stored
@@ -109,6 +118,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     verbose: int
     network: Any
 
+    hold_for: Any = None  # columns for whose groups coverage is held
+    holds_groups: ClassVar[bool] = False  # whether an estimator can, and does so for rows with the same gaps
     bounded_ = True  # whether inputs are held within the range of the training rows; a forecaster may lift that
 
     predictor_: Predictor
@@ -206,6 +217,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         rows = self.source_.rows(X, self)
         if self.source_.scaled:
             self.predictor_.inputs.warn_if_far_outside(rows, self.source_.names)
+            warn_of_other_groups(self.predictor_.fitted_teams[0].group_factors, rows)
         return rows
 
     def estimates(self, X: Any, *, noise: bool = True) -> list[Estimate]:
@@ -307,10 +319,36 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         calibration = calibration or self.chosen_calibration
         members = calibration.shaped(teams, rows, members)
         correction = calibration.correction(teams, rows, members)
+        members = self.hold_groups(calibration, teams, rows, members)
         self.out_of_fold_ = None if members is None else OutOfFold.of(rows, members, teams, correction)
         if calibration.moves_ends and self.out_of_fold_ is not None and self.source_.scaled:  # not for images
             self.out_of_fold_ = self.out_of_fold_.with_atoms(rows, correction)
         self.predictor_ = Predictor(rows.levels[0], teams, correction)
+
+    def hold_groups(
+        self, calibration: Calibration, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None
+    ) -> Estimate | None:
+        """Give the team factors for groups of rows; returns the members' outputs with them."""
+        assert rows.given is not None  # rows of a fit know what they were made from
+        (X, _), groupings = rows.given, self.groupings()
+        ranked = calibration.ranked(teams, rows, members) if groupings else None
+        if ranked is None:
+            return members
+        (team,), half_width = teams, ranked.estimate.half_width
+        levels = rows.levels[0] if team.shape is None else team.shape.grid
+        scores, size = scores_of(ranked.y, ranked.estimate), half_width.mean(axis=(2, 3))
+        exact, own = calibration.holds_back, X[ranked.places]
+        team.groups.extend(group_factors(groupings, own, scores, size, levels, exact=exact))
+        if members is not None:
+            seen = torch.from_numpy(np.delete(X, rows.held_back[0], axis=0))
+            for factors in team.group_factors:
+                members = replace(members, half_width=members.half_width * factors(seen).numpy())
+        team.to(device_from(self.device))
+        return members
+
+    def groupings(self) -> list[Grouping]:
+        """The groups of rows within which coverage is held."""
+        return groupings_of(self.source_, self.hold_for) if self.holds_groups else []
 
     @property
     def chosen_calibration(self) -> Calibration:
@@ -338,6 +376,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if start and shape != start[0].inputs.shape:
             was, now = (s[0] if len(s) == 1 else s for s in (start[0].inputs.shape, shape))
             raise ValueError(f"warm_start goes on from networks of {was} columns, got {now}; fit with warm_start=False")
+        self.check_groups(rows)
         numbers = targets.astype(np.float64).reshape(len(targets), -1)
         honest = dealing["calibration"].ranks_out_of_fold and isinstance(dealing["folds"], Integral)
         if group_of_row is None and honest and rows.ndim == 2 and not start:
@@ -353,6 +392,20 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             **dealing,
         )
         return self.with_companions(dealt)
+
+    def check_groups(self, rows: NDArray[Any]) -> None:
+        """Raise unless coverage can be held for the groups that are asked for."""
+        if self.hold_for is None:
+            return
+        calibration = self.chosen_calibration
+        if calibration.name is None or calibration.one_team_per_fold or not self.source_.scaled:
+            raise ValueError(
+                "hold_for needs a table and ranks that can be kept apart by group: give calibration='local', 'cross' "
+                f"or 'split', got {calibration.name!r} and {'a table' if self.source_.scaled else 'images'}"
+            )
+        for grouping in self.groupings():
+            if grouping.name != GAPS:
+                check_groups(grouping, rows)
 
     def with_companions(self, rows: Rows) -> Rows:
         """The rows with the out-of-fold predictions of companions beside them, for estimators that have some."""

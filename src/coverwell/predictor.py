@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from coverwell.calibration import Correction, Estimate
 from coverwell.copies import Copies
+from coverwell.groups import GroupFactors
 from coverwell.inputs.scaling import Mirroring, Scaling
 from coverwell.local import LocalShape
 from coverwell.networks.mlp import MLPTeam
@@ -61,9 +62,11 @@ class FittedTeam(nn.Module):
         weights: Array | None = None,
         shape: LocalShape | None = None,
         copies: Copies | None = None,
+        groups: Sequence[GroupFactors] = (),
     ) -> None:
         super().__init__()
         self.companions, self.shape, self.copies = nn.ModuleList(companions), shape, copies
+        self.groups = nn.ModuleList(groups)
         self.register_buffer("weights", None if weights is None else torch.as_tensor(weights))
         self.inputs, self.targets = copy.deepcopy(inputs), copy.deepcopy(targets)  # a team moves to its own device
         self.mirroring = mirroring
@@ -74,6 +77,10 @@ class FittedTeam(nn.Module):
     @property
     def levels(self) -> Levels:
         return Levels(self.coverage, self.z)
+
+    @property
+    def group_factors(self) -> list[GroupFactors]:
+        return [part for part in self.groups if isinstance(part, GroupFactors)]
 
     @property
     def n_members(self) -> int:
@@ -114,6 +121,8 @@ class FittedTeam(nn.Module):
         spread = self.targets.spread
         if self.shape is not None:
             half_width = self.shape(rows, self.targets(mean), half_width, contrast / spread)
+        for factors in self.groups:
+            half_width = half_width * factors(rows)
         return half_width * spread[:, None, None]
 
     @torch.no_grad()
@@ -164,9 +173,10 @@ class MatchedTeam(FittedTeam):
         weights: Array | None = None,
         shape: LocalShape | None = None,
         copies: Copies | None = None,
+        groups: Sequence[GroupFactors] = (),
     ) -> None:
-        beside: dict[str, Any] = {"companions": companions, "weights": weights, "shape": shape, "copies": copies}
-        super().__init__(coverage, inputs, targets, mirroring, **beside)
+        known: dict[str, Any] = {"shape": shape, "copies": copies, "groups": groups}
+        super().__init__(coverage, inputs, targets, mirroring, companions=companions, weights=weights, **known)
         self.mean_team, self.interval_team = mean_team, interval_team
         self.matching, self.both = matching, both
         self.register_buffer("unit", torch.tensor(np.reshape(unit, targets.shape), dtype=torch.float64))

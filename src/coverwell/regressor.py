@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, is_dataclass, replace
 from functools import partial
 from itertools import repeat
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -193,6 +193,10 @@ class MatchedRegressor(IntervalRegressor):
         with IQR Fit, it is always I alone.
     calibration : "local", "cross", "cv+", "split", None or an object such as `Split(size=0.3)`, default="local"
         How the learned intervals are stretched to the asked level; see `coverwell.calibration` for what each promises.
+    hold_for : name or place of a column of X, or several, optional
+        Coverage is held within each group of rows that have the same value there, not only on average; groups of few
+        rows are drawn towards all rows. With several columns, for the groups of each. Rows with the same gaps are such
+        a group by themselves. Needs ranks that can be kept apart: "local", "cross" or "split".
     companions : sequence of "forest" and regressors, default=("forest",)
         Learners beside F, for tables. They are fitted on the same folds, and what they predict out of fold decides how
         much each counts in the prediction. A regressor is any with scikit-learn's `fit` and `predict`, also a pipeline;
@@ -247,12 +251,15 @@ class MatchedRegressor(IntervalRegressor):
     interval_loss: str | IntervalLoss = "quantile"
     shape: str = "both"
     calibration: Any = "local"
+    hold_for: Any = None
     companions: Sequence[Any] = (FOREST,)
     schedule: Schedule | None = None
     warm_start: bool = False
     device: str = "auto"
     random_state: Any = None
     verbose: int = 0
+
+    holds_groups: ClassVar[bool] = True
 
     def check_params(self) -> None:
         for option, protocol in (("matching", Matching), ("interval_loss", IntervalLoss)):

@@ -44,6 +44,13 @@ if TYPE_CHECKING:
     "guarantee), or as the networks learned them.",
 )
 @click.option(
+    "--hold-for",
+    multiple=True,
+    metavar="COLUMN",
+    callback=lambda context, option, values: values or None,
+    help="Hold the coverage for each value of this feature, not only on average; may be given again.",
+)
+@click.option(
     "--companions",
     type=click.Choice(["forest", "none"]),
     default="forest",

@@ -41,6 +41,7 @@ def info(model: Path, as_json: bool) -> None:
         "column_scales": {name: round(scale, 3) for name, scale in about.looked_at},
         "blend": {name: round(weight, 3) for name, weight in about.blend.items()},
         "repeated_up_to": about.repeated_up_to,
+        "held_groups": about.held_groups,
         "calibration": fitted.chosen_calibration.name,
         "seed": fitted.random_state,
         "training_rows": about.n_trained,
@@ -69,6 +70,7 @@ def info(model: Path, as_json: bool) -> None:
         "looks at": ", ".join(looks_at[:MOST_LOOKED_AT]) + (f", and {n_more} more" if n_more > 0 else ""),
         "blend": " + ".join(f"{weight:.2f} {name}" for name, weight in about.blend.items()),
         "seen rows": f"have their targets, with no width up to {about.repeated_up_to}" if about.repeated_up_to else "",
+        "held for": "; ".join(f"{name}, {counted(rows)}" for name, rows in about.held_groups.items()),
         "calibration": "none, widths as the networks learned them",
         "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds'] or 0:.1f} s",
         "seed": found["seed"],
@@ -80,7 +82,13 @@ def info(model: Path, as_json: bool) -> None:
     if found["calibration"]:
         lines["calibration"] = f"{found['calibration']}, ranks of {n_ranked} rows"
     for name, value in lines.items():
-        if value or name not in ("looks at", "blend", "seen rows"):
+        if value or name not in ("looks at", "blend", "seen rows", "held for"):
             click.echo(f"{name + ':':<13}{value}")
     if found["columns"]:
         click.echo("\n  ".join(["columns:", *found["columns"]]))
+
+
+def counted(n_rows: list[int]) -> str:
+    """How many groups there are, and of how many rows."""
+    own = [n for n in n_rows if n]
+    return f"{len(own)} groups of {min(own):,} to {max(own):,} rows"

@@ -1,0 +1,254 @@
+"""Coverage within groups of rows, not only on average: each group's half-widths have a factor from its own ranks.
+
+Groups are rows with equal values in some columns: a district, or the same gaps. Groups are drawn towards all rows, as
+far as rows that are left out one by one show that their own ranks cost more than they gain.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from coverwell.errors import ColumnWarning
+from coverwell.inputs.columns import MISSING
+from coverwell.options import stored
+
+if TYPE_CHECKING:
+    from coverwell.inputs.source import InputSource
+
+Array = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+FEWEST_ROWS = 5  # of a group with a factor of its own
+TRUSTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # how far groups are on their own
+MOST_LEFT_OUT = 400  # rows of a group that are left out one by one: with more, its ranks are sure
+CENTRAL = 0.5, 0.96  # the levels by which the trust is chosen lie between these
+CYCLES = 4  # over groupings that overlap
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Columns of features by whose values rows are told apart, and what they say, for people."""
+
+    name: str
+    places: tuple[int, ...]
+
+
+@stored
+class GroupFactors(nn.Module):
+    """The factor of the half-widths of each group; rows of no known group have the last one.
+
+    Parameters
+    ----------
+    name : what tells the groups apart
+    places : (place,), columns of the rows
+    keys : (group, place), their values in each group
+    factor : (group + 1, target, level)
+    n_rows : (group + 1,), how many rows' ranks each rests on
+    levels : of the half-widths
+
+    Shape: input `(row, feature)`, output `(row, target, 1, level)`.
+    """
+
+    places: Tensor
+    keys: Tensor
+    factor: Tensor
+    n_rows: Tensor
+
+    def __init__(
+        self,
+        name: str,
+        places: NDArray[np.int64],
+        keys: Array,
+        factor: Array,
+        n_rows: NDArray[np.int64],
+        levels: Sequence[float],
+    ) -> None:
+        super().__init__()
+        self.name, self.levels = name, tuple(levels)
+        for part, values in {"places": places, "keys": keys, "factor": factor, "n_rows": n_rows}.items():
+            self.register_buffer(part, torch.as_tensor(values))
+
+    def at(self, levels: Sequence[float]) -> GroupFactors:
+        """The same without other levels."""
+        factor = self.factor[..., [self.levels.index(level) for level in levels]]
+        places, keys, own, n_rows = (part.numpy() for part in (self.places, self.keys, factor, self.n_rows))
+        return GroupFactors(self.name, places, keys, own, n_rows, levels)
+
+    def group_of(self, rows: Float[Tensor, "row feature"]) -> Int[Tensor, " row"]:
+        """The group of each row; one more than there are for rows of none."""
+        same = (rows.index_select(1, self.places)[:, None] == self.keys.to(rows)).all(dim=2)  # (row, group)
+        no_group = ~same.any(dim=1, keepdim=True)
+        return torch.cat([same, no_group], dim=1).to(torch.uint8).argmax(dim=1)
+
+    def forward(self, rows: Float[Tensor, "row feature"]) -> Float[Tensor, "row target 1 level"]:
+        return self.factor[self.group_of(rows)][:, :, None]
+
+
+def group_factors(
+    groupings: Sequence[Grouping], X: Array, scores: Array, size: Array, levels: Sequence[float], *, exact: bool
+) -> list[GroupFactors]:
+    """What each grouping multiplies half-widths by, from the scores (row, target, level) of rows (row, feature).
+
+    The score of a row is the factor by which its interval just contains its target, `size` (row, target) is that of
+    the interval. Groupings that overlap take turns, each on the scores that the others leave, so that in the end all of
+    them hold. If `exact`, a group has its own ranks where they suffice, and else those of all rows.
+    """
+    learned = [_Learned.of(grouping, X) for grouping in groupings]
+    learned = [one for one in learned if one.n_groups > 1]
+    whole = quantiles(scores, levels)
+    for cycle in range(CYCLES if len(learned) > 1 else 1):
+        for one in learned:
+            others = [other.factor[other.group] for other in learned if other is not one and other.factor is not None]
+            left = scores / np.prod(others, axis=0) if others else scores
+            one.rank(left, size, whole, levels, exact=exact, first=cycle == 0)
+    return [one.factors(levels) for one in learned if one.factor is not None and (one.factor != 1).any()]
+
+
+@dataclass
+class _Learned:
+    """The groups of one grouping while their factors are learned."""
+
+    grouping: Grouping
+    keys: Array  # (group, place)
+    group: Places  # of each row; the last is that of all rows in no group of its own
+    trust: dict[int, float] = field(default_factory=dict)  # by target; 1 where it is not there
+    factor: Array | None = None  # (group + 1, target, level)
+
+    @classmethod
+    def of(cls, grouping: Grouping, X: Array) -> _Learned:
+        keys, group, counts = np.unique(X[:, grouping.places], axis=0, return_inverse=True, return_counts=True)
+        own = np.flatnonzero(counts >= FEWEST_ROWS)
+        place = np.full(len(keys), len(own))
+        place[own] = np.arange(len(own))
+        return cls(grouping, keys[own], place[group.reshape(-1)])
+
+    @property
+    def n_groups(self) -> int:
+        return len(np.unique(self.group))
+
+    def rows_of_groups(self) -> list[Places]:
+        return [np.flatnonzero(self.group == place) for place in range(len(self.keys) + 1)]
+
+    def rank(
+        self, scores: Array, size: Array, whole: Array, levels: Sequence[float], *, exact: bool, first: bool
+    ) -> None:
+        """Set the factors from scores, over those of all rows (target, level); the trust is chosen once."""
+        rows = [own if len(own) >= FEWEST_ROWS else own[:0] for own in self.rows_of_groups()]
+        for target in range(scores.shape[1]) if first and not exact else ():
+            groups = [(scores[own, target], size[own, target]) for own in rows]
+            self.trust[target] = best_trust(groups, whole[target], levels)
+        trust = np.array([self.trust.get(target, 1.0) for target in range(scores.shape[1])])[:, None]
+        self.factor = np.ones((len(rows), *scores.shape[1:]))
+        for group, own in enumerate(rows):
+            enough = np.array([level * (len(own) + 1) <= len(own) or not exact for level in levels])
+            if len(own):
+                ratio = quantiles(scores[own], levels) / np.where(whole > 0, whole, 1.0)
+                drawn = np.where(ratio > 0, ratio, 1.0) ** trust
+                self.factor[group] = np.where(enough & (whole > 0), drawn, 1.0)
+
+    def factors(self, levels: Sequence[float]) -> GroupFactors:
+        assert self.factor is not None  # learned
+        n_rows = np.bincount(self.group, minlength=len(self.keys) + 1)
+        places = np.array(self.grouping.places, dtype=np.int64)
+        return GroupFactors(self.grouping.name, places, self.keys, self.factor, n_rows, levels)
+
+
+def quantiles(scores: Array, levels: Sequence[float]) -> Array:
+    """The score at the rank of each level, (target, level), from scores (row, target, level).
+
+    A new row counts as one more score, larger than all; where that is the rank, the largest score stands for it.
+    """
+    ordered = np.sort(scores, axis=0)
+    ranks = [min(int(np.ceil(level * (len(scores) + 1) - 1e-9)), len(scores)) for level in levels]
+    return np.stack([ordered[rank - 1, :, place] for place, rank in enumerate(ranks)], axis=-1)
+
+
+def best_trust(groups: Sequence[tuple[Array, Array]], whole: Array, levels: Sequence[float]) -> float:
+    """How far groups can be on their own at no loss, by that of rows that are left out one by one.
+
+    Each has its scores (row, level) and the sizes of its intervals (row,); `whole` (level,) are those of all rows.
+    """
+    chosen = [place for place, level in enumerate(levels) if CENTRAL[0] <= level <= CENTRAL[1]] or [0]
+    losses = np.zeros(len(TRUSTS))
+    for scores, size in groups:
+        for place in chosen if FEWEST_ROWS <= len(scores) <= MOST_LEFT_OUT and whole[chosen].min() > 0 else ():
+            own, level = scores[:, place], levels[place]
+            ratio = np.maximum(left_out_bounds(own, level) / whole[place], np.finfo(float).tiny)
+            for number, trust in enumerate(TRUSTS):
+                bound = whole[place] * ratio**trust
+                losses[number] += np.sum(size * ((1 - level) * bound + np.maximum(own - bound, 0)))
+    return float(max(trust for trust, loss in zip(TRUSTS, losses.tolist(), strict=True) if loss <= losses[0]))
+
+
+def left_out_bounds(own: Array, level: float) -> Array:
+    """For each score the one at the rank of a level among the others."""
+    order = np.argsort(own)
+    rank = min(int(np.ceil(level * len(own) - 1e-9)), len(own) - 1)  # among the others, from 1
+    bounds = np.empty_like(own)
+    # A score that is left out below the rank moves it up by one place.
+    bounds[order] = np.where(np.arange(len(own)) < rank, own[order[rank]], own[order[rank - 1]])
+    return bounds
+
+
+# Which groups.
+
+GAPS = "missing values"
+
+
+def groupings_of(source: InputSource, hold_for: Any = None) -> list[Grouping]:
+    """What is missing tells rows apart, where something is; and so does each column that coverage is to be held for."""
+    gaps: tuple[int, ...] = ()
+    names = source.names or ()
+    owners: dict[Any, list[int]] = {name: [place] for place, name in enumerate(names)}
+    if not names:
+        owners = {place: [place] for place in range(source.row_shape[0])}
+    if source.columns is not None and not source.columns.plain:
+        parts = [(column.name, part) for column in source.columns.columns for part in column.kept]
+        gaps = tuple(place for place, (_, part) in enumerate(parts) if part == MISSING)
+        owners = {}
+        for place, (name, _) in enumerate(parts):
+            owners.setdefault(name, []).append(place)
+    if not source.scaled:
+        return []  # images
+    found = [Grouping(GAPS, gaps)] if gaps else []
+    asked = [] if hold_for is None else [hold_for] if isinstance(hold_for, str | Integral) else list(hold_for)
+    for column in asked:
+        if column not in owners:
+            known = ", ".join(map(repr, list(owners)[:10]))
+            raise ValueError(f"hold_for must name columns of X that vary, such as {known}, got {column!r}")
+        found.append(Grouping(str(column), tuple(owners[column])))
+    return found
+
+
+def check_groups(grouping: Grouping, X: Array) -> None:
+    """Raise unless some group has enough rows, and there are several."""
+    counts = np.unique(X[:, grouping.places], axis=0, return_counts=True)[1]
+    if len(counts) < 2 or counts.max() < FEWEST_ROWS:
+        raise ValueError(
+            f"hold_for={grouping.name!r} must tell groups of at least {FEWEST_ROWS} rows apart, got {len(counts)} "
+            f"groups of at most {counts.max()} in {len(X)} rows; give a column with larger groups, such as bands"
+        )
+
+
+@torch.no_grad()
+def warn_of_other_groups(factors: Sequence[GroupFactors], X: Array) -> None:
+    """Warn of rows for whose group coverage is not held."""
+    for part in factors:
+        n_others = int((part.group_of(torch.from_numpy(X).to(part.places.device)) == len(part.keys)).sum())
+        if n_others and part.name != GAPS:
+            warnings.warn(
+                f"{n_others} of {len(X)} rows have a {part.name!r} that fewer than {FEWEST_ROWS} training rows had; "
+                "coverage is held for all such rows together",
+                ColumnWarning,
+                stacklevel=5,  # the line that asks an estimator for a prediction
+            )
