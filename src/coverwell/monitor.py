@@ -215,7 +215,7 @@ class CoverageMonitor:
 
     def __str__(self) -> str:
         reached = f"coverage {self.coverage_:.3f} of {self.n_rows:,} rows where {self.coverage:g} was asked"
-        evidence = f"evidence {self.evidence:.3g}, an alarm from {1 / self.false_alarms:g} on"
+        evidence = f"evidence {self.evidence:#.3g}, an alarm from {1 / self.false_alarms:g} on"
         alarms = f"ALARM: {', '.join(self.rung)}" if self.rung else "no alarm"
         return f"{reached}; {evidence}; {alarms}"
 

@@ -116,7 +116,7 @@ def _lines(
         monitor.update(y, lower, upper, groups[part] if groups else None)
         monitor.update_inputs(unlikeness[part])
         share = 1 - (monitor.n_missed - n_missed) / (monitor.n_rows - n_rows)
-        evidence = (f"{monitor.evidence:.4g}", f"{monitor.input_evidence:.4g}")
+        evidence = (f"{monitor.evidence:#.4g}", f"{monitor.input_evidence:#.4g}")
         worst = max(monitor.group_evidence, key=monitor.group_evidence.__getitem__, default="")
         alarm = "; ".join(monitor.rung) or "no"
         writer.writerow((monitor.n_rows, f"{share:.3f}", f"{monitor.coverage_:.3f}", *evidence, alarm, worst))
