@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-reproduction test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx clean
+.PHONY: help venv demo test test-reproduction test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ bench-scale: venv ## scale: members, floors, precision and studies on a GPU if a
 
 bench-onnx: venv ## rows per second of exported models next to torch (QUICK=1: seconds)
 	PYTHONPATH=. $(BIN)/python benchmarks/onnx_speed.py $(if $(QUICK),--quick)
+
+bench-alarm: venv ## rows until the coverage alarm rings, false alarms, time per row (QUICK=1: seconds)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/alarm.py $(if $(QUICK),--quick)
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-lowest .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis

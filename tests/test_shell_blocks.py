@@ -116,7 +116,7 @@ def test_the_numbers_of_the_readme_are_those_of_the_default_settings(folder):
 
 def test_the_guide_shows_every_command():
     commands = [line for block in BLOCK.finditer(GUIDE.read_text()) for line in block["commands"].splitlines()]
-    for name in ("fit", "predict", "evaluate", "info", "plot intervals", "plot slices"):
+    for name in ("fit", "predict", "evaluate", "watch", "info", "plot intervals", "plot slices"):
         assert any(line.startswith(f"coverwell {name} ") or line == f"coverwell {name}" for line in commands), name
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from coverwell.forecasting import Backtest, Forecaster, LiveCalibrator, MatchedForecaster
     from coverwell.inputs.parquet import TableFiles
     from coverwell.model_file import load, save
+    from coverwell.monitor import CoverageMonitor
     from coverwell.networks import LSTM, MLP, ResNet18
     from coverwell.onnx import to_onnx
     from coverwell.options import Schedule
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from coverwell.prediction import PredictedDistribution, PredictionInterval
     from coverwell.regressor import MatchedRegressor
 
-__all__ = ["LSTM", "MLP", "Backtest", "Forecaster", "IQRFit", "IntervalAround", "LiveCalibrator"]
+__all__ = ["LSTM", "MLP", "Backtest", "CoverageMonitor", "Forecaster", "IQRFit", "IntervalAround", "LiveCalibrator"]
 __all__ += ["MatchedForecaster", "MatchedRegressor", "PredictedDistribution", "PredictionInterval", "ResNet18"]
 __all__ += ["Schedule", "SigmaFit", "TableFiles", "__version__", "fit_together", "load", "save", "to_onnx"]
 
@@ -38,6 +39,7 @@ _NAMES_OF = {
     "paper.matching": ("IQRFit", "SigmaFit"),
     "networks": ("LSTM", "MLP", "ResNet18"),
     "model_file": ("load", "save"),
+    "monitor": ("CoverageMonitor",),
     "options": ("Schedule",),
     "regressor": ("MatchedRegressor",),
     "inputs.parquet": ("TableFiles",),

@@ -59,7 +59,7 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, RuntimeError, Safeten
 BUFFERS = {"centre", "spread"}  # of every scaling but that of images' features
 OWN = ("network", "interval_network", "matching", "interval_loss", "calibration")  # may be objects of the user's
 LEARNED = re.compile(r"[a-z]\w*_")  # names of what `fit` learned
-PACKAGES = ("portable", "regressor", "around", "baselines", "forecasting")  # imported when first needed
+PACKAGES = ("portable", "regressor", "around", "baselines", "forecasting", "monitor")  # imported when first needed
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import accuracy_report
+import alarm
 import command_line
 import gaps
 import localization
+import numpy as np
 import onnx_speed
 import peers
 import pytest
@@ -19,6 +21,7 @@ from flat_settings import as_arguments
 
 import forecasting
 from coverwell import MatchedRegressor, Schedule
+from coverwell.monitor import Evidence, reserve
 from coverwell.training.rows import MOST_ROWS_PER_EPOCH
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -40,6 +43,7 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
 @pytest.mark.parametrize(
     ("stored", "report"),
     [
+        ("alarm.json", alarm.report),
         ("command-line.json", command_line.report),
         ("forecasting.json", forecasting.report),
         ("localization.json", localization.report),
@@ -77,6 +81,29 @@ def test_the_page_about_exports_quotes_what_is_stored():
     assert f"one at a time {one:.0f} times the rows per second of torch, 10,000 at a time {many:.1f} times" in page
     assert f"{one_of_series:.0f} and {many_of_series:.1f} times" in page
     assert f"by {images['largest difference']:.1e} standard deviations" in page
+
+
+def test_the_page_about_monitoring_quotes_what_is_stored():
+    page, stored = (
+        (BENCHMARKS.parent / "docs" / "monitoring.md").read_text(),
+        json.loads((RESULTS / "alarm.json").read_text()),
+    )
+    at_start, later = ([case for case in stored["delays"] if (case["quiet"] > 0) is late] for late in (False, True))
+    for first, second in zip(at_start, later, strict=True):
+        covered = f"| {first['coverage']:g} | {first['coverage'] - first['drop']:g} |"
+        assert f"{covered} {first['median']:,.0f} | {second['median']:,.0f} |" in page
+    shares = [100 * case["rung"] / stored["sizes"]["quiet_streams"] for case in stored["false alarms"]]
+    assert "{:.2f} % rang at 0.9 and {:.2f} % at 0.95".format(*shares) in page
+
+
+def test_the_streams_of_the_alarm_are_those_of_a_monitor():
+    *_, found = alarm.money(3, 0.9, iter([0.2] * 50), seed=7)
+    misses = (np.random.default_rng(7).random((50, 3)) < 0.2).astype(float)
+    for stream, expected in zip(misses.T, found, strict=True):
+        evidence = Evidence(1 - 0.9)
+        for miss in stream:
+            evidence.add(float(miss))
+        assert evidence.stakes.sum() + reserve(50) == pytest.approx(expected)
 
 
 def test_flat_settings_become_a_schedule_that_keeps_what_was_in_one():

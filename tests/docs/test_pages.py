@@ -5,17 +5,20 @@ import io
 import re
 from pathlib import Path
 
+import pytest
+
 from coverwell import metrics
 
 ROOT = Path(__file__).parents[2]
-COVERAGE, START = ROOT / "docs" / "coverage.md", ROOT / "docs" / "start.md"
+COVERAGE, MONITORING, START = (ROOT / "docs" / f"{name}.md" for name in ("coverage", "monitoring", "start"))
 BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:```text\n(?P<shown>.*?)^```)?", re.MULTILINE | re.DOTALL)
 BAND = re.compile(r"^\| (\d+) \| ([\d.]+) to ([\d.]+) \|$", re.MULTILINE)
 
 
-def test_the_page_on_coverage_shows_what_its_code_prints():
+@pytest.mark.parametrize("page", [COVERAGE, MONITORING], ids=lambda page: page.name)
+def test_the_page_shows_what_its_code_prints(page):
     namespace, n_shown = {}, 0
-    for block in BLOCK.finditer(COVERAGE.read_text()):
+    for block in BLOCK.finditer(page.read_text()):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(block["code"], namespace)
