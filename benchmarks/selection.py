@@ -237,9 +237,9 @@ def report(lines: list[Line]) -> str:
     parts = [
         "# What each ingredient of the default is worth",
         "Made by `make bench-selection` from `selection.jsonl` in this folder: out-of-fold scores in the training "
-        f"parts of splits {SPLITS[0]} to {SPLITS[-1]}; no test row was predicted. Each row removes or changes one "
-        "thing of the default. Ratios to the default on the same splits: above 1, the default is better. Differences "
-        f"of a per cent are within the noise of the seeds. {stamp(lines)}.",
+        f"parts of {splits_in_words(lines)}; no test row was predicted. Each row removes or changes one thing of the "
+        "default. Ratios to the default on the same splits: above 1, the default is better. Differences of a per cent "
+        f"are within the noise of the seeds. {stamp(lines)}.",
         "## Over all tables",
         f"Geometric means of the ratios, over the paper's {len(paper)} tables and over all {len(names)}: RMSE, "
         "interval score at .9, mean pinball loss over the levels .5 to .99, seconds of a fit (on a CPU those of one "
@@ -255,6 +255,13 @@ def report(lines: list[Line]) -> str:
             by_table(found, measure, candidates, names),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def splits_in_words(lines: Sequence[Line]) -> str:
+    """Which splits were run, of those that there are."""
+    run = sorted({split for line in lines for split in line["splits"]})
+    fewer = "" if len(run) == len(SPLITS) else f" (of {SPLITS[0]} to {SPLITS[-1]})"
+    return f"split{'s' * (len(run) > 1)} {', '.join(map(str, run))}{fewer}"
 
 
 OWN_VALUES = "The first row has the values themselves, the others the ratios. =: the same as the default; -: not run."
