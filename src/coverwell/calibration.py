@@ -291,6 +291,7 @@ class Calibration(Protocol):
     one_team_per_fold: ClassVar[bool] = False
     ranks_out_of_fold: ClassVar[bool] = False
     moves_ends: ClassVar[bool] = False  # whether ends go to values of the target, where it takes few
+    holds_gaps: ClassVar[bool] = False  # whether coverage is held for rows with the same gaps, without being asked for
 
     def rows_of_jobs(
         self, X: NDArray[Any], groups: Any, folds: Any, levels: tuple[float, ...], random_state: np.random.RandomState

@@ -119,7 +119,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     network: Any
 
     hold_for: Any = None  # columns for whose groups coverage is held
-    holds_groups: ClassVar[bool] = False  # whether an estimator can, and does so for rows with the same gaps
+    holds_groups: ClassVar[bool] = False  # whether an estimator can
     bounded_ = True  # whether inputs are held within the range of the training rows; a forecaster may lift that
 
     predictor_: Predictor
@@ -348,7 +348,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def groupings(self) -> list[Grouping]:
         """The groups of rows within which coverage is held."""
-        return groupings_of(self.source_, self.hold_for) if self.holds_groups else []
+        found = groupings_of(self.source_, self.hold_for) if self.holds_groups else []
+        return [one for one in found if one.name != GAPS or self.chosen_calibration.holds_gaps]
 
     @property
     def chosen_calibration(self) -> Calibration:

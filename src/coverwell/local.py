@@ -128,6 +128,7 @@ class Local(Cross):
 
     promise: ClassVar[str] = "near the asked level as measured; no finite-sample theorem"
     moves_ends: ClassVar[bool] = True
+    holds_gaps: ClassVar[bool] = True
 
     def shaped(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Estimate | None:
         assert rows.given is not None  # rows of a fit know what they were made from

@@ -195,8 +195,8 @@ class MatchedRegressor(IntervalRegressor):
         How the learned intervals are stretched to the asked level; see `coverwell.calibration` for what each promises.
     hold_for : name or place of a column of X, or several, optional
         Coverage is held within each group of rows that have the same value there, not only on average; groups of few
-        rows are drawn towards all rows. With several columns, for the groups of each. Rows with the same gaps are such
-        a group by themselves. Needs ranks that can be kept apart: "local", "cross" or "split".
+        rows are drawn towards all rows. With several columns, for the groups of each. With "local", rows with the same
+        gaps are such a group by themselves. Needs ranks that can be kept apart: "local", "cross" or "split".
     companions : sequence of "forest" and regressors, default=("forest",)
         Learners beside F, for tables. They are fitted on the same folds, and what they predict out of fold decides how
         much each counts in the prediction. A regressor is any with scikit-learn's `fit` and `predict`, also a pipeline;
