@@ -15,7 +15,16 @@ from coverwell import MLP, IntervalAround, MatchedRegressor, Schedule, load, sav
 from coverwell.calibration import Split
 from coverwell.description import ModelDescription
 from coverwell.errors import ColumnWarning
-from coverwell.groups import FEWEST_ROWS, TRUSTS, Grouping, best_trust, group_factors, left_out_bounds, quantiles
+from coverwell.groups import (
+    FEWEST_ROWS,
+    TRUSTS,
+    GroupFactors,
+    Grouping,
+    best_trust,
+    group_factors,
+    left_out_bounds,
+    quantiles,
+)
 from coverwell.onnx import to_onnx
 
 SHORT = {"network": MLP(hidden=8, layers=2, bins=0), "folds": 3, "random_state": 0, "companions": ()}
@@ -88,6 +97,13 @@ def test_one_group_or_none_changes_nothing():
     X, scores = scores_of_groups(np.random.default_rng(0), [50], [1.0])
     assert group_factors([Grouping("kind", (0,))], X, scores, np.ones((50, 1)), (0.5, 0.9), exact=False) == []
     assert group_factors([], X, scores, np.ones((50, 1)), (0.5, 0.9), exact=False) == []
+
+
+def test_factors_that_do_not_fit_their_groups_are_refused():
+    places, keys, n_rows = np.array([0]), np.zeros((2, 1)), np.array([5, 5, 0])
+    for factor, rows in ((np.ones((2, 1, 1)), n_rows), (np.ones((3, 1, 2)), n_rows), (np.ones((3, 1, 1)), n_rows[:2])):
+        with pytest.raises(ValueError, match="2 groups by 1 columns must have"):
+            GroupFactors("kind", places, keys, factor, rows, (0.9,))
 
 
 # In a fit.

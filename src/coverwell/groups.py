@@ -74,6 +74,12 @@ class GroupFactors(nn.Module):
         levels: Sequence[float],
     ) -> None:
         super().__init__()
+        shapes = (len(keys) + 1, *factor.shape[1:2], len(levels)), (len(keys), len(places)), (len(keys) + 1,)
+        if (factor.shape, keys.shape, n_rows.shape) != shapes or (places < 0).any():
+            raise ValueError(
+                f"{len(keys)} groups by {len(places)} columns must have values, factors at {len(levels)} levels and "
+                f"numbers of rows, one more than groups; got the shapes {keys.shape}, {factor.shape} and {n_rows.shape}"
+            )
         self.name, self.levels = name, tuple(levels)
         for part, values in {"places": places, "keys": keys, "factor": factor, "n_rows": n_rows}.items():
             self.register_buffer(part, torch.as_tensor(values))
