@@ -16,6 +16,7 @@ from coverwell.calibration import (
     Split,
     average_out_of_fold,
     cross_factor,
+    effective_rows,
     outwards,
     rank_factor,
     scores_of,
@@ -112,6 +113,24 @@ def test_the_rank_is_numpys_inverted_distribution_at_the_corrected_level(seed, n
     corrected = np.ceil(np.round((n + 1) * level, 9)) / n
     twin = np.quantile(scores, corrected - 1e-9, method="inverted_cdf")  # the k-th smallest, k = ceil((n + 1) level)
     assert rank_factor(scores, (level,)).item() == twin
+
+
+def test_a_heavier_row_counts_more_in_its_rank():
+    scores, weight = np.tile(np.array([3.0, 1.0, 2.0]).reshape(-1, 1, 1), 4), np.array([1.0, 1.0, 2.0])
+    # Of the weight of 4 and of a new row, 6 / 4: 0.5 needs 2.75, more than the smallest score has, less than two have.
+    assert rank_factor(scores, (0.18, 0.19, 0.5, 0.7), weight, or_largest=True).tolist() == [[1.0, 2.0, 2.0, 3.0]]
+    assert effective_rows(weight) == 16 / 6
+    with pytest.raises(ValueError, match="needs at least 3 rows, got 2"):
+        rank_factor(scores, (0.75,), weight)
+
+
+@given(seed=seeds, n=st.integers(20, 60), level=st.sampled_from([0.1, 0.5, 0.8, 0.9]), scale=st.floats(0.01, 100))
+def test_equal_weights_change_no_rank_and_rows_without_weight_do_not_count(seed, n, level, scale):
+    scores = np.random.default_rng(seed).exponential(size=(n, 2, 1))
+    alone = rank_factor(scores, (level,))
+    assert_array_equal(rank_factor(scores, (level,), np.full(n, scale)), alone)
+    weight = np.concatenate([np.full(n, scale), np.zeros(n)])
+    assert_array_equal(rank_factor(np.concatenate([scores, scores[::-1] / 2]), (level,), weight), alone)
 
 
 @pytest.mark.parametrize(("level", "n"), [(0.5, 20), (0.9, 39), (0.9, 100), (0.95, 200)])

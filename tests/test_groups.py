@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from coverwell import MLP, IntervalAround, MatchedRegressor, Schedule, load, save
-from coverwell.calibration import Split
+from coverwell.calibration import Split, rank_factor
 from coverwell.description import ModelDescription
 from coverwell.errors import ColumnWarning
 from coverwell.groups import (
@@ -23,7 +23,6 @@ from coverwell.groups import (
     best_trust,
     group_factors,
     left_out_bounds,
-    quantiles,
 )
 from coverwell.onnx import to_onnx
 
@@ -34,14 +33,16 @@ SHORT |= {"schedule": Schedule(max_rounds=1, mean_epochs=3, interval_epochs=3)}
 def test_quantiles_are_scores_at_their_ranks():
     # 5 ranks of 4 scores: .5 is at rank 2.5, hence the third; .99 has none, and the largest stands for it.
     scores = np.repeat(np.array([4.0, 1.0, 3.0, 2.0])[:, None, None], 4, axis=2)
-    assert_array_equal(quantiles(scores, (0.2, 0.5, 0.8, 0.99)), [[1.0, 3.0, 4.0, 4.0]])
+    assert_array_equal(rank_factor(scores, (0.2, 0.5, 0.8, 0.99), or_largest=True), [[1.0, 3.0, 4.0, 4.0]])
 
 
 @given(own=lists(floats(0, 10), min_size=3, max_size=30, unique=True), level=floats(0.05, 0.95))
 def test_bounds_of_rows_that_are_left_out_are_quantiles_of_the_others(own, level):
     scores = np.array(own)
     others = [np.delete(scores, place)[:, None, None] for place in range(len(scores))]
-    assert_array_equal(left_out_bounds(scores, level), [quantiles(one, (level,))[0, 0] for one in others])
+    assert_array_equal(
+        left_out_bounds(scores, level), [rank_factor(one, (level,), or_largest=True)[0, 0] for one in others]
+    )
 
 
 def test_groups_that_differ_are_trusted_and_groups_that_do_not_less():

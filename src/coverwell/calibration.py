@@ -7,6 +7,7 @@ conditional on x: they are about the average over rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -20,14 +21,13 @@ from coverwell.paper.losses import z_score
 from coverwell.training.rows import Rows, split_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from coverwell.predictor import FittedTeam
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 ENOUGH_BY_ALL = 1000  # rows that all members leave out, to learn from them what an average over all is worth
+ROUNDING = 1e-9  # of sums of weights, and of levels
 # A half-width of zero would need an infinite factor.
 SMALLEST_HALF_WIDTH = 1e-12
 ROWS_PER_VALUE = 5  # of a target with few values, at least
@@ -515,12 +515,32 @@ class CrossScores:
         return replace(self, averaged=averaged, singles=singles, by_all=by_all)
 
 
-def rank_factor(scores: Array, levels: tuple[float, ...]) -> Array:
-    """The k-th smallest score of each target and level; scores (row, target, level) -> (target, level)."""
-    ordered, factor = np.sort(scores, axis=0), np.empty(scores.shape[1:])
+def rank_factor(
+    scores: Array, levels: Sequence[float], weight: Array | None = None, *, or_largest: bool = False
+) -> Array:
+    """The score at the rank of each target and level; scores (row, target, level) -> (target, level).
+
+    It is the smallest score such that rows up to it have the asked share of the weight of all rows and of a new one,
+    which counts as large: as one row without weights (row,), as a row drawn in proportion to them on average otherwise.
+    Where that leaves no rank the largest score stands for it if `or_largest`; otherwise it is an error.
+    """
+    weight = np.ones(len(scores)) if weight is None else weight
+    total, n_effective = weight.sum(), effective_rows(weight)
+    order = np.argsort(scores, axis=0, kind="stable")
+    ordered, up_to = np.take_along_axis(scores, order, axis=0), np.cumsum(weight[order], axis=0)
+    factor = np.empty(scores.shape[1:])
     for place, level in enumerate(levels):
-        factor[:, place] = ordered[coverage_rank(level, len(scores)) - 1, :, place]
+        if not or_largest:
+            coverage_rank(level, max(1, int(n_effective + ROUNDING)))
+        needed = level * total * (1 + 1 / n_effective) - ROUNDING * total
+        first = np.minimum((up_to[:, :, place] < needed).sum(axis=0), len(scores) - 1)
+        factor[:, place] = ordered[first, np.arange(scores.shape[1]), place]
     return factor
+
+
+def effective_rows(weight: Array) -> float:
+    """How many rows of equal weight are worth as much as these (Kish 1965)."""
+    return float(weight.sum() ** 2 / np.square(weight).sum())
 
 
 def cross_factor(scores: CrossScores, levels: tuple[float, ...]) -> Array:

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from coverwell.calibration import rank_factor
 from coverwell.errors import ColumnWarning
 from coverwell.inputs.columns import MISSING
 from coverwell.options import stored
@@ -111,7 +112,7 @@ def group_factors(
     """
     learned = [_Learned.of(grouping, X) for grouping in groupings]
     learned = [one for one in learned if one.n_groups > 1]
-    whole = quantiles(scores, levels)
+    whole = rank_factor(scores, levels, or_largest=True)
     for cycle in range(CYCLES if len(learned) > 1 else 1):
         for one in learned:
             others = [other.factor[other.group] for other in learned if other is not one and other.factor is not None]
@@ -158,7 +159,7 @@ class _Learned:
         for group, own in enumerate(rows):
             enough = np.array([level * (len(own) + 1) <= len(own) or not exact for level in levels])
             if len(own):
-                ratio = quantiles(scores[own], levels) / np.where(whole > 0, whole, 1.0)
+                ratio = rank_factor(scores[own], levels, or_largest=True) / np.where(whole > 0, whole, 1.0)
                 drawn = np.where(ratio > 0, ratio, 1.0) ** trust
                 self.factor[group] = np.where(enough & (whole > 0), drawn, 1.0)
 
@@ -167,16 +168,6 @@ class _Learned:
         n_rows = np.bincount(self.group, minlength=len(self.keys) + 1)
         places = np.array(self.grouping.places, dtype=np.int64)
         return GroupFactors(self.grouping.name, places, self.keys, self.factor, n_rows, levels)
-
-
-def quantiles(scores: Array, levels: Sequence[float]) -> Array:
-    """The score at the rank of each level, (target, level), from scores (row, target, level).
-
-    A new row counts as one more score, larger than all; where that is the rank, the largest score stands for it.
-    """
-    ordered = np.sort(scores, axis=0)
-    ranks = [min(int(np.ceil(level * (len(scores) + 1) - 1e-9)), len(scores)) for level in levels]
-    return np.stack([ordered[rank - 1, :, place] for place, rank in enumerate(ranks)], axis=-1)
 
 
 def best_trust(groups: Sequence[tuple[Array, Array]], whole: Array, levels: Sequence[float]) -> float:
