@@ -24,6 +24,7 @@ from coverwell.baselines import (
 )
 from coverwell.baselines.training import BaselineTeam
 from coverwell.calibration import Split
+from coverwell.errors import FarOffTargetWarning
 from coverwell.inputs.source import target_names_of
 from coverwell.options import levels_from
 from coverwell.predictor import MatchedTeam
@@ -53,6 +54,29 @@ def unfitted(kind, *coverage, **changes):
 
 
 every = pytest.mark.parametrize("kind", [MatchedRegressor, *BASELINES])
+
+
+# Targets that are far off --------------------------------------------------------------------------------------------
+
+
+@every
+def test_one_wrong_target_is_learned_as_the_next_ordinary_one(kind):
+    wrong = Y.copy()
+    wrong[7] = 1e12
+    with pytest.warns(FarOffTargetWarning, match=r"1 of 60 targets .*first row 7, .* 1e\+12\): they count as missed"):
+        model = unfitted(kind, calibration=None).fit(X, wrong)
+    twin = unfitted(kind, calibration=None).fit(X, np.where(wrong > 1e6, np.delete(Y, 7).max(), Y))
+    assert_array_equal(model.predict_interval(X_NEW).upper, twin.predict_interval(X_NEW).upper)
+
+
+def test_a_wrong_target_counts_as_missed():
+    wrong = Y.copy()
+    wrong[7] = 1e12
+    with pytest.warns(FarOffTargetWarning):
+        model = unfitted(MatchedRegressor, (0.8, 0.98), calibration="cross").fit(X, wrong)
+    width = model.predict_interval(X_NEW).width
+    assert width[:, 0].max() < 20
+    assert width[:, 1].min() > 1e10  # 0.98 of 60 rows is at the 60th rank
 
 
 # Levels and names ----------------------------------------------------------------------------------------------------

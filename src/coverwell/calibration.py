@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from coverwell.inputs.scaling import without_far_off
 from coverwell.options import check_enough_rows, check_number, coverage_rank, named, stored
 from coverwell.paper.losses import z_score
 from coverwell.training.rows import Rows, split_rows
@@ -322,7 +323,7 @@ class Cross(Calibration):
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
         assert members is not None  # estimators that offer "cross" keep them
-        y, members, leaves_out = out_of_fold_members(rows, members)
+        y, members, leaves_out = out_of_fold_members(rows, members, as_given=True)
         levels, n_known = rows.levels[0], members.half_width.shape[-1]
         grid = grid_of(levels, int(leaves_out.any(axis=0).sum()))
         expand = None if n_known == len(grid) else grid_matrix(levels, grid)
@@ -339,7 +340,7 @@ class Cross(Calibration):
     def ranked(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Ranked | None:
         assert members is not None  # estimators that offer "cross" keep them
         assert rows.given is not None  # rows of a fit know what they were made from
-        y, members, leaves_out = out_of_fold_members(rows, members)
+        y, members, leaves_out = out_of_fold_members(rows, members, as_given=True)
         average, some = average_out_of_fold(members, leaves_out), leaves_out.any(axis=0)
         seen = np.setdiff1d(np.arange(len(rows.given[1])), rows.held_back[0])
         return Ranked(seen[some], y[some], Estimate(average.mean[some], average.half_width[some]))
@@ -459,9 +460,18 @@ def scaled_estimate(team: FittedTeam, X: NDArray[Any]) -> Estimate:
     return Estimate(team.scaled(estimate.mean), estimate.half_width / spread[:, None, None])
 
 
-def out_of_fold_members(rows: Rows, members: Estimate) -> tuple[Array, Estimate, NDArray[np.bool_]]:
-    """Targets (row, target), members' estimates (member, row, ...) and who leaves a row out, one row for an image."""
+def out_of_fold_members(
+    rows: Rows, members: Estimate, *, as_given: bool = False
+) -> tuple[Array, Estimate, NDArray[np.bool_]]:
+    """Targets (row, target), members' estimates (member, row, ...) and who leaves a row out, one row for an image.
+
+    Targets are those that networks learned from or, for ranks, those that are far off `as_given`.
+    """
     y, leaves_out = rows.y[0].double().cpu().numpy(), rows.leaves_out[0].cpu().numpy()
+    if as_given and rows.given is not None and rows.given[0].ndim == 2:
+        given = np.delete(rows.given[1], rows.held_back[0], axis=0)
+        far_off = given != without_far_off(given)
+        y[far_off] = rows.targets[0].cpu()(torch.from_numpy(given)).numpy()[far_off]
     if (mirroring := rows.mirroring) is not None:
         scaling = rows.targets[0].cpu()
         mean = scaling(mirroring.merged(scaling.inverse(torch.from_numpy(members.mean)))).numpy()

@@ -53,6 +53,10 @@ class ConstantDataWarning(UserWarning):
     """A column or a target has one value only."""
 
 
+class FarOffTargetWarning(UserWarning):
+    """Some targets lie so far from all others that they look wrong; networks do not learn from how far."""
+
+
 class TwoValuesWarning(UserWarning):
     """A target has two values only, as classes have."""
 

@@ -20,6 +20,7 @@ from coverwell.calibration import Calibration, Estimate
 from coverwell.companions import FOREST, check_companions, fit_companions
 from coverwell.copies import Copies
 from coverwell.estimator import Coverage, IntervalRegressor, OnRound, Trained
+from coverwell.inputs.scaling import without_far_off
 from coverwell.networks.mlp import MLP, MLPTeam
 from coverwell.networks.team import Network, network_from
 from coverwell.options import Schedule, check_number, part_from, stored
@@ -329,7 +330,9 @@ class MatchedRegressor(IntervalRegressor):
             seen = np.setdiff1d(np.arange(len(X)), rows.held_back[job])
             trains, leaves_out = (masks[job, :, :length].numpy() for masks in (rows.trains, rows.leaves_out))
             known = rows.units[job], rows.seeds[job] + job
-            modules, beside = fit_companions(self.companions, X[seen], y[seen], trains, leaves_out, *known)
+            modules, beside = fit_companions(
+                self.companions, X[seen], without_far_off(y[seen]), trains, leaves_out, *known
+            )
             fitted.append(modules)
             scaled = rows.targets[job](torch.from_numpy(beside)).to(rows.y)
             found.append(torch.nn.functional.pad(scaled, (0, 0, 0, 0, 0, rows.y.shape[1] - length)))

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from coverwell.errors import ExtrapolationWarning
-from coverwell.inputs.scaling import Scaling
+from coverwell.inputs.scaling import Scaling, without_far_off
 
 tables = arrays(np.float64, st.tuples(st.integers(2, 20), st.integers(1, 4)), elements=st.floats(-1e6, 1e6))
 # A constant column first, then a range of 0 to 4.
@@ -146,3 +146,22 @@ def test_features_of_images_are_neither_scaled_nor_copied():
     assert scaling.shape == (4, 2, 2)
     assert scaling.widened(scaling) is scaling
     assert not scaling.far_outside(np.full((3, 4, 2, 2), 1e9)).any()
+
+
+def test_targets_far_off_are_learned_as_the_next_ordinary_one():
+    y = np.array([*range(-9, 10), 1e12, 271.0, -1e6])[:, None]  # 90 % lie within 9.9 of the median, 0.5
+    learned = without_far_off(y)
+    assert_array_equal(learned[:19], y[:19])
+    assert learned[19:, 0].tolist() == [271.0, 271.0, -9.0]  # 271 is 27.3 times as far
+
+
+@given(values=tables)
+def test_targets_are_learned_as_they_are_unless_they_lie_far_off(values):
+    values = values % 10 + 20.0 * (np.arange(len(values)) % 2)[:, None]
+    assert_array_equal(without_far_off(values), values)
+
+
+def test_counts_of_mostly_zeros_are_no_far_off_targets():
+    y = np.array([0.0] * 97 + [1.0, 3.0, 2000.0])[:, None]
+    assert without_far_off(y)[-2:, 0].tolist() == [3.0, 3.0]
+    assert_array_equal(without_far_off(y[:-1]), y[:-1])

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.errors import ConstantDataWarning, ExtrapolationWarning, TwoValuesWarning
+from coverwell.errors import ConstantDataWarning, ExtrapolationWarning, FarOffTargetWarning, TwoValuesWarning
 from coverwell.options import stored
 
 Array = NDArray[np.float64]
@@ -20,6 +20,8 @@ Known = Array | None
 
 LARGEST_NUMBER = 1e150  # the square of a number beyond this is no longer finite
 FEWEST_OF_TWO_VALUES = 20  # rows, from which on two values look like classes
+# A target is far off if it lies so many times as far from the median as the given share of the targets.
+FAR_OFF, MOST_TARGETS = 30.0, 0.9
 MARGIN = 0.5  # sides of the image that a box may lie outside of it before it is taken for one in pixels
 # A few boxes of any collection run past the edge. Where more than this share does so, each by more than this part of
 # the side, the numbers are no widths and heights.
@@ -114,6 +116,29 @@ def varies(values: Array) -> NDArray[np.bool_]:
     return varies
 
 
+def without_far_off(y: Array) -> Array:
+    """Targets (row, target) to learn from: those that are far off stand at the next ordinary value on their side."""
+    distance = np.abs(y - np.median(y, axis=0))
+    unit = np.quantile(distance, MOST_TARGETS, axis=0, method="lower")
+    for target in np.flatnonzero(unit == 0):  # most rows have one value: those of the others count
+        others = distance[distance[:, target] > 0, target]
+        unit[target] = np.quantile(others, MOST_TARGETS, method="lower") if len(others) else np.inf
+    ordinary = np.where(distance <= FAR_OFF * unit, y, np.nan)
+    return np.clip(y, np.nanmin(ordinary, axis=0), np.nanmax(ordinary, axis=0))
+
+
+def warn_of_far_off(y: Array) -> None:
+    """Warn of targets (row, target) that networks do not learn from as they are."""
+    learned = without_far_off(y)
+    if not len(far := np.argwhere(y != learned)):
+        return
+    n_rows, (row, column) = len(np.unique(far[:, 0])), far[0]
+    which = f"{n_rows} of {len(y)} targets lie {FAR_OFF:g} times as far from the median as {MOST_TARGETS:.0%} do"
+    held = f"they count as missed, and are learned from as if they were {learned[row, column]:.6g}"
+    message = f"{which} (first row {row}, counted from 0, with {y[row, column]:g}): {held}; mend them if they are wrong"
+    warnings.warn(message, FarOffTargetWarning, stacklevel=4)
+
+
 def check_values(X: Array | None, y: Array) -> None:
     """Raise for numbers whose squares are not finite; warn of columns and targets that hardly vary."""
     for name, values in (("X", X), ("y", y)):
@@ -123,6 +148,8 @@ def check_values(X: Array | None, y: Array) -> None:
     if X is not None and len(constant := np.flatnonzero(~varies(X))):
         message = f"{len(constant)} of {X.shape[1]} columns of X are constant and carry no information"
         warnings.warn(f"{message} (the first: column {constant[0]})", ConstantDataWarning, stacklevel=3)
+    if X is not None and X.ndim == 2:
+        warn_of_far_off(y)
     if not varies(y).all():
         warnings.warn("y is constant: its intervals will be close to empty", ConstantDataWarning, stacklevel=3)
     low, high = y.min(axis=0), y.max(axis=0)

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coverwell.inputs.scaling import Mirroring, Scaling, check_values
+from coverwell.inputs.scaling import Mirroring, Scaling, check_values, without_far_off
 from coverwell.options import check_enough_rows
 from coverwell.paper.losses import Levels, z_score
 
@@ -163,7 +163,9 @@ class Rows:
             if shared:
                 of_places, masks = masks, np.zeros((*masks.shape[:2], len(X)), dtype=bool)
                 masks[..., places] = of_places
-            y_seen = y[places]
+            if scaled and X.ndim == 2:
+                y_own = without_far_off(y_own)
+            y_seen = y_own if scaled else y[places]
             if mirroring is not None:  # an image and its mirror image are two rows
                 x, y_own, y_seen = mirroring.flat(x), mirroring.rows(y_own), mirroring.rows(y_seen)
                 masks = masks.repeat(2, axis=2)
