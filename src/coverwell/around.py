@@ -189,7 +189,7 @@ class IntervalAround(IntervalRegressor):
         return AroundTraining()
 
     def prepare(
-        self, X: Any, y: Any, groups: ArrayLike | None, before: dict[str, Any], sample_weight: ArrayLike | None = None
+        self, X: Any, y: Any, groups: ArrayLike | None, before: dict[str, Any], sample_weight: Any = None
     ) -> Rows:
         """Rows with the fitted regressors and their out-of-fold predictions beside them."""
         rows = super().prepare(X, y, groups, before, sample_weight)

@@ -44,7 +44,7 @@ from coverwell.training.rows import Rows, check_dealing, equal_rows
 Array = NDArray[np.float64]
 Coverage = float | Sequence[float] | Array
 # X is a table, or images for a network that takes them.
-Table = tuple[Any, ArrayLike, ArrayLike | None] | tuple[Any, ArrayLike, ArrayLike | None, ArrayLike | None]
+Table = tuple[Any, ArrayLike, ArrayLike | None] | tuple[Any, ArrayLike, ArrayLike | None, Any]
 OnRound = Callable[[Callable[..., "Trained"], History], None]
 
 # Parameters in which models of one stack may differ; calibrations may differ in their numbers.
@@ -365,7 +365,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     # From a table to rows.
 
     def prepare(
-        self, X: Any, y: Any, groups: ArrayLike | None, before: dict[str, Any], sample_weight: ArrayLike | None = None
+        self, X: Any, y: Any, groups: ArrayLike | None, before: dict[str, Any], sample_weight: Any = None
     ) -> Rows:
         """Rows to train on; sets what is known about inputs and targets. `before` is a fit that is continued."""
         self.check_params()

@@ -114,7 +114,7 @@ def fit_streamed(
     if workers is not None:
         lanes_of(workers.rank, workers.size)
         workers = workers if workers.size > 1 else None
-    columns = {"groups": groups, "sample_weight": sample_weight}
+    columns: dict[str, Any] = {"groups": groups, "sample_weight": sample_weight}
     table = check_fit(model, files, target, **columns, buffer_rows=buffer_rows)
     assert isinstance(model, MatchedRegressor)
     model.forget()
@@ -229,7 +229,7 @@ def check_fit(
     *,
     groups: str | None,
     buffer_rows: int,
-    sample_weight: str | None = None,
+    sample_weight: Any = None,
 ) -> StreamedTable:
     """Raise whatever `fit_streamed` would raise before it reads a row; the model stays as it is."""
     if not isinstance(model, MatchedRegressor):
