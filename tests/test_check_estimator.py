@@ -1,6 +1,10 @@
 """scikit-learn's own checks, in a fresh process as users run them.
 
 In this process, the shape checks would refuse the wrong types that scikit-learn tries before our own checks can.
+
+One check cannot pass: a weight of two is to give the predictions of the same row twice to seven digits, but networks
+see other batches then (tests/test_weights.py compares the two in law). Another fits 16 rows, one of which weighs as
+much as ten. They are worth five, and then a level of .9 has no rank.
 """
 
 import json
@@ -11,6 +15,7 @@ import pytest
 
 from coverwell import baselines
 
+EQUIVALENCE, WORTH_FIVE = "check_sample_weight_equivalence_on_dense_data", "check_sample_weights_not_overwritten"
 SCRIPT = """
 import json, warnings
 from sklearn.utils.estimator_checks import check_estimator
@@ -18,7 +23,7 @@ from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.baselines import *
 warnings.simplefilter("error")
 for model in [{models}]:
-    results = check_estimator(model, on_fail=None, on_skip=None)
+    results = check_estimator(model, on_fail=None, on_skip=None, expected_failed_checks={expected})
     print(json.dumps([[result["check_name"], result["status"], str(result["exception"])] for result in results]))
 """
 SMALL = (
@@ -27,8 +32,9 @@ SMALL = (
 SMALL_BASELINE = "network=MLP(hidden=16, layers=2, bins=0), members=1, max_epochs=10, learning_rate=0.05"
 
 
-def assert_no_failure(*models):
-    command = [sys.executable, "-c", SCRIPT.format(models=", ".join(models))]
+def assert_no_failure(*models, but=(EQUIVALENCE,)):
+    script = SCRIPT.format(models=", ".join(models), expected=dict.fromkeys(but, "see above"))
+    command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # silent by default
@@ -37,13 +43,16 @@ def assert_no_failure(*models):
     for model, line in zip(models, lines, strict=True):
         results = json.loads(line)
         assert len(results) > 40
-        assert (model, [result for result in results if result[1] not in ("passed", "skipped")]) == (model, [])
+        assert (model, [one for one in results if one[1] not in ("passed", "skipped", "xfail")]) == (model, [])
+        failed = {name: reason for name, status, reason in results if status == "xfail"}
+        assert (model, failed.keys()) == (model, set(but))
+        assert "needs at least 9 rows, got 5" in failed.get(WORTH_FIVE, "needs at least 9 rows, got 5")
         assert {name for name, status, _ in results if status == "skipped"} <= {"check_array_api_input"}
 
 
 @pytest.mark.parametrize("matching", ["sigma", pytest.param("iqr", marks=pytest.mark.slow)])
 def test_scikit_learns_checks_pass(matching):
-    assert_no_failure(f"MatchedRegressor(matching={matching!r}, random_state=0, {SMALL})")
+    assert_no_failure(f"MatchedRegressor(0.8, matching={matching!r}, random_state=0, {SMALL})")
 
 
 def test_scikit_learns_checks_pass_for_every_baseline():
@@ -53,7 +62,7 @@ def test_scikit_learns_checks_pass_for_every_baseline():
 @pytest.mark.slow
 @pytest.mark.parametrize("matching", ["sigma", "iqr"])
 def test_scikit_learns_checks_pass_by_default(matching):
-    assert_no_failure(f"MatchedRegressor(matching={matching!r})")
+    assert_no_failure(f"MatchedRegressor(matching={matching!r})", but=(EQUIVALENCE, WORTH_FIVE))
 
 
 @pytest.mark.slow

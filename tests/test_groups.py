@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from hypothesis import given
-from hypothesis.strategies import floats, lists
+from hypothesis.strategies import data, floats, integers, lists
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
@@ -23,6 +23,7 @@ from coverwell.groups import (
     best_trust,
     group_factors,
     left_out_bounds,
+    sum_of_others,
 )
 from coverwell.onnx import to_onnx
 
@@ -36,21 +37,31 @@ def test_quantiles_are_scores_at_their_ranks():
     assert_array_equal(rank_factor(scores, (0.2, 0.5, 0.8, 0.99), or_largest=True), [[1.0, 3.0, 4.0, 4.0]])
 
 
-@given(own=lists(floats(0, 10), min_size=3, max_size=30, unique=True), level=floats(0.05, 0.95))
-def test_bounds_of_rows_that_are_left_out_are_quantiles_of_the_others(own, level):
-    scores = np.array(own)
-    others = [np.delete(scores, place)[:, None, None] for place in range(len(scores))]
-    assert_array_equal(
-        left_out_bounds(scores, level), [rank_factor(one, (level,), or_largest=True)[0, 0] for one in others]
-    )
+@given(own=lists(floats(0, 10), min_size=3, max_size=30, unique=True), level=floats(0.05, 0.95), data=data())
+def test_bounds_of_rows_that_are_left_out_are_quantiles_of_the_others(own, level, data):
+    scores, whole = np.array(own), integers(1, 9)
+    weights = np.ones(len(own)), np.array(data.draw(lists(whole, min_size=len(own), max_size=len(own))), dtype=float)
+    for weight in weights:
+        others = [(np.delete(scores, place)[:, None, None], np.delete(weight, place)) for place in range(len(own))]
+        expected = [rank_factor(one, (level,), mine, or_largest=True)[0, 0] for one, mine in others]
+        assert_array_equal(left_out_bounds(scores, level, weight), expected)
+
+
+def test_a_heavy_row_does_not_drown_the_others():
+    assert_array_equal(sum_of_others(np.array([1e30, 1.0, 2.0])), [3.0, 1e30, 1e30])
+    bounds = left_out_bounds(np.array([3.0, 1.0, 2.0, 4.0]), 0.5, np.array([1e15, 1.0, 1.0, 1.0]))
+    assert_array_equal(bounds, [2.0, 3.0, 3.0, 3.0])
 
 
 def test_groups_that_differ_are_trusted_and_groups_that_do_not_less():
     rng, levels, whole = np.random.default_rng(0), (0.5, 0.9), np.array([0.674, 1.645])
     alike = [np.repeat(np.abs(rng.normal(size=(8, 1))), 2, axis=1) for _ in range(30)]
-    size = np.ones(8)
-    assert best_trust([(scores, size) for scores in alike], whole, levels) <= 0.5
-    assert best_trust([(4 * scores, size) for scores in alike], whole, levels) == 1
+    ones = np.ones(8)
+    assert best_trust([(scores, ones, ones) for scores in alike], whole, levels) <= 0.5
+    assert best_trust([(4 * scores, ones, ones) for scores in alike], whole, levels) == 1
+    # Groups that count for next to nothing have no say.
+    both = [(4 * scores, ones, 1e-6 * ones) for scores in alike] + [(scores, ones, ones) for scores in alike]
+    assert best_trust(both, whole, levels) == best_trust(both[30:], whole, levels)
     assert (min(TRUSTS), max(TRUSTS)) == (0, 1)
 
 

@@ -188,9 +188,11 @@ class IntervalAround(IntervalRegressor):
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> AroundTraining:
         return AroundTraining()
 
-    def prepare(self, X: Any, y: Any, groups: ArrayLike | None, before: dict[str, Any]) -> Rows:
+    def prepare(
+        self, X: Any, y: Any, groups: ArrayLike | None, before: dict[str, Any], sample_weight: Any = None
+    ) -> Rows:
         """Rows with the fitted regressors and their out-of-fold predictions beside them."""
-        rows = super().prepare(X, y, groups, before)
+        rows = super().prepare(X, y, groups, before, sample_weight)
         out_of_fold = self.fit_estimators(X, rows)
         assert rows.given is not None  # rows of a fit know what they were made from
         (features, targets), models, found = rows.given, self.as_modules(), []
@@ -215,7 +217,8 @@ class IntervalAround(IntervalRegressor):
             trains, leaves_out = (masks[job, :, :length].numpy() for masks in (rows.trains, rows.leaves_out))
             dealt = trains, leaves_out & (not several), rows.seeds[job]  # teams of "cv+" need no folds of their own
             seen = rows_at(X, ~held_back) if held_back.any() else X
-            whole, found = cross_fitted(self.estimator, seen, y[~held_back], *dealt, **how)
+            own = y[~held_back], *dealt
+            whole, found = cross_fitted(self.estimator, seen, *own, weight=rows.weight_of(~held_back), **how)
             if several:
                 out_of_fold[held_back] = predicted(whole, rows_at(X, held_back), y.shape[1], ESTIMATOR)
             else:

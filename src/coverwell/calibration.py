@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 ENOUGH_BY_ALL = 1000  # rows that all members leave out, to learn from them what an average over all is worth
 ROUNDING = 1e-9  # of sums of weights, and of levels
@@ -52,6 +53,7 @@ class Ranked:
     places: Places
     y: Array  # (row, target), scaled
     estimate: Estimate
+    weight: Array | None = None  # (row,)
 
 
 # Levels at which every calibration ranks, as far as the rows suffice: bounds of others lie between them.
@@ -210,7 +212,9 @@ class Atoms(nn.Module):
         return [getattr(self, f"values_{target}") for target in range(self.n_targets)]
 
     @classmethod
-    def of(cls, y: Array, lower: Array, upper: Array, levels: tuple[float, ...]) -> Atoms | None:
+    def of(
+        cls, y: Array, lower: Array, upper: Array, levels: tuple[float, ...], weight: Array | None = None
+    ) -> Atoms | None:
         """The values of y (row, target), with the reach that scores best where intervals hold few; None if many."""
         values = [np.unique(own) for own in y.T]
         values = [own if 1 < len(own) <= len(y) / ROWS_PER_VALUE else own[:0] for own in values]
@@ -221,7 +225,7 @@ class Atoms(nn.Module):
             atoms = cls(values, np.full(len(values), reach))
             low, high = (side.numpy() for side in atoms(torch.from_numpy(lower), torch.from_numpy(upper)))
             missed = np.maximum(low - y[..., None], 0) + np.maximum(y[..., None] - high, 0)
-            losses.append((tail * (high - low) + missed).mean(axis=(0, 2)))
+            losses.append(weighted_mean(tail * (high - low) + missed, weight, axis=(0, 2)))
         inside = [
             np.searchsorted(own, upper[:, target], side="right") - np.searchsorted(own, lower[:, target])
             for target, own in enumerate(values)
@@ -324,12 +328,12 @@ class Cross(Calibration):
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
         assert members is not None  # estimators that offer "cross" keep them
         y, members, leaves_out = out_of_fold_members(rows, members, as_given=True)
-        levels, n_known = rows.levels[0], members.half_width.shape[-1]
-        grid = grid_of(levels, int(leaves_out.any(axis=0).sum()))
+        levels, n_known, weight = rows.levels[0], members.half_width.shape[-1], rows.seen_weight
+        grid = grid_of(levels, n_out_of_fold(leaves_out, weight))
         expand = None if n_known == len(grid) else grid_matrix(levels, grid)
         if expand is not None:
             members = Estimate(members.mean, members.half_width @ expand)
-        scores = CrossScores.of(y, members, leaves_out)
+        scores = CrossScores.of(y, members, leaves_out, weight)
         factor = cross_factor(scores, grid)
         # Where the factor is zero, since many rows are predicted exactly, the mean score is the unit.
         unit = np.where(factor > 0, factor, scores.averaged.mean(axis=0))
@@ -342,8 +346,8 @@ class Cross(Calibration):
         assert rows.given is not None  # rows of a fit know what they were made from
         y, members, leaves_out = out_of_fold_members(rows, members, as_given=True)
         average, some = average_out_of_fold(members, leaves_out), leaves_out.any(axis=0)
-        seen = np.setdiff1d(np.arange(len(rows.given[1])), rows.held_back[0])
-        return Ranked(seen[some], y[some], Estimate(average.mean[some], average.half_width[some]))
+        places = np.setdiff1d(np.arange(len(rows.given[1])), rows.held_back[0])[some]
+        return Ranked(places, y[some], Estimate(average.mean[some], average.half_width[some]), rows.weight_of(places))
 
 
 @named("calibration", "cv+")
@@ -403,18 +407,21 @@ class Split(Calibration):
         return [np.sort(train)]
 
     def correction(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Correction:
-        grid = grid_of(rows.levels[0], len(rows.held_back[0]))
+        weight = rows.weight_of(rows.held_back[0])
+        grid = grid_of(rows.levels[0], len(rows.held_back[0]) if weight is None else rows_worth(weight))
         expand = grid_matrix(rows.levels[0], grid)
         (scores,) = held_back_scores(teams, rows, expand)
         # The largest score as it is: in units of the factor it would depend on the rows that are ranked.
         joint = np.broadcast_to(scores.max(axis=1, keepdims=True), scores.shape)
-        factor, joint_factor = rank_factor(scores, grid), rank_factor(joint, grid)
+        factor, joint_factor = rank_factor(scores, grid, weight), rank_factor(joint, grid, weight)
         return Correction(rows.levels[0], grid, factor, joint_factor, expand=expand)
 
     def ranked(self, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None) -> Ranked | None:
         assert rows.given is not None  # rows of a fit know what they were made from
         (team,), (X, y), (places,) = teams, rows.given, rows.held_back
-        return Ranked(places, team.scaled(y[places]), scaled_estimate(team, X[places]))
+        if rows.given_weight is not None:
+            places = places[rows.given_weight[places] > 0]
+        return Ranked(places, team.scaled(y[places]), scaled_estimate(team, X[places]), rows.weight_of(places))
 
 
 @named("calibration", None)
@@ -460,9 +467,7 @@ def scaled_estimate(team: FittedTeam, X: NDArray[Any]) -> Estimate:
     return Estimate(team.scaled(estimate.mean), estimate.half_width / spread[:, None, None])
 
 
-def out_of_fold_members(
-    rows: Rows, members: Estimate, *, as_given: bool = False
-) -> tuple[Array, Estimate, NDArray[np.bool_]]:
+def out_of_fold_members(rows: Rows, members: Estimate, *, as_given: bool = False) -> tuple[Array, Estimate, Mask]:
     """Targets (row, target), members' estimates (member, row, ...) and who leaves a row out, one row for an image.
 
     Targets are those that networks learned from or, for ranks, those that are far off `as_given`.
@@ -480,7 +485,24 @@ def out_of_fold_members(
     return y, members, leaves_out
 
 
-def average_out_of_fold(members: Estimate, leaves_out: NDArray[np.bool_]) -> Estimate:
+def check_weights(calibration: Calibration, rows: Rows) -> int | None:
+    """How many rows of equal weight the ranked ones are worth, where rows have weights; raises if too few."""
+    if rows.given_weight is None or calibration.name is None:
+        return None
+    if calibration.one_team_per_fold:
+        way_out = "give 'local', 'cross' or 'split' with sample_weight"
+        raise ValueError(f"calibration={calibration.name!r} ranks all rows alike: {way_out}")
+    leaves_out = rows.leaves_out[0].cpu().numpy()
+    if rows.mirroring is not None:
+        leaves_out = rows.mirroring.own(leaves_out, axis=1)
+    n = n_out_of_fold(leaves_out, rows.seen_weight)
+    if calibration.holds_back:
+        n = rows_worth(rows.given_weight[rows.held_back[0]])
+    check_enough_rows(n, rows.levels[0], f"calibration={calibration.name!r} ranks rows that are worth {n} by weight")
+    return n
+
+
+def average_out_of_fold(members: Estimate, leaves_out: Mask) -> Estimate:
     """Average over the members that leave a row out: (member, row, ...) -> (row, ...)."""
     weight = leaves_out / np.maximum(leaves_out.sum(axis=0), 1)
     return Estimate(
@@ -497,25 +519,28 @@ class CrossScores:
     n_left_out: float
     n_members: int
     by_all: CrossScores | None = None  # the scores of rows that all members leave out, where others have one each
+    weight: Array | None = None  # of the averaged scores
+    weight_of_singles: Array | None = None
 
     @classmethod
-    def of(cls, y: Array, members: Estimate, leaves_out: NDArray[np.bool_]) -> CrossScores:
+    def of(cls, y: Array, members: Estimate, leaves_out: Mask, weight: Array | None = None) -> CrossScores:
         """Scores of the averages over the members that leave a row out, and of those members one by one."""
-        n_left_out, n_members = leaves_out.sum(axis=0), len(leaves_out)
-        one, by_all = n_left_out == 1, n_left_out == n_members
-        if n_members > 1 and one.any() and (one | by_all).all() and by_all.sum() >= ENOUGH_BY_ALL:
-            return replace(cls._of(y, members, leaves_out, one), by_all=cls._of(y, members, leaves_out, by_all))
-        return cls._of(y, members, leaves_out, n_left_out > 0)
+        ranked, by_all = rows_apart(leaves_out, weight)
+        scores = cls._of(y, members, leaves_out, weight, ranked)
+        return scores if by_all is None else replace(scores, by_all=cls._of(y, members, leaves_out, weight, by_all))
 
     @classmethod
-    def _of(cls, y: Array, members: Estimate, leaves_out: NDArray[np.bool_], some: NDArray[np.bool_]) -> CrossScores:
+    def _of(cls, y: Array, members: Estimate, leaves_out: Mask, weight: Array | None, some: Mask) -> CrossScores:
         y, leaves_out = y[some], leaves_out[:, some]
+        weight = None if weight is None else weight[some]
         members = Estimate(members.mean[:, some], members.half_width[:, some])
         return cls(
             averaged=scores_of(y, average_out_of_fold(members, leaves_out)),
             singles=scores_of(y, members)[leaves_out],  # (member, row, ...) -> (member and row, ...)
             n_left_out=float(leaves_out.sum(axis=0).mean()),
             n_members=len(leaves_out),
+            weight=weight,
+            weight_of_singles=None if weight is None else np.broadcast_to(weight, leaves_out.shape)[leaves_out],
         )
 
     def joint(self, unit: Array) -> CrossScores:
@@ -523,6 +548,23 @@ class CrossScores:
         averaged, singles = ((part / unit).max(axis=1, keepdims=True) for part in (self.averaged, self.singles))
         by_all = None if self.by_all is None else self.by_all.joint(unit)
         return replace(self, averaged=averaged, singles=singles, by_all=by_all)
+
+
+def rows_apart(leaves_out: Mask, weight: Array | None) -> tuple[Mask, Mask | None]:
+    """Rows whose scores are ranked, and those that all members leave out, where enough are and the others by one."""
+    n_left_out, n_members = leaves_out.sum(axis=0), len(leaves_out)
+    some, one, by_all = n_left_out > 0, n_left_out == 1, n_left_out == n_members
+    n_by_all = by_all.sum() if weight is None else rows_worth(weight[by_all])
+    apart = n_members > 1 and one.any() and (one | by_all)[some].all() and n_by_all >= ENOUGH_BY_ALL
+    return (one, by_all) if apart else (some, None)
+
+
+def n_out_of_fold(leaves_out: Mask, weight: Array | None) -> int:
+    """How many rows of equal weight those that some member leaves out are worth."""
+    some = leaves_out.any(axis=0)
+    if weight is None:
+        return int(some.sum())
+    return min(rows_worth(weight[some]), rows_worth(weight[rows_apart(leaves_out, weight)[0]]))
 
 
 def rank_factor(
@@ -548,9 +590,23 @@ def rank_factor(
     return factor
 
 
+def weighted_mean(values: NDArray[Any], weight: Array | None, axis: int | tuple[int, ...] | None = None) -> Any:
+    """The mean over some axes of values (row, ...), by the weights of rows if there are some."""
+    if weight is None:
+        return values.mean(axis=axis)
+    wide = np.broadcast_to(weight.reshape(-1, *[1] * (values.ndim - 1)), values.shape)
+    return np.average(values, axis=axis, weights=wide)
+
+
 def effective_rows(weight: Array) -> float:
     """How many rows of equal weight are worth as much as these (Kish 1965)."""
+    weight = weight / weight.max()  # their squares are finite
     return float(weight.sum() ** 2 / np.square(weight).sum())
+
+
+def rows_worth(weight: Array) -> int:
+    """The same as a whole number, none of no weight at all."""
+    return int(effective_rows(weight) + ROUNDING) if weight.any() else 0
 
 
 def cross_factor(scores: CrossScores, levels: tuple[float, ...]) -> Array:
@@ -558,14 +614,16 @@ def cross_factor(scores: CrossScores, levels: tuple[float, ...]) -> Array:
 
     Where one member leaves out each row, rows that all leave out tell how much less their average errs.
     """
-    factor = rank_factor(scores.averaged, levels)
-    if scores.by_all is not None:
-        whole, single = (rank_factor(part, levels) for part in (scores.by_all.averaged, scores.by_all.singles))
+    factor = rank_factor(scores.averaged, levels, scores.weight)
+    if (by_all := scores.by_all) is not None:
+        whole = rank_factor(by_all.averaged, levels, by_all.weight)
+        single = rank_factor(by_all.singles, levels, by_all.weight_of_singles)
         ratio = np.divide(whole, single, out=np.ones_like(whole), where=single > 0)
         return np.asarray(factor * np.minimum(ratio, 1.0))
     if scores.n_left_out <= 1:
         return factor
-    return deployed_factor(factor, rank_factor(scores.singles, levels), scores.n_left_out, scores.n_members)
+    single = rank_factor(scores.singles, levels, scores.weight_of_singles)
+    return deployed_factor(factor, single, scores.n_left_out, scores.n_members)
 
 
 def deployed_factor(factor: Array, single: Array, n_left_out: float, n_members: int) -> Array:

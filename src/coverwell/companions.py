@@ -6,6 +6,7 @@ A companion sees the rows as the networks do before scaling, (row, feature) numb
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from coverwell.calibration import weighted_mean
 from coverwell.options import stored
 from coverwell.trees import Trees, grow, out_of_bag
 
@@ -54,58 +56,69 @@ def has(choice: Any, verb: str) -> bool:
 
 
 def fit_companions(
-    choices: Sequence[Any], X: Array, y: Array, trains: Masks, leaves_out: Masks, units: Any, seed: int
+    choices: Sequence[Any],
+    X: Array,
+    y: Array,
+    trains: Masks,
+    leaves_out: Masks,
+    units: Any,
+    seed: int,
+    weight: Array | None = None,
 ) -> tuple[list[nn.Module], Array]:
     """The companions of one job as modules, and what they predict for rows they did not train on.
 
-    The second is (row, companion, target). `units` are rows that stay together, or None.
+    The second is (row, companion, target). `units` are rows that stay together, or None; the weight is (row,).
     """
     modules, found = [], []
     for number, choice in enumerate(choices):
         if isinstance(choice, str):
-            module, out_of_fold = fit_forest(X, y, units, seed + number)
+            module, out_of_fold = fit_forest(X, y, units, seed + number, weight)
         else:
-            module, out_of_fold = fit_estimator(choice, X, y, trains, leaves_out, seed + number)
+            module, out_of_fold = fit_estimator(choice, X, y, trains, leaves_out, seed + number, weight)
         modules.append(module)
         found.append(out_of_fold)
     return modules, np.stack(found, axis=1)
 
 
-def fit_forest(X: Array, y: Array, units: Any, seed: int) -> tuple[nn.Module, Array]:
+def fit_forest(X: Array, y: Array, units: Any, seed: int, weight: Array | None = None) -> tuple[nn.Module, Array]:
     """A random forest and its out-of-bag predictions."""
-    trees, out_of_fold, _ = grown_forest(X, y, units, seed)
+    trees, out_of_fold, _ = grown_forest(X, y, units, seed, weight)
     return trees, out_of_fold
 
 
-def grown_forest(X: Array, y: Array, units: Any, seed: int) -> tuple[Trees, Array, Masks]:
+def grown_forest(X: Array, y: Array, units: Any, seed: int, weight: Array | None = None) -> tuple[Trees, Array, Masks]:
     """The same, and which rows each tree has seen, (tree, row)."""
     tried = []
-    few = np.random.RandomState(seed).permutation(len(X))[:TRIAL_ROWS]
+    counting = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+    few = np.random.RandomState(seed).permutation(counting)[:TRIAL_ROWS]
     # Trees weigh targets by their spread, and take one of a tiny spread for constant.
     centre, spread = y.mean(axis=0), np.maximum(y.std(axis=0), np.finfo(np.float64).tiny)
     y = (y - centre) / spread
     for share in SHARES_OF_FEATURES:
-        own = None if units is None else units[few]
-        _, out_of_fold, _ = _forest(X[few], y[few], own, seed, TRIAL_TREES, share)
-        tried.append(np.mean((out_of_fold - y[few]) ** 2))
-    trees, out_of_fold, in_bag = _forest(X, y, units, seed, N_TREES, SHARES_OF_FEATURES[int(np.argmin(tried))])
+        own, mine = (None if part is None else part[few] for part in (units, weight))
+        _, out_of_fold, _ = _forest(X[few], y[few], own, seed, TRIAL_TREES, share, mine)
+        tried.append(weighted_mean((out_of_fold - y[few]) ** 2, mine))
+    share = SHARES_OF_FEATURES[int(np.argmin(tried))]
+    trees, out_of_fold, in_bag = _forest(X, y, units, seed, N_TREES, share, weight)
     return trees.with_table(trees.table.numpy() * spread + centre), out_of_fold * spread + centre, in_bag
 
 
-def _forest(X: Array, y: Array, units: Any, seed: int, n_trees: int, share: float) -> tuple[Trees, Array, Masks]:
-    drawn: dict[str, Any] = {"max_rows": TREE_ROWS, "units": units, "random_state": seed}
+def _forest(
+    X: Array, y: Array, units: Any, seed: int, n_trees: int, share: float, weight: Array | None
+) -> tuple[Trees, Array, Masks]:
+    drawn: dict[str, Any] = {"max_rows": TREE_ROWS, "units": units, "random_state": seed, "weight": weight}
     trees, in_bag = grow(X, y, n_trees=n_trees, min_leaf=1, max_features=share, **drawn)
     out_of_fold, _ = out_of_bag(trees, trees.table.numpy(), X, in_bag)
-    return trees, np.where(np.isnan(out_of_fold), y.mean(axis=0), out_of_fold), in_bag
+    return trees, np.where(np.isnan(out_of_fold), weighted_mean(y, weight, axis=0), out_of_fold), in_bag
 
 
 def fit_estimator(
-    choice: Any, X: Array, y: Array, trains: Masks, leaves_out: Masks, seed: int
+    choice: Any, X: Array, y: Array, trains: Masks, leaves_out: Masks, seed: int, weight: Array | None = None
 ) -> tuple[nn.Module, Array]:
     """A user's regressor, fitted on all rows, and the predictions of its copies that were fitted fold by fold."""
     from coverwell.portable import portable
 
-    whole, out_of_fold = cross_fitted(choice, X, y, trains, leaves_out, seed)
+    whole, out_of_fold = cross_fitted(choice, X, y, trains, leaves_out, seed, weight=weight)
     return portable(whole) or Foreign(whole, y.shape[1]), out_of_fold
 
 
@@ -119,25 +132,29 @@ def cross_fitted(
     *,
     what: str = COMPANION,
     verbose: int = 0,
+    weight: Array | None = None,
 ) -> tuple[Any, Array]:
     """A copy of a regressor, fitted on all rows, and what copies of the folds predict, (row, target).
 
-    X is an array or a data frame.
+    X is an array or a data frame. Nobody is fitted on rows of weight zero.
     """
     sums, counts = np.zeros_like(y), np.zeros(len(y))
     once = np.cumsum(leaves_out, axis=0) <= 1  # the first repeat leaves every row out once
     parts = [(own, left_out) for own, left_out in zip(trains, leaves_out & once, strict=True) if left_out.any()]
     for own, left_out in tqdm(parts, disable=not verbose, desc="folds", unit="fold"):
-        fold = fitted(choice, rows_at(X, own), y[own], seed, what)
+        fold = fitted(choice, rows_at(X, own), y[own], seed, what, None if weight is None else weight[own])
         sums[left_out] += predicted(fold, rows_at(X, left_out), y.shape[1], what)
         counts[left_out] += 1
-    whole = fitted(choice, X, y, seed, what)
+    counting = np.ones(len(y), dtype=bool) if weight is None else weight > 0
+    known = (X, y, seed, what) if counting.all() else (rows_at(X, counting), y[counting], seed, what)
+    whole = fitted(choice, *known, None if weight is None else weight[counting])
     few = rows_at(X, np.arange(len(y)) < TRIAL_ROWS)
     first, second = (predicted(whole, few, y.shape[1], what) for _ in range(2))
     if not np.array_equal(first, second):
         must, way_out = f"{what} must predict the same for the same rows", "give it a fixed random_state"
         raise ValueError(f"{must}, {choice!r} does not; {way_out}")
-    return whole, np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], y.mean(axis=0))
+    elsewhere = weighted_mean(y, weight, axis=0)
+    return whole, np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], elsewhere)
 
 
 def rows_at(X: Any, mask: NDArray[np.bool_]) -> Any:
@@ -147,18 +164,39 @@ def rows_at(X: Any, mask: NDArray[np.bool_]) -> Any:
     return _safe_indexing(X, np.flatnonzero(mask))
 
 
-def fitted(choice: Any, X: Any, y: Array, seed: int, what: str = COMPANION) -> Any:
+def fitted(choice: Any, X: Any, y: Array, seed: int, what: str = COMPANION, weight: Array | None = None) -> Any:
     """A fresh copy of a regressor, fitted; what it does at random is drawn from the seed."""
     from sklearn.base import clone
 
-    copy = clone(choice)
+    name = None if weight is None else name_of_weight(choice)
+    if weight is not None and name is None:
+        line = f"sample_weight needs a fit that takes it, and {what} {choice!r} has none; {WAYS_OUT[what]}"
+        raise ValueError(" ".join(line.split()))
+    how, copy = {} if name is None else {name: weight}, clone(choice)
     drawn = [name for name in copy.get_params() if name.split("__")[-1] == "random_state"]
     copy.set_params(**{name: seed for name in drawn if copy.get_params()[name] is None})
     try:
-        return copy.fit(X, y[:, 0] if y.shape[1] == 1 else y)
+        return copy.fit(X, y[:, 0] if y.shape[1] == 1 else y, **how)
     except Exception as error:
         line = f"{what} {choice!r} failed on {len(y)} rows: {error}; {WAYS_OUT[what]}"
         raise ValueError(" ".join(line.split())) from error
+
+
+def name_of_weight(choice: Any) -> str | None:
+    """What a regressor's `fit` calls the weights of rows, also for the last step of a pipeline or inside a search."""
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.utils.validation import has_fit_parameter
+
+    if has_fit_parameter(choice, "sample_weight") or isinstance(choice, FrozenEstimator):
+        return "sample_weight"
+    if steps := getattr(choice, "steps", None):
+        last, inner = steps[-1]
+        return f"{last}__{name}" if (name := name_of_weight(inner)) else None
+    inner = getattr(choice, "estimator", getattr(choice, "regressor", None))
+    if not has(inner, "fit"):
+        return None
+    passes_on = any(one.kind is one.VAR_KEYWORD for one in signature(choice.fit).parameters.values())
+    return name_of_weight(inner) if passes_on else None
 
 
 def predicted(regressor: Any, X: Any, n_targets: int, what: str = COMPANION) -> Array:

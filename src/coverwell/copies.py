@@ -44,13 +44,17 @@ class Copies(nn.Module):
             self.register_buffer(name, torch.as_tensor(values))
 
     @classmethod
-    def of(cls, X: Array, y: Array, inputs: Scaling, grid: tuple[float, ...]) -> Copies | None:
+    def of(
+        cls, X: Array, y: Array, inputs: Scaling, grid: tuple[float, ...], weight: Array | None = None
+    ) -> Copies | None:
         """What the rows (row, feature) and targets (row, target) show; None where too few copies agree to rely on."""
+        weight = np.ones(len(X)) if weight is None else weight
+        X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         group = equal_rows(X)
         if group is None:
             return None
         sizes, first = np.bincount(group), np.unique(group, return_index=True)[1]
-        means = np.stack([np.bincount(group, own) / sizes for own in y.T], axis=1)
+        means = np.stack([np.bincount(group, weight * own) / np.bincount(group, weight) for own in y.T], axis=1)
         differ = np.bincount(group, np.abs(y - means[group]).max(axis=1) > NEAR * np.abs(y).max()) > 0
         repeated = sizes > 1
         # As any rank: one more set of copies, of which nothing is known, counts as one that differs.

@@ -41,6 +41,7 @@ class ModelDescription:
         self.levels = regressor.predictor_.levels  # the fitted ones, rising
         self.target_names = regressor.target_names_  # a forecaster's targets are its steps ahead
         self.n_trained, self.n_ranked = _counts(regressor)
+        self.n_effective: float | None = getattr(regressor, "n_effective_", None)  # what rows with weights are worth
         self.rounds: Sequence[Round] = regressor.rounds_
         self.is_ranked = regressor.chosen_calibration.name is not None  # whether ranks of rows set the widths
         self.has_joint = correction.joint_factor is not None or correction.n_scores > 0  # for all targets together
@@ -99,6 +100,12 @@ class ModelDescription:
         """What coverage is held for, and how many rows each group's ranks rest on; the last are all other groups."""
         factors = self.regressor.predictor_.fitted_teams[0].group_factors
         return {part.name: part.n_rows.tolist() for part in factors}
+
+    @property
+    def weights(self) -> str:
+        """How many rows of equal weight those of the fit are worth, in words; empty where all count alike."""
+        of = "an unknown number" if self.n_trained is None else f"{self.n_trained:,}"
+        return f"rows are worth {self.n_effective:,.1f} of {of}" if self.n_effective else ""
 
     @property
     def by_round(self) -> tuple[Array, Array, Array]:

@@ -26,12 +26,14 @@ from coverwell.calibration import (
     Correction,
     Estimate,
     average_out_of_fold,
+    check_weights,
+    effective_rows,
     out_of_fold_members,
     scores_of,
 )
 from coverwell.groups import GAPS, Grouping, check_groups, group_factors, groupings_of, warn_of_other_groups
 from coverwell.inputs.parquet import TableFiles
-from coverwell.inputs.source import InputSource, checked_groups, target_names_of, without_cache
+from coverwell.inputs.source import InputSource, checked_groups, checked_weight, target_names_of, without_cache
 from coverwell.options import levels_from, part_from, stored
 from coverwell.paper.algorithm import History, Round
 from coverwell.prediction import PredictedDistribution, Prediction, PredictionInterval, central_shares, shares_from
@@ -42,7 +44,7 @@ from coverwell.training.rows import Rows, check_dealing, equal_rows
 Array = NDArray[np.float64]
 Coverage = float | Sequence[float] | Array
 # X is a table, or images for a network that takes them.
-Table = tuple[Any, ArrayLike, ArrayLike | None]
+Table = tuple[Any, ArrayLike, ArrayLike | None] | tuple[Any, ArrayLike, ArrayLike | None, Any]
 OnRound = Callable[[Callable[..., "Trained"], History], None]
 
 # Parameters in which models of one stack may differ; calibrations may differ in their numbers.
@@ -98,9 +100,9 @@ class OutOfFold:
     def with_atoms(self, rows: Rows, correction: Correction) -> OutOfFold:
         """The same with ends at values of the targets, where these are few; tells the correction."""
         assert rows.given is not None  # rows of a fit know what they were made from
-        known = ~np.isnan(self.prediction).any(axis=1)
+        known = np.flatnonzero(~np.isnan(self.prediction).any(axis=1))
         lower, upper, y = self.lower[known], self.upper[known], rows.given[1][known]
-        atoms = Atoms.of(y, lower, upper, rows.levels[0])
+        atoms = Atoms.of(y, lower, upper, rows.levels[0], rows.weight_of(known))
         if atoms is None:
             return self
         correction.atoms, moved = atoms, np.full((2, *self.lower.shape), np.nan)
@@ -129,7 +131,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     target_names_: tuple[str, ...]
     one_dimensional_: bool
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Any:
         """Train the networks and calibrate their intervals.
 
         Parameters
@@ -144,12 +146,16 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         groups : array-like (n,), optional
             Rows of one group (a patient, a house, a day) are held out together, so that training stops, and intervals
             are calibrated, for groups that were not seen. For `TableFiles`, the name of a column.
+        sample_weight : array-like (n,), optional
+            How much each row counts in training, out-of-fold measures and ranks, relative to the others; not in how
+            columns and targets are scaled. A row of weight zero is left out. Coverage is meant for new rows that come
+            in proportion to the weights. For `TableFiles`, the name of a column.
         """
         if isinstance(X, TableFiles):
             from coverwell.streaming import fit_streamed
 
-            return fit_streamed(self, X, y, groups=groups)
-        fit_together([self], [(X, y, groups)])
+            return fit_streamed(self, X, y, groups=groups, sample_weight=sample_weight)
+        fit_together([self], [(X, y, groups, sample_weight)])
         return self
 
     def predict(self, X: Any) -> Array:
@@ -338,7 +344,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         levels = rows.levels[0] if team.shape is None else team.shape.grid
         scores, size = scores_of(ranked.y, ranked.estimate), half_width.mean(axis=(2, 3))
         exact, own = calibration.holds_back, X[ranked.places]
-        team.groups.extend(group_factors(groupings, own, scores, size, levels, exact=exact))
+        team.groups.extend(group_factors(groupings, own, scores, size, levels, exact=exact, weight=ranked.weight))
         if members is not None:
             seen = torch.from_numpy(np.delete(X, rows.held_back[0], axis=0))
             for factors in team.group_factors:
@@ -358,7 +364,9 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     # From a table to rows.
 
-    def prepare(self, X: Any, y: Any, groups: ArrayLike | None, before: dict[str, Any]) -> Rows:
+    def prepare(
+        self, X: Any, y: Any, groups: ArrayLike | None, before: dict[str, Any], sample_weight: Any = None
+    ) -> Rows:
         """Rows to train on; sets what is known about inputs and targets. `before` is a fit that is continued."""
         self.check_params()
         levels = tuple(sorted(levels_from(self.coverage)))
@@ -368,6 +376,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
         self.target_names_, self.one_dimensional_ = target_names_of(y, targets), targets.ndim == 1
         group_of_row = None if groups is None else checked_groups(groups, len(targets))
+        weight = None if sample_weight is None else checked_weight(sample_weight, len(targets))
         random_state = check_random_state(self.random_state)
         dealing = {"levels": levels, "groups": group_of_row, **self.dealing(group_of_row, random_state)}
         if not self.source_.scaled:
@@ -390,8 +399,13 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             bounded=self.bounded_,
             mirroring=self.source_.mirroring,
             start=start,
+            weight=weight,
             **dealing,
         )
+        if (n_ranked := check_weights(dealing["calibration"], dealt)) is not None:
+            self.n_ranked_ = n_ranked
+        if weight is not None:
+            self.n_effective_ = effective_rows(weight)
         return self.with_companions(dealt)
 
     def check_groups(self, rows: NDArray[Any]) -> None:
@@ -433,8 +447,8 @@ def fit_together(
         Alike in everything but `random_state`, `verbose`, the numbers in `calibration` and the values in `coverage`.
         The first model's seed draws the weights and batches of the whole stack, so a model fitted with others differs
         in its bits from the same model alone.
-    tables : sequence of (X, y, groups)
-        One per model, alike in the number of columns and targets; groups may be None.
+    tables : sequence of (X, y, groups) or (X, y, groups, sample_weight)
+        One per model, alike in the number of columns and targets; groups and weights may be None.
     on_round : function, optional
         Called after every round with the present teams of each model, before any calibration: for curves over the
         rounds. It costs a copy of all networks each time.
@@ -450,7 +464,7 @@ def fit_together(
             start += continued["predictor_"].fitted_teams if continued else []
             if "predictor_" in was:
                 model.forget()
-            own_rows.append(model.prepare(*table, continued))
+            own_rows.append(model.prepare(*table[:3], continued, *table[3:]))
         rows = own_rows[0] if len(models) == 1 and not start else _stacked(own_rows, start)
         training = models[0].training_for(rows.y.shape[1], start)
         settings, ends = training.settings, np.cumsum([0, *map(len, map(attrgetter("y"), own_rows))]).tolist()

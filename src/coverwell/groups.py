@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.calibration import rank_factor
+from coverwell.calibration import ROUNDING, rank_factor, rows_worth
 from coverwell.errors import ColumnWarning
 from coverwell.inputs.columns import MISSING
 from coverwell.options import stored
@@ -102,7 +102,14 @@ class GroupFactors(nn.Module):
 
 
 def group_factors(
-    groupings: Sequence[Grouping], X: Array, scores: Array, size: Array, levels: Sequence[float], *, exact: bool
+    groupings: Sequence[Grouping],
+    X: Array,
+    scores: Array,
+    size: Array,
+    levels: Sequence[float],
+    *,
+    exact: bool,
+    weight: Array | None = None,
 ) -> list[GroupFactors]:
     """What each grouping multiplies half-widths by, from the scores (row, target, level) of rows (row, feature).
 
@@ -110,9 +117,10 @@ def group_factors(
     the interval. Groupings that overlap take turns, each on the scores that the others leave, so that in the end all of
     them hold. If `exact`, a group has its own ranks where they suffice, and else those of all rows.
     """
-    learned = [_Learned.of(grouping, X) for grouping in groupings]
+    weight = np.ones(len(X)) if weight is None else weight
+    learned = [_Learned.of(grouping, X, weight) for grouping in groupings]
     learned = [one for one in learned if one.n_groups > 1]
-    whole = rank_factor(scores, levels, or_largest=True)
+    whole = rank_factor(scores, levels, weight, or_largest=True)
     for cycle in range(CYCLES if len(learned) > 1 else 1):
         for one in learned:
             others = [other.factor[other.group] for other in learned if other is not one and other.factor is not None]
@@ -128,16 +136,17 @@ class _Learned:
     grouping: Grouping
     keys: Array  # (group, place)
     group: Places  # of each row; the last is that of all rows in no group of its own
+    weight: Array  # of each row
     trust: dict[int, float] = field(default_factory=dict)  # by target; 1 where it is not there
     factor: Array | None = None  # (group + 1, target, level)
 
     @classmethod
-    def of(cls, grouping: Grouping, X: Array) -> _Learned:
+    def of(cls, grouping: Grouping, X: Array, weight: Array) -> _Learned:
         keys, group, counts = np.unique(X[:, grouping.places], axis=0, return_inverse=True, return_counts=True)
         own = np.flatnonzero(counts >= FEWEST_ROWS)
         place = np.full(len(keys), len(own))
         place[own] = np.arange(len(own))
-        return cls(grouping, keys[own], place[group.reshape(-1)])
+        return cls(grouping, keys[own], place[group.reshape(-1)], weight)
 
     @property
     def n_groups(self) -> int:
@@ -152,14 +161,16 @@ class _Learned:
         """Set the factors from scores, over those of all rows (target, level); the trust is chosen once."""
         rows = [own if len(own) >= FEWEST_ROWS else own[:0] for own in self.rows_of_groups()]
         for target in range(scores.shape[1]) if first and not exact else ():
-            groups = [(scores[own, target], size[own, target]) for own in rows]
+            groups = [(scores[own, target], size[own, target], self.weight[own]) for own in rows]
             self.trust[target] = best_trust(groups, whole[target], levels)
         trust = np.array([self.trust.get(target, 1.0) for target in range(scores.shape[1])])[:, None]
         self.factor = np.ones((len(rows), *scores.shape[1:]))
         for group, own in enumerate(rows):
-            enough = np.array([level * (len(own) + 1) <= len(own) or not exact for level in levels])
+            n = rows_worth(self.weight[own])
+            enough = np.array([level * (n + 1) <= n or not exact for level in levels])
             if len(own):
-                ratio = rank_factor(scores[own], levels, or_largest=True) / np.where(whole > 0, whole, 1.0)
+                factor = rank_factor(scores[own], levels, self.weight[own], or_largest=True)
+                ratio = factor / np.where(whole > 0, whole, 1.0)
                 drawn = np.where(ratio > 0, ratio, 1.0) ** trust
                 self.factor[group] = np.where(enough & (whole > 0), drawn, 1.0)
 
@@ -170,31 +181,42 @@ class _Learned:
         return GroupFactors(self.grouping.name, places, self.keys, self.factor, n_rows, levels)
 
 
-def best_trust(groups: Sequence[tuple[Array, Array]], whole: Array, levels: Sequence[float]) -> float:
+def best_trust(groups: Sequence[tuple[Array, Array, Array]], whole: Array, levels: Sequence[float]) -> float:
     """How far groups can be on their own at no loss, by that of rows that are left out one by one.
 
-    Each has its scores (row, level) and the sizes of its intervals (row,); `whole` (level,) are those of all rows.
+    Each has its scores (row, level), the sizes of its intervals (row,) and weights (row,); `whole` (level,) are those
+    of all rows.
     """
     chosen = [place for place, level in enumerate(levels) if CENTRAL[0] <= level <= CENTRAL[1]] or [0]
     losses = np.zeros(len(TRUSTS))
-    for scores, size in groups:
+    for scores, size, weight in groups:
         for place in chosen if FEWEST_ROWS <= len(scores) <= MOST_LEFT_OUT and whole[chosen].min() > 0 else ():
             own, level = scores[:, place], levels[place]
-            ratio = np.maximum(left_out_bounds(own, level) / whole[place], np.finfo(float).tiny)
+            ratio = np.maximum(left_out_bounds(own, level, weight) / whole[place], np.finfo(float).tiny)
             for number, trust in enumerate(TRUSTS):
                 bound = whole[place] * ratio**trust
-                losses[number] += np.sum(size * ((1 - level) * bound + np.maximum(own - bound, 0)))
+                losses[number] += np.sum(weight * size * ((1 - level) * bound + np.maximum(own - bound, 0)))
     return float(max(trust for trust, loss in zip(TRUSTS, losses.tolist(), strict=True) if loss <= losses[0]))
 
 
-def left_out_bounds(own: Array, level: float) -> Array:
-    """For each score the one at the rank of a level among the others."""
-    order = np.argsort(own)
-    rank = min(int(np.ceil(level * len(own) - 1e-9)), len(own) - 1)  # among the others, from 1
-    bounds = np.empty_like(own)
-    # A score that is left out below the rank moves it up by one place.
-    bounds[order] = np.where(np.arange(len(own)) < rank, own[order[rank]], own[order[rank - 1]])
+def left_out_bounds(own: Array, level: float, weight: Array) -> Array:
+    """For each score the one at the rank of a level among the others, as in `rank_factor`."""
+    order, last = np.argsort(own), len(own) - 1
+    mine, place, bounds = weight[order] / weight.max(), np.arange(len(own)), np.empty_like(own)
+    up_to, total = mine.cumsum(), sum_of_others(mine)
+    needed = level * (total + sum_of_others(np.square(mine)) / total) - ROUNDING * total
+    # A score that is left out below the rank moves it up, by what it weighs.
+    before, behind = np.searchsorted(up_to, needed), np.searchsorted(up_to, needed + mine)
+    rank = np.where(before < place, before, behind)
+    bounds[order] = own[order[np.minimum(rank, np.where(place == last, last - 1, last))]]
     return bounds
+
+
+def sum_of_others(values: Array) -> Array:
+    """For each value the sum of the others; not less it from the sum of all, in which it may drown them."""
+    before, behind = np.append(0.0, values[:-1].cumsum()), np.append(values[:0:-1].cumsum()[::-1], 0.0)
+    others: Array = before + behind
+    return others
 
 
 # Which groups.

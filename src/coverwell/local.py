@@ -17,9 +17,11 @@ from coverwell.calibration import (
     average_out_of_fold,
     grid_matrix,
     grid_of,
+    n_out_of_fold,
     out_of_fold_members,
     rank_factor,
     scores_of,
+    weighted_mean,
 )
 from coverwell.options import named, stored
 from coverwell.paper.losses import z_score
@@ -146,18 +148,25 @@ class Local(Cross):
             "half_width": average.half_width[some],
             "contrast": contrast[some],
         }
-        units = None if rows.units[0] is None else rows.units[0][some]
-        team.shape, local = fit_shape(y[some], levels, known, units, rows.seeds[0])
+        units, weight = (None if one is None else one[some] for one in (rows.units[0], rows.seen_weight))
+        grid = grid_of(levels, n_out_of_fold(leaves_out, rows.seen_weight))
+        team.shape, local = fit_shape(y[some], levels, known, units, rows.seeds[0], grid, weight)
         half_width = np.zeros((*average.half_width.shape[:-1], local.shape[-1]))
         half_width[some] = local
         return Estimate(members.mean, np.broadcast_to(half_width, (len(members.mean), *half_width.shape)))
 
 
 def fit_shape(
-    y: Array, levels: tuple[float, ...], known: dict[str, Array], units: Any, seed: int
+    y: Array,
+    levels: tuple[float, ...],
+    known: dict[str, Array],
+    units: Any,
+    seed: int,
+    grid: tuple[float, ...],
+    weight: Array | None = None,
 ) -> tuple[LocalShape, Array]:
     """The shape learned from out-of-fold rows, and their own half-widths (row, target, side, grid), out of bag."""
-    grid, n_targets, mean = grid_of(levels, len(y)), y.shape[1], known["mean"]
+    n_targets, mean = y.shape[1], known["mean"]
     tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in known.items()}
     knots, ones = np.empty((n_targets, N_KNOTS)), np.ones((n_targets, len(grid)))
     start = LocalShape(levels, grid, [], knots, ones[:, 0], ones)
@@ -166,23 +175,23 @@ def fit_shape(
     for target in range(n_targets):
         X = features(target).float().numpy()
         z = (y[:, target] - mean[:, target]) / sigma[:, target].numpy()
-        knots[target] = np.quantile(z, knot_shares())
-        options: dict[str, Any] = {"n_trees": N_TREES, "min_leaf": MIN_LEAF, "max_rows": TREE_ROWS}
+        knots[target] = quantiles_of(z, knot_shares(), weight)
+        options: dict[str, Any] = {"n_trees": N_TREES, "min_leaf": MIN_LEAF, "max_rows": TREE_ROWS, "weight": weight}
         splits_by = np.column_stack([z, SPREAD_WEIGHT * np.abs(z)])
         trees, in_bag = grow(
             X, splits_by, max_features=SHARE_OF_FEATURES, units=units, random_state=seed + target, **options
         )
-        table = leaf_distribution(trees, X, z, in_bag, knots[target])
+        table = leaf_distribution(trees, X, z, in_bag, knots[target], weight)
         cdf, n_trees = out_of_bag(trees, table, X, in_bag)
-        everywhere = np.searchsorted(np.sort(z), knots[target], side="right") / len(z)
+        everywhere = weighted_mean(z[:, None] <= knots[target], weight, axis=0)
         cdf = np.where(n_trees[:, None] > 0, cdf, everywhere).astype(np.float64)
         forests.append(trees.with_table(table))
         found.append(start.sides(quantile_of(torch.from_numpy(cdf), torch.from_numpy(knots[target]), start.shares)))
     local = (torch.stack(found, dim=1) * sigma[..., None, None]).numpy()
     own = known["half_width"] @ start.expand.numpy()
-    factor = rank_factor(scores_of(y, Estimate(mean, own)), grid)
+    factor = rank_factor(scores_of(y, Estimate(mean, own)), grid, weight)
     mixture = np.array(
-        [best_mixture(y, mean, own * factor[:, None], local, grid, target) for target in range(n_targets)]
+        [best_mixture(y, mean, own * factor[:, None], local, grid, target, weight) for target in range(n_targets)]
     )
     shape = LocalShape(levels, grid, forests, knots, mixture, factor)
     return shape, shape.mixed(tensors["half_width"], torch.from_numpy(local)).numpy()
@@ -194,7 +203,25 @@ def knot_shares() -> Array:
     return np.array([*tail, *np.linspace(0.02, 0.98, N_KNOTS - 8), *[1 - share for share in tail[::-1]]])
 
 
-def best_mixture(y: Array, mean: Array, own: Array, local: Array, grid: tuple[float, ...], target: int) -> float:
+def quantiles_of(values: Array, shares: Array, weight: Array | None) -> Array:
+    """Quantiles of some values, linear between them, where each counts by its weight."""
+    if weight is None:
+        return np.quantile(values, shares)
+    order = values.argsort()
+    # From a value to the next lies the mean of their weights: where these are equal, as for numpy.
+    share = np.append(0.0, (weight[order][1:] + weight[order][:-1]).cumsum())
+    return np.interp(shares, share / share[-1], values[order])
+
+
+def best_mixture(
+    y: Array,
+    mean: Array,
+    own: Array,
+    local: Array,
+    grid: tuple[float, ...],
+    target: int,
+    weight: Array | None = None,
+) -> float:
     """The forest's share with the lowest pinball loss, each mixture stretched to its levels."""
     chosen = [place for place, level in enumerate(grid) if CENTRAL[0] <= level <= CENTRAL[1]] or [0]
     levels = tuple(grid[place] for place in chosen)
@@ -202,8 +229,8 @@ def best_mixture(y: Array, mean: Array, own: Array, local: Array, grid: tuple[fl
     losses = []
     for share in MIXTURES:
         half_width = ((1 - share) * own[:, target] + share * local[:, target])[:, None][..., chosen]
-        stretched = half_width * rank_factor(scores_of(y, Estimate(mean, half_width)), levels)[:, None]
+        stretched = half_width * rank_factor(scores_of(y, Estimate(mean, half_width)), levels, weight)[:, None]
         below, above = stretched[:, 0, 0], stretched[:, 0, 1]
         missed = np.maximum(y - mean - above, 0) + np.maximum(mean - below - y, 0)
-        losses.append(np.mean((below + above) * (1 - np.array(levels)) / 2 + missed))
+        losses.append(weighted_mean((below + above) * (1 - np.array(levels)) / 2 + missed, weight))
     return float(MIXTURES[int(np.argmin(losses))])

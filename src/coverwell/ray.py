@@ -139,6 +139,7 @@ def fit_on_ray(
     target: str | Names,
     *,
     groups: str | None = None,
+    sample_weight: str | None = None,
     workers: int = 2,
     address: str | None = None,
     gpus: bool = False,
@@ -156,7 +157,7 @@ def fit_on_ray(
     ----------
     model : MatchedRegressor, as for `fit_streamed`; its `device` is ignored: workers use a GPU each, or the CPU
     files : TableFiles, or what it is made of
-    target, groups, buffer_rows : as for `fit_streamed`
+    target, groups, sample_weight, buffer_rows : as for `fit_streamed`
     workers : int, how many: 1, 2, 4 or 8, with one CPU and one thread each
     address : str, optional
         `host:port` or `"auto"` for a running cluster; by default the one connected to, or one of our own.
@@ -172,12 +173,13 @@ def fit_on_ray(
         raise ImportError("a fit on Ray needs Ray 2.60 or later: update it; and do not set RAY_TRAIN_V2_ENABLED to 0")
     lanes_of(0, workers)
     files = files if isinstance(files, TableFiles) else TableFiles(files)
-    check_fit(model, files, target, groups=groups, buffer_rows=buffer_rows)  # before anything is started
+    options: dict[str, Any] = {"groups": groups, "sample_weight": sample_weight, "buffer_rows": buffer_rows}
+    check_fit(model, files, target, **options)  # before anything is started
     if not isinstance(seed := model.random_state, Integral):  # workers must draw alike
         seed = int(check_random_state(seed).randint(2**31 - 1))
     paths = {path.absolute(): path.stat().st_size for path in files.paths}  # workers are elsewhere
     work = {"model": clone(model).set_params(random_state=seed), "paths": list(paths), "columns": files.columns}
-    work |= {"target": target, "gpus": gpus, "options": {"groups": groups, "buffer_rows": buffer_rows}}
+    work |= {"target": target, "gpus": gpus, "options": options}
     model.forget()
     own_cluster = connect(address, num_cpus=workers)
     try:

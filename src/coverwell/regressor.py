@@ -329,7 +329,7 @@ class MatchedRegressor(IntervalRegressor):
         for job, length in enumerate(tqdm(rows.lengths, disable=not self.verbose, desc="companions", unit="team")):
             seen = np.setdiff1d(np.arange(len(X)), rows.held_back[job])
             trains, leaves_out = (masks[job, :, :length].numpy() for masks in (rows.trains, rows.leaves_out))
-            known = rows.units[job], rows.seeds[job] + job
+            known = rows.units[job], rows.seeds[job] + job, rows.weight_of(seen)
             modules, beside = fit_companions(
                 self.companions, X[seen], without_far_off(y[seen]), trains, leaves_out, *known
             )
@@ -345,7 +345,7 @@ class MatchedRegressor(IntervalRegressor):
         assert rows.given is not None  # rows of a fit know what they were made from
         for team in self.predictor_.fitted_teams:
             if team.shape is not None:
-                team.copies = Copies.of(*rows.given, team.inputs, team.shape.grid)
+                team.copies = Copies.of(*rows.given, team.inputs, team.shape.grid, rows.given_weight)
                 team.to(device_from(self.device))
 
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> MatchedTraining:

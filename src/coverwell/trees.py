@@ -187,11 +187,12 @@ def grow(
     max_rows: int,
     units: NDArray[Any] | None = None,
     random_state: Any = None,
+    weight: Array | None = None,
 ) -> tuple[Trees, Bool[np.ndarray, "tree row"]]:
     """A forest of regression trees with the means of y in its leaves, and which rows each tree has seen.
 
     Each sees a random 63.2 % of the units (rows of one unit stay together; None: each row is one), without
-    replacement and at most `max_rows` rows, but at least one unit.
+    replacement and at most `max_rows` rows, but at least one unit; none of weight zero.
     """
     from sklearn import config_context
     from sklearn.tree import DecisionTreeRegressor
@@ -201,9 +202,10 @@ def grow(
     rng, X = check_random_state(random_state), np.ascontiguousarray(X, dtype=np.float32)
     unit = np.arange(len(X)) if units is None else np.unique(units, return_inverse=True)[1]
     sizes, in_bag, nodes = np.bincount(unit), np.zeros((n_trees, len(X)), dtype=bool), []
+    counting = np.flatnonzero(np.bincount(unit, weight))
     gaps = bool(np.isnan(X).any())  # a tree that does not check its rows takes them for numbers
     for seen in in_bag:
-        drawn = rng.permutation(len(sizes))[: round(IN_BAG * len(sizes))]
+        drawn = rng.permutation(counting)[: round(IN_BAG * len(counting))]
         drawn = drawn[: max(1, np.searchsorted(sizes[drawn].cumsum(), max_rows, side="right"))]
         is_drawn = np.zeros(len(sizes), dtype=bool)
         is_drawn[drawn] = True
@@ -211,7 +213,8 @@ def grow(
         seed = rng.randint(2**31 - 1)
         tree = DecisionTreeRegressor(min_samples_leaf=min_leaf, max_features=max_features, random_state=seed)
         with config_context(skip_parameter_validation=True):  # checks take longer than a small tree
-            nodes.append(Nodes.of(tree.fit(X[seen], y[seen], check_input=gaps).tree_))
+            own = None if weight is None else weight[seen]
+            nodes.append(Nodes.of(tree.fit(X[seen], y[seen], own, check_input=gaps).tree_))
     return joined(nodes, X.shape[1], precision=np.float32, mean=True), in_bag
 
 
@@ -219,31 +222,43 @@ def grow(
 
 
 def leaf_means(
-    trees: Trees, X: NDArray[np.floating], y: NDArray[np.floating], in_bag: Bool[np.ndarray, "tree row"]
+    trees: Trees,
+    X: NDArray[np.floating],
+    y: NDArray[np.floating],
+    in_bag: Bool[np.ndarray, "tree row"],
+    weight: Array | None = None,
 ) -> NDArray[np.floating]:
     """The mean of each column of y (row, target) over the rows of a leaf that its tree has seen; NaN if there are none.
 
-    Shape: `(leaf, target)`.
+    Shape: `(leaf, target)`, by the weight (row,) if there is one.
     """
-    sums = torch.zeros(len(trees.table), y.shape[1] + 1, dtype=as_tensor(y[:0]).dtype)
+    precise = as_tensor(y[:0]).dtype if weight is None else torch.float64
+    sums = torch.zeros(len(trees.table), y.shape[1] + 1, dtype=precise)
     for first in range(0, len(X), trees.rows_at_a_time):
         part = slice(first, first + trees.rows_at_a_time)
         tree, row = as_tensor(in_bag[:, part]).nonzero().int().unbind(dim=1)
         leaf = trees.leaves_of_pairs(as_tensor(X[part]), row, tree)
         counted = np.pad(y[part], ((0, 0), (0, 1)), constant_values=1.0)
+        counted = counted if weight is None else counted * weight[part, None]
         sums.index_add_(0, leaf, torch.from_numpy(counted).index_select(0, row))
     means: NDArray[np.floating] = (sums[:, :-1] / sums[:, -1:]).numpy()
     return means
 
 
 def leaf_distribution(
-    trees: Trees, X: NDArray[np.floating], z: Array, in_bag: Bool[np.ndarray, "tree row"], knots: Array
+    trees: Trees,
+    X: NDArray[np.floating],
+    z: Array,
+    in_bag: Bool[np.ndarray, "tree row"],
+    knots: Array,
+    weight: Array | None = None,
 ) -> NDArray[np.float32]:
     """The share of the values z (row,) that a tree has seen in a leaf at or below each knot.
 
     Averaged over trees it is the conditional distribution function. Shape: `(leaf, knot)`.
     """
-    return leaf_means(trees, X, (z[:, None] <= knots).astype(np.float32), in_bag)
+    shares: NDArray[np.float32] = leaf_means(trees, X, (z[:, None] <= knots).astype(np.float32), in_bag, weight)
+    return shares.astype(np.float32, copy=False)
 
 
 def out_of_bag(

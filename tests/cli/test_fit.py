@@ -108,6 +108,23 @@ def test_the_calibration_may_be_chosen(run, table, numbers, out, calibration):
     assert (model.calibration, model.matching) == (None if calibration == "none" else calibration, "iqr")
 
 
+def test_rows_count_by_the_column_of_weights_which_is_no_feature(run, table, numbers, out):
+    weighted = numbers.with_columns(w=pl.int_range(60) % 4)
+    options = ("--target", "y", "--weight", "w", "--ignore", "g", *QUICKLY, "--out", out, "--json")
+    result = run("fit", table(weighted), *options)
+    twin = MatchedRegressor(random_state=0, **BRIEF)
+    twin.fit(numbers.select("a", "b"), numbers["y"], sample_weight=weighted["w"])
+    model = coverwell.load(out)
+    np.testing.assert_array_equal(*(one.predict(numbers.select("a", "b")) for one in (model, twin)))
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    (entry,), known, own = json.loads(result.stdout)["out_of_fold"], twin.out_of_fold_, weighted["w"].to_numpy()
+    error = np.where(own > 0, numbers["y"] - known.prediction[:, 0], 0.0)
+    assert entry["rmse"] == pytest.approx(np.sqrt(np.average(error**2, weights=own)))
+    assert entry["width"] == pytest.approx(np.average(np.nan_to_num(known.upper - known.lower)[:, 0, 0], weights=own))
+    assert "weights:     rows are worth 38.6 of 60\n" in run("info", out).stdout  # 90^2 / 210
+    assert json.loads(run("info", out, "--json").stdout)["rows_worth"] == pytest.approx(90**2 / 210)
+
+
 def test_columns_that_tell_nothing_are_warned_of(run, table, numbers, out):
     odd = numbers.with_columns(one=pl.lit("same"), none=pl.lit(None, dtype=pl.String), y=pl.col("y"))
     result = run("fit", table(odd), "--target", "y", *QUICKLY, "--out", out)
@@ -133,6 +150,11 @@ def test_a_target_with_two_values_is_warned_of_in_one_line(run, table, numbers, 
         ("a,y\n1,2\n", ("--target", "y", "--target", "y"), ["every --target must be named once"]),
         ("a,y\n1,2\n", ("--target", "y", "--group", "h"), ["no column for --group: h"]),
         ("a,y\n1,2\n", ("--target", "y", "--group", "y"), ["--group y is a target"]),
+        ("a,y\n1,2\n", ("--target", "y", "--weight", "w"), ["no column for --weight: w"]),
+        ("a,y\n1,2\n", ("--target", "y", "--weight", "y"), ["--weight y is a target"]),
+        ("a,y,w\n1,2,1\n2,3,\n", ("--target", "y", "--weight", "w"), ["--weight w", "has none in row 2"]),
+        ("a,y,w\n1,2,1\n2,3,-1\n", ("--target", "y", "--weight", "w"), ["--weight w", "has -1 in row 2"]),
+        ("a,y,w\n1,2,1\n2,3,x\n", ("--target", "y", "--weight", "w"), ["the weight w must hold numbers", "row 2"]),
         ("a,y,g\n1,2,1\n2,3,\n", ("--target", "y", "--group", "g"), ["must have a value in every row", "row 2"]),
         ("a,y\n1,2\n", ("--target", "y", "--ignore", "b"), ["no column for --ignore: b"]),
         ("a,y\n1,2\n", ("--target", "y", "--ignore", "a"), ["no column to learn from"]),
@@ -217,6 +239,14 @@ def test_a_streamed_fit_is_the_one_that_the_python_api_gives(run, sales, out):
     twin = MatchedRegressor(0.9, random_state=0, **BRIEF).fit(files, "y", "g")
     np.testing.assert_array_equal(coverwell.load(out).predict_interval(files).upper, twin.predict_interval(files).upper)
     assert twin.predict(files).shape == (600,)
+
+
+def test_a_streamed_fit_takes_a_column_of_weights(run, sales, out):
+    run("fit", *sales, "--streamed", "--target", "y", "--group", "g", "--weight", "unused", *QUICKLY, "--out", out)
+    files = TableFiles(sales)
+    twin = MatchedRegressor(0.9, random_state=0, **BRIEF).fit(files, "y", "g", "unused")
+    np.testing.assert_array_equal(coverwell.load(out).predict(files), twin.predict(files))
+    assert twin.feature_names_in_.tolist() == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -165,18 +165,18 @@ def test_seeds_differ_by_their_numbers_and_their_order():
 @pytest.mark.parametrize(("group", "kept_share"), [("house", 0.0), (None, 0.5)])
 def test_the_sample_of_a_small_table_is_all_of_it_but_for_the_kept_rows(files, group, kept_share):
     row_hash = RowHash(0, 3, 1, kept_share)
-    sample, n_kept = StreamedTable.of(files, ["y"], group).survey(row_hash)
+    sample, n_all, n_kept = StreamedTable.of(files, ["y"], group).survey(row_hash)
     kept = row_hash.kept(sample.keys if group else row_keys(0, N_ROWS))
     assert sample.numbers.tolist() == np.flatnonzero(~kept).tolist()
     assert sample.X["a"].to_list() == sample.numbers.tolist()
     assert sample.y[:, 0].tolist() == (2.0 * sample.numbers).tolist()
     assert ("house" in sample.X.columns) == (group is None)
-    assert n_kept == kept.sum()
+    assert (n_all, n_kept) == (N_ROWS, kept.sum())
 
 
 def test_a_sample_of_a_large_table_has_about_the_asked_size(files, monkeypatch):
     monkeypatch.setattr(buffers, "SAMPLE_ROWS", 300)
-    sample, _ = StreamedTable.of(files, ["y"], None).survey(HASH)
+    sample, *_ = StreamedTable.of(files, ["y"], None).survey(HASH)
     assert abs(len(sample.numbers) - 300) < 4.5 * np.sqrt(300 * 0.75)
     assert sample.X["a"].to_list() == sample.numbers.tolist()
 

@@ -309,7 +309,7 @@ def test_a_rank_lies_at_or_just_above_the_exact_one(scores, level):
 def test_the_sketches_of_two_workers_are_the_sketch_of_all_scores(scores, cut):
     first, second, whole = filled(scores[:cut]), filled(scores[cut:]), filled(scores)
     workers = SimpleNamespace(rank=0, size=2, of_first=print)
-    workers.summed = lambda own: [own[0] + torch.from_numpy(second.counts), own[1] + second.n_scores]
+    workers.summed = lambda own: [own[0] + torch.from_numpy(second.counts), own[1] + torch.from_numpy(second.sums)]
     workers.together = lambda own: torch.cat([own, torch.from_numpy(second.largest.reshape(-1, 1))], dim=1)
     np.testing.assert_array_equal(first.factor((0.9,), workers), whole.factor((0.9,)))
 

@@ -320,7 +320,8 @@ class BaselineTraining:
         each = Levels(of_networks(levels.coverage), of_networks(levels.z))
         losses = self.head.losses(outputs, of_networks(rows.to_members(rows.y)), each)
         by_job = losses.unflatten(0, (*rows.trains.shape[:2], n)).mean(dim=2)  # (job, member, row)
-        held_out_loss = (by_job * rows.leaves_out).sum(dim=(1, 2)) / rows.leaves_out.sum(dim=(1, 2))
+        held_out = rows.leaves_out if rows.weight is None else rows.leaves_out * rows.weight[:, None].to(by_job)
+        held_out_loss = (by_job * held_out).sum(dim=(1, 2)) / held_out.sum(dim=(1, 2))
         estimate = self.head.combined(outputs.unflatten(0, (-1, n)), levels, noise=True)
         members = torch.arange(len(left_out), device=left_out.device)[:, None]
         measures = measure(rows, *(rows.out_of_fold(part[members, left_out]) for part in estimate))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 )
 @options.out("The model file, by custom .safetensors.")
 @click.option("--group", metavar="COLUMN", help="No feature: rows with one value here, as a patient, stay in one fold.")
+@click.option("--weight", metavar="COLUMN", help="No feature: how much each row counts, relative to the others.")
 @click.option("--ignore", multiple=True, metavar="COLUMN", help="A column that is not to be used; may be given again.")
 @click.option(
     "--calibration",
@@ -76,6 +77,7 @@ def fit(
     coverage: list[float],
     out: Path,
     group: str | None,
+    weight: str | None,
     ignore: tuple[str, ...],
     max_rounds: int | None,
     streamed: bool,
@@ -86,10 +88,10 @@ def fit(
 ) -> None:
     """Fit a model that gives every prediction an interval, to a table in DATA (.csv, .tsv or .parquet).
 
-    All columns but the targets, --group and --ignore are features. Columns of text become categories, those of dates
-    (written as 2026-11-15 or 2026-11-15 10:30) calendar features, and missing values are filled and flagged; what was
-    done with each column is printed, and kept in the model. The first line of a text file has the column names; empty
-    cells, NA, N/A, NaN, null, None and ? are missing values.
+    All columns but the targets, --group, --weight and --ignore are features. Columns of text become categories, those
+    of dates (written as 2026-11-15 or 2026-11-15 10:30) calendar features, and missing values are filled and flagged;
+    what was done with each column is printed, and kept in the model. The first line of a text file has the column
+    names; empty cells, NA, N/A, NaN, null, None and ? are missing values.
 
     \b
     Example:
@@ -111,22 +113,25 @@ def fit(
     from coverwell.cli.rows import features_in, training_rows
 
     start = time.perf_counter()
-    names = features_in(tables[0], target, coverage, group, ignore)
+    names = features_in(tables[0], target, coverage, ignore, group=group, weight=weight)
     if streamed:
-        used = [*names, *target, *([group] if group else [])]
+        used = list(dict.fromkeys([*names, *target, *filter(None, (group, weight))]))
         files = coverwell.TableFiles([table.path for table in tables], columns=used)
-        model.fit(files, target if len(target) > 1 else target[0], group)
+        model.fit(files, target if len(target) > 1 else target[0], group, weight)
         y, n_skipped = files.take(model.out_of_fold_rows_, target).to_numpy(), 0
+        weights = None if weight is None else files.take(model.out_of_fold_rows_, [weight]).to_numpy()[:, 0]
     else:
-        features, y, groups, n_skipped = training_rows(tables[0], names, target, group, skip_missing=skip_missing)
+        features, y, groups, weights, n_skipped = training_rows(
+            tables[0], names, target, group=group, weight=weight, skip_missing=skip_missing
+        )
         if len(y) == 1:
             needed = f"--folds {model.folds} needs at least {model.folds}"
             raise ValueError(f"{tables[0].path} has one row to learn from, but {needed}; give more rows")
-        model.fit(features, y if len(target) > 1 else y[target[0]], groups)
+        model.fit(features, y if len(target) > 1 else y[target[0]], groups, weights)
         y = y.to_numpy()
     seconds = time.perf_counter() - start
     coverwell.save(model.set_params(verbose=0), out)
-    found = {"out": str(out), "rows_skipped": n_skipped, **_summary(model, y), "seconds": round(seconds, 3)}
+    found = {"out": str(out), "rows_skipped": n_skipped, **_summary(model, y, weights), "seconds": round(seconds, 3)}
     if as_json:
         print_json(found)
         return
@@ -141,22 +146,28 @@ def fit(
     click.echo(f"wrote {out}")
 
 
-def _summary(model: MatchedRegressor, y: NDArray[Any]) -> dict[str, Any]:
+def _summary(model: MatchedRegressor, y: NDArray[Any], weight: NDArray[Any] | None) -> dict[str, Any]:
     """What was fitted, and how it does on training rows by members that did not train on them."""
     import numpy as np
 
-    from coverwell.evaluation import Outcome
+    from coverwell.calibration import weighted_mean
+    from coverwell.evaluation import Outcome, View
 
-    known, names = model.out_of_fold_, ("rmse", "coverage", "width")
+    def scores(view: View) -> dict[str, float]:
+        own, squares = None if weight is None else weight[view.rows], (view.y - view.prediction) ** 2
+        values = {"rmse": squares, "coverage": view.inside, "width": view.width}
+        means = {name: float(weighted_mean(one, own)) for name, one in values.items()}
+        return {**means, "rmse": means["rmse"] ** 0.5}
+
+    known = model.out_of_fold_
     assert known is not None
     truth = np.where(np.isnan(known.prediction), np.nan, y.astype(float))  # NaN where no member left the row out
     bounds, levels = (known.lower, known.upper), model.predictor_.levels
     views = Outcome(truth, known.prediction, *bounds, levels, model.target_names_).views
-    scores = [{"target": v.name, "asked": v.asked, **{name: v.scores[name] for name in names}} for v in views]
     return {
         "rows": getattr(model, "n_rows_", len(y)),
         "rows_evaluated": len(y),
         "columns": list(model.columns_.report()) if model.columns_ is not None else model.source_.table_columns,
         "rounds": len(model.rounds_),
-        "out_of_fold": scores,
+        "out_of_fold": [{"target": view.name, "asked": view.asked, **scores(view)} for view in views],
     }

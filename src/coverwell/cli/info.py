@@ -45,6 +45,7 @@ def info(model: Path, as_json: bool) -> None:
         "calibration": fitted.chosen_calibration.name,
         "seed": fitted.random_state,
         "training_rows": about.n_trained,
+        "rows_worth": about.n_effective,
         "rows_ranked": about.n_ranked,
         "rounds": len(fitted.rounds_),
         "training_seconds": round(sum(entry.seconds for entry in fitted.rounds_), 3) if fitted.rounds_ else None,
@@ -73,6 +74,7 @@ def info(model: Path, as_json: bool) -> None:
         "held for": "; ".join(f"{name}, {counted(rows)}" for name, rows in about.held_groups.items()),
         "calibration": "none, widths as the networks learned them",
         "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds'] or 0:.1f} s",
+        "weights": about.weights,
         "seed": found["seed"],
         "versions": ", ".join(f"{package} {number}" for package, number in found["versions"].items()),
     }
@@ -82,7 +84,7 @@ def info(model: Path, as_json: bool) -> None:
     if found["calibration"]:
         lines["calibration"] = f"{found['calibration']}, ranks of {n_ranked} rows"
     for name, value in lines.items():
-        if value or name not in ("looks at", "blend", "seen rows", "held for"):
+        if value or name not in ("looks at", "blend", "seen rows", "held for", "weights"):
             click.echo(f"{name + ':':<13}{value}")
     if found["columns"]:
         click.echo("\n  ".join(["columns:", *found["columns"]]))

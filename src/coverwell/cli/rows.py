@@ -121,27 +121,43 @@ class Reader:
 
 
 def features_in(
-    table: TableFile, targets: Sequence[str], levels: Sequence[float], group: str | None, ignore: Sequence[str]
+    table: TableFile,
+    targets: Sequence[str],
+    levels: Sequence[float],
+    ignore: Sequence[str],
+    *,
+    group: str | None,
+    weight: str | None,
 ) -> list[str]:
     if len(set(targets)) < len(targets):
         raise ValueError(f"every --target must be named once, got {', '.join(targets)}")
     table.check_has(targets, "column for the target:")
     prediction_columns(targets, levels)
     table.check_has([group] if group else [], "column for --group:")
+    table.check_has([weight] if weight else [], "column for --weight:")
     table.check_has(ignore, "column for --ignore:")
     if group in targets:
         raise ValueError(f"--group {group} is a target; rows must be grouped by another column")
-    names = [name for name in table.columns if name not in (*targets, group, *ignore)]
+    if weight in targets:
+        raise ValueError(f"--weight {weight} is a target; rows must be weighted by another column")
+    names = [name for name in table.columns if name not in (*targets, group, weight, *ignore)]
     if not names:
         raise ValueError(f"{table.path} has no column to learn from beside the targets; add some")
     return names
 
 
 def training_rows(
-    table: TableFile, names: list[str], targets: Sequence[str], group: str | None, *, skip_missing: bool
-) -> tuple[Any, Any, NDArray[Any] | None, int]:
-    """Features, targets and groups of the rows that have all targets, and how many others were left out."""
-    rows, groups = table.read([*names, *targets, *([group] if group else [])]), None
+    table: TableFile,
+    names: list[str],
+    targets: Sequence[str],
+    *,
+    group: str | None,
+    weight: str | None,
+    skip_missing: bool,
+) -> tuple[Any, Any, NDArray[Any] | None, Array | None, int]:
+    """Features, targets, groups and weights of the rows that have all targets, and how many others were left out."""
+    rows = table.read(list(dict.fromkeys([*names, *targets, *filter(None, (group, weight))])))
+    groups, weights = None, None
     y, there = targets_of(table, rows, targets, skip=skip_missing)
     features = rows.select(names).filter(there)
     features = table.typed(features, table.kinds(features), there.nonzero()[0].tolist())
@@ -151,7 +167,9 @@ def training_rows(
             row = without.argmax() + 1
             raise ValueError(f"--group {group} must have a value in every row, but has none in row {row}; fill it in")
         groups = of_rows.cast(needed_polars().String).to_numpy()[there]
-    return features, y, groups, len(rows) - len(y)
+    if weight is not None:
+        weights = weights_of(table, rows, weight)[there]
+    return features, y, groups, weights, len(rows) - len(y)
 
 
 def targets_of(table: TableFile, rows: pl.DataFrame, names: Sequence[str], *, skip: bool) -> tuple[pl.DataFrame, Mask]:
@@ -175,6 +193,20 @@ def targets_of(table: TableFile, rows: pl.DataFrame, names: Sequence[str], *, sk
     if not there.any():
         raise ValueError(f"no row of {path} has a value for all of the targets {', '.join(names)}")
     return targets.filter(there), there
+
+
+def weights_of(table: TableFile, rows: pl.DataFrame, name: str) -> Array:
+    """How much each row counts."""
+    weights = table.typed(rows.select(name), {name: "numbers"}, what="the weight")[name]
+    if not weights.dtype.is_numeric():
+        raise ValueError(f"--weight {name} must hold numbers, but {table.path} has {weights.dtype}; convert it")
+    values: Array = weights.cast(needed_polars().Float64).to_numpy()
+    if (wrong := ~(values >= 0)).any():  # also where there is none
+        row = int(wrong.argmax())
+        found = "none" if np.isnan(values[row]) else f"{values[row]:g}"
+        must = "must have a number of at least 0 in every row"
+        raise ValueError(f"--weight {name} {must}, but has {found} in row {row + 1}; 0 leaves a row out")
+    return values
 
 
 def groups_of(table: TableFile, rows: pl.DataFrame, name: str) -> pl.Series:

@@ -19,7 +19,7 @@ from coverwell.inputs.columns import Columns, columns_for
 from coverwell.inputs.features import features_of
 from coverwell.inputs.frames import columns_of, is_frame, is_named, read
 from coverwell.inputs.images import images_of
-from coverwell.inputs.scaling import Mirroring
+from coverwell.inputs.scaling import LARGEST_NUMBER, Mirroring
 from coverwell.networks.resnet import ResNet18
 from coverwell.networks.team import ImageNetwork
 from coverwell.options import stored
@@ -243,6 +243,25 @@ def checked_groups(groups: ArrayLike, n_rows: int) -> NDArray[Any]:
             raise ValueError(f"groups must be of one kind, got {one_each[0]!r} in row 0 and {found}; convert them")
     checked: NDArray[Any] = column_or_1d(check_array(groups, ensure_2d=False, dtype=None))
     return checked
+
+
+def checked_weight(sample_weight: Any, n_rows: int) -> Array | None:
+    """How much each row counts; None where all count alike."""
+    given: NDArray[Any] = np.asarray(sample_weight)
+    if given.shape != (n_rows,):
+        raise ValueError(f"sample_weight must have one number per row, got the shape {given.shape} for {n_rows} rows")
+    if given.dtype.kind not in "biuf":
+        others = [value for value in given.tolist() if not isinstance(value, Real)]
+        if others:
+            raise ValueError(f"sample_weight must hold numbers, got {others[0]!r}; convert it")
+    weight: Array = given.astype(np.float64)
+    if (wrong := ~((weight >= 0) & (weight <= LARGEST_NUMBER))).any():
+        row = int(wrong.argmax())
+        found = f"{weight[row]:g} in row {row} (counted from 0); zero leaves a row out"
+        raise ValueError(f"sample_weight must lie in [0, {LARGEST_NUMBER:g}], got {found}")
+    if not weight.any():
+        raise ValueError("sample_weight must be above zero for some rows, got zero for all of them")
+    return None if (weight == weight[0]).all() else weight
 
 
 def target_names_of(y: Any, targets: NDArray[Any]) -> tuple[str, ...]:

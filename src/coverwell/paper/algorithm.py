@@ -213,6 +213,9 @@ def blend_weights(rows: Rows, of_networks: Float[Tensor, "job row target"]) -> F
     weights = parts.new_empty(len(parts), *parts.shape[2:])
     for job, target in np.ndindex(len(parts), parts.shape[-1]):
         own, y = (values[job, some[job], ..., target].double().cpu().numpy() for values in (parts, rows.y))
+        if rows.weight is not None:
+            root = rows.weight[job, some[job]].sqrt().cpu().numpy()
+            own, y = own * root[:, None], y * root
         weights[job, :, target] = torch.from_numpy(simplex_weights(own, y))
     return weights if rows.workers is None else rows.workers.of_first(weights)
 

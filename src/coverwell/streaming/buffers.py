@@ -11,7 +11,7 @@ import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,9 +22,13 @@ from torch import Tensor
 from coverwell.errors import ColumnWarning, TableFileError
 from coverwell.inputs.columns import Columns
 from coverwell.inputs.parquet import Part, TableFiles
+from coverwell.inputs.scaling import LARGEST_NUMBER
 from coverwell.tables import needed_polars
-from coverwell.training.rows import LAST, MOST_ROWS_PER_EPOCH, Batches, Rows, Workers, as_tensor
+from coverwell.training.rows import MOST_ROWS_PER_EPOCH, Batches, Draw, Rows, Workers, as_tensor
 from coverwell.trees import Trees, mean_of_unseen
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Array = NDArray[np.float64]
 Keys = NDArray[np.uint64]
@@ -100,6 +104,7 @@ class TableRows(NamedTuple):
     y: Array  # (row, target)
     keys: Keys  # what decides the fold of a row: its group, or its number
     numbers: Keys  # in the table
+    weight: Array  # one where all count alike
 
 
 @dataclass(frozen=True)
@@ -110,43 +115,58 @@ class StreamedTable:
     features: tuple[str, ...]
     targets: tuple[str, ...]
     group: str | None
+    weight: str | None = None  # how much rows count; those of zero are not read
 
     @classmethod
-    def of(cls, files: TableFiles, targets: Sequence[str], group: str | None) -> StreamedTable:
-        """All columns but the targets and the group are features."""
+    def of(
+        cls, files: TableFiles, targets: Sequence[str], group: str | None, weight: str | None = None
+    ) -> StreamedTable:
+        """All columns but the targets, the group and the weight are features."""
         files.check_has(targets, "target")
         files.check_has([] if group is None else [group], "column of groups")
+        files.check_has([] if weight is None else [weight], "column of weights")
+        if weight in targets:
+            raise ValueError(f"sample_weight must be another column than the targets, got {weight!r}")
+        if weight is not None and not files.types[weight].is_numeric():
+            raise TableFileError(f"the weights {weight!r} must hold numbers, got {files.types[weight]}; convert it")
         if not targets or len(set(targets)) < len(targets) or group in targets:
             raise ValueError(f"targets must be columns, each once and none of them groups, got {list(targets)}")
         for name in targets:
             if not files.types[name].is_numeric():
                 raise TableFileError(f"the target {name!r} must hold numbers, got {files.types[name]}; convert it")
-        features = tuple(name for name in files.columns if name not in (*targets, group))
+        features = tuple(name for name in files.columns if name not in (*targets, group, weight))
         if not features:
             raise ValueError("there must be a column to learn from beside targets and groups, got none")
-        return cls(files, features, tuple(targets), group)
+        return cls(files, features, tuple(targets), group, weight)
 
     @property
     def sample_size(self) -> int:
         """About how many rows are sampled, if there are so many."""
         return min(SAMPLE_ROWS, SAMPLE_NUMBERS // len(self.features))
 
-    def survey(self, row_hash: RowHash) -> tuple[TableRows, int]:
-        """Read all rows once: a uniform sample of those that may train, and how many are kept for the ranks."""
+    def survey(self, row_hash: RowHash) -> tuple[TableRows, float, float]:
+        """Read all rows once: a uniform sample of those that may train, and how many there are and are kept for ranks.
+
+        With weights the two are how many rows of equal weight these are worth.
+        """
         share = self.sample_size / len(self.files)
-        sample, n_kept = [], 0
+        sample, sums = [], np.zeros((2, 2))  # of weights and their squares, of all and of the kept ones
         for part in self.files.parts():
             X, *arrays = rows = self.read(part)
             kept = row_hash.kept(rows.keys)
             drawn = row_hash.drawn(rows.numbers, share) & ~kept
             sample.append((X.filter(drawn), *(array[drawn] for array in arrays)))
-            n_kept += int(kept.sum())
+            sums += [[own.sum(), np.square(own).sum()] for own in (rows.weight, rows.weight[kept])]
+        if not sums[0, 0]:
+            raise ValueError("sample_weight must be above zero for some rows, got zero for all of them")
         frames, *columns = zip(*sample, strict=True)
-        return TableRows(needed_polars().concat(frames, rechunk=True), *map(np.concatenate, columns)), n_kept
+        n_all, n_kept = (float(total * (total / squares)) if total else 0.0 for total, squares in sums)
+        return TableRows(needed_polars().concat(frames, rechunk=True), *map(np.concatenate, columns)), n_all, n_kept
 
     def read(self, part: Part) -> TableRows:
-        """The rows of a part; raises for a missing target or group."""
+        """The rows of a part that count; raises for a missing target, group or weight."""
         frame = self.files.read(part)
+        weight = self.weights_of(frame, part)
         targets = frame.select(self.targets).cast(needed_polars().Float64).to_numpy()
         odd = ~np.isfinite(targets)
         if odd.any():
@@ -163,7 +183,19 @@ class StreamedTable:
                 found = f"has none in row {part.first + int(missing.arg_true()[0]) + 1} of {part.path}; fill it in"
                 raise TableFileError(f"the groups {self.group!r} must have a value in every row, but {found}")
             keys = group_keys(groups.cast(needed_polars().String).to_list())
-        return TableRows(frame.select(self.features), np.ascontiguousarray(targets), keys, numbers)
+        X, targets, counts = frame.select(self.features), np.ascontiguousarray(targets), weight > 0
+        return TableRows(X.filter(counts), targets[counts], keys[counts], numbers[counts], weight[counts])
+
+    def weights_of(self, frame: pl.DataFrame, part: Part) -> Array:
+        """How much the rows of a part count."""
+        if self.weight is None:
+            return np.ones(len(frame))
+        weight: Array = frame[self.weight].cast(needed_polars().Float64).to_numpy()
+        if (wrong := ~((weight >= 0) & (weight <= LARGEST_NUMBER))).any():
+            row = int(wrong.argmax())
+            found = f"{weight[row]:g} in row {part.first + row + 1} of {part.path}; zero leaves a row out"
+            raise TableFileError(f"the weights {self.weight!r} must lie in [0, {LARGEST_NUMBER:g}], got {found}")
+        return weight
 
 
 def lanes_of(rank: int, n_workers: int) -> range:
@@ -194,10 +226,13 @@ class LaneBatches(Batches):
     """
 
     def __init__(self, buffer: Buffer, batch_size: int, epochs: int, seed: int) -> None:
-        own = lanes_of(*_place(buffer.workers))
+        own, weight = lanes_of(*_place(buffer.workers)), buffer.weight
+        weight = None if weight is None else weight.expand(buffer.trains.shape[1], -1)
         self.rows = [(buffer.lanes == lane).nonzero()[:, 0] for lane in own]
-        self.trains_by_lane = [buffer.trains[0][:, rows] for rows in self.rows]
-        self.counts_by_lane = [trains.sum(dim=1, keepdim=True) for trains in self.trains_by_lane]
+        self.draws = [
+            Draw(buffer.trains[0][:, rows], None if weight is None else weight[:, rows]) for rows in self.rows
+        ]
+        self.counts_by_lane = [draw.counts for draw in self.draws]
         if any(int(count.min()) == 0 for count in self.counts_by_lane):
             needed = "every member needs rows to train on in every buffer, but one has none"
             raise ValueError(f"{needed}; the folds are too uneven: give fewer folds, or smaller groups")
@@ -213,10 +248,8 @@ class LaneBatches(Batches):
         """The next batches; all rows are shuffled anew when they have been given."""
         if self.place >= self.longest:
             self.order, self.place = [], 0
-            for rows, trains, generator in zip(self.rows, self.trains_by_lane, self.generators, strict=True):
-                keys = torch.randint(LAST, trains.shape, dtype=torch.int32, generator=generator).to(trains.device)
-                keys.masked_fill_(~trains, LAST)  # rows of others sort behind all of one's own
-                self.order.append(rows[keys.argsort(dim=1)])
+            for rows, draw, generator in zip(self.rows, self.draws, self.generators, strict=True):
+                self.order.append(rows[draw(generator)])
         places = torch.arange(self.place, self.place + self.n_steps * self.share, device=self.rows[0].device)
         self.place += self.n_steps * self.share
         shares = [
@@ -302,7 +335,7 @@ class RowStream:
         own_lanes, n_most = lanes_of(*_place(sample.workers)), sum(part.n_rows for part in parts)
         # Filled part by part, so that no row is held twice.
         x, y = (torch.empty(1, n_most, values.shape[-1]) for values in (sample.x, sample.y))
-        left_out, lanes, beside, end = [], [], list[Tensor](), 0
+        left_out, lanes, weights, beside, end = [], [], list[Array](), list[Tensor](), 0
         counts = np.zeros((row_hash.folds * row_hash.repeats, N_LANES), dtype=np.int64)  # rows that train a member
         for part in parts:
             read = self.read(part)
@@ -314,6 +347,7 @@ class RowStream:
             x[0, first:end], y[0, first:end] = self.scaled(read.X[own], read.y[own])
             left_out.append(torch.from_numpy(out[:, own])[None].to(device))
             lanes.append(torch.from_numpy(lane[own]).to(device))
+            weights.append(read.weight[own])
             found = self.beside(read.X[own], read.keys[own])
             beside += [] if found is None else [found[None].to(y).to(device)]
         x, y = x[:, :end].to(device), y[:, :end].to(device)
@@ -324,10 +358,13 @@ class RowStream:
             x, y = torch.cat([x, sample.x[:, mine]], dim=1), torch.cat([y, sample.y[:, mine]], dim=1)
             left_out.append(sample.leaves_out[..., mine])
             lanes.append(torch.from_numpy(lane).to(device)[mine])
+            weights += [] if sample.given_weight is None else [sample.given_weight[mine.cpu().numpy()]]
             beside += [] if sample.beside is None else [sample.beside[:, mine]]
         leaves_out, longest = torch.cat(left_out, dim=2), int(counts.max())
         rows, workers = (x, y, ~leaves_out, leaves_out, sample.coverage), sample.workers
         known: dict[str, Any] = {"seeds": sample.seeds, "workers": workers, "lanes": torch.cat(lanes)}
+        if sample.weight is not None:
+            known["weight"] = torch.from_numpy(np.concatenate(weights))[None].to(device)
         return Buffer(*rows, beside=torch.cat(beside, dim=1) if beside else None, longest=longest, **known)
 
 

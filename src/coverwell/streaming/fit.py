@@ -24,16 +24,20 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from coverwell.calibration import (
+    ROUNDING,
     Calibration,
     Correction,
     Cross,
     Estimate,
     Split,
+    check_weights,
     deployed_factor,
     grid_matrix,
     grid_of,
+    rows_worth,
     scores_by,
     scores_of,
+    weighted_mean,
 )
 from coverwell.companions import FOREST, grown_forest
 from coverwell.estimator import CALIBRATION, IntervalRegressor, progress_bar, show_round
@@ -75,6 +79,7 @@ def fit_streamed(
     target: str | Sequence[str],
     *,
     groups: str | None = None,
+    sample_weight: str | None = None,
     buffer_rows: int = BUFFER_ROWS,
     workers: Workers | None = None,
     on_round: OnRound = lambda measures: None,
@@ -91,6 +96,7 @@ def fit_streamed(
     files : TableFiles
     target : str or sequence of str, the column or columns to predict
     groups : str, optional, a column whose values are held out together; it is not a feature
+    sample_weight : str, optional, a column that says how much each row counts; it is not a feature
     buffer_rows : int, how many rows a round learns from
     workers : Workers, optional, processes that fit the model together: all of them call this function alike
     on_round : function, optional, called after every round with its measures, in scaled units
@@ -108,7 +114,8 @@ def fit_streamed(
     if workers is not None:
         lanes_of(workers.rank, workers.size)
         workers = workers if workers.size > 1 else None
-    table = check_fit(model, files, target, groups=groups, buffer_rows=buffer_rows)
+    columns: dict[str, Any] = {"groups": groups, "sample_weight": sample_weight}
+    table = check_fit(model, files, target, **columns, buffer_rows=buffer_rows)
     assert isinstance(model, MatchedRegressor)
     model.forget()
     try:
@@ -165,7 +172,9 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
             by_all = LEFT_BY_ALL / min(n_rows, table.sample_size)
     kept_share = calibration.size if isinstance(calibration, Split) else 0.0
     row_hash = RowHash(random_state.randint(2**31 - 1), int(model.folds), int(repeats), kept_share, by_all)
-    sample, n_kept = table.survey(row_hash)
+    sample, *worth = table.survey(row_hash)
+    n_counted, n_kept = (int(n + ROUNDING) for n in worth)
+    weight = None if table.weight is None else sample.weight
     left_out = row_hash.left_out_by(sample.keys)
     if not left_out.any(axis=1).all() or left_out.all(axis=1).any():
         needed = "rows" if table.group is None else f"groups in {table.group!r}"
@@ -174,9 +183,11 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     if isinstance(calibration, Split):
         check_enough_rows(n_kept, levels, f"calibration='split' keeps {n_kept} of {n_rows} rows")
     model.n_rows_, model.out_of_fold_rows_ = n_rows, sample.numbers.astype(np.int64)
-    model.n_ranked_ = n_rows if _ranks_all(calibration) else n_kept
+    model.n_ranked_ = n_counted if _ranks_all(calibration) else n_kept
     if isinstance(calibration, Local):
-        model.n_ranked_ = len(sample.numbers)
+        model.n_ranked_ = len(sample.numbers) if weight is None else rows_worth(weight)
+    if weight is not None:
+        model.n_effective_ = worth[0]
     model.source_ = InputSource.of(model.network, model.interval_network)
     X, _ = model.source_.fit(sample.X, sample.y[:, 0] if model.one_dimensional_ else sample.y, model)
     assert isinstance(X, np.ndarray)  # a table is read already
@@ -185,9 +196,11 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     # Kept rows are not in the sample: only "cross" ranks its rows.
     ranked = calibration if isinstance(calibration, Cross) else part_from("calibration", None, object)
     known = {"random_state": random_state, "bounded": model.bounded_, "unit_range": dealing["unit_range"]}
-    rows = Rows.of(X, sample.y, levels=tuple(sorted(levels)), folds=folds, repeats=1, calibration=ranked, **known)
+    known |= {"calibration": ranked, "weight": weight}
+    rows = Rows.of(X, sample.y, levels=tuple(sorted(levels)), folds=folds, repeats=1, **known)
+    check_weights(ranked, rows)
     bar.set_description_str("companions")
-    forests, found = _forests(model, X, sample, rows.seeds[0])
+    forests, found = _forests(model, X, sample, rows.seeds[0], weight)
     if forests:
         beside = rows.targets[0](torch.from_numpy(np.stack(found, axis=1))).to(rows.y)[None]
         rows = replace(rows, beside=beside, companions=[[forest.trees for forest in forests]])
@@ -197,20 +210,26 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
 
 
 def _forests(
-    model: MatchedRegressor, X: Array, sample: TableRows, seed: int
+    model: MatchedRegressor, X: Array, sample: TableRows, seed: int, weight: Array | None
 ) -> tuple[list[SampledForest], list[Array]]:
     """The companions, and what they predict for the sample out of bag, (row, target) each."""
     forests, found = [], []
     units, first = np.unique(sample.keys, return_index=True)
     for number in range(len(model.companions)):
-        trees, out_of_bag, in_bag = grown_forest(X, sample.y, sample.keys, seed + number)
-        forests.append(SampledForest(trees, in_bag[:, first], units, sample.y.mean(axis=0)))
+        trees, out_of_bag, in_bag = grown_forest(X, sample.y, sample.keys, seed + number, weight)
+        forests.append(SampledForest(trees, in_bag[:, first], units, weighted_mean(sample.y, weight, axis=0)))
         found.append(out_of_bag)
     return forests, found
 
 
 def check_fit(
-    model: IntervalRegressor, files: TableFiles, target: str | Sequence[str], *, groups: str | None, buffer_rows: int
+    model: IntervalRegressor,
+    files: TableFiles,
+    target: str | Sequence[str],
+    *,
+    groups: str | None,
+    buffer_rows: int,
+    sample_weight: Any = None,
 ) -> StreamedTable:
     """Raise whatever `fit_streamed` would raise before it reads a row; the model stays as it is."""
     if not isinstance(model, MatchedRegressor):
@@ -233,20 +252,24 @@ def check_fit(
     InputSource.of(model.network, model.interval_network)
     if (n := len(files)) < FEWEST_ROWS:
         raise ValueError(f"a streamed fit needs at least {FEWEST_ROWS} rows, got {n}; read them into a data frame")
-    return StreamedTable.of(files, (target,) if isinstance(target, str) else tuple(target), groups)
+    if not (sample_weight is None or isinstance(sample_weight, str)):
+        raise TypeError(f"sample_weight of a streamed fit must name a column, got a {type(sample_weight).__name__}")
+    return StreamedTable.of(files, (target,) if isinstance(target, str) else tuple(target), groups, sample_weight)
 
 
 class ScoreSketch:
     """Counts of non-negative scores in logarithmic bins: 0.2 MB a target and level for any number of scores.
 
     Behind the targets, boxes count as another one: by the largest score of a row, each in its `unit` (target, level).
+    If `weighted`, scores count by the weights of their rows.
     """
 
-    def __init__(self, unit: Array) -> None:
-        self.unit, self.n_scores, shape = unit, 0, (len(unit) + 1, unit.shape[1])
-        self.counts, self.largest = np.zeros((*shape, N_BINS + 2), dtype=np.int64), np.zeros(shape)
+    def __init__(self, unit: Array, *, weighted: bool = False) -> None:
+        self.unit, self.weighted, shape = unit, weighted, (len(unit) + 1, unit.shape[1])
+        self.counts = np.zeros((*shape, N_BINS + 2), dtype=np.float64 if weighted else np.int64)
+        self.largest, self.sums = np.zeros(shape), np.zeros(2, dtype=self.counts.dtype)  # of weights and their squares
 
-    def add(self, scores: Array) -> None:
+    def add(self, scores: Array, weight: Array | None = None) -> None:
         """Count scores (row, target, level)."""
         if not (np.isfinite(scores).all() and (scores >= 0).all()):
             raise ValueError("scores must be finite and not negative; look for extreme values in the targets")
@@ -255,9 +278,9 @@ class ScoreSketch:
             place = np.ceil(np.log(scores / SMALLEST) / LOG_STEP)
         bins = np.clip(place, 0, N_BINS + 1).astype(np.int64)
         for target, level in np.ndindex(self.largest.shape):
-            self.counts[target, level] += np.bincount(bins[:, target, level], minlength=N_BINS + 2)
+            self.counts[target, level] += np.bincount(bins[:, target, level], weight, minlength=N_BINS + 2)
         self.largest = np.maximum(self.largest, scores.max(axis=0, initial=0.0))
-        self.n_scores += len(scores)
+        self.sums += len(scores) if weight is None else (weight.sum(), np.square(weight).sum())
 
     def factor(self, levels: tuple[float, ...], workers: Workers | None = None) -> Array:
         """The score of each level's rank among all workers' scores, (target, level): at least the exact one.
@@ -265,13 +288,16 @@ class ScoreSketch:
         It is at most `RELATIVE_ERROR` of the exact one above it, and never above the largest score, except for scores
         below 1e-6, which count as that, and above 1e6, which count as the largest.
         """
-        counts, largest, n_scores = self.counts, self.largest, self.n_scores
+        counts, largest, sums = self.counts, self.largest, self.sums
         if workers is not None:
-            sums = workers.summed([torch.from_numpy(counts), torch.tensor(n_scores)])
-            counts, n_scores = sums[0].numpy(), int(sums[1])
+            counts, sums = (one.numpy() for one in workers.summed([torch.from_numpy(counts), torch.from_numpy(sums)]))
             of_all = workers.together(torch.from_numpy(largest.reshape(-1, 1)))
             largest = of_all.amax(dim=1).numpy().reshape(largest.shape)
-        ranks = np.array([coverage_rank(level, n_scores) for level in levels])
+        total = sums[0]
+        n_effective = total * (total / sums[1])
+        ranks = np.array([coverage_rank(level, int(n_effective + ROUNDING)) for level in levels])
+        if self.weighted:  # as in `rank_factor`
+            ranks = total * (np.array(levels) * (1 + 1 / n_effective) - ROUNDING)
         bins = (counts.cumsum(axis=-1) >= ranks[:, None]).argmax(axis=-1)
         # A score on an edge may round into either bin; the next double above the edge is above both.
         edges = np.where(bins > N_BINS, np.inf, SMALLEST * np.exp(LOG_STEP * bins) * (1 + 1e-12))
@@ -298,15 +324,19 @@ class StreamedRanks(Cross):
             # Targets of a box are compared in units of the sample's factor: that of all rows is not known yet.
             grid, unit = of_sample.levels, np.maximum(of_sample.factor.numpy(), SMALLEST)  # without noise it is zero
         expand = grid_matrix(levels, grid)
-        ranked, singles = ScoreSketch(unit), ScoreSketch(unit)
+        weighted = rows.weight is not None
+        ranked, singles = ScoreSketch(unit, weighted=weighted), ScoreSketch(unit, weighted=weighted)
         for part in self.stream.own_parts():
+            weight = part.weight if weighted else None
             if self.left_out_estimate is not None:
                 y, estimate = self.out_of_fold(part, teams[0].weights)
                 estimate = Estimate(estimate.mean, estimate.half_width @ expand)
-                ranked.add(scores_of(y, Estimate(estimate.mean.mean(axis=0), estimate.half_width.mean(axis=0))))
-                singles.add(scores_of(y, estimate).reshape(-1, *unit.shape))
+                ranked.add(scores_of(y, Estimate(estimate.mean.mean(axis=0), estimate.half_width.mean(axis=0))), weight)
+                own = None if weight is None else np.tile(weight, row_hash.repeats)
+                singles.add(scores_of(y, estimate).reshape(-1, *unit.shape), own)
             elif (kept := row_hash.kept(part.keys)).any():
-                ranked.add(scores_by(teams[0], part.X[kept], part.y[kept], expand))
+                own = None if weight is None else weight[kept]
+                ranked.add(scores_by(teams[0], part.X[kept], part.y[kept], expand), own)
         factor, repeats = ranked.factor(grid, rows.workers), row_hash.repeats
         if self.left_out_estimate is not None and repeats > 1:
             # At most the exact one: the larger, the smaller the result.

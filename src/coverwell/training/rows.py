@@ -55,21 +55,55 @@ class Workers(Protocol):
         """The values of the first worker, with the same bits on all."""
 
 
-class Batches:
-    """Shuffled batches of row numbers, `(member, batch)`, each member from its own rows."""
+class Draw:
+    """Each member's rows in random order, `(member, row)`; behind them others, that are of no use.
 
-    def __init__(self, trains: Bool[Tensor, "member row"], batch_size: int) -> None:
-        self.trains = trains
-        self.counts = trains.sum(dim=1, keepdim=True)
+    With a weight, a row of n comes n times its share of their weight, rounded up or down at random (systematic
+    resampling), so any loss of a batch is that of the weighted rows.
+    """
+
+    def __init__(self, trains: Bool[Tensor, "member row"], weight: Float[Tensor, "member row"] | None = None) -> None:
+        self.trains, self.counts = trains, trains.sum(dim=1, keepdim=True)
+        self.up_to: Tensor | None = None  # the share of the rows before a row and its own
+        if weight is not None:
+            summed = (weight.double() * trains).cumsum(dim=1)
+            self.up_to = summed / summed[:, -1:]
+            self.places = torch.arange(int(self.counts.max()), device=trains.device)
+
+    def __call__(self, generator: torch.Generator | None = None) -> Int[Tensor, "member row"]:
+        if self.up_to is None:
+            return self._shuffled(self.trains, generator)
+        device = self.up_to.device if generator is None else generator.device
+        # In single precision, so that it is below one also when the number of rows is added.
+        start = torch.rand(self.counts.shape, generator=generator, device=device).to(self.up_to)
+        rows = torch.searchsorted(self.up_to, (self.places + start) / self.counts, right=True)
+        rows = rows.clamp(max=self.trains.shape[1] - 1)  # behind a member's own, which sort in front
+        return rows.gather(1, self._shuffled(self.places < self.counts, generator))
+
+    def _shuffled(self, own: Tensor, generator: torch.Generator | None) -> Tensor:
+        device = own.device if generator is None else generator.device
+        keys = torch.randint(LAST, own.shape, dtype=torch.int32, generator=generator, device=device).to(own.device)
+        return keys.masked_fill_(~own, LAST).argsort(dim=1)  # others sort behind all of one's own
+
+
+class Batches:
+    """Shuffled batches of row numbers, `(member, batch)`, each member from its own rows, by their weights if any."""
+
+    def __init__(
+        self,
+        trains: Bool[Tensor, "member row"],
+        batch_size: int,
+        weight: Float[Tensor, "member row"] | None = None,
+    ) -> None:
+        self.draw = Draw(trains, weight)
+        self.counts = self.draw.counts
         rows_per_epoch = min(int(self.counts.max()), MOST_ROWS_PER_EPOCH)
         self.n_steps = -(-rows_per_epoch // batch_size)
         self.batch_size = -(-rows_per_epoch // self.n_steps)  # even batches: as few rows as possible come twice
 
     def epoch(self) -> Iterator[Int[Tensor, "member batch"]]:
         """Batches of equal size that pass once over the rows; a member with fewer rows starts over."""
-        keys = torch.randint(LAST, self.trains.shape, dtype=torch.int32, device=self.trains.device)
-        keys.masked_fill_(~self.trains, LAST)  # rows of others sort behind all of one's own
-        order = keys.argsort(dim=1)
+        order = self.draw()
         places = torch.arange(self.n_steps * self.batch_size, device=order.device)
         rows = order.gather(1, places % self.counts)
         yield from rows.split(self.batch_size, dim=1)
@@ -101,6 +135,9 @@ class Rows:
     coverage: Float[Tensor, "job level"]
     # What companions predict for each row, out of fold; None without companions.
     beside: Float[Tensor, "job row companion target"] | None = None
+    # How much each row counts, with a mean of one over those of a job; None where all count alike. Rows that count for
+    # nothing train nobody, and nobody leaves them out.
+    weight: Float[Tensor, "job row"] | None = None
     # For each job: the levels as numbers, innermost first; how x and y were scaled; how many rows are no padding; the
     # seed of weights, batches and samples; and which given rows it never sees, for "split" and "cv+".
     levels: Sequence[tuple[float, ...]] = ()
@@ -112,6 +149,7 @@ class Rows:
     companions: Sequence[Sequence[Any]] = ()
     units: Sequence[NDArray[Any] | None] = ()  # which of its rows stay together; None where each is one of its own
     given: tuple[NDArray[Any], Array] | None = None  # X and y of the fit, in the user's units
+    given_weight: Array | None = None  # of the same rows
     mirroring: Mirroring | None = None
     workers: Workers | None = None  # processes that each hold a part of these rows, where there are several
 
@@ -132,12 +170,14 @@ class Rows:
         unit_range: bool = False,
         mirroring: Mirroring | None = None,
         start: Sequence[FittedTeam] = (),
+        weight: Array | None = None,
     ) -> Rows:
         """The rows of one fit: which of them each team may see, who trains on what, and everything scaled.
 
         X is (row, feature) or features of images, y (row, target). The calibration decides which rows a team may see.
         Inputs are `scaled` to order one and `bounded` by the range of the training rows, targets scaled by their
         standard deviation or, for the published weights, to `unit_range`. Teams in `start` keep their scalings.
+        No scaling looks at the weight (row,).
         """
         check_values(X if scaled else None, y)
         if mirroring is not None:
@@ -156,19 +196,25 @@ class Rows:
         for number, places in enumerate(seen):
             # Features of images may be too many for a copy per job: all jobs look at the same ones.
             shared = not scaled and len(seen) > 1
-            own_groups = None if groups is None else groups[places]
+            own_groups, own_weight = (None if part is None else part[places] for part in (groups, weight))
             x, y_own = (X, y) if shared or (not scaled and len(places) == len(X)) else (X[places], y[places])
             split = places if shared else x
-            masks = left_out_by(split, folds, repeats, calibration, levels, random_state, groups=own_groups)
+            known: dict[str, Any] = {"groups": own_groups, "weight": own_weight}
+            masks = left_out_by(split, folds, repeats, calibration, levels, random_state, **known)
+            if own_weight is not None:
+                own_weight = own_weight / own_weight.mean()
             if shared:
                 of_places, masks = masks, np.zeros((*masks.shape[:2], len(X)), dtype=bool)
                 masks[..., places] = of_places
+                if own_weight is not None:
+                    of_places, own_weight = own_weight, np.zeros(len(X))
+                    own_weight[places] = of_places
             if scaled and X.ndim == 2:
                 y_own = without_far_off(y_own)
             y_seen = y_own if scaled else y[places]
             if mirroring is not None:  # an image and its mirror image are two rows
                 x, y_own, y_seen = mirroring.flat(x), mirroring.rows(y_own), mirroring.rows(y_seen)
-                masks = masks.repeat(2, axis=2)
+                masks, own_weight = masks.repeat(2, axis=2), None if own_weight is None else own_weight.repeat(2)
             inputs = Scaling.of(x, bounded=bounded) if scaled else Scaling(x.shape[1:])
             targets = Scaling.of(y_seen, unit_range=unit_range)
             if start:  # networks that continue training keep their units, over the range of all rows seen
@@ -183,6 +229,7 @@ class Rows:
                     trains[None],
                     leaves_out[None],
                     torch.tensor(levels)[None],
+                    weight=None if own_weight is None else torch.from_numpy(own_weight)[None],
                     levels=[levels],
                     inputs=[inputs],
                     targets=[targets],
@@ -192,11 +239,15 @@ class Rows:
                 )
             )
         rows = jobs[0] if len(jobs) == 1 else cls.stack(jobs)
-        return replace(rows, given=(X, y), mirroring=mirroring, seeds=[random_state.randint(2**31 - 1)] * len(jobs))
+        seeds = [random_state.randint(2**31 - 1)] * len(jobs)
+        return replace(rows, given=(X, y), given_weight=weight, mirroring=mirroring, seeds=seeds)
 
     @classmethod
     def stack(cls, parts: Sequence[Rows]) -> Rows:
         """Jobs side by side, padded to the longest; what they share is not copied."""
+        if any(part.weight is not None for part in parts):  # beside weighted rows, others have a weight of one
+            ones = (torch.ones_like(part.y[..., 0], dtype=torch.float64) for part in parts)
+            parts = [p if p.weight is not None else replace(p, weight=one) for p, one in zip(parts, ones, strict=True)]
         joined: dict[str, Any] = {name: [item for part in parts for item in getattr(part, name)] for name in PER_JOB}
         for name, axis in ROW_AXES.items():
             values = [getattr(part, name) for part in parts]
@@ -226,8 +277,18 @@ class Rows:
         """The first jobs, with some of their members."""
         masks = {name: getattr(self, name)[:n_jobs, :n_members] for name in ("trains", "leaves_out")}
         others = {name: getattr(self, name)[:n_jobs] for name in ("x", "y", "coverage", *PER_JOB)}
-        others |= {} if self.beside is None else {"beside": self.beside[:n_jobs]}
+        for name in ("beside", "weight"):
+            others |= {} if getattr(self, name) is None else {name: getattr(self, name)[:n_jobs]}
         return replace(self, **masks, **others)
+
+    def weight_of(self, places: Places | NDArray[np.bool_]) -> Array | None:
+        """The weights of some of the given rows; None where all count alike."""
+        return None if self.given_weight is None else self.given_weight[places]
+
+    @property
+    def seen_weight(self) -> Array | None:
+        """The weights of the given rows that the first team sees; None where all count alike."""
+        return None if self.given_weight is None else np.delete(self.given_weight, self.held_back[0])
 
     @property
     def n_jobs(self) -> int:
@@ -254,7 +315,8 @@ class Rows:
             trains = trains & self.out_of_fold_view.some[:, None, :]
             # A member that has none, such as the first of TimeSeriesSplit, learns the spread of its own targets.
             trains = torch.where(trains.any(dim=-1, keepdim=True), trains, self.trains)
-        return Batches(trains.flatten(end_dim=1), batch_size)
+        weight = None if self.weight is None else self.to_members(self.weight)
+        return Batches(trains.flatten(end_dim=1), batch_size, weight)
 
     def at(self, table: Tensor, batch: Tensor) -> Tensor:
         """One batch per member: table (job, row, ...) at row numbers (member, batch) -> (member, batch, ...)."""
@@ -307,13 +369,14 @@ class Rows:
         )
 
     def mean_out_of_fold(self, values: Float[Tensor, "job row *rest"]) -> Float[Tensor, "job *rest"]:
-        """Average over the rows that some member leaves out."""
+        """Average over the rows that some member leaves out, by their weights."""
         some = self.out_of_fold_view.some
-        weight = some / some.sum(dim=1, keepdim=True)
+        counted = some if self.weight is None else (some * self.weight).to(values)
+        weight = counted / counted.sum(dim=1, keepdim=True)
         return (values * weight.reshape(*weight.shape, *[1] * (values.dim() - 2))).sum(dim=1)
 
 
-ROW_AXES = {"x": 1, "y": 1, "trains": 2, "leaves_out": 2, "coverage": 1, "beside": 1}
+ROW_AXES = {"x": 1, "y": 1, "trains": 2, "leaves_out": 2, "coverage": 1, "beside": 1, "weight": 1}
 PER_JOB = ("levels", "inputs", "targets", "lengths", "seeds", "held_back", "companions", "units")
 
 
@@ -347,10 +410,12 @@ def left_out_by(
     random_state: Any,
     *,
     groups: Any,
+    weight: Array | None = None,
 ) -> Masks:
     """Which members train on a row, and which leave it out, checked; with `folds=None`, all of them do both.
 
-    "auto" repeats are more on small tables, and one where nobody is left out or each row has a team of its own.
+    "auto" repeats are more on small tables, and one where nobody is left out or each row has a team of its own. Rows
+    of weight zero belong to neither side.
     """
     by_all = False
     if repeats == "auto":
@@ -364,13 +429,17 @@ def left_out_by(
     if by_all:
         some = np.isin(units := np.arange(len(X)) if groups is None else groups, drawn_units(units, random_state))
         trains, leaves_out = trains & ~some, leaves_out | some
+    rows = "rows"
+    if weight is not None:
+        rows, trains = "rows of a weight above zero", trains & (weight > 0)
+        leaves_out = leaves_out if folds is None else leaves_out & (weight > 0)
     if not leaves_out.any():
-        raise ValueError("folds must leave rows out, the given splitter leaves none out")
+        raise ValueError(f"folds must leave {rows} out, the given splitter leaves none out")
     if calibration.ranks_out_of_fold:
         n_ranked = int(leaves_out.any(axis=0).sum())
         check_enough_rows(n_ranked, levels, f"calibration={calibration.name!r} ranks {n_ranked} of {len(X)} rows")
     if not trains.any(axis=1).all():
-        raise ValueError("folds must give every member rows to train on, the given splitter has a fold without any")
+        raise ValueError(f"folds must give every member {rows} to train on, the given splitter has a fold without any")
     return np.stack([trains, leaves_out])
 
 
