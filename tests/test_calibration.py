@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -177,6 +179,20 @@ def test_cross_scores_are_those_of_some_rows_by_averages_and_by_single_members(s
         assert_allclose(single, scores_of(y[row], Estimate(members.mean[m, row], members.half_width[m, row])))
     assert scores.n_members == 4
     assert_allclose(scores.n_left_out, leaves_out.sum() / some.sum())
+
+
+@given(seed=seeds)
+def test_members_by_themselves_are_scored_by_half_widths_of_their_own(seed):
+    rng = np.random.default_rng(seed)
+    members, y = estimate(rng, 4, 6), rng.normal(size=(6, 2))
+    leaves_out = np.zeros((4, 6), dtype=bool)
+    leaves_out[:2, :5], leaves_out[2, 2:4] = True, True  # nobody leaves the last row out
+    pairs = np.argwhere(leaves_out)
+    alone = members.half_width[leaves_out] * rng.lognormal(size=(len(pairs), 1, 1, 1))
+    scores = CrossScores.of(y, replace(members, alone=alone), leaves_out)
+    for single, half_width, (m, row) in zip(scores.singles, alone, pairs, strict=True):
+        assert_allclose(single, scores_of(y[row], Estimate(members.mean[m, row], half_width)))
+    assert_allclose(scores.averaged, CrossScores.of(y, members, leaves_out).averaged)
 
 
 def cross(averaged, singles, *, n_left_out, n_members):

@@ -45,7 +45,7 @@ def learned():
     X_new, y_new = SKEWED.draw(4000, random_state=1)
     known, new = known_of(X, LEVELS), known_of(X_new, LEVELS)
     levels = tuple(LEVELS.tolist())
-    shape, own = fit_shape(y[:, None], levels, known, None, 0, grid_of(levels, len(y)))
+    shape, own, _ = fit_shape(y[:, None], levels, known, None, 0, grid_of(levels, len(y)))
     half_width = shape(**{name: torch.from_numpy(values) for name, values in new.items()}).numpy()
     return X, y, known, X_new, y_new, new, shape, own, half_width
 
@@ -122,6 +122,22 @@ def test_a_normal_law_is_itself_on_the_grid(levels):
     assert max(grid) == 0.998  # 0.998 x 501 = 499.998, and 0.999 x 501 is beyond 500
     z, z_grid = (z_score(torch.tensor(one, dtype=torch.float64)).numpy() for one in (levels, grid))
     assert_allclose(3 * z @ grid_matrix(levels, grid), 3 * z_grid, rtol=1e-9)
+
+
+def test_targets_of_which_many_are_zero_are_covered_as_asked():
+    """The forest looks at predictions: where it knows y but for their errors, members err apart, each in its own way."""
+
+    def draw(n_rows, seed):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(size=(n_rows, 4))
+        return X, np.where(X[:, 0] < 0.6, 0.0, 1 + X[:, 1] + 0.1 * rng.normal(size=n_rows))
+
+    levels = np.array([0.5, 0.8, 0.9])
+    model = MatchedRegressor(levels, schedule=Schedule(max_rounds=2), random_state=0).fit(*draw(500, seed=0))
+    assert model.predictor_.correction.atoms is None
+    X, y = draw(4000, seed=1)
+    covered = model.predict_interval(X).contains(y[:, None]).mean(axis=0)
+    assert (np.abs(covered - levels) < 3 * np.sqrt(levels * (1 - levels) * (1 / 500 + 1 / 4000))).all()
 
 
 # Fits ----------------------------------------------------------------------------------------------------------------

@@ -43,7 +43,10 @@ class Estimate:
 
     mean: Array  # (..., row, target)
     half_width: Array  # (..., row, target, side, level)
-    contrast: Array | None = None  # (row, target), companions less networks, where there are companions
+    contrast: Array | None = None  # (..., row, target), companions less networks, where there are companions
+    # Half-widths of each member by itself that a calibration has given their shape, (member and row, target, side,
+    # level), for rows that several members leave out.
+    alone: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -505,9 +508,15 @@ def check_weights(calibration: Calibration, rows: Rows) -> int | None:
 def average_out_of_fold(members: Estimate, leaves_out: Mask) -> Estimate:
     """Average over the members that leave a row out: (member, row, ...) -> (row, ...)."""
     weight = leaves_out / np.maximum(leaves_out.sum(axis=0), 1)
-    return Estimate(
-        np.einsum("mr,mrt->rt", weight, members.mean), np.einsum("mr,mrtsl->rtsl", weight, members.half_width)
-    )
+    mean, half_width = np.einsum("mr,mrt->rt", weight, members.mean), members.half_width
+    contrast = None if members.contrast is None else np.einsum("mr,mrt->rt", weight, members.contrast)
+    return Estimate(mean, np.einsum("mr,mrtsl->rtsl", weight, half_width), contrast)
+
+
+def left_out_together(leaves_out: Mask) -> Mask:
+    """Which rows each member leaves out together with others, (member, row)."""
+    together: Mask = leaves_out & (leaves_out.sum(axis=0) > 1)
+    return together
 
 
 @dataclass(frozen=True)
@@ -531,12 +540,19 @@ class CrossScores:
 
     @classmethod
     def _of(cls, y: Array, members: Estimate, leaves_out: Mask, weight: Array | None, some: Mask) -> CrossScores:
+        together, alone = left_out_together(leaves_out), members.alone
+        if alone is not None:
+            alone = alone[some[together.nonzero()[1]]] if together[:, some].any(axis=0).all() else None
         y, leaves_out = y[some], leaves_out[:, some]
         weight = None if weight is None else weight[some]
         members = Estimate(members.mean[:, some], members.half_width[:, some])
+        if alone is None:
+            singles = scores_of(y, members)[leaves_out]  # (member, row, ...) -> (member and row, ...)
+        else:
+            singles = scores_of(y[leaves_out.nonzero()[1]], Estimate(members.mean[leaves_out], alone))
         return cls(
             averaged=scores_of(y, average_out_of_fold(members, leaves_out)),
-            singles=scores_of(y, members)[leaves_out],  # (member, row, ...) -> (member and row, ...)
+            singles=singles,
             n_left_out=float(leaves_out.sum(axis=0).mean()),
             n_members=len(leaves_out),
             weight=weight,

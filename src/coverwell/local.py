@@ -17,6 +17,7 @@ from coverwell.calibration import (
     average_out_of_fold,
     grid_matrix,
     grid_of,
+    left_out_together,
     n_out_of_fold,
     out_of_fold_members,
     rank_factor,
@@ -25,7 +26,7 @@ from coverwell.calibration import (
 )
 from coverwell.options import named, stored
 from coverwell.paper.losses import z_score
-from coverwell.trees import Trees, grow, leaf_distribution, out_of_bag, quantile_of
+from coverwell.trees import Trees, grow, leaf_distribution, mean_of_unseen, out_of_bag, quantile_of
 
 if TYPE_CHECKING:
     from coverwell.predictor import FittedTeam
@@ -91,11 +92,26 @@ class LocalShape(nn.Module):
 
     def forward(self, rows: Tensor, mean: Tensor, half_width: Tensor, contrast: Tensor) -> Tensor:
         sigma, features = self.features(rows, mean, half_width, contrast)
-        found = []
-        for target, (forest, knots) in enumerate(zip(self.forests, self.knots, strict=True)):
-            cdf = forest(features(target)).to(knots)
-            found.append(self.sides(quantile_of(cdf, knots, self.shares)))
+        return self.of(sigma, half_width, [forest(features(target)) for target, forest in enumerate(self.forests)])
+
+    def of(self, sigma: Tensor, half_width: Tensor, cdfs: Sequence[Tensor]) -> Tensor:
+        """Half-widths from the distribution of z that each target's forest gives, (row, knot)."""
+        found = [
+            self.sides(quantile_of(cdf.to(knots), knots, self.shares))
+            for cdf, knots in zip(cdfs, self.knots, strict=True)
+        ]
         return self.mixed(half_width, torch.stack(found, dim=1) * sigma[..., None, None])
+
+    def of_unseen(self, known: dict[str, Array], in_bags: Sequence[NDArray[np.bool_]]) -> Array:
+        """Half-widths by the trees that have not seen a row, (tree, row) for each target."""
+        tensors = {name: torch.from_numpy(values) for name, values in known.items()}
+        sigma, features = self.features(**tensors)
+        cdfs = []
+        for target, (forest, in_bag) in enumerate(zip(self.forests, in_bags, strict=True)):
+            assert isinstance(forest, Trees)  # as `__init__` was given
+            cdf = mean_of_unseen(forest, features(target).float().numpy(), in_bag)
+            cdfs.append(torch.from_numpy(np.where(np.isnan(cdf), knot_shares(), cdf)))  # where all have: of all rows
+        return self.of(sigma, tensors["half_width"], cdfs).numpy()
 
     def features(self, rows: Tensor, mean: Tensor, half_width: Tensor, contrast: Tensor) -> tuple[Tensor, Any]:
         """Sigma (row, target), and for each target what its forest looks at, (row, feature)."""
@@ -141,19 +157,28 @@ class Local(Cross):
         y, members, leaves_out = out_of_fold_members(rows, members)
         some = leaves_out.any(axis=0)
         average = average_out_of_fold(members, leaves_out)
-        contrast = np.zeros_like(average.mean) if members.contrast is None else members.contrast
-        known = {
-            "rows": X[np.setdiff1d(np.arange(len(X)), rows.held_back[0])][some],
-            "mean": average.mean[some],
-            "half_width": average.half_width[some],
-            "contrast": contrast[some],
-        }
+        seen = X[np.setdiff1d(np.arange(len(X)), rows.held_back[0])]
+        known = {name: values[some] for name, values in known_of(seen, average).items()}
         units, weight = (None if one is None else one[some] for one in (rows.units[0], rows.seen_weight))
         grid = grid_of(levels, n_out_of_fold(leaves_out, rows.seen_weight))
-        team.shape, local = fit_shape(y[some], levels, known, units, rows.seeds[0], grid, weight)
+        team.shape, local, in_bags = fit_shape(y[some], levels, known, units, rows.seeds[0], grid, weight)
         half_width = np.zeros((*average.half_width.shape[:-1], local.shape[-1]))
         half_width[some] = local
-        return Estimate(members.mean, np.broadcast_to(half_width, (len(members.mean), *half_width.shape)))
+        of_average = np.broadcast_to(half_width, (len(members.mean), *half_width.shape))
+        # The forest looks at predictions: what it says of an average's errors tells nothing about those of one member.
+        together, alone = left_out_together(leaves_out), None
+        if len(places := together.nonzero()[1]):
+            contrast = None if members.contrast is None else members.contrast[together]
+            member = Estimate(members.mean[together], members.half_width[together], contrast)
+            unseen = [in_bag[:, (np.cumsum(some) - 1)[places]] for in_bag in in_bags]
+            alone = team.shape.of_unseen(known_of(seen[places], member), unseen)
+        return Estimate(members.mean, of_average, alone=alone)
+
+
+def known_of(rows: Array, estimate: Estimate) -> dict[str, Array]:
+    """What a shape is given of rows."""
+    contrast = np.zeros_like(estimate.mean) if estimate.contrast is None else estimate.contrast
+    return {"rows": rows, "mean": estimate.mean, "half_width": estimate.half_width, "contrast": contrast}
 
 
 def fit_shape(
@@ -164,14 +189,17 @@ def fit_shape(
     seed: int,
     grid: tuple[float, ...],
     weight: Array | None = None,
-) -> tuple[LocalShape, Array]:
-    """The shape learned from out-of-fold rows, and their own half-widths (row, target, side, grid), out of bag."""
+) -> tuple[LocalShape, Array, list[NDArray[np.bool_]]]:
+    """The shape learned from out-of-fold rows, and their own half-widths (row, target, side, grid), out of bag.
+
+    Last, which rows the trees of each target have seen, (tree, row).
+    """
     n_targets, mean = y.shape[1], known["mean"]
     tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in known.items()}
     knots, ones = np.empty((n_targets, N_KNOTS)), np.ones((n_targets, len(grid)))
     start = LocalShape(levels, grid, [], knots, ones[:, 0], ones)
     sigma, features = start.features(**tensors)
-    forests, found = [], []
+    forests, found, in_bags = [], [], []
     for target in range(n_targets):
         X = features(target).float().numpy()
         z = (y[:, target] - mean[:, target]) / sigma[:, target].numpy()
@@ -186,6 +214,7 @@ def fit_shape(
         everywhere = weighted_mean(z[:, None] <= knots[target], weight, axis=0)
         cdf = np.where(n_trees[:, None] > 0, cdf, everywhere).astype(np.float64)
         forests.append(trees.with_table(table))
+        in_bags.append(in_bag)
         found.append(start.sides(quantile_of(torch.from_numpy(cdf), torch.from_numpy(knots[target]), start.shares)))
     local = (torch.stack(found, dim=1) * sigma[..., None, None]).numpy()
     own = known["half_width"] @ start.expand.numpy()
@@ -194,7 +223,7 @@ def fit_shape(
         [best_mixture(y, mean, own * factor[:, None], local, grid, target, weight) for target in range(n_targets)]
     )
     shape = LocalShape(levels, grid, forests, knots, mixture, factor)
-    return shape, shape.mixed(tensors["half_width"], torch.from_numpy(local)).numpy()
+    return shape, shape.mixed(tensors["half_width"], torch.from_numpy(local)).numpy(), in_bags
 
 
 def knot_shares() -> Array:

@@ -112,10 +112,11 @@ class MatchedTraining:
         average = out_of_fold_mean(F, rows, self.recipe.matching)
         alone = self.recipe.matching.mean(F.outputs(rows), rows.y.shape[-1]).unflatten(0, (n_jobs, n_members))
         for job, (team, estimate) in enumerate(zip(trained.teams, trained.members, strict=True)):
-            if estimate is not None and team.weights is not None:
+            if estimate is not None and team.weights is not None and estimate.contrast is not None:
                 apart = (alone[job] - average[job])[:, : rows.lengths[job]].double().cpu().numpy()
                 mean = estimate.mean + team.weights[-1].cpu().numpy() * apart
-                trained.members[job] = replace(estimate, mean=mean)
+                contrast = estimate.contrast + apart / len(team.companions)
+                trained.members[job] = replace(estimate, mean=mean, contrast=contrast)
 
     def learners(self, rows: Rows) -> tuple[Learner, Learner]:
         """Untrained F and I."""
@@ -144,7 +145,7 @@ class MatchedTraining:
         if rows.beside is not None:
             share = rows.leaves_out / rows.leaves_out.sum(dim=1, keepdim=True).clamp_min(1)
             of_networks = torch.einsum("jmr,jmrt->jrt", share.to(mean), mean)
-            weights, contrast = blend_weights(rows, of_networks), rows.beside.mean(dim=2) - of_networks
+            weights, contrast = blend_weights(rows, of_networks), rows.beside.mean(dim=2)[:, None] - mean
             assert weights is not None  # there are companions
             beside = torch.einsum("jct,jrct->jrt", weights[:, 1:], rows.beside)
             mean = weights[:, None, :1] * mean + beside[:, None]
@@ -160,7 +161,7 @@ class MatchedTraining:
             if weights is not None:
                 known |= {"companions": rows.companions[job], "weights": weights[job].double().cpu().numpy()}
             teams.append(MatchedTeam(*pair, matching, of_unit, levels, inputs, targets, rows.mirroring, **known))
-            apart = None if contrast is None else contrast[job, :length].double().cpu().numpy()
+            apart = None if contrast is None else contrast[job, :, :length].double().cpu().numpy()
             estimate = Estimate(mean[job, :, :length].numpy(), width[job, :, :length].numpy(), apart)
             members.append(None if rows.out_of_fold_view.literal else estimate)
         return Trained(teams, members)
