@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from coverwell.evaluation import BY_CHANCE, Slice, Slices, slices_of
+from coverwell.slices import BY_CHANCE, Slice, Slices, slices_of
 
 RNG = np.random.default_rng(0)
 counts = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))

@@ -23,11 +23,12 @@ from scipy.stats import norm
 from coverwell import metrics
 from coverwell._version import __version__
 from coverwell.description import ModelDescription
-from coverwell.evaluation import BY_CHANCE, Outcome, Slice, View, as_text
+from coverwell.evaluation import Outcome, View
 from coverwell.inputs.images import images_of, pillow
 from coverwell.model_file import read_tensors
 from coverwell.plots.boxes import inner_and_outer
 from coverwell.plots.chart import shortened
+from coverwell.slices import BY_CHANCE, Slice, as_text
 
 Row = Sequence[str]  # of a table
 
