@@ -17,13 +17,14 @@ from coverwell.description import ModelDescription, series_columns
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import read_history
 from coverwell.inputs.parquet import TableFiles
-from coverwell.slices import Parts, Slices, check_columns, counted, cut, is_missing
+from coverwell.slices import Parts, Slices, check_columns, counted, cut, is_missing, pairs
 
 Array = NDArray[np.float64]
 Column = NDArray[Any]
 Mask = NDArray[np.bool_]
 
 ROUNDING = 1e-6  # of the sides of an image
+FEWEST_FOR_SLABS, MOST_FOR_SLABS, DIRECTIONS = 100, 5_000, 200  # rows, and directions that are tried
 CALLER_OF_A_REPORT = 5  # stack level: the user's own line
 
 
@@ -47,6 +48,7 @@ class Outcome:
     times: Column | None = None  # (row, target), dates or steps of a series
     static: Outcome | None = None  # a series without live calibration
     boxes: bool = False  # whether the targets are left, top, width and height of boxes in images
+    numbers: Array | None = None  # (row, input), those of a table as networks are given them
     inputs: Any = None  # the rows as the model takes them; of a series, its values and covariates by name
     warnings: tuple[str, ...] = ()  # of the model, while it predicted
 
@@ -143,8 +145,31 @@ class View:
 
     @cached_property
     def slices(self) -> Slices:
-        parts = {column: (names, part_of_row[self.rows]) for column, (names, part_of_row) in self.outcome.parts.items()}
-        return counted(self.inside, parts, self.asked)
+        return counted(self.inside, self._parts, self.asked)
+
+    @cached_property
+    def pairs(self) -> Slices:
+        """The slices of two columns that fall short by more than chance, and more surely than either column alone."""
+        return pairs(self.inside, self._parts, self.asked)
+
+    @property
+    def _parts(self) -> dict[str, Parts]:
+        return {column: (names, part_of_row[self.rows]) for column, (names, part_of_row) in self.outcome.parts.items()}
+
+    @cached_property
+    def by_size(self) -> list[float]:
+        """Coverage of fifths of the rows, from the narrowest intervals to the widest."""
+        shares = metrics.coverage_by_size(self.y, self.lower, self.upper)
+        return [share for share in shares.tolist() if share == share]  # equal widths leave fewer
+
+    @cached_property
+    def worst_slab(self) -> float | None:
+        """Coverage of the worst slab of the rows of a table; None where they are few."""
+        if self.outcome.numbers is None or len(self.y) < FEWEST_FOR_SLABS:
+            return None
+        some = np.random.default_rng(0).permutation(len(self.y))[:MOST_FOR_SLABS]
+        rows = (values[some] for values in (self.outcome.numbers[self.rows], self.y, self.lower, self.upper))
+        return float(metrics.worst_slab_coverage(*rows, n_directions=DIRECTIONS))
 
 
 def place_of_level(levels: tuple[float, ...], coverage: float | None) -> int:
@@ -192,6 +217,7 @@ def outcome_of(
     features = description.features(X, feature_names)
     about: dict[str, Any] = {"n_ranked": description.n_ranked, "row_numbers": numbers, "n_skipped": n_skipped}
     about["features"] = {name: column for name, column in features.items() if name not in grouped}
+    about["numbers"] = description.inputs(X) if description.takes == "table" else None
     about |= {"groups": grouped, "quantiles": quantiles, "inputs": X, "warnings": tuple(kept)}
     about["boxes"] = description.boxes if boxes is None else boxes  # numbers alone do not show it
     if about["boxes"]:

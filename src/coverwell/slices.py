@@ -1,13 +1,14 @@
 """Coverage in slices of the rows: by group, by quantile of numbers, by level of categories; the worst are named.
 
 Intervals promise coverage on average; slices look for rows that are covered less. Some of many slices fall short by
-chance alone, so each comes with its binomial uncertainty, and all of them with their number.
+chance alone, so each comes with its binomial uncertainty, and all of them with their number. Every fit looks at the
+rows that its members left out, by one column and by two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -15,10 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
-from coverwell.options import check_number, check_share
+from coverwell.options import check_number, check_share, stored
 
-__all__ = ["Slice", "Slices", "slices_of"]
+__all__ = ["Slice", "Slices", "WorstSlice", "slices_of"]
 
+Array = NDArray[np.float64]
 Column = NDArray[Any]
 Mask = NDArray[np.bool_]
 Parts = tuple[list[str], NDArray[np.intp]]  # the names of a column's slices, and the place of each row's slice
@@ -27,6 +29,12 @@ CONFIDENCE = 0.95
 BY_CHANCE = 1 - CONFIDENCE  # a shortfall with less probability than this, over all slices together, is named
 MOST_LEVELS = 10  # of a categorical feature: the most frequent; the rest are one slice
 MISSING, OTHERS = "missing", "others"
+
+FEWEST_ROWS = 20  # of a slice of two columns
+MOST_PARTS = 640  # of columns that are looked at in pairs: the first 128 if each is cut into five
+ROWS_AT_A_TIME = 20_000
+QUANTILES, MOST_KEPT, FEWEST_KEPT = 4, 5, 3  # of the slices of a fit
+LEAST_CHANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,13 @@ class Slice:
     values: str  # a level ("London"), a range ("2.5 to 4"), "missing" or "others"
     n_rows: int
     n_inside: int
+    second: tuple[str, str] | None = None  # of a slice of two columns the other column, and the values there
+
+    @property
+    def name(self) -> str:
+        """The columns and values, such as "rooms 5 to 7 & area 104.6 to 176.5"."""
+        both = [(self.column, self.values), *([self.second] if self.second else [])]
+        return " & ".join(f"{column} {values}" for column, values in both)
 
     @property
     def coverage(self) -> float:
@@ -69,6 +84,7 @@ class Slices:
 
     asked: float  # the asked coverage
     slices: tuple[Slice, ...]
+    n_compared: int | None = None  # if there were more than these
 
     def __len__(self) -> int:
         return len(self.slices)
@@ -104,14 +120,30 @@ class Slices:
     @cached_property
     def _ranked(self) -> tuple[list[Slice], int]:
         """All slices, the worst first, and how many fall short; computed at once, as there may be very many."""
-        n_rows, n_inside = (np.array([getattr(p, name) for p in self], dtype=int) for name in ("n_rows", "n_inside"))
-        by_chance = len(self) * binom.cdf(n_inside, n_rows, self.asked) >= BY_CHANCE
-        order = np.lexsort([_upper_end(n_rows, n_inside), by_chance])  # the last key counts first; ties keep order
+        by_chance = self.bounds() >= BY_CHANCE
+        order = np.lexsort([_upper_end(*self._counts), by_chance])  # the last key counts first; ties keep order
         return [self.slices[place] for place in order], int((~by_chance).sum())
+
+    def bounds(self, rows_as_one: float = 1.0) -> Array:
+        """What `chance` says of each slice, before it is cut at 1, if so many rows count as one."""
+        n_rows, n_inside = self._counts
+        n, n_missed = np.round(n_rows / rows_as_one), np.floor((n_rows - n_inside) / rows_as_one)
+        bounds: Array = self.n_searched * binom.cdf(n - n_missed, n, self.asked)
+        return bounds
 
     def chance(self, part: Slice) -> float:
         """A bound on the probability that chance makes any slice this short, however they overlap (Bonferroni)."""
-        return min(1.0, len(self) * part.chance(self.asked))
+        return min(1.0, self.n_searched * part.chance(self.asked))
+
+    @property
+    def n_searched(self) -> int:
+        """How many slices were compared."""
+        return len(self) if self.n_compared is None else self.n_compared
+
+    @property
+    def _counts(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Rows of each slice, and how many of them are inside."""
+        return np.array([part.n_rows for part in self], int), np.array([part.n_inside for part in self], int)
 
 
 def slices_of(
@@ -121,6 +153,7 @@ def slices_of(
     asked: float,
     groups: Mapping[str, ArrayLike] | None = None,
     quantiles: int = 4,
+    n_columns: int = 1,
 ) -> Slices:
     """Cut the rows by each column, and count how many of each slice lie inside their intervals.
 
@@ -134,6 +167,10 @@ def slices_of(
     asked : float, the asked coverage
     groups : mapping from name to array-like (n,); every value is a slice, however many there are
     quantiles : int, into how many slices numbers are cut
+    n_columns : 1 or 2
+        With 2, rows are cut by two columns at once, into slices of at least 20 rows. Of very many columns the first are
+        taken. Only those are returned that fall short by more than chance, and more surely than the rows of either
+        column alone.
 
     Examples
     --------
@@ -146,7 +183,8 @@ def slices_of(
     if rows.dtype != np.bool_ or rows.ndim != 1 or not len(rows):
         raise ValueError(f"inside must be True or False for each of at least one row, got {rows.dtype} {rows.shape}")
     check_share("asked", asked)
-    return counted(rows, cut(columns, groups or {}, len(rows), quantiles), asked)
+    check_number("n_columns", n_columns, least=1, below=3, whole=True)
+    return (counted, pairs)[n_columns - 1](rows, cut(columns, groups or {}, len(rows), quantiles), asked)
 
 
 def cut(columns: Mapping[str, Any], groups: Mapping[str, Any], n_rows: int, quantiles: int) -> dict[str, Parts]:
@@ -156,7 +194,7 @@ def cut(columns: Mapping[str, Any], groups: Mapping[str, Any], n_rows: int, quan
     parts = {}
     for name, column in given.items():
         if name not in groups and column.dtype.kind in "iufM":
-            parts[name] = _by_quantile(column, quantiles)
+            parts[name] = by_quantile(column, quantiles)
         else:
             parts[name] = _by_level(column, most=None if name in groups else MOST_LEVELS)
     return parts
@@ -170,13 +208,43 @@ def counted(inside: Mask, parts: Mapping[str, Parts], asked: float) -> Slices:
     return Slices(float(asked), tuple(found))
 
 
+def pairs(inside: Mask, parts: Mapping[str, Parts], asked: float) -> Slices:
+    """The slices of two columns that fall short by more than chance, and more surely than either column alone."""
+    large: dict[str, NDArray[np.intp]] = {}  # the parts of a column that have enough rows
+    room = MOST_PARTS
+    for column, (_, part_of_row) in parts.items():
+        own = np.flatnonzero(np.bincount(part_of_row) >= FEWEST_ROWS)
+        if len(own) <= room:
+            large[column], room = own, room - len(own)
+    named = [(column, parts[column][0][place]) for column, own in large.items() for place in own]
+    n_rows, n_missed = np.zeros((2, len(named), len(named)))
+    for first in range(0, len(inside) if named else 0, ROWS_AT_A_TIME):
+        rows = slice(first, first + ROWS_AT_A_TIME)
+        flags = [parts[column][1][rows, None] == own for column, own in large.items()]
+        is_in = np.concatenate(flags, axis=1).astype(np.float32)  # (row, part); sums of so few are exact
+        missed = is_in[~inside[rows]]
+        n_rows += is_in.T @ is_in
+        n_missed += missed.T @ missed
+    of_column = np.array([place for place, own in enumerate(large.values()) for _ in own], dtype=int)
+    compared = (of_column[:, None] < of_column) & (n_rows >= FEWEST_ROWS)
+    n_inside, n_compared = n_rows - n_missed, int(compared.sum())
+    alone = binom.cdf(np.diag(n_inside), np.diag(n_rows), asked)
+    chance = binom.cdf(n_inside[compared], n_rows[compared], asked)
+    is_short = (n_compared * chance < BY_CHANCE) & (chance < np.minimum(alone[:, None], alone)[compared])
+    found = []
+    for a, b in np.argwhere(compared)[is_short]:
+        (column, values), second = named[a], named[b]
+        found.append(Slice(column, values, int(n_rows[a, b]), int(n_inside[a, b]), second))
+    return Slices(float(asked), tuple(found), n_compared)
+
+
 def check_columns(what: str, columns: Mapping[str, Column], n_rows: int) -> None:
     for name, column in columns.items():
         if column.shape != (n_rows,):
             raise ValueError(f"{what} {name!r} must have one value for each of {n_rows} rows, got shape {column.shape}")
 
 
-def _by_quantile(column: Column, n_parts: int) -> Parts:
+def by_quantile(column: Column, n_parts: int) -> Parts:
     """Slices of about as many rows each; equal values stay together."""
     missing = is_missing(column)
     ordered = np.sort(column[~missing])
@@ -218,3 +286,101 @@ def as_text(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return f"{float(value):.{4 if abs(float(value)) < 1000 else 6}g}"
     return str(value)
+
+
+# The slices of a fit.
+
+
+@stored
+@dataclass(frozen=True, kw_only=True)
+class WorstSlice(Slice):
+    """A slice of training rows, each judged by members that left it out; found among many at the fit.
+
+    As text it is one line that says how short it falls, and how probable that is by chance.
+    """
+
+    target: str
+    asked: float  # the asked coverage
+    by_chance: float  # a bound on the probability that chance makes any of those searched so short
+    n_searched: int  # slices, of all targets
+
+    def __post_init__(self) -> None:
+        """Raise for what no search can have found; model files come from anywhere."""
+        texts = (self.column, self.values, self.target, *(self.second or ()))
+        counted = all(isinstance(n, int) for n in (self.n_rows, self.n_inside, self.n_searched))
+        shares = counted and 0 <= self.n_inside <= self.n_rows and 0 < self.asked < 1 and 0 <= self.by_chance <= 1
+        if not (shares and self.n_rows > 0 and all(isinstance(text, str) for text in texts)):
+            raise ValueError(f"a slice must have names, counts of rows and shares, got {vars(self)}")
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it falls short by more than chance."""
+        return self.by_chance < BY_CHANCE
+
+    def __str__(self) -> str:
+        chance = f"chance alone 1 in {1 / max(self.by_chance, LEAST_CHANCE):,.0f}" if self.is_short else "may be chance"
+        counts = f"{self.coverage:.2f} ({self.n_inside:,} of {self.n_rows:,} rows)"
+        covered = f"{self.target} in {self.name} is covered {counts} where {self.asked:g} was asked"
+        return f"of {self.n_searched:,} slices of out-of-fold rows, {covered}: {chance}"
+
+
+def in_one_line(found: Sequence[WorstSlice]) -> str:
+    """What a search has found: the slice that is most surely short, and how many others are."""
+    short = [one for one in found if one.is_short]
+    if not short:
+        return f"of {found[0].n_searched:,} slices of out-of-fold rows, none is short of coverage by more than chance"
+    return f"{short[0]}" + (f"; {len(short) - 1} more are short" if len(short) > 1 else "")
+
+
+def rows_as_one(inside: Mask, units: Column | None) -> float:
+    """By how much misses scatter more between units of rows than if rows were independent; at least 1."""
+    if units is None or inside.all() or not inside.any():
+        return 1.0
+    _, unit = np.unique(units, return_inverse=True)
+    excess = np.bincount(unit, weights=inside - inside.mean())  # of rows inside
+    return max(1.0, float((excess**2).sum() / (len(inside) * inside.var())))
+
+
+def worst_slices(
+    inside: Mask,
+    columns: Mapping[str, Column],
+    of_targets: Mapping[str, Mapping[str, Column]],
+    asked: float,
+    units: Column | None = None,
+) -> tuple[WorstSlice, ...]:
+    """The slices of one and two columns that fall short by more than chance, the surest first; else the least sure.
+
+    Where all rows are covered less than was asked, a slice must fall short of that. Chance counts the slices of one
+    column and those of two alike, however many more the latter are.
+
+    Parameters
+    ----------
+    inside : bool (row, target), whether each target lies in its interval
+    columns : by name, the features to cut by
+    of_targets : for each target, by name, more columns
+    asked : the asked coverage
+    units : which rows belong together; where these are missed together, they count as fewer
+    """
+    shared = cut(columns, {}, len(inside), QUANTILES)
+    found: list[tuple[float, str, Slice]] = []
+    n_searched = 0
+    for own, (target, more) in zip(inside.T, of_targets.items(), strict=True):
+        parts = {**cut(more, {}, len(inside), QUANTILES), **shared}
+        expected, as_one = min(asked, float(own.mean())), rows_as_one(own, units)
+        for family in (counted(own, parts, expected), pairs(own, parts, expected)):
+            n_searched += family.n_searched
+            bounds = 2 * inside.shape[1] * family.bounds(as_one)
+            found += [(bound, target, part) for bound, part in zip(bounds.tolist(), family, strict=True)]
+    found.sort(key=lambda one: one[0])
+    n_short = sum(bound < BY_CHANCE for bound, _, _ in found)
+    kept = found[: min(MOST_KEPT, max(FEWEST_KEPT, n_short))]
+    return tuple(
+        WorstSlice(
+            *(getattr(part, one.name) for one in fields(Slice)),
+            target=target,
+            asked=asked,
+            by_chance=min(1.0, bound),
+            n_searched=n_searched,
+        )
+        for bound, target, part in kept
+    )
