@@ -318,7 +318,9 @@ class WorstSlice(Slice):
         return self.by_chance < BY_CHANCE
 
     def __str__(self) -> str:
-        chance = f"chance alone 1 in {1 / max(self.by_chance, LEAST_CHANCE):,.0f}" if self.is_short else "may be chance"
+        below = "less than " * (self.by_chance < LEAST_CHANCE)
+        chance = f"chance alone {below}1 in {1 / max(self.by_chance, LEAST_CHANCE):,.0f}"
+        chance = chance if self.is_short else "may be chance"
         counts = f"{self.coverage:.2f} ({self.n_inside:,} of {self.n_rows:,} rows)"
         covered = f"{self.target} in {self.name} is covered {counts} where {self.asked:g} was asked"
         return f"of {self.n_searched:,} slices of out-of-fold rows, {covered}: {chance}"

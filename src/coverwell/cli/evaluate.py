@@ -80,7 +80,7 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
             _print_worst(view.slices, worst)
             if view.pairs.short:
                 n_short, n = len(view.pairs.short), view.pairs.n_searched
-                click.echo(f"\n{name}, {n_short:,} of {n:,} slices of two columns are short as well:")
+                click.echo(f"\n{name}, slices of two columns that fall short ({n_short:,} of {n:,}):")
                 _print_worst(view.pairs, worst)
 
 

@@ -105,7 +105,7 @@ def slices_by(view: View, column: str) -> tuple[Sequence[Slice], int]:
 
 def more_slices(view: View, model: ModelDescription) -> list[Row]:
     """Slices of two columns that are short in these rows, and the worst of the training rows, in a line each."""
-    found = [("these", part, view.pairs.chance(part)) for part in view.pairs.short[:MOST_MORE]]
+    found = [("test", part, view.pairs.chance(part)) for part in view.pairs.short[:MOST_MORE]]
     of_fit = [one for one in model.worst_slices if (one.target, one.asked) == (view.name, view.asked)]
     found += [("training, out of fold", one, one.by_chance) for one in of_fit]
     return [
