@@ -2,13 +2,14 @@
 
 import itertools
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, hypergeom
 from sklearn.linear_model import LinearRegression
 
 import coverwell.slices as slices_module
@@ -279,16 +280,20 @@ def test_a_fit_seldom_accuses_honest_intervals(together):
 
 
 def test_slices_of_a_fit_are_those_of_one_column_and_of_two_with_half_of_the_chance_each():
-    inside, columns = four_cells(50)
+    inside, columns = four_cells(50)  # 335 of 400 inside, fewer than asked: chance is which of them
     worst = worst_slices(inside[:, None], columns, {"y": {}}, 0.9)
-    overall = inside.mean()  # less than was asked: a slice must fall short of that
-    one = slices_of(inside, columns, asked=overall)
-    of_two = 2 * 4 * binom.cdf(50, 100, overall)
-    assert (worst[0].name, worst[0].by_chance) == ("floor low & side left", pytest.approx(of_two))
-    assert {part.name: part.by_chance for part in worst[1:]} == {
-        part.name: pytest.approx(2 * one.chance(part)) for part in one.short
+    assert {part.name: part.by_chance for part in worst} == {
+        "floor low & side left": pytest.approx(2 * 4 * hypergeom.cdf(50, 400, 335, 100)),
+        "floor low": pytest.approx(2 * 4 * hypergeom.cdf(145, 400, 335, 200)),
+        "side left": pytest.approx(2 * 4 * hypergeom.cdf(145, 400, 335, 200)),
     }
     assert {part.n_searched for part in worst} == {4 + 4}
+    inside, columns = four_cells(80)  # 365 of 400, more than asked: each row is inside with the asked probability
+    worst = worst_slices(inside[:, None], columns, {"y": {}}, 0.9)
+    assert (worst[0].name, worst[0].by_chance) == (
+        "floor low & side left",
+        pytest.approx(2 * 4 * binom.cdf(80, 100, 0.9)),
+    )
 
 
 def test_several_targets_share_the_chance_and_have_columns_of_their_own():
@@ -296,23 +301,24 @@ def test_several_targets_share_the_chance_and_have_columns_of_their_own():
     both = np.stack([inside, np.ones(400, bool)], axis=1)
     worst = worst_slices(both, columns, {"rent": {}, "price": {"width": np.arange(400)}}, 0.9)
     assert (worst[0].target, worst[0].name) == ("rent", "floor low & side left")
-    assert worst[0].by_chance == pytest.approx(2 * 2 * 4 * binom.cdf(50, 100, inside.mean()))
+    assert worst[0].by_chance == pytest.approx(2 * 2 * 4 * hypergeom.cdf(50, 400, 335, 100))
     # Four slices of one column and four of two; of the other target also four by width, which lie in one cell each.
     assert worst[0].n_searched == (4 + 4) + (8 + 12)
 
 
 def test_it_says_itself_in_one_line():
     part = WorstSlice(
-        "rooms", "5 to 7", 44, 31, ("area", "104 to 180"), target="rent", asked=0.9, by_chance=8e-5, n_searched=1240
+        "rooms", "5 to 7", 44, 31, ("area", "104 to 180"), target="rent", asked=0.9, by_chance=8.3e-5, n_searched=1240
     )
     line = "of 1,240 slices of out-of-fold rows, rent in rooms 5 to 7 & area 104 to 180 is covered 0.70 (31 of 44 rows)"
-    assert str(part) == f"{line} where 0.9 was asked: chance alone 1 in 12,500"
+    assert str(part) == f"{line} where 0.9 was asked: chance alone 1 in 12,000"
     known = vars(part)
     assert str(WorstSlice(**known | {"by_chance": 1e-9})).endswith("chance alone less than 1 in 1,000,000")
     fine = WorstSlice(**known | {"by_chance": 0.3})
     assert str(fine).endswith("may be chance")
-    assert in_one_line((part, part, fine)) == f"{part}; 1 more are short"
-    assert in_one_line((fine,)) == "of 1,240 slices of out-of-fold rows, none is short of coverage by more than chance"
+    assert in_one_line((part, part, part, fine)) == f"{part}; 2 more fall short"
+    assert in_one_line((part, fine)) == str(part)
+    assert in_one_line((fine, fine)) == str(fine)
 
 
 N = 600
@@ -338,7 +344,6 @@ class Linear(LinearRegression):
         return super().predict(np.asarray(X["area"])[:, None])
 
 
-@pytest.mark.filterwarnings("ignore:.*slices of out-of-fold rows:coverwell.errors.CoverageWarning")
 def test_a_fit_names_where_its_out_of_fold_rows_are_short_and_model_files_keep_it(tmp_path):
     X, y = flats()
     model = IntervalAround(LinearRegression(), **QUICK).fit(X[["area"]].assign(low=X["floor"] == "low"), y)
@@ -359,12 +364,13 @@ def test_what_is_surely_short_is_a_warning_with_a_way_out_and_what_may_be_chance
     with pytest.warns(CoverageWarning, match=r"rent in .*area.* was asked: chance .*; more rows .* hold_for"):
         IntervalAround(Linear(), **QUICK).fit(X, y)
     X, y = flats(spread=1.0)
-    model = IntervalAround(Linear(), **QUICK).fit(X, y)  # warnings are errors
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = IntervalAround(Linear(), **QUICK).fit(X, y)
     assert len(model.worst_slices_) == 3
     assert not any(one.is_short for one in model.worst_slices_)
 
 
-@pytest.mark.filterwarnings("ignore:.*slices of out-of-fold rows:coverwell.errors.CoverageWarning")
 def test_slices_are_of_the_columns_as_they_were_given_and_of_what_the_model_says():
     X, y = flats()
     seen = set()
@@ -378,7 +384,6 @@ def test_slices_are_of_the_columns_as_they_were_given_and_of_what_the_model_says
     assert names <= {"column 0", "prediction", "width"}
 
 
-@pytest.mark.filterwarnings("ignore:.*slices of out-of-fold rows:coverwell.errors.CoverageWarning")
 @pytest.mark.parametrize("calibration", ["cross", "cv+", Split(0.3)])
 def test_every_calibration_counts_the_rows_that_were_left_out(calibration):
     X, y = flats()
@@ -399,7 +404,6 @@ def test_windows_of_a_series_are_not_searched():
     assert forecaster.fit(series).regressor_.worst_slices_ == ()
 
 
-@pytest.mark.filterwarnings("ignore:.*slices of out-of-fold rows:coverwell.errors.CoverageWarning")
 @pytest.mark.parametrize(
     "change",
     [{"n_inside": 10**6}, {"by_chance": 2.0}, {"asked": "much"}, {"column": 3}, {"n_rows": 0}, {"n_searched": None}],

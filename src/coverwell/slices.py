@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta, binom
+from scipy.stats import beta, binom, hypergeom
 
 from coverwell.options import check_number, check_share, stored
 
@@ -22,6 +22,7 @@ __all__ = ["Slice", "Slices", "WorstSlice", "slices_of"]
 
 Array = NDArray[np.float64]
 Column = NDArray[Any]
+Counts = NDArray[Any]
 Mask = NDArray[np.bool_]
 Parts = tuple[list[str], NDArray[np.intp]]  # the names of a column's slices, and the place of each row's slice
 
@@ -85,6 +86,7 @@ class Slices:
     asked: float  # the asked coverage
     slices: tuple[Slice, ...]
     n_compared: int | None = None  # if there were more than these
+    whole: tuple[int, int] | None = None  # all rows and those inside, if chance only decides which ones these are
 
     def __len__(self) -> int:
         return len(self.slices)
@@ -126,14 +128,18 @@ class Slices:
 
     def bounds(self, rows_as_one: float = 1.0) -> Array:
         """What `chance` says of each slice, before it is cut at 1, if so many rows count as one."""
-        n_rows, n_inside = self._counts
-        n, n_missed = np.round(n_rows / rows_as_one), np.floor((n_rows - n_inside) / rows_as_one)
-        bounds: Array = self.n_searched * binom.cdf(n - n_missed, n, self.asked)
-        return bounds
+
+        def scaled(n_rows: Any, n_inside: Any) -> tuple[Any, Any]:
+            n = np.round(n_rows / rows_as_one)
+            return n, n - np.floor((n_rows - n_inside) / rows_as_one)
+
+        whole = None if self.whole is None else scaled(*self.whole)
+        return self.n_searched * chances(*scaled(*self._counts), self.asked, whole)
 
     def chance(self, part: Slice) -> float:
         """A bound on the probability that chance makes any slice this short, however they overlap (Bonferroni)."""
-        return min(1.0, self.n_searched * part.chance(self.asked))
+        one = np.array([part.n_rows]), np.array([part.n_inside])
+        return min(1.0, self.n_searched * float(chances(*one, self.asked, self.whole)[0]))
 
     @property
     def n_searched(self) -> int:
@@ -141,9 +147,21 @@ class Slices:
         return len(self) if self.n_compared is None else self.n_compared
 
     @property
-    def _counts(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _counts(self) -> tuple[Counts, Counts]:
         """Rows of each slice, and how many of them are inside."""
         return np.array([part.n_rows for part in self], int), np.array([part.n_inside for part in self], int)
+
+
+def chances(n_rows: Counts, n_inside: Counts, asked: float, whole: tuple[Any, Any] | None = None) -> Array:
+    """The probability of this few rows inside, or fewer, for each slice, if each row is inside with the asked one.
+
+    Of a `whole` with so many rows inside in all, as ranks leave it, a slice is a draw without replacement.
+    """
+    found: Array = binom.cdf(n_inside, n_rows, asked)
+    if whole is not None:
+        low = found < BY_CHANCE  # the others are no news, and this takes longer
+        found[low] = hypergeom.cdf(n_inside[low], *whole, n_rows[low])
+    return found
 
 
 def slices_of(
@@ -200,15 +218,15 @@ def cut(columns: Mapping[str, Any], groups: Mapping[str, Any], n_rows: int, quan
     return parts
 
 
-def counted(inside: Mask, parts: Mapping[str, Parts], asked: float) -> Slices:
+def counted(inside: Mask, parts: Mapping[str, Parts], asked: float, whole: tuple[int, int] | None = None) -> Slices:
     found: list[Slice] = []
     for column, (names, part_of_row) in parts.items():
         n_rows, n_inside = (np.bincount(rows, minlength=len(names)) for rows in (part_of_row, part_of_row[inside]))
         found += [Slice(column, one, int(n), int(k)) for one, n, k in zip(names, n_rows, n_inside, strict=True) if n]
-    return Slices(float(asked), tuple(found))
+    return Slices(float(asked), tuple(found), whole=whole)
 
 
-def pairs(inside: Mask, parts: Mapping[str, Parts], asked: float) -> Slices:
+def pairs(inside: Mask, parts: Mapping[str, Parts], asked: float, whole: tuple[int, int] | None = None) -> Slices:
     """The slices of two columns that fall short by more than chance, and more surely than either column alone."""
     large: dict[str, NDArray[np.intp]] = {}  # the parts of a column that have enough rows
     room = MOST_PARTS
@@ -228,14 +246,14 @@ def pairs(inside: Mask, parts: Mapping[str, Parts], asked: float) -> Slices:
     of_column = np.array([place for place, own in enumerate(large.values()) for _ in own], dtype=int)
     compared = (of_column[:, None] < of_column) & (n_rows >= FEWEST_ROWS)
     n_inside, n_compared = n_rows - n_missed, int(compared.sum())
-    alone = binom.cdf(np.diag(n_inside), np.diag(n_rows), asked)
-    chance = binom.cdf(n_inside[compared], n_rows[compared], asked)
+    alone = chances(np.diag(n_rows), np.diag(n_inside), asked, whole)
+    chance = chances(n_rows[compared], n_inside[compared], asked, whole)
     is_short = (n_compared * chance < BY_CHANCE) & (chance < np.minimum(alone[:, None], alone)[compared])
     found = []
     for a, b in np.argwhere(compared)[is_short]:
         (column, values), second = named[a], named[b]
         found.append(Slice(column, values, int(n_rows[a, b]), int(n_inside[a, b]), second))
-    return Slices(float(asked), tuple(found), n_compared)
+    return Slices(float(asked), tuple(found), n_compared, whole)
 
 
 def check_columns(what: str, columns: Mapping[str, Column], n_rows: int) -> None:
@@ -318,20 +336,17 @@ class WorstSlice(Slice):
         return self.by_chance < BY_CHANCE
 
     def __str__(self) -> str:
-        below = "less than " * (self.by_chance < LEAST_CHANCE)
-        chance = f"chance alone {below}1 in {1 / max(self.by_chance, LEAST_CHANCE):,.0f}"
-        chance = chance if self.is_short else "may be chance"
+        below, one_in = "less than " * (self.by_chance < LEAST_CHANCE), f"{1 / max(self.by_chance, LEAST_CHANCE):.2g}"
+        chance = f"chance alone {below}1 in {float(one_in):,.0f}" if self.is_short else "may be chance"
         counts = f"{self.coverage:.2f} ({self.n_inside:,} of {self.n_rows:,} rows)"
         covered = f"{self.target} in {self.name} is covered {counts} where {self.asked:g} was asked"
         return f"of {self.n_searched:,} slices of out-of-fold rows, {covered}: {chance}"
 
 
 def in_one_line(found: Sequence[WorstSlice]) -> str:
-    """What a search has found: the slice that is most surely short, and how many others are."""
-    short = [one for one in found if one.is_short]
-    if not short:
-        return f"of {found[0].n_searched:,} slices of out-of-fold rows, none is short of coverage by more than chance"
-    return f"{short[0]}" + (f"; {len(short) - 1} more are short" if len(short) > 1 else "")
+    """What a search has found: the slice that is most surely short, or least sure to be chance, and how many are."""
+    n_short = sum(one.is_short for one in found)
+    return f"{found[0]}" + (f"; {n_short - 1} more fall short" if n_short > 1 else "")
 
 
 def rows_as_one(inside: Mask, units: Column | None) -> float:
@@ -352,8 +367,9 @@ def worst_slices(
 ) -> tuple[WorstSlice, ...]:
     """The slices of one and two columns that fall short by more than chance, the surest first; else the least sure.
 
-    Where all rows are covered less than was asked, a slice must fall short of that. Chance counts the slices of one
-    column and those of two alike, however many more the latter are.
+    Ranks leave about as many rows inside as was asked, so chance only decides which ones; where more are inside, each
+    is so with the asked probability. Chance counts the slices of one column and those of two alike, however many more
+    the latter are.
 
     Parameters
     ----------
@@ -368,10 +384,11 @@ def worst_slices(
     n_searched = 0
     for own, (target, more) in zip(inside.T, of_targets.items(), strict=True):
         parts = {**cut(more, {}, len(inside), QUANTILES), **shared}
-        expected, as_one = min(asked, float(own.mean())), rows_as_one(own, units)
-        for family in (counted(own, parts, expected), pairs(own, parts, expected)):
+        reached = float(own.mean())
+        chance = (reached, (len(own), int(own.sum()))) if reached <= asked else (asked,)
+        for family in (counted(own, parts, *chance), pairs(own, parts, *chance)):
             n_searched += family.n_searched
-            bounds = 2 * inside.shape[1] * family.bounds(as_one)
+            bounds = 2 * inside.shape[1] * family.bounds(rows_as_one(own, units))
             found += [(bound, target, part) for bound, part in zip(bounds.tolist(), family, strict=True)]
     found.sort(key=lambda one: one[0])
     n_short = sum(bound < BY_CHANCE for bound, _, _ in found)
