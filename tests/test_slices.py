@@ -316,7 +316,7 @@ def test_it_says_itself_in_one_line():
     assert str(WorstSlice(**known | {"by_chance": 1e-9})).endswith("chance alone less than 1 in 1,000,000")
     fine = WorstSlice(**known | {"by_chance": 0.3})
     assert str(fine).endswith("may be chance")
-    assert in_one_line((part, part, part, fine)) == f"{part}; 2 more fall short"
+    assert in_one_line((part, part, part, fine)) == f"{part}; others fall short too"
     assert in_one_line((part, fine)) == str(part)
     assert in_one_line((fine, fine)) == str(fine)
 

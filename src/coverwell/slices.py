@@ -344,9 +344,8 @@ class WorstSlice(Slice):
 
 
 def in_one_line(found: Sequence[WorstSlice]) -> str:
-    """What a search has found: the slice that is most surely short, or least sure to be chance, and how many are."""
-    n_short = sum(one.is_short for one in found)
-    return f"{found[0]}" + (f"; {n_short - 1} more fall short" if n_short > 1 else "")
+    """What a search has found: the slice that is least likely to be chance, and whether there are others."""
+    return f"{found[0]}" + "; others fall short too" * any(one.is_short for one in found[1:])
 
 
 def rows_as_one(inside: Mask, units: Column | None) -> float:

@@ -62,7 +62,6 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
         widths = (f"{scores[name]:.4g}" for name in ("width", "interval_score"))
         lines.append((view.name, f"{view.asked:g}", f"{scores['rmse']:.4g}", *coverage, *errors, *widths))
     _print_table(HEADS, lines)
-    click.echo("")
     for view in outcome.views:
         sizes = ", ".join(f"{share:.3f}" for share in view.by_size)
         slab = "" if view.worst_slab is None else f", {view.worst_slab:.3f} in the worst slab"
