@@ -79,6 +79,28 @@ def test_rows_without_a_target_count_for_nothing():
     assert [(part.values, part.n_rows, part.n_inside) for part in view.slices] == [("a", 3, 3), ("b", 5, 5)]
 
 
+def test_a_view_has_its_short_pairs_its_coverage_by_size_and_its_worst_slab():
+    n = 400
+    floor, side = np.repeat(["high", "low"], 200).astype(object), np.tile(["left", "right"], 200).astype(object)
+    half, X = np.linspace(1, 2, n), np.random.default_rng(0).normal(size=(n, 2))
+    missed = (floor == "low") & (side == "left") & (np.arange(n) % 4 == 0)
+    y = np.where(missed, 9.0, 0.0)[:, None]
+    bounds = (-half[:, None, None], half[:, None, None])
+    outcome = Outcome(y, 0 * y, *bounds, (0.9,), ("y",), features={"floor": floor, "side": side}, numbers=X)
+    (view,) = outcome.views
+    assert [part.name for part in view.pairs] == ["floor low & side left"]
+    assert (view.pairs.slices[0].n_rows, view.pairs.slices[0].n_inside, view.pairs.n_searched) == (100, 50, 4)
+    known = view.y, view.lower, view.upper
+    assert view.by_size == metrics.coverage_by_size(*known).tolist()
+    assert view.by_size[0] == 1.0 > view.by_size[-1]
+    order = np.random.default_rng(0).permutation(n)
+    slab = metrics.worst_slab_coverage(X[order], *(values[order] for values in known), n_directions=200)
+    assert view.worst_slab == slab
+    assert replace(outcome, numbers=None).views[0].worst_slab is None
+    few = replace(outcome, y=np.where(np.arange(n)[:, None] < 99, y, np.nan))
+    assert few.views[0].worst_slab is None
+
+
 def test_some_targets_stay_what_they_are():
     times = np.arange(20).reshape(10, 2)
     price = by_hand(times=times, static=by_hand()).of_targets([1])

@@ -10,12 +10,14 @@ from scipy.stats import betabinom, binom, norm
 from sklearn.metrics import mean_pinball_loss, root_mean_squared_error
 
 from coverwell.metrics import (
+    _worst_slab,
     average_width,
     calibration_curve,
     calibration_error,
     constant_width,
     coverage,
     coverage_band,
+    coverage_by_size,
     crps,
     expected_calibration_error,
     interval_score,
@@ -25,6 +27,7 @@ from coverwell.metrics import (
     rmse,
     rolling_coverage,
     weighted_interval_score,
+    worst_slab_coverage,
 )
 from coverwell.options import coverage_rank
 from coverwell.prediction import PredictedDistribution
@@ -449,3 +452,88 @@ def test_the_crps_needs_one_finite_target_per_row():
         crps([1.0, 2.0], distribution)
     with pytest.raises(ValueError, match="y must be finite"):
         crps([1.0, 2.0, math.inf], distribution)
+
+
+# Coverage of parts.
+
+
+def test_coverage_by_size_is_that_of_rows_cut_at_quantiles_of_the_width():
+    width = np.array([4.0, 1.0, 3.0, 2.0, 5.0, 6.0, 7.0])
+    inside = np.array([True, False, True, True, False, True, True])  # by width: no, yes, yes; yes, no; yes, yes
+    y = np.where(inside, 0.0, 10.0)
+    assert_array_equal(coverage_by_size(y, -width, width, n_parts=3), [2 / 3, 1 / 2, 1.0])
+    assert_array_equal(coverage_by_size(y, -width, width, n_parts=1), [5 / 7])
+    bounds = [np.stack([side, side], axis=1) for side in (-width, width)]
+    assert_array_equal(coverage_by_size(np.stack([y, -y], axis=1), *bounds, 3), [[2 / 3, 1 / 2, 1.0]] * 2)
+
+
+def test_equal_widths_stay_together():
+    y = np.array([0.0, 0.0, 3.0, 0.0])
+    assert_array_equal(coverage_by_size(y, -np.ones(4), np.ones(4), n_parts=2), [0.75, np.nan])
+    assert np.nanmin(coverage_by_size(y, -np.ones(4), [1.0, 1.0, 2.0, 2.0], n_parts=4)) == 0.5
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 999), n_rows=st.integers(8, 25), least=st.integers(2, 5), share=st.floats(0.1, 0.9))
+def test_the_worst_slab_is_that_of_a_search_in_loops(seed, n_rows, least, share):
+    rng = np.random.default_rng(seed)
+    X, directions, missed = rng.normal(size=(n_rows, 3)), rng.normal(size=(4, 3)), rng.random(n_rows) < share
+    rates = []
+    for direction in directions:
+        own = missed[np.argsort(X @ direction)]
+        rates += [own[a:b].mean() for a in range(n_rows) for b in range(a + least, n_rows + 1)]
+    direction, low, high = _worst_slab(X, missed, directions, least)
+    place = X @ direction
+    held = missed[(low - 1e-9 <= place) & (place <= high + 1e-9)]
+    assert len(held) >= least
+    assert held.mean() == pytest.approx(max(rates))
+
+
+def test_slabs_in_several_blocks_of_directions_are_those_of_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 2)), rng.normal(size=200)
+    whole = worst_slab_coverage(X, y, -np.ones(200), np.ones(200), n_directions=20)
+    monkeypatch.setattr("coverwell.metrics.SLAB_NUMBERS", 250)
+    assert worst_slab_coverage(X, y, -np.ones(200), np.ones(200), n_directions=20) == whole
+
+
+def slabs(seed, n_rows=2000):
+    """Of a law whose noise grows with one of five columns: exactly conditional intervals, and of one width for all."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 5))
+    spread = np.exp(0.7 * X[:, 0])
+    y, half = spread * rng.normal(size=n_rows), norm.ppf(0.95) * spread
+    marginal = np.full(n_rows, np.quantile(np.abs(y), 0.9))
+    bounds = [np.stack([side * half, side * marginal], axis=1) for side in (-1, 1)]
+    return worst_slab_coverage(X, np.stack([y, y], axis=1), *bounds, n_directions=100, random_state=seed)
+
+
+def test_slabs_find_where_marginal_coverage_fails_and_accuse_no_conditional_one():
+    """Slabs of both halves hold 400 rows at least: the mean of 10 has a standard error of .005."""
+    conditional, marginal = np.mean([slabs(seed) for seed in range(10)], axis=0)
+    assert conditional == pytest.approx(0.9, abs=3 * np.sqrt(0.9 * 0.1 / 400 / 10))
+    assert marginal < 0.75
+
+
+def test_slabs_do_not_depend_on_units_or_constant_columns():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 2)), rng.normal(size=200)
+    one = worst_slab_coverage(X, y, -np.ones(200), np.ones(200), n_directions=50)
+    assert worst_slab_coverage(X * [1e6, 1e-6] + 3, y, -np.ones(200), np.ones(200), n_directions=50) == one
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"X": np.zeros(100)}, "shape"),
+        ({"X": np.zeros((99, 2))}, "a row for each of 100"),
+        ({"X": np.full((100, 2), np.nan)}, "finite"),
+        ({"share": 1.0}, "share must lie strictly between 0 and 1"),
+        ({"share": 0.1}, "at least 200 rows, got 100"),
+        ({"n_directions": 0}, "n_directions"),
+    ],
+)
+def test_bad_slabs_are_refused(changed, message):
+    given = {"X": np.zeros((100, 2)), "y": np.zeros(100), "lower": -np.ones(100), "upper": np.ones(100), **changed}
+    with pytest.raises(ValueError, match=message):
+        worst_slab_coverage(**given)

@@ -18,6 +18,7 @@ ANY_LINES = "..."
 # What the machine, or the settings of a shorter fit, may change: numbers with a decimal point, rounds, sizes, and which
 # slices are the worst.
 CHANGEABLE = {
+    r"of [\d,]+ slices of out-of-fold rows, .*": "(the worst slice of the fit)",
     r"^  \S.*: coverage [\d.]+ .* rows inside; .*": "  (a slice)",
     r"^(\w+) +0\.\d+ .* to .*": r"\1 (its measures)",
     r"\d[\d,]*\.\d[\w.+]*": "#",

@@ -1,12 +1,35 @@
 """Coverage in parts of the rows: counted right, named right, and its uncertainty as wide as it should be."""
 
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import binomtest
+import itertools
+import re
+import warnings
 
-from coverwell.evaluation import BY_CHANCE, Slice, Slices, slices_of
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest, hypergeom
+from sklearn.linear_model import LinearRegression
+
+import coverwell.slices as slices_module
+from coverwell import LSTM, IntervalAround, MatchedForecaster, Schedule, load, save
+from coverwell.calibration import Split
+from coverwell.errors import CoverageWarning, ModelFileError
+from coverwell.model_file import read_tensors, write_tensors
+from coverwell.slices import (
+    BY_CHANCE,
+    FEWEST_ROWS,
+    Slice,
+    Slices,
+    WorstSlice,
+    cut,
+    in_one_line,
+    pairs,
+    rows_as_one,
+    slices_of,
+    worst_slices,
+)
 
 RNG = np.random.default_rng(0)
 counts = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))
@@ -150,3 +173,247 @@ def test_the_column_with_the_worst_part_comes_first():
     found = Slices(0.9, parts)
     assert list(found.by_column) == ["city", "area"]
     assert [part.values for part in found.by_column["city"]] == ["Rome", "Oslo"]
+
+
+# Slices of two columns.
+
+
+def cells_one_by_one(inside, columns, asked):
+    """The same search in loops: how many slices there are, and which are named."""
+    parts = cut(columns, {}, len(inside), 4)
+    chance_of = lambda rows: binom.cdf(inside[rows].sum(), rows.sum(), asked)  # noqa: E731
+    cells = {}
+    for (a, (names_a, of_a)), (b, (names_b, of_b)) in itertools.combinations(parts.items(), 2):
+        for (i, first), (j, second) in itertools.product(enumerate(names_a), enumerate(names_b)):
+            rows = (of_a == i) & (of_b == j)
+            if rows.sum() >= FEWEST_ROWS:
+                surest = min(chance_of(of_a == i), chance_of(of_b == j))
+                cells[(a, first), (b, second)] = (rows.sum(), inside[rows].sum(), chance_of(rows), surest)
+    short = {
+        cell: (n, k) for cell, (n, k, chance, surest) in cells.items() if chance < min(surest, BY_CHANCE / len(cells))
+    }
+    return len(cells), short
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 999), asked=st.sampled_from([0.5, 0.9]))
+def test_pairs_are_those_of_a_search_in_loops(seed, asked):
+    rng = np.random.default_rng(seed)
+    columns = {"x": rng.normal(size=400), "level": rng.choice(["a", "b", "c"], 400), "few": rng.integers(0, 3, 400)}
+    columns["x"][rng.random(400) < 0.1] = np.nan
+    bad = (columns["level"] == "b") & (columns["few"] == 1)
+    inside = rng.random(400) < np.where(bad, 0.6 * asked, asked)
+    found = pairs(inside, cut(columns, {}, 400, 4), asked)
+    n_cells, short = cells_one_by_one(inside, columns, asked)
+    assert found.n_searched == n_cells
+    assert {((part.column, part.values), part.second): (part.n_rows, part.n_inside) for part in found} == short
+
+
+def four_cells(low_and_left):
+    """100 rows in each cell of two columns, of which 95 are inside, and so many in one of the cells."""
+    floor, side = np.repeat(["high", "high", "low", "low"], 100), np.repeat(["left", "right", "left", "right"], 100)
+    inside = np.concatenate([np.arange(100) < n for n in (95, 95, low_and_left, 95)])
+    return inside, {"floor": floor, "side": side}
+
+
+def test_a_cell_that_is_short_is_named_with_its_rows_and_how_probable_it_is():
+    found = slices_of(*four_cells(50), asked=0.9, n_columns=2)
+    (part,) = found
+    assert part == Slice("floor", "low", 100, 50, ("side", "left"))
+    assert part.name == "floor low & side left"
+    assert (len(found), found.n_searched) == (1, 4)
+    assert found.chance(part) == pytest.approx(4 * binomtest(50, 100, 0.9, alternative="less").pvalue)
+    assert found.worst() == (part,)
+    assert found.short == [part]
+    assert not len(slices_of(*four_cells(90), asked=0.9, n_columns=2))  # by chance
+
+
+def test_a_cell_is_not_named_where_one_of_its_columns_says_it_more_surely():
+    floor, side = four_cells(95)[1].values()
+    inside = np.where(floor == "low", np.tile(np.arange(100) < 60, 4), np.tile(np.arange(100) < 95, 4))
+    assert slices_of(inside, {"floor": floor, "side": side}, asked=0.9).short[0].name == "floor low"
+    assert not len(slices_of(inside, {"floor": floor, "side": side}, asked=0.9, n_columns=2))
+
+
+def test_rows_in_several_blocks_are_counted_as_in_one(monkeypatch):
+    inside, columns = four_cells(50)
+    whole = slices_of(inside, columns, asked=0.9, n_columns=2)
+    monkeypatch.setattr(slices_module, "ROWS_AT_A_TIME", 7)
+    assert slices_of(inside, columns, asked=0.9, n_columns=2) == whole
+
+
+def test_of_very_many_columns_the_first_are_taken_and_without_any_there_is_nothing(monkeypatch):
+    inside, columns = RNG.random(800) < 0.9, {f"c{k}": RNG.integers(0, 4, 800) for k in range(12)}
+    assert slices_of(inside, columns, asked=0.9, n_columns=2).n_searched == 16 * 12 * 11 / 2
+    monkeypatch.setattr(slices_module, "MOST_PARTS", 31)
+    assert slices_of(inside, columns, asked=0.9, n_columns=2).n_searched == 16 * 7 * 6 / 2  # of seven columns
+    assert slices_of(inside, {}, asked=0.9, n_columns=2) == Slices(0.9, (), 0)
+    with pytest.raises(ValueError, match="n_columns"):
+        slices_of(inside, columns, asked=0.9, n_columns=3)
+
+
+# The slices of a fit.
+
+
+def test_rows_that_are_missed_together_count_as_fewer():
+    inside = RNG.random(300) < 0.8
+    assert rows_as_one(inside, None) == 1
+    assert rows_as_one(np.repeat(inside, 4), np.repeat(np.arange(300), 4)) == pytest.approx(4)
+    assert rows_as_one(np.ones(30, bool), np.repeat(np.arange(10), 3)) == 1
+    # Of independent rows in 100 units of 10, the mean of 100 squares with a mean of 1 and a variance of about 2.
+    assert rows_as_one(RNG.random(1000) < 0.5, np.repeat(np.arange(100), 10)) < 1 + 4 * np.sqrt(2 / 100)
+
+
+@pytest.mark.parametrize("together", [1, 5])
+def test_a_fit_seldom_accuses_honest_intervals(together):
+    """The bound of 5 % counts slices of one column and of two; three standard errors on top."""
+    accused, n_rows = 0, 600
+    units = np.repeat(np.arange(n_rows // together), together)
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        inside = (rng.random(n_rows // together) < 0.9)[units][:, None]
+        columns = {f"x{k}": rng.normal(size=n_rows // together)[units] for k in range(4)}
+        worst = worst_slices(inside, columns, {"y": {}}, 0.9, units)
+        assert 3 <= len(worst) <= 5
+        accused += worst[0].is_short
+    assert accused < 5 + 3 * np.sqrt(100 * 0.05 * 0.95)
+
+
+def test_slices_of_a_fit_are_those_of_one_column_and_of_two_with_half_of_the_chance_each():
+    inside, columns = four_cells(50)  # 335 of 400 inside, fewer than asked: chance is which of them
+    worst = worst_slices(inside[:, None], columns, {"y": {}}, 0.9)
+    assert {part.name: part.by_chance for part in worst} == {
+        "floor low & side left": pytest.approx(2 * 4 * hypergeom.cdf(50, 400, 335, 100)),
+        "floor low": pytest.approx(2 * 4 * hypergeom.cdf(145, 400, 335, 200)),
+        "side left": pytest.approx(2 * 4 * hypergeom.cdf(145, 400, 335, 200)),
+    }
+    assert {part.n_searched for part in worst} == {4 + 4}
+    inside, columns = four_cells(80)  # 365 of 400, more than asked: each row is inside with the asked probability
+    worst = worst_slices(inside[:, None], columns, {"y": {}}, 0.9)
+    assert (worst[0].name, worst[0].by_chance) == (
+        "floor low & side left",
+        pytest.approx(2 * 4 * binom.cdf(80, 100, 0.9)),
+    )
+
+
+def test_several_targets_share_the_chance_and_have_columns_of_their_own():
+    inside, columns = four_cells(50)
+    both = np.stack([inside, np.ones(400, bool)], axis=1)
+    worst = worst_slices(both, columns, {"rent": {}, "price": {"width": np.arange(400)}}, 0.9)
+    assert (worst[0].target, worst[0].name) == ("rent", "floor low & side left")
+    assert worst[0].by_chance == pytest.approx(2 * 2 * 4 * hypergeom.cdf(50, 400, 335, 100))
+    # Four slices of one column and four of two; of the other target also four by width, which lie in one cell each.
+    assert worst[0].n_searched == (4 + 4) + (8 + 12)
+
+
+def test_it_says_itself_in_one_line():
+    part = WorstSlice(
+        "rooms", "5 to 7", 44, 31, ("area", "104 to 180"), target="rent", asked=0.9, by_chance=8.3e-5, n_searched=1240
+    )
+    line = "of 1,240 slices of out-of-fold rows, rent in rooms 5 to 7 & area 104 to 180 is covered 0.70 (31 of 44 rows)"
+    assert str(part) == f"{line} where 0.9 was asked: chance alone 1 in 12,000"
+    known = vars(part)
+    assert str(WorstSlice(**known | {"by_chance": 1e-9})).endswith("chance alone less than 1 in 1,000,000")
+    fine = WorstSlice(**known | {"by_chance": 0.3})
+    assert str(fine).endswith("may be chance")
+    assert in_one_line((part, part, part, fine)) == f"{part}; others fall short too"
+    assert in_one_line((part, fine)) == str(part)
+    assert in_one_line((fine, fine)) == str(fine)
+
+
+N = 600
+QUICK = {"calibration": "cross", "random_state": 0}
+
+
+def flats(seed=0, spread=6.0):
+    """A table in which rows of one cell, of two columns, are so much noisier."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({"area": rng.normal(size=N), "floor": rng.choice(["low", "high"], N)})
+    X["sold"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, N), "D")
+    y = X["area"] + rng.normal(size=N) * np.where((X["area"] > 0.7) & (X["floor"] == "low"), spread, 1.0)
+    return X, y.rename("rent")
+
+
+class Linear(LinearRegression):
+    """A regression on the area alone."""
+
+    def fit(self, X, y):
+        return super().fit(np.asarray(X["area"])[:, None], y)
+
+    def predict(self, X):
+        return super().predict(np.asarray(X["area"])[:, None])
+
+
+def test_a_fit_names_where_its_out_of_fold_rows_are_short_and_model_files_keep_it(tmp_path):
+    X, y = flats()
+    model = IntervalAround(LinearRegression(), **QUICK).fit(X[["area"]].assign(low=X["floor"] == "low"), y)
+    worst = model.worst_slices_[0]
+    assert worst.is_short
+    assert re.match(r"area 0\.\d+ to \d.* & low true", worst.name)
+    known, inside = model.out_of_fold_, worst.n_inside
+    low, high = (float(end) for end in re.findall(r"[\d.]+", worst.values))
+    rows = (X["area"] > low - 1e-3) & (X["area"] < high + 1e-3) & (X["floor"] == "low")
+    assert rows.sum() == worst.n_rows
+    assert ((known.lower[rows, 0, 0] <= y[rows]) & (y[rows] <= known.upper[rows, 0, 0])).sum() == inside
+    save(model, tmp_path / "model.safetensors")
+    assert load(tmp_path / "model.safetensors").worst_slices_ == model.worst_slices_
+
+
+def test_what_is_surely_short_is_a_warning_with_a_way_out_and_what_may_be_chance_is_none():
+    X, y = flats()
+    with pytest.warns(CoverageWarning, match=r"rent in .*area.* was asked: chance .*; more rows .* hold_for"):
+        IntervalAround(Linear(), **QUICK).fit(X, y)
+    X, y = flats(spread=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = IntervalAround(Linear(), **QUICK).fit(X, y)
+    assert len(model.worst_slices_) == 3
+    assert not any(one.is_short for one in model.worst_slices_)
+
+
+def test_slices_are_of_the_columns_as_they_were_given_and_of_what_the_model_says():
+    X, y = flats()
+    seen = set()
+    for seed in range(4):
+        X, y = flats(seed, spread=1.0)
+        for one in IntervalAround(Linear(), **QUICK).fit(X, y).worst_slices_:
+            seen |= {one.column, *((one.second or ())[:1])}
+    assert seen <= {"area", "floor", "sold", "prediction", "width"}
+    numbers = X[["area"]].to_numpy()
+    names = {one.column for one in IntervalAround(LinearRegression(), **QUICK).fit(numbers, y).worst_slices_}
+    assert names <= {"column 0", "prediction", "width"}
+
+
+@pytest.mark.parametrize("calibration", ["cross", "cv+", Split(0.3)])
+def test_every_calibration_counts_the_rows_that_were_left_out(calibration):
+    X, y = flats()
+    model = IntervalAround(LinearRegression(), [0.5, 0.9], calibration=calibration, random_state=0)
+    model.fit(X[["area"]].to_numpy(), np.stack([y, -y], axis=1), groups=np.arange(N) // 2)
+    known = model.out_of_fold_
+    seen = ~np.isnan(known.prediction[:, 0])
+    assert {one.asked for one in model.worst_slices_} == {0.9}
+    assert {one.target for one in model.worst_slices_} <= {"y0", "y1"}
+    for one in model.worst_slices_:
+        if one.column == "column 0" and one.second is None:
+            assert one.n_rows == pytest.approx(seen.sum() / 4, abs=2)
+
+
+def test_windows_of_a_series_are_not_searched():
+    series = np.sin(np.arange(160) / 5) + 0.1 * RNG.normal(size=160)
+    forecaster = MatchedForecaster(past=8, network=LSTM(hidden=4), schedule=Schedule(max_rounds=1), random_state=0)
+    assert forecaster.fit(series).regressor_.worst_slices_ == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"n_inside": 10**6}, {"by_chance": 2.0}, {"asked": "much"}, {"column": 3}, {"n_rows": 0}, {"n_searched": None}],
+)
+def test_a_model_file_with_slices_that_no_search_can_have_found_is_refused(tmp_path, change):
+    X, y = flats()
+    model = IntervalAround(LinearRegression(), **QUICK).fit(X[["area"]], y)
+    save(model, tmp_path / "model.safetensors")
+    header, arrays = read_tensors(tmp_path / "model.safetensors")
+    header["model"]["learned"]["worst_slices_"]["tuple"][0].update(change)
+    write_tensors(tmp_path / "other.safetensors", {"model": header["model"]}, arrays)
+    with pytest.raises(ModelFileError):
+        load(tmp_path / "other.safetensors")

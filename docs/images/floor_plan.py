@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src" / "coverwell"
 OPEN = ("paper", "training")
 READING = ("calibration", "predictor", "estimator", "regressor")  # with OPEN, a first hour
-LEFT_OUT = ("__init__", "__main__", "_version", "errors", "options", "files", "slices")  # that everybody uses
+LEFT_OUT = ("__init__", "__main__", "_version", "errors", "options", "files")  # that everybody uses
 
 
 def name_of(parts: tuple[str, ...]) -> str:

@@ -142,7 +142,8 @@ class IntervalAround(IntervalRegressor):
     Attributes
     ----------
     estimators_ : list of the fitted regressor, or for "cv+" of that of each fold; not in model files
-    predictor_, source_, out_of_fold_, factor_, columns_, n_features_in_, feature_names_in_, target_names_
+    predictor_, source_, out_of_fold_, worst_slices_, factor_, columns_, n_features_in_, feature_names_in_,
+    target_names_
         As in `MatchedRegressor`.
 
     Examples

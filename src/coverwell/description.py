@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,9 +13,9 @@ from coverwell.baselines.training import EPOCHS_PER_ROUND
 from coverwell.estimator import IntervalRegressor
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import History
-from coverwell.inputs.frames import as_times, columns_of, is_frame, read
 from coverwell.inputs.source import ImageSource
 from coverwell.paper.algorithm import Round
+from coverwell.slices import WorstSlice
 from coverwell.training.device import device_from
 
 Array = NDArray[np.float64]
@@ -65,6 +64,11 @@ class ModelDescription:
         elif source.columns is not None:
             self.columns = {c.name: (KINDS[c.kind], c.n_missing) for c in source.columns.columns}
             self.dropped = tuple(f"{name} ({reason})" for name, reason in source.columns.dropped)
+
+    @property
+    def worst_slices(self) -> tuple[WorstSlice, ...]:
+        """Where training rows were covered least, as the fit found it; empty for images and series."""
+        return self.regressor.worst_slices_
 
     @property
     def looked_at(self) -> list[tuple[str, float]]:
@@ -116,20 +120,17 @@ class ModelDescription:
 
     def features(self, X: Any, names: Sequence[str] | None = None) -> dict[str, Column]:
         """The features of a table by name, as numbers, times or texts; NaN, NaT or None where a value is missing."""
-        if self.takes != "table":
-            return {}
-        if is_frame(X):
-            given = columns_of(X)
-            return {name: _column(given[name]) for name in self.columns or given}
-        numbered = [f"column {place}" for place in range(self.model.n_features_in_)]
-        names = getattr(self.model, "feature_names_in_", numbered) if names is None else names
-        return {str(name): column for name, column in zip(names, np.asarray(X, dtype=np.float64).T, strict=True)}
+        return self.regressor.source_.shown(X, names=names) if self.takes == "table" else {}
+
+    def inputs(self, X: Any) -> Array:
+        """The inputs of the networks for a table, (row, input)."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the predictions have warned of the same
+            return self.regressor.source_.rows(X, self.regressor)
 
     def input_range(self, X: Any) -> tuple[list[str], Array, Array, Array, Array, Array]:
         """The inputs of the networks for a table: names, rows (row, input); mean, deviation and range of the fit."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the predictions have warned of the same
-            rows = self.regressor.source_.rows(X, self.regressor)
+        rows = self.inputs(X)
         names = self.regressor.source_.names or [f"column {place}" for place in range(rows.shape[1])]
         predictor = self.regressor.predictor_
         scalings = [(team.inputs.centre.cpu(), team.inputs.spread.cpu()) for team in predictor.fitted_teams]
@@ -156,14 +157,3 @@ def series_columns(history: History, steps: slice) -> dict[str, Array]:
         for place, name in enumerate(names):
             columns[name if name not in columns else f"{name} (covariate)"] = table[steps, place]
     return columns
-
-
-def _column(series: nw.Series[Any]) -> Column:
-    values = as_times(given := read(series)) or given
-    if values.kind == "booleans":
-        column: Column = np.where(values.array > 0, "true", "false").astype(object)
-    else:
-        column = values.array.astype(object) if values.kind == "text" else values.array.copy()
-    nothing: dict[str | None, Any] = {"times": np.datetime64("NaT"), "booleans": None, "text": None}
-    column[values.missing] = nothing.get(values.kind, np.nan)
-    return column

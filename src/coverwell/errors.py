@@ -49,6 +49,10 @@ class ExtrapolationWarning(UserWarning):
     """A prediction was asked for far outside the range of the training inputs."""
 
 
+class CoverageWarning(UserWarning):
+    """Some rows are covered less than was asked, by more than chance explains."""
+
+
 class ConstantDataWarning(UserWarning):
     """A column or a target has one value only."""
 

@@ -5,6 +5,7 @@ A kind of estimator adds its parameters, how rows are dealt to its members, and 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -31,6 +32,7 @@ from coverwell.calibration import (
     out_of_fold_members,
     scores_of,
 )
+from coverwell.errors import CoverageWarning
 from coverwell.groups import GAPS, Grouping, check_groups, group_factors, groupings_of, warn_of_other_groups
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import InputSource, checked_groups, checked_weight, target_names_of, without_cache
@@ -38,6 +40,7 @@ from coverwell.options import levels_from, part_from, stored
 from coverwell.paper.algorithm import History, Round
 from coverwell.prediction import PredictedDistribution, Prediction, PredictionInterval, central_shares, shares_from
 from coverwell.predictor import FittedTeam, Predictor
+from coverwell.slices import WorstSlice, worst_slices
 from coverwell.training.device import Trainable, device_from, few_threads, run_within_memory, seeded
 from coverwell.training.rows import Rows, check_dealing, equal_rows
 
@@ -50,6 +53,8 @@ OnRound = Callable[[Callable[..., "Trained"], History], None]
 # Parameters in which models of one stack may differ; calibrations may differ in their numbers.
 OWN_TO_EACH = ("coverage", "random_state", "verbose")
 CALIBRATION = "calibration"  # what a bar says
+SEARCHED_ROWS, SEARCHED_LEVEL = 20_000, 0.9  # for slices that are short: at most so many, at the level next to this one
+SURE = 0.001  # the probability by chance below which such a slice is a warning
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     hold_for: Any = None  # columns for whose groups coverage is held
     holds_groups: ClassVar[bool] = False  # whether an estimator can
     bounded_ = True  # whether inputs are held within the range of the training rows; a forecaster may lift that
+    searched = True  # whether a fit looks for slices that are short; not in the windows of a series, which overlap
+    worst_slices_: tuple[WorstSlice, ...] = ()  # none where nothing was searched
 
     predictor_: Predictor
     source_: InputSource
@@ -357,6 +364,28 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         found = groupings_of(self.source_, self.hold_for) if self.holds_groups else []
         return [one for one in found if one.name != GAPS or self.chosen_calibration.holds_gaps]
 
+    def search_slices(self, X: Any, rows: Rows) -> None:
+        """Set `worst_slices_`, of out-of-fold rows of a table X; warns of one that is surely short."""
+        known, levels = self.out_of_fold_, self.predictor_.levels
+        if known is None or not (self.searched and self.source_.scaled) or self.chosen_calibration.name is None:
+            return
+        assert rows.given is not None  # rows of a fit know what they were made from
+        seen = np.flatnonzero(~np.isnan(known.prediction).any(axis=1))
+        if len(seen) > SEARCHED_ROWS:
+            seen = np.sort(np.random.default_rng(rows.seeds[0]).permutation(seen)[:SEARCHED_ROWS])
+        place = int(np.abs(np.array(levels) - SEARCHED_LEVEL).argmin())
+        y, prediction = rows.given[1][seen], known.prediction[seen]
+        lower, upper = (side[seen, :, place] for side in (known.lower, known.upper))
+        more = [{"prediction": one, "width": width} for one, width in zip(prediction.T, (upper - lower).T, strict=True)]
+        of_targets = dict(zip(self.target_names_, more, strict=True))
+        inside, columns = (lower <= y) & (y <= upper), self.source_.shown(X, seen)
+        if (units := rows.units[0] if rows.n_jobs == 1 else None) is not None:  # those of the rows not held back
+            units = units[np.searchsorted(np.setdiff1d(np.arange(len(known.prediction)), rows.held_back[0]), seen)]
+        self.worst_slices_ = worst_slices(inside, columns, of_targets, levels[place], units)
+        if self.worst_slices_ and (worst := self.worst_slices_[0]).by_chance < SURE:
+            help_it = "more rows like these" + (", or hold_for a column that tells them apart," * self.holds_groups)
+            warnings.warn(f"{worst}; {help_it} may help", CoverageWarning, stacklevel=4)
+
     @property
     def chosen_calibration(self) -> Calibration:
         """The calibration as an object."""
@@ -483,8 +512,9 @@ def fit_together(
                 if settings.device.type == "cuda":
                     torch.cuda.empty_cache()  # captured steps held memory that is of no use to the next fit
             bar.set_description_str(CALIBRATION)
-            for model, own, part in zip(models, own_rows, parts, strict=True):
+            for model, table, own, part in zip(models, tables, own_rows, parts, strict=True):
                 model.set_fitted(own, trained, history, part)
+                model.search_slices(table[0], own)
             n_rounds = len(history.rounds)
             bar.set_description_str(f"{n_rounds} round{'s' * (n_rounds > 1)}" if n_rounds else "calibrated")
     except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to continue stays what it was

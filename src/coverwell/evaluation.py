@@ -1,8 +1,4 @@
-"""Outcomes: targets beside their predictions and intervals, their scores, and the coverage of slices of the rows.
-
-Intervals promise coverage on average; slices look for rows that are covered less. Some of many slices fall short by
-chance alone, so each comes with its binomial uncertainty, and all of them with their number.
-"""
+"""Outcomes: targets beside their predictions and intervals, their scores, and the coverage of slices of the rows."""
 
 from __future__ import annotations
 
@@ -15,26 +11,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta, binom
 
 from coverwell import metrics
 from coverwell.description import ModelDescription, series_columns
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import read_history
 from coverwell.inputs.parquet import TableFiles
-from coverwell.options import check_number, check_share
+from coverwell.slices import Parts, Slices, check_columns, counted, cut, is_missing, pairs
 
 Array = NDArray[np.float64]
 Column = NDArray[Any]
 Mask = NDArray[np.bool_]
-Parts = tuple[list[str], NDArray[np.intp]]  # the names of a column's slices, and the place of each row's slice
 
 ROUNDING = 1e-6  # of the sides of an image
+FEWEST_FOR_SLABS, MOST_FOR_SLABS, DIRECTIONS = 100, 5_000, 200  # rows, and directions that are tried
 CALLER_OF_A_REPORT = 5  # stack level: the user's own line
-CONFIDENCE = 0.95
-BY_CHANCE = 1 - CONFIDENCE  # a shortfall with less probability than this, over all slices together, is named
-MOST_LEVELS = 10  # of a categorical feature: the most frequent; the rest are one slice
-MISSING, OTHERS = "missing", "others"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +48,7 @@ class Outcome:
     times: Column | None = None  # (row, target), dates or steps of a series
     static: Outcome | None = None  # a series without live calibration
     boxes: bool = False  # whether the targets are left, top, width and height of boxes in images
+    numbers: Array | None = None  # (row, input), those of a table as networks are given them
     inputs: Any = None  # the rows as the model takes them; of a series, its values and covariates by name
     warnings: tuple[str, ...] = ()  # of the model, while it predicted
 
@@ -95,7 +87,7 @@ class Outcome:
     @cached_property
     def parts(self) -> dict[str, Parts]:
         """How each group and feature cuts the rows; the same for all targets and levels."""
-        return _cut(self.features, self.groups, len(self), self.quantiles)
+        return cut(self.features, self.groups, len(self), self.quantiles)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +145,31 @@ class View:
 
     @cached_property
     def slices(self) -> Slices:
-        parts = {column: (names, part_of_row[self.rows]) for column, (names, part_of_row) in self.outcome.parts.items()}
-        return _counted(self.inside, parts, self.asked)
+        return counted(self.inside, self._parts, self.asked)
+
+    @cached_property
+    def pairs(self) -> Slices:
+        """The slices of two columns that fall short by more than chance, and more surely than either column alone."""
+        return pairs(self.inside, self._parts, self.asked)
+
+    @property
+    def _parts(self) -> dict[str, Parts]:
+        return {column: (names, part_of_row[self.rows]) for column, (names, part_of_row) in self.outcome.parts.items()}
+
+    @cached_property
+    def by_size(self) -> list[float]:
+        """Coverage of fifths of the rows, from the narrowest intervals to the widest."""
+        shares = metrics.coverage_by_size(self.y, self.lower, self.upper)
+        return [share for share in shares.tolist() if share == share]  # equal widths leave fewer
+
+    @cached_property
+    def worst_slab(self) -> float | None:
+        """Coverage of the worst slab of the rows of a table; None where they are few."""
+        if self.outcome.numbers is None or len(self.y) < FEWEST_FOR_SLABS:
+            return None
+        some = np.random.default_rng(0).permutation(len(self.y))[:MOST_FOR_SLABS]
+        rows = (values[some] for values in (self.outcome.numbers[self.rows], self.y, self.lower, self.upper))
+        return float(metrics.worst_slab_coverage(*rows, n_directions=DIRECTIONS))
 
 
 def place_of_level(levels: tuple[float, ...], coverage: float | None) -> int:
@@ -196,12 +211,13 @@ def outcome_of(
     if numbers is not None and (numbers.shape != (len(targets),) or numbers.dtype.kind not in "iu"):
         raise ValueError(f"row_numbers must be a whole number for each of {len(targets)} rows, got {numbers!r:.80}")
     grouped = {str(name): np.array(values, dtype=object) for name, values in (groups or {}).items()}
-    _check_columns("group", grouped, len(targets))
+    check_columns("group", grouped, len(targets))
     for column in grouped.values():
-        column[:] = [None if missing else str(value) for value, missing in zip(column, _missing(column), strict=True)]
+        column[:] = [None if missing else str(value) for value, missing in zip(column, is_missing(column), strict=True)]
     features = description.features(X, feature_names)
     about: dict[str, Any] = {"n_ranked": description.n_ranked, "row_numbers": numbers, "n_skipped": n_skipped}
     about["features"] = {name: column for name, column in features.items() if name not in grouped}
+    about["numbers"] = description.inputs(X) if description.takes == "table" else None
     about |= {"groups": grouped, "quantiles": quantiles, "inputs": X, "warnings": tuple(kept)}
     about["boxes"] = description.boxes if boxes is None else boxes  # numbers alone do not show it
     if about["boxes"]:
@@ -277,194 +293,3 @@ def _check_boxes(description: ModelDescription, y: Array) -> None:
     if (y < -ROUNDING).any() or (y > 1 + ROUNDING).any():
         got = f"got values from {y.min():g} to {y.max():g}; divide them by width and height"
         raise ValueError(f"boxes must be given in fractions of the images' sides, {got}")
-
-
-@dataclass(frozen=True)
-class Slice:
-    """The rows with some values in a column, and how many of them lie inside their intervals."""
-
-    column: str
-    values: str  # a level ("London"), a range ("2.5 to 4"), "missing" or "others"
-    n_rows: int
-    n_inside: int
-
-    @property
-    def coverage(self) -> float:
-        """The share of the rows inside."""
-        return self.n_inside / self.n_rows
-
-    @property
-    def low(self) -> float:
-        """The lower end of the exact 95 % confidence interval of the coverage (Clopper and Pearson 1934)."""
-        return 1 - float(_upper_end(self.n_rows, self.n_rows - self.n_inside))
-
-    @property
-    def high(self) -> float:
-        """The upper end of that interval."""
-        return float(_upper_end(self.n_rows, self.n_inside))
-
-    def chance(self, asked: float) -> float:
-        """The probability of this few rows inside, or fewer, if each is inside with the asked probability."""
-        return float(binom.cdf(self.n_inside, self.n_rows, asked))
-
-
-def _upper_end(n_rows: Any, n_inside: Any) -> Any:
-    missed = n_rows - n_inside
-    return np.where(missed > 0, beta.ppf((1 + CONFIDENCE) / 2, n_inside + 1, np.maximum(missed, 1)), 1.0)
-
-
-@dataclass(frozen=True)
-class Slices:
-    """All slices that were compared, in the order of the columns."""
-
-    asked: float  # the asked coverage
-    slices: tuple[Slice, ...]
-
-    def __len__(self) -> int:
-        return len(self.slices)
-
-    def __iter__(self) -> Iterator[Slice]:
-        return iter(self.slices)
-
-    def of(self, column: str) -> tuple[Slice, ...]:
-        """The slices by one column."""
-        return tuple(part for part in self.slices if part.column == column)
-
-    def worst(self, n: int = 5) -> tuple[Slice, ...]:
-        """First the slices that fall short by more than chance, then the others.
-
-        Each kind comes by the upper end of the confidence interval, so that a small slice must be missed often to
-        come before a large one.
-        """
-        return tuple(self._ranked[0][:n])
-
-    @property
-    def short(self) -> list[Slice]:
-        """Those that fall short by more than chance, the worst first."""
-        return self._ranked[0][: self._ranked[1]]
-
-    @cached_property
-    def by_column(self) -> dict[str, list[Slice]]:
-        """The slices of each column, the worst first; the column with the worst slice first."""
-        columns: dict[str, list[Slice]] = {}
-        for part in self._ranked[0]:
-            columns.setdefault(part.column, []).append(part)
-        return columns
-
-    @cached_property
-    def _ranked(self) -> tuple[list[Slice], int]:
-        """All slices, the worst first, and how many fall short; computed at once, as there may be very many."""
-        n_rows, n_inside = (np.array([getattr(p, name) for p in self], dtype=int) for name in ("n_rows", "n_inside"))
-        by_chance = len(self) * binom.cdf(n_inside, n_rows, self.asked) >= BY_CHANCE
-        order = np.lexsort([_upper_end(n_rows, n_inside), by_chance])  # the last key counts first; ties keep order
-        return [self.slices[place] for place in order], int((~by_chance).sum())
-
-    def chance(self, part: Slice) -> float:
-        """A bound on the probability that chance makes any slice this short, however they overlap (Bonferroni)."""
-        return min(1.0, len(self) * part.chance(self.asked))
-
-
-def slices_of(
-    inside: ArrayLike,
-    columns: Mapping[str, ArrayLike],
-    *,
-    asked: float,
-    groups: Mapping[str, ArrayLike] | None = None,
-    quantiles: int = 4,
-) -> Slices:
-    """Cut the rows by each column, and count how many of each slice lie inside their intervals.
-
-    Numbers and dates are cut at their quantiles, or into their values where these are few; other columns into their
-    ten most frequent levels and the rest. Missing values are a slice of their own.
-
-    Parameters
-    ----------
-    inside : array-like of bool (n,), whether each target lies in its interval
-    columns : mapping from name to array-like (n,), the features to cut by
-    asked : float, the asked coverage
-    groups : mapping from name to array-like (n,); every value is a slice, however many there are
-    quantiles : int, into how many slices numbers are cut
-
-    Examples
-    --------
-    >>> inside = [True, True, True, False]
-    >>> found = slices_of(inside, {"city": ["Rome", "Rome", "Oslo", "Oslo"]}, asked=0.9)
-    >>> [(part.values, part.coverage) for part in found]
-    [('Oslo', 0.5), ('Rome', 1.0)]
-    """
-    rows = np.asarray(inside)
-    if rows.dtype != np.bool_ or rows.ndim != 1 or not len(rows):
-        raise ValueError(f"inside must be True or False for each of at least one row, got {rows.dtype} {rows.shape}")
-    check_share("asked", asked)
-    return _counted(rows, _cut(columns, groups or {}, len(rows), quantiles), asked)
-
-
-def _cut(columns: Mapping[str, Any], groups: Mapping[str, Any], n_rows: int, quantiles: int) -> dict[str, Parts]:
-    check_number("quantiles", quantiles, least=2, whole=True)
-    given = {name: np.asarray(values) for name, values in [*groups.items(), *columns.items()]}
-    _check_columns("column", given, n_rows)
-    parts = {}
-    for name, column in given.items():
-        if name not in groups and column.dtype.kind in "iufM":
-            parts[name] = _by_quantile(column, quantiles)
-        else:
-            parts[name] = _by_level(column, most=None if name in groups else MOST_LEVELS)
-    return parts
-
-
-def _counted(inside: Mask, parts: Mapping[str, Parts], asked: float) -> Slices:
-    found: list[Slice] = []
-    for column, (names, part_of_row) in parts.items():
-        n_rows, n_inside = (np.bincount(rows, minlength=len(names)) for rows in (part_of_row, part_of_row[inside]))
-        found += [Slice(column, one, int(n), int(k)) for one, n, k in zip(names, n_rows, n_inside, strict=True) if n]
-    return Slices(float(asked), tuple(found))
-
-
-def _check_columns(what: str, columns: Mapping[str, Column], n_rows: int) -> None:
-    for name, column in columns.items():
-        if column.shape != (n_rows,):
-            raise ValueError(f"{what} {name!r} must have one value for each of {n_rows} rows, got shape {column.shape}")
-
-
-def _by_quantile(column: Column, n_parts: int) -> Parts:
-    """Slices of about as many rows each; equal values stay together."""
-    missing = _missing(column)
-    ordered = np.sort(column[~missing])
-    last = distinct = np.unique(ordered)  # the largest value of each slice
-    if len(distinct) > n_parts:
-        places = np.round(np.linspace(0, len(ordered) - 1, n_parts + 1)).astype(np.intp)[1:]
-        last = np.unique(ordered[places])  # observed values: dates have no average
-    first = distinct[np.concatenate([[0], np.searchsorted(distinct, last[:-1], side="right")])] if len(last) else last
-    ends = [(as_text(low), as_text(high)) for low, high in zip(first, last, strict=True)]
-    names = [low if low == high else f"{low} to {high}" for low, high in ends]
-    return [*names, MISSING], np.where(missing, len(names), np.searchsorted(last, column, side="left"))
-
-
-def _by_level(column: Column, most: int | None) -> Parts:
-    """One slice per level; beyond `most`, the rarer levels are one slice."""
-    missing = _missing(column)
-    levels, level_of_row, counts = np.unique(column[~missing].astype(str), return_inverse=True, return_counts=True)
-    frequent = np.sort(np.argsort(-counts, kind="stable")[:most])
-    place_of = np.full(len(levels), len(frequent))
-    place_of[frequent] = np.arange(len(frequent))
-    part_of_row = np.full(len(column), len(frequent) + 1)
-    part_of_row[~missing] = place_of[level_of_row]
-    return [*levels[frequent].tolist(), OTHERS, MISSING], part_of_row
-
-
-def _missing(column: Column) -> Mask:
-    if column.dtype.kind == "O":
-        return np.fromiter((value is None or value != value for value in column), dtype=bool, count=len(column))
-    return np.asarray(column != column)  # only NaN and NaT differ from themselves
-
-
-def as_text(value: Any) -> str:
-    """A value in as few characters as it needs; "missing" for none."""
-    if value is None or value != value:
-        return MISSING
-    if isinstance(value, np.datetime64):
-        short = (value.astype(f"datetime64[{unit}]") for unit in ("D", "m", "s"))  # the first that says it all
-        return str(next((moment for moment in short if moment == value), value)).replace("T", " ")
-    if isinstance(value, float | np.floating):
-        return f"{float(value):.{4 if abs(float(value)) < 1000 else 6}g}"
-    return str(value)

@@ -11,6 +11,7 @@ from scipy.stats import betabinom, binom
 
 from coverwell.options import check_count, check_share, coverage_rank
 from coverwell.prediction import PredictedDistribution
+from coverwell.slices import by_quantile
 
 __all__ = [
     "average_width",
@@ -19,6 +20,7 @@ __all__ = [
     "constant_width",
     "coverage",
     "coverage_band",
+    "coverage_by_size",
     "coverage_rank",
     "crps",
     "expected_calibration_error",
@@ -29,6 +31,7 @@ __all__ = [
     "rmse",
     "rolling_coverage",
     "weighted_interval_score",
+    "worst_slab_coverage",
 ]
 
 Array = NDArray[np.float64]
@@ -36,6 +39,8 @@ Score = float | Array
 
 FEWEST_LEVELS = 9  # with fewer, the trapezoid of the weighted interval score is no longer close to the CRPS
 COUNT_ROUNDING = 1e-6  # a share times its count is that count up to floating-point rounding
+FEWEST_IN_SLAB = 10  # rows
+SLAB_NUMBERS = 2**22  # projections at a time
 ROLLING_WINDOW = 500  # rows: the share inside has a standard error of .01 at coverage .95
 
 
@@ -146,6 +151,112 @@ def coverage_band(asked: float, n_test: int, n_train: int | None, *, probability
     up_to = probabilities.cumsum()
     lowest, highest = np.searchsorted(up_to / up_to[-1], [(1 - probability) / 2, (1 + probability) / 2])
     return float(shares[lowest]), float(shares[highest])
+
+
+def coverage_by_size(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, n_parts: int = 5) -> Array:
+    """Coverage of the narrowest intervals, of the next ones, up to the widest: (part,) or (target, part).
+
+    Rows are cut at quantiles of the width, and equal widths stay together; parts that are left empty are NaN. Intervals
+    that hold for each x have every part near the asked level; `np.nanmin` is the worst part.
+
+    Examples
+    --------
+    >>> coverage_by_size([0.0, 3.0, 5.0, 0.0], [-1.0, -1.0, -2.0, -2.0], [1.0, 1.0, 2.0, 2.0], n_parts=2)
+    array([0.5, 0.5])
+    """
+    y, lower, upper = _arrays(y=y, lower=lower, upper=upper)
+    check_count("n_parts", n_parts)
+    inside, width = (values.reshape(len(y), -1) for values in (_inside(y, lower, upper), upper - lower))
+    shares = np.full((width.shape[1], n_parts), np.nan)
+    for target in range(width.shape[1]):
+        part = by_quantile(width[:, target], n_parts)[1]
+        n_rows, n_inside = np.bincount(part), np.bincount(part, weights=inside[:, target])
+        shares[target, : len(n_rows)] = n_inside / n_rows
+    return shares if y.ndim > 1 else shares[0]
+
+
+# A slab is what lies between two parallel planes. The slab with the largest share of misses maximises their number less
+# a rate for each of its rows, once that rate is its own share: from below, a few steps reach it (Dinkelbach 1967).
+
+
+def worst_slab_coverage(
+    X: ArrayLike,
+    y: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    *,
+    share: float = 0.2,
+    n_directions: int = 1000,
+    random_state: int = 0,
+) -> Score:
+    """Coverage of the rows between two parallel planes where it seems lowest (Cauchois, Gupta and Duchi 2021).
+
+    Among all slabs across random directions that hold a share of the rows, the one with the lowest coverage on one half
+    of the rows is judged on the other half, then the other way round. So choosing does not lower it: intervals that
+    hold for each x have it near the asked level, within the noise of the rows of one slab.
+
+    Parameters
+    ----------
+    X : array-like (n, feature) of numbers; each is divided by its standard deviation
+    y, lower, upper : array-like (n,) or (n, target)
+    share : float, of the rows that a slab holds at least
+    n_directions : int
+    random_state : int, seed of the directions and halves
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(size=(1000, 2))
+    >>> y = np.where(X[:, 0] < 0.25, 2.0, 0.5) * rng.normal(size=1000)
+    >>> coverage(y, np.full(1000, -1.7), np.full(1000, 1.7)) > 0.85
+    True
+    >>> worst_slab_coverage(X, y, np.full(1000, -1.7), np.full(1000, 1.7)) < 0.7
+    True
+    """
+    y, lower, upper = _arrays(y=y, lower=lower, upper=upper)
+    rows = _finite("X", X)
+    check_share("share", share)
+    check_count("n_directions", n_directions)
+    if rows.ndim != 2 or len(rows) != len(y):
+        raise ValueError(f"X must have the shape (n, feature) with a row for each of {len(y)}, got {rows.shape}")
+    least = int(np.ceil(share * (len(y) // 2) - COUNT_ROUNDING))
+    if least < FEWEST_IN_SLAB:
+        needed = int(np.ceil(2 * FEWEST_IN_SLAB / share))
+        raise ValueError(f"a slab of a share of {share:g} needs at least {needed} rows, got {len(y)}; give more rows")
+    spread = rows.std(axis=0)
+    rows = (rows - rows.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    rng = np.random.default_rng(random_state)
+    order, directions = rng.permutation(len(y)), rng.normal(size=(n_directions, rows.shape[1]))
+    first, second = order[: len(y) // 2], order[len(y) // 2 :]
+    found = []
+    for missed in ~_inside(y, lower, upper).reshape(len(y), -1).T:
+        counts = np.zeros(2)
+        for chosen, judged in ((first, second), (second, first)):
+            direction, low, high = _worst_slab(rows[chosen], missed[chosen], directions, least)
+            place = rows[judged] @ direction
+            held = missed[judged][(low <= place) & (place <= high)]
+            counts += len(held) - held.sum(), len(held)
+        found.append(counts[0] / counts[1])
+    return _score(np.array(found) if y.ndim > 1 else np.float64(found[0]))
+
+
+def _worst_slab(rows: Array, missed: NDArray[np.bool_], directions: Array, least: int) -> tuple[Array, float, float]:
+    """The direction and both ends of the slab of at least so many rows with the largest share of misses."""
+    rate, slab = -1.0, (directions[0], -np.inf, np.inf)
+    for some in np.array_split(directions, -(-len(rows) * len(directions) // SLAB_NUMBERS)):
+        place = some @ rows.T  # (direction, row)
+        order = np.argsort(place, axis=1)
+        up_to = np.pad(missed[order].cumsum(axis=1), ((0, 0), (1, 0)))  # misses before each row
+        while True:
+            excess = up_to - rate * np.arange(len(rows) + 1)
+            gain = excess[:, least:] - np.minimum.accumulate(excess[:, :-least], axis=1)
+            best, end = np.unravel_index(gain.argmax(), gain.shape)
+            if gain[best, end] <= COUNT_ROUNDING:
+                break
+            start, end = excess[best, : end + 1].argmin(), end + least
+            rate = (up_to[best, end] - up_to[best, start]) / (end - start)
+            slab = some[best], *place[best, order[best, [start, end - 1]]].tolist()
+    return slab
 
 
 def average_width(lower: ArrayLike, upper: ArrayLike) -> Score:

@@ -317,8 +317,12 @@ class _Reader:
 
 def _check_regressor(model: IntervalRegressor) -> None:
     """Raise unless what `fit` learned fits together."""
+    from coverwell.slices import WorstSlice
+
     source, names, n = model.source_, model.target_names_, getattr(model, "n_features_in_", 0)
     _check_predictor(source, model.predictor_, names)
+    if not all(isinstance(one, WorstSlice) for one in model.worst_slices_):
+        raise ValueError(f"the worst slices must be slices, got {model.worst_slices_!r}")
     in_order = isinstance(model.device, str) and not (model.one_dimensional_ and len(names) > 1)
     named = getattr(model, "feature_names_in_", None)
     if named is not None and source.columns is not None:

@@ -225,6 +225,8 @@ class MatchedRegressor(IntervalRegressor):
         How X becomes rows; it holds the frozen layers of a network for images.
     out_of_fold_ : OutOfFold or None
         Predictions and bounds for the training rows, by members that left them out.
+    worst_slices_ : tuple of WorstSlice
+        Where these cover less than was asked, by one and two columns; empty for images.
     factor_ : ndarray (target, level) or None
         By how much the learned intervals are stretched.
     column_scales_ : ndarray (column,) or None

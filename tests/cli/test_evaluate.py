@@ -62,6 +62,34 @@ def test_a_part_that_is_missed_is_named_first_and_is_hardly_chance(run, folder, 
     assert f"coverage 0.000 (0.000 to {worst['high']:.3f}), 0 of {worst['n_rows']} rows inside; by chance in at" in line
 
 
+def test_what_is_short_by_two_columns_is_named_at_the_fit_in_the_file_and_on_new_rows(run, tmp_path):
+    rng = np.random.default_rng(1)
+    table = pl.DataFrame({"area": rng.normal(size=1600).round(3), "side": rng.choice(["left", "right"], 1600)})
+    odd = (table["area"] > 0.7).to_numpy() & (table["side"] == "left").to_numpy()
+    table = table.with_columns(rent=table["area"] + np.where(odd, 6, 0.5) * rng.normal(size=1600))
+    table[:800].write_csv(tmp_path / "old.csv")
+    table[800:].write_csv(tmp_path / "new.csv")
+    brief = ("--calibration", "cross", "--companions", "none", "--max-rounds", 1, "--folds", 2)
+    file = tmp_path / "rent.safetensors"
+    fitted = run("fit", tmp_path / "old.csv", "--target", "rent", *brief, "--out", file)
+    (line,) = [line for line in fitted.stdout.splitlines() if "slices of out-of-fold rows" in line]
+    assert "rent in area" in line
+    assert "& side left is covered" in line
+    assert line.partition(";")[0].strip() in fitted.stderr  # a warning, with a way out
+    assert f"slices:      {line.strip()}" in run("info", file).stdout
+    worst = json.loads(run("info", file, "--json").stdout)["worst_slices"][0]
+    assert (worst["column"], worst["second"], worst["target"]) == ("area", ["side", "left"], "rent")
+    assert worst["coverage"] == worst["n_inside"] / worst["n_rows"] < 0.8
+    (entry,) = results(run, file, tmp_path / "new.csv")["results"]
+    pair, text = entry["pairs"][0], run("evaluate", file, tmp_path / "new.csv").stdout
+    assert (pair["column"], pair["second"]) == ("area", ["side", "left"])
+    assert pair["chance_of_any"] == pytest.approx(entry["n_pairs"] * binom.cdf(pair["n_inside"], pair["n_rows"], 0.9))
+    assert f"rent at 0.9, slices of two columns that fall short ({len(entry['pairs'])} of {entry['n_pairs']}):" in text
+    sizes = ", ".join(f"{share:.3f}" for share in entry["coverage_by_size"])
+    slab = f"{entry['worst_slab_coverage']:.3f} in the worst slab"
+    assert f"rent at 0.9: coverage {sizes} from the narrowest intervals to the widest, {slab}\n" in text
+
+
 def test_the_text_has_a_table_the_groups_and_the_worst_parts(run, folder, model):
     text = run("evaluate", model, folder / "test.csv", "--group", "city", "--worst", 2).stdout
     heads = text.splitlines()[2].split()

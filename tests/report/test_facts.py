@@ -27,6 +27,7 @@ from coverwell.report.facts import (
     lowest_by_chance,
     miss_heads,
     miss_rows,
+    more_slices,
     period_rows,
     shift_rows,
     shifts_of,
@@ -44,6 +45,25 @@ def test_the_table_of_all_levels_has_the_scores_and_the_slices_that_fall_short(e
         assert f"{view.asked:.0%} {view.inside.mean():.1%}".replace("%", " %") in text
         assert f"{len(view.slices.short)} of {len(view.slices)} {view.scores['rmse']:.4g}" in text
     assert len(outcome.views[1].slices.short) >= 1
+
+
+def test_slices_of_two_columns_stand_beside_those_that_the_fit_found(evaluated, flats, page_of):
+    rows = flats(400, seed=1)
+    odd = (rows["city"] == "Lima") & rows["garden"]
+    outcome, described = evaluated(rows.with_columns(rent=rows["rent"] + 1e4 * odd))
+    view = outcome.views[1]
+    lines = more_slices(view, described)
+    own = [line for line in lines if line[0] == "test"]
+    assert [line[1] for line in own] == [part.name for part in view.pairs.short[:5]]
+    assert any(("city Lima" in line[1]) and ("garden true" in line[1]) for line in own)
+    of_fit = [one for one in described.worst_slices if one.asked == view.asked]
+    assert [line[:3] for line in lines[len(own) :]] == [
+        ("training, out of fold", one.name, str(one.n_rows)) for one in of_fit
+    ]
+    assert len(of_fit) >= 3
+    text = page_of(outcome, described).text("worst").partition("what the fit found among training rows")[2]
+    assert all(line[1] in text for line in lines)
+    assert "is covered" in page_of(outcome, described).text("worst")
 
 
 def test_a_group_of_very_many_values_leaves_room_for_the_other_columns(evaluated, flats):

@@ -13,10 +13,11 @@ from sklearn.linear_model import Ridge
 from coverwell import MLP, MatchedRegressor, Schedule
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.description import ModelDescription
-from coverwell.evaluation import as_text, forecast_outcome, outcome_of
+from coverwell.evaluation import forecast_outcome, outcome_of
 from coverwell.report import page as page_module
 from coverwell.report.facts import lowest_by_chance
 from coverwell.report.page import check_library, rendered, write_page
+from coverwell.slices import as_text
 
 EVIL = "<script>alert('\"&')</script>"
 

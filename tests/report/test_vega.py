@@ -9,9 +9,9 @@ import vl_convert
 from matplotlib.figure import Figure
 
 from coverwell import PredictionInterval, plots
-from coverwell.evaluation import Slice, Slices
 from coverwell.plots.chart import Axis, Chart, Mark, Tip, draw
 from coverwell.report.charts import ChartStore, legend, specification
+from coverwell.slices import Slice, Slices
 
 INTERVAL = PredictionInterval(np.array([0.0, 1.0]), np.array([2.0, 4.0]), coverage=0.9)
 DAYS = np.array(["2024-01-30", "2024-01-31"], dtype="datetime64[D]")

@@ -12,7 +12,10 @@ from coverwell.cli.messages import print_json
 from coverwell.tables import TableFile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from coverwell.evaluation import View
+    from coverwell.slices import Slice, Slices
 
 HEADS = ("target", "asked", "RMSE", "coverage", "expected", "CE", "expected", "width", "interval score")
 SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
@@ -35,7 +38,8 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
     the interval score (width, and a fine for every miss; lower is better). Then the coverage of slices: the rows of one
     group, of one category, or between two quantiles of a feature. The worst are named, those first that fall short by
     more than chance, each with a 95 % interval and a bound for the probability that chance alone makes any of all the
-    slices look so bad.
+    slices look so bad. Slices of two columns are named if they fall short by more than chance, and more surely than
+    either column alone.
 
     \b
     Example:
@@ -59,6 +63,10 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
         lines.append((view.name, f"{view.asked:g}", f"{scores['rmse']:.4g}", *coverage, *errors, *widths))
     _print_table(HEADS, lines)
     for view in outcome.views:
+        sizes = ", ".join(f"{share:.3f}" for share in view.by_size)
+        slab = "" if view.worst_slab is None else f", {view.worst_slab:.3f} in the worst slab"
+        click.echo(f"{view.name} at {view.asked:g}: coverage {sizes} from the narrowest intervals to the widest{slab}")
+    for view in outcome.views:
         name = f"{view.name} at {view.asked:g}"
         listed = {f"by {column}": view.slices.of(column) for column in outcome.groups}
         for title, parts in (listed | ({"all slices": view.slices.slices} if all_slices else {})).items():
@@ -68,21 +76,34 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
             _print_table(SLICE_HEADS, [(*count, *share) for count, share in zip(counts, shares, strict=True)])
         if worst and not all_slices:
             click.echo(f"\n{name}, the worst of {len(view.slices)} slices:")
-            for part in view.slices.worst(worst):
-                chance = f"by chance in at most {max(view.slices.chance(part), 1e-6):.1g} of cases"
-                chance = chance if part in view.slices.short else "could be chance"
-                inside = f"{part.n_inside:,} of {part.n_rows:,} rows inside; {chance}"
-                reached = f"coverage {part.coverage:.3f} ({part.low:.3f} to {part.high:.3f})"
-                click.echo(f"  {part.column} {part.values}: {reached}, {inside}")
+            _print_worst(view.slices, worst)
+            if view.pairs.short:
+                n_short, n = len(view.pairs.short), view.pairs.n_searched
+                click.echo(f"\n{name}, slices of two columns that fall short ({n_short:,} of {n:,}):")
+                _print_worst(view.pairs, worst)
+
+
+def _print_worst(slices: Slices, most: int) -> None:
+    for part in slices.worst(most):
+        chance = f"by chance in at most {max(slices.chance(part), 1e-6):.1g} of cases"
+        chance = chance if part in slices.short else "could be chance"
+        inside = f"{part.n_inside:,} of {part.n_rows:,} rows inside; {chance}"
+        reached = f"coverage {part.coverage:.3f} ({part.low:.3f} to {part.high:.3f})"
+        click.echo(f"  {part.name}: {reached}, {inside}")
 
 
 def _content(view: View, worst: int) -> dict[str, Any]:
-    names, n = ("column", "values", "n_rows", "n_inside", "coverage", "low", "high"), len(view.slices)
-    parts = [*view.slices, *view.slices.worst(worst)]
-    entries = [{name: getattr(part, name) for name in names} for part in parts]
-    entries = [{**entry, "chance_of_any": view.slices.chance(part)} for entry, part in zip(entries, parts, strict=True)]
-    slices = {"slices": entries[:n], "worst_slices": entries[n:], "n_slices": n}
-    return {"target": view.name, "asked": view.asked, **view.scores, **slices}
+    names = ("column", "values", "second", "n_rows", "n_inside", "coverage", "low", "high")
+
+    def entries(slices: Slices, parts: Iterable[Slice]) -> list[dict[str, Any]]:
+        chances = [{"chance_of_any": slices.chance(part)} for part in parts]
+        return [{name: getattr(part, name) for name in names} | more for part, more in zip(parts, chances, strict=True)]
+
+    slices, pairs = view.slices, view.pairs
+    found: dict[str, Any] = {"slices": entries(slices, slices), "worst_slices": entries(slices, slices.worst(worst))}
+    found |= {"n_slices": len(slices), "pairs": entries(pairs, pairs.short), "n_pairs": pairs.n_searched}
+    about = {"worst_slab_coverage": view.worst_slab, "coverage_by_size": view.by_size}
+    return {"target": view.name, "asked": view.asked, **view.scores, **about, **found}
 
 
 def _print_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

@@ -111,6 +111,7 @@ def fit(
         **asked,
     )
     from coverwell.cli.rows import features_in, training_rows
+    from coverwell.slices import in_one_line
 
     start = time.perf_counter()
     names = features_in(tables[0], target, coverage, ignore, group=group, weight=weight)
@@ -143,6 +144,8 @@ def fit(
     for entry in found["out_of_fold"]:
         at = f"at {entry['asked']:g} coverage {entry['coverage']:.3f}, mean width {entry['width']:.4g}"
         click.echo(f"  {entry['target']}: RMSE {entry['rmse']:.4g}; {at}")
+    if model.worst_slices_:
+        click.echo(f"  {in_one_line(model.worst_slices_)}")
     click.echo(f"wrote {out}")
 
 
@@ -170,4 +173,5 @@ def _summary(model: MatchedRegressor, y: NDArray[Any], weight: NDArray[Any] | No
         "columns": list(model.columns_.report()) if model.columns_ is not None else model.source_.table_columns,
         "rounds": len(model.rounds_),
         "out_of_fold": [{"target": view.name, "asked": view.asked, **scores(view)} for view in views],
+        "worst_slices": [vars(one) | {"coverage": one.coverage} for one in model.worst_slices_],
     }

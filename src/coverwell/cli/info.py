@@ -25,6 +25,7 @@ def info(model: Path, as_json: bool) -> None:
     from coverwell.description import ModelDescription
     from coverwell.model_file import read_tensors
     from coverwell.networks.team import Team
+    from coverwell.slices import in_one_line
 
     fitted = load_table_model(model, device="cpu")
     about = ModelDescription(fitted)
@@ -42,6 +43,7 @@ def info(model: Path, as_json: bool) -> None:
         "blend": {name: round(weight, 3) for name, weight in about.blend.items()},
         "repeated_up_to": about.repeated_up_to,
         "held_groups": about.held_groups,
+        "worst_slices": [vars(one) | {"coverage": one.coverage} for one in fitted.worst_slices_],
         "calibration": fitted.chosen_calibration.name,
         "seed": fitted.random_state,
         "training_rows": about.n_trained,
@@ -72,6 +74,7 @@ def info(model: Path, as_json: bool) -> None:
         "blend": " + ".join(f"{weight:.2f} {name}" for name, weight in about.blend.items()),
         "seen rows": f"have their targets, with no width up to {about.repeated_up_to}" if about.repeated_up_to else "",
         "held for": "; ".join(f"{name}, {counted(rows)}" for name, rows in about.held_groups.items()),
+        "slices": in_one_line(fitted.worst_slices_) if fitted.worst_slices_ else "",
         "calibration": "none, widths as the networks learned them",
         "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds'] or 0:.1f} s",
         "weights": about.weights,
@@ -84,7 +87,7 @@ def info(model: Path, as_json: bool) -> None:
     if found["calibration"]:
         lines["calibration"] = f"{found['calibration']}, ranks of {n_ranked} rows"
     for name, value in lines.items():
-        if value or name not in ("looks at", "blend", "seen rows", "held for", "weights"):
+        if value or name not in ("looks at", "blend", "seen rows", "held for", "slices", "weights"):
             click.echo(f"{name + ':':<13}{value}")
     if found["columns"]:
         click.echo("\n  ".join(["columns:", *found["columns"]]))

@@ -331,7 +331,7 @@ def learn(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, hist
     origins = windows.origins(history)
     X, y = windows.rows(history, origins), windows.targets(history, origins)
     # Levels are all that a network without changes sees: bounded, it would not know where a series has gone.
-    regressor.bounded_ = windows.differences
+    regressor.bounded_, regressor.searched = windows.differences, False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConstantDataWarning)  # a window's first change is always 0
         if not isinstance(regressor, MatchedRegressor):

@@ -182,6 +182,18 @@ def as_times(values: Values) -> Values | None:
     return Values("times", array, values.missing, zone="UTC" if True in zoned else None)
 
 
+def as_column(series: nw.Series[Any]) -> NDArray[Any]:
+    """A column as numbers, times or texts; NaN, NaT or None where a value is missing."""
+    values = as_times(given := read(series)) or given
+    if values.kind == "booleans":
+        column: NDArray[Any] = np.where(values.array > 0, "true", "false").astype(object)
+    else:
+        column = values.array.astype(object) if values.kind == "text" else values.array.copy()
+    nothing: dict[str | None, Any] = {"times": np.datetime64("NaT"), "booleans": None, "text": None}
+    column[values.missing] = nothing.get(values.kind, np.nan)
+    return column
+
+
 def listed(names: Sequence[str]) -> str:
     """Up to five names, and how many more there are."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from numbers import Real
@@ -17,7 +17,7 @@ from torch import nn
 
 from coverwell.inputs.columns import Columns, columns_for
 from coverwell.inputs.features import features_of
-from coverwell.inputs.frames import columns_of, is_frame, is_named, read
+from coverwell.inputs.frames import as_column, columns_of, is_frame, is_named, read
 from coverwell.inputs.images import images_of
 from coverwell.inputs.scaling import LARGEST_NUMBER, Mirroring
 from coverwell.networks.resnet import ResNet18
@@ -88,6 +88,19 @@ class InputSource(ABC):
 
         Without an estimator, X must be a table with the fitted columns in their order; scikit-learn is not imported.
         """
+
+    def shown(self, X: Any, rows: Any = slice(None), names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+        """Some rows of the columns of a table, as users know them; `names` are for those of an array.
+
+        They hold numbers, times or texts, and NaN, NaT or None where a value is missing.
+        """
+        if is_frame(X):
+            given = columns_of(X)
+            chosen = given if self.columns is None else self.columns.kinds
+            return {name: as_column(given[name][rows]) for name in chosen}
+        if names is None:
+            names = self.names or [f"column {place}" for place in range(self.row_shape[0])]
+        return {str(name): column for name, column in zip(names, np.asarray(X, np.float64)[rows].T, strict=True)}
 
 
 @stored

@@ -14,7 +14,7 @@ from coverwell.plots.chart import SLICE, Axis, Chart, CurveStyle, Mark, Table, T
 from coverwell.prediction import PredictionInterval
 
 if TYPE_CHECKING:
-    from coverwell.evaluation import Slice, Slices
+    from coverwell.slices import Slice, Slices
 
 Array = NDArray[np.float64]
 

@@ -23,11 +23,12 @@ from scipy.stats import norm
 from coverwell import metrics
 from coverwell._version import __version__
 from coverwell.description import ModelDescription
-from coverwell.evaluation import BY_CHANCE, Outcome, Slice, View, as_text
+from coverwell.evaluation import Outcome, View
 from coverwell.inputs.images import images_of, pillow
 from coverwell.model_file import read_tensors
 from coverwell.plots.boxes import inner_and_outer
 from coverwell.plots.chart import shortened
+from coverwell.slices import BY_CHANCE, Slice, as_text
 
 Row = Sequence[str]  # of a table
 
@@ -37,6 +38,7 @@ MOST_FEATURES, MOST_COLUMNS = 12, 100  # of a row that was missed, and of a tabl
 MOST_LOOKED_AT = 10  # inputs by their scales
 MISS_DIGITS, MOST_DECIMALS, LARGEST_WRITTEN_OUT = 3, 9, 1e12
 MOST_CHOSEN, MOST_OF_A_COLUMN = 30, 30  # columns that can be chosen, and slices of each
+MOST_MORE = 5  # slices of two columns
 MOST_RECORDS, MOST_CHARTS = 12_000, 1_000  # of all charts by column together: they are the bulk of a page
 STRETCH, MOST_WINDOW = 150, 500  # values of a series
 PERIODS, ONE_IN_TWENTY = 200, 0.05  # that are simulated, and what the worst of them is taken to be
@@ -99,6 +101,17 @@ def slices_by(view: View, column: str) -> tuple[Sequence[Slice], int]:
     """The slices by a column, or where they are many the worst of them, and how many there are."""
     ranked = view.slices.by_column[column]
     return ranked[:MOST_OF_A_COLUMN] if len(ranked) > MOST_OF_A_COLUMN else view.slices.of(column), len(ranked)
+
+
+def more_slices(view: View, model: ModelDescription) -> list[Row]:
+    """Slices of two columns that are short in these rows, and the worst of the training rows, in a line each."""
+    found = [("test", part, view.pairs.chance(part)) for part in view.pairs.short[:MOST_MORE]]
+    of_fit = [one for one in model.worst_slices if (one.target, one.asked) == (view.name, view.asked)]
+    found += [("training, out of fold", one, one.by_chance) for one in of_fit]
+    return [
+        (which, part.name, f"{part.n_rows:,}", share(part.coverage), span((part.low, part.high)), by_chance(chance))
+        for which, part, chance in found
+    ]
 
 
 def time_of(view: View, place: int) -> str:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coverwell.description import ModelDescription
-from coverwell.evaluation import BY_CHANCE, Outcome
+from coverwell.evaluation import Outcome
 from coverwell.files import new_file
 from coverwell.plots.chart import percent
 from coverwell.plots.charts import slices_chart
 from coverwell.report import charts, facts
+from coverwell.slices import BY_CHANCE
 
 if TYPE_CHECKING:
     import jinja2

@@ -286,6 +286,7 @@ class RowStream:
     numbers: Keys  # of the sample's rows in the table
     n_kept: int = 0  # rows that train nobody
     forests: Sequence[SampledForest] = ()  # the companions
+    shown: Any = None  # the features of the sample, as in the table
 
     def own_parts(self) -> Iterator[TableRows]:
         rank, n_workers = _place(self.sample.workers)

@@ -153,6 +153,7 @@ def _learn(model: MatchedRegressor, stream: RowStream, buffers: Iterator[Rows], 
             calibration = StreamedRanks(stream)
         trained = training.taken_apart(F, I, sample, unit)
         model.set_fitted(sample, trained, history, slice(0, 1), calibration)
+        model.search_slices(stream.shown, sample)
         bar.set_description_str(f"{bar.n} round{'s' * (bar.n > 1)}")
 
 
@@ -206,7 +207,7 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
         rows = replace(rows, beside=beside, companions=[[forest.trees for forest in forests]])
     rows = replace(rows, workers=workers, units=[None if table.group is None else sample.keys])
     rows = rows.to(model.training_for(n_rows).settings.device)
-    return RowStream(table, row_hash, model.source_.columns, rows, sample.numbers, n_kept, forests)
+    return RowStream(table, row_hash, model.source_.columns, rows, sample.numbers, n_kept, forests, sample.X)
 
 
 def _forests(
