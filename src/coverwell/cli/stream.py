@@ -64,7 +64,8 @@ def _runs(digests: Digests) -> Digests:
     if len(digests) < RUN:
         return digests[:0]
     odd = 2 * np.random.default_rng(0).integers(2**62, size=RUN, dtype=np.uint64) + np.uint64(1)
-    return (sliding_window_view(digests, RUN) * odd).sum(axis=1, dtype=np.uint64)  # modulo 2^64
+    runs: Digests = (sliding_window_view(digests, RUN) * odd).sum(axis=1, dtype=np.uint64)  # modulo 2^64
+    return runs
 
 
 def row_times(values: list[Any], last: float | None, what: str, numbers: list[int]) -> list[float]:
