@@ -125,7 +125,7 @@ def test_a_normal_law_is_itself_on_the_grid(levels):
 
 
 def test_targets_of_which_many_are_zero_are_covered_as_asked():
-    """The forest looks at predictions: where it knows y but for their errors, members err apart, each in its own way."""
+    """The forest looks at predictions: where these err and y is known, what it learns is how an average errs."""
 
     def draw(n_rows, seed):
         rng = np.random.default_rng(seed)

@@ -152,6 +152,11 @@ def load_predictor(path: Path) -> tuple[InputSource, Predictor, tuple[str, ...]]
     return source, predictor, names
 
 
+def holds_forecaster(path: Path) -> bool:
+    with _reading(path, {}) as (stored, _):
+        return "history_" in stored["learned"]
+
+
 def check_takes_tables(path: Path, name: str, source: InputSource | None) -> None:
     """Raise unless a model of the class `name` predicts rows of a table; a forecaster has no source."""
     if source is None or not source.scaled:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -214,9 +214,13 @@ class CoverageMonitor:
         return rung + [f"group {name}" for name in self.group_alarms]
 
     def __str__(self) -> str:
+        return self.summary(self.rung)
+
+    def summary(self, rung: Sequence[str]) -> str:
+        """The coverage and the evidence in words, and of the alarms that have rung these."""
         reached = f"coverage {self.coverage_:.3f} of {self.n_rows:,} rows where {self.coverage:g} was asked"
         evidence = f"evidence {self.evidence:#.3g}, an alarm from {1 / self.false_alarms:g} on"
-        alarms = f"ALARM: {', '.join(self.rung)}" if self.rung else "no alarm"
+        alarms = f"ALARM: {', '.join(rung)}" if rung else "no alarm"
         return f"{reached}; {evidence}; {alarms}"
 
     @property

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -94,6 +95,45 @@ def test_the_page_about_monitoring_quotes_what_is_stored():
         assert f"{covered} {first['median']:,.0f} | {second['median']:,.0f} |" in page
     shares = [100 * case["rung"] / stored["sizes"]["quiet_streams"] for case in stored["false alarms"]]
     assert "{:.2f} % rang at 0.9 and {:.2f} % at 0.95".format(*shares) in page
+    in_a_group = [f"{case['median']:,.0f}" for case in stored["one group"] if case["drop"] == 0.1]
+    ways = {name: [f"{case['median']:,.0f}" for case in stored["ways"] if case["way"] == name] for name in alarm.WAYS}
+    live = {(case["rate"], case["noise"]): 100 * case["rung"] / stored["sizes"]["streams"] for case in stored["live"]}
+    changed = [
+        [share for (rate, noise), share in live.items() if noise > 1 and (rate > 0) is on] for on in (False, True)
+    ]
+    quoted = [
+        f"no cause, {100 * stored['groups']['rung'] / stored['sizes']['quiet_streams']:.2f} % of drawn streams rang",
+        f"it takes {in_a_group[0]} of its own rows (median) for the first group to appear and {in_a_group[-1]} for the",
+        f"the alarm rings {stored['inputs'][1]['median']:,.0f} rows later (median)",
+        f"rang in {min(changed[0]):.0f} % and the one for live intervals in {max(changed[1]):.0f} %",
+        f"they rang in {live[0.0, 1.0]:.1f} % and {max(live[rate, 1.0] for rate in alarm.RATES):.1f} %",
+        f"a drop from 0.9 to 0.85 takes {ways['the monitor'][-1]} rows",
+        "takes {} rows from the start, {} after 2,000 and {} after 50,000".format(*ways["learned rate"]),
+        "takes {}, {} and {}".format(*ways["e-detector"]),
+        f"needs {stored['windows']['0.9']} rows for that bound",
+    ]
+    words = " ".join(page.split())
+    assert [text for text in quoted if text not in words] == []
+
+
+def test_the_other_ways_to_bet_keep_their_bound_and_notice_a_drop():
+    for way in (alarm.learned_rate, alarm.e_detector):
+        *_, quiet = way(4000, 0.9, iter([0.1] * 30), seed=1)
+        expected = 1 if way is alarm.learned_rate else 30 / alarm.N_ROWS  # each row so far brought a part
+        assert abs(quiet.mean() - expected) < 5 * quiet.std() / 4000**0.5
+        *_, dropped = way(20, 0.9, iter([0.5] * 200), seed=1)
+        assert (dropped > 1 / alarm.FALSE_ALARMS).all()
+
+
+def test_a_window_is_the_shortest_that_notices_half_of_the_drops():
+    n = alarm.window(0.9, 0.2)
+    rng, counts = np.random.default_rng(2), {}
+    for rows in (n - 4, n, n + 4):
+        level = 0.01 * rows / alarm.N_ROWS
+        null = 1 - np.cumsum([math.comb(rows, k) * 0.1**k * 0.9 ** (rows - k) for k in range(rows)])
+        counts[rows] = np.mean(rng.binomial(rows, 0.3, 20_000) > np.flatnonzero(null <= level)[0])
+    assert counts[n - 4] < counts[n + 4]
+    assert counts[n] == pytest.approx(0.5, abs=0.08)  # whole numbers of misses
 
 
 def test_the_streams_of_the_alarm_are_those_of_a_monitor():

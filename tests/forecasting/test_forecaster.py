@@ -63,21 +63,23 @@ def as_array(values):
 
 
 def loop(forecaster, values, *, covariates=None, past_covariates=None):
-    """What predicting and updating step by step gives: predictions, lower and upper bounds, (time, step, level)."""
+    """What predicting and updating step by step gives: predictions, and bounds, live and static (time, step, level)."""
     forecaster = copy.deepcopy(forecaster)
     said = []
     for t, value in enumerate(values, len(forecaster.history_)):
         ahead = {"covariates": covariates[t : t + forecaster.horizon]} if covariates is not None else {}
         past = {"past_covariates": past_covariates[t]} if past_covariates is not None else {}
         prediction = as_array(forecaster.predict(**ahead))
-        lower, upper = forecaster.predict_interval(forecaster.regressor_.predictor_.levels)
-        said.append((prediction, lower, upper))
+        levels = forecaster.regressor_.predictor_.levels
+        live, static = (forecaster.predict_interval(levels, static=static) for static in (False, True))
+        said.append((prediction, *live, *static))
         forecaster.update(value, **past)
     return [np.stack(part) for part in zip(*said, strict=True)], forecaster
 
 
 def assert_the_same(backtest, said, unit=0.5):
-    for ours, theirs in zip((backtest.prediction, backtest.lower, backtest.upper), said, strict=True):
+    names = ("prediction", "lower", "upper", "static_lower", "static_upper")
+    for ours, theirs in zip((getattr(backtest, name) for name in names), said, strict=True):
         assert ours.shape == theirs.shape
         assert_allclose(ours, theirs, rtol=0, atol=1e-4 * unit)  # float32 rounding of values around 50
 

@@ -13,12 +13,8 @@ from coverwell.cli.messages import TYPED, BadInput, check_output
 from coverwell.tables import TableFile, needed_polars
 
 if TYPE_CHECKING:
-    import polars as pl
-    from numpy.typing import NDArray
-
     from coverwell.description import ModelDescription
     from coverwell.forecasting.forecaster import SeriesForecaster
-    from coverwell.forecasting.history import History
 
 
 @click.command(short_help="One HTML file that says how far a model can be trusted.")
@@ -98,26 +94,13 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
     """
     import numpy as np
 
-    seen, polars = model.history_, needed_polars()
-    names = [seen.name, *seen.past_names, *seen.ahead_names]
-    table.check_has([seen.name], "column with the values of the series:")
-    table.check_has(names[1:], "covariate that the forecaster was fitted on:")
-    stamped = seen.clock.kind != "numbers"
-    if time and not stamped:
-        raise ValueError("--time is for series with time stamps, and this forecaster counts steps; leave it out")
-    if stamped and not time and seen.clock.name not in table.columns:
-        raise ValueError(f"{table.path} must have the time of every row; name that column with --time")
-    time = (time or seen.clock.name) if stamped else None
-    table.check_has([time] if time else [], "column for --time:")
-    rows = table.read([*names, *([time] if time else [])])
-    numbers = table.typed(rows.select(names), dict.fromkeys(names, "numbers"))
-    steps = np.arange(len(seen), len(seen) + len(rows)) if time is None else _steps(seen, rows[time], table)
-    later = steps >= len(seen)
-    if not later.any():
+    from coverwell.cli.stream import later_rows
+
+    polars, seen = needed_polars(), model.history_
+    values = later_rows(seen, table, time)
+    if not len(values):
         last = f"{seen.clock.label(len(seen) - 1)}, the last that the forecaster has seen"
         raise ValueError(f"{table.path} has no values after {last}; give a file of what came later")
-    values = np.full((int(steps[-1]) + 1 - len(seen), len(names)), np.nan)  # steps without a row are gaps
-    values[steps[later] - len(seen)] = numbers.cast(polars.Float64).to_numpy()[later]
     past, ahead = np.split(values[:, 1:], [len(seen.past_names)], axis=1)
     past, ahead = np.concatenate([seen.past, past]), np.concatenate([seen.ahead[: len(seen)], ahead])
     return {
@@ -126,15 +109,3 @@ def later_values(model: SeriesForecaster, table: TableFile, *, time: str | None 
         "covariates": polars.DataFrame(ahead, schema=list(seen.ahead_names)) if seen.ahead_names else None,
         "past_covariates": polars.DataFrame(past, schema=list(seen.past_names)) if seen.past_names else None,
     }
-
-
-def _steps(seen: History, times: pl.Series, table: TableFile) -> NDArray[Any]:
-    import numpy as np
-
-    if n_missing := times.null_count():
-        raise ValueError(f"column {times.name} of {table.path} must have a time in every row, {n_missing} have none")
-    steps = np.array([seen.clock.position(time) for time in times.to_list()], dtype=np.int64)
-    if (falls := np.diff(steps) <= 0).any():
-        row = falls.argmax() + 2
-        raise ValueError(f"the times of {table.path} must rise from row to row, but row {row} does not; sort them")
-    return steps

@@ -86,7 +86,8 @@ class SeriesForecaster(BaseEstimator):
     calibrator_: LiveCalibrator = field(init=False)
     rate_: float = field(init=False)
     n_since_fit_: int = field(init=False)
-    _standing: tuple[Array, Array, Array] | None = field(init=False, default=None)  # mean and bounds of the present
+    # The mean, learned half-width and bounds of the present.
+    _standing: tuple[Array, Array, Array, Array] | None = field(init=False, default=None)
 
     def fit(self, series: Any, covariates: Any = None, past_covariates: Any = None) -> Any:
         """Learn a series.
@@ -132,22 +133,27 @@ class SeriesForecaster(BaseEstimator):
         covariates : optional
             Rows for the next steps, which replace what was known; without time stamps they begin with the next step.
         """
-        mean, _, _ = self._present(covariates)
+        mean, *_ = self._present(covariates)
         return self.history_.clock.labelled(mean.copy(), len(self.history_), self.history_.name)
 
-    def predict_interval(self, coverage: Coverage | None = None, *, covariates: Any = None) -> PredictionInterval:
+    def predict_interval(
+        self, coverage: Coverage | None = None, *, static: bool = False, covariates: Any = None
+    ) -> PredictionInterval:
         """The intervals of the next steps, (step,) or (step, level), with the user's index.
 
         Parameters
         ----------
         coverage : float or sequence of float, optional, some of the fitted levels; all that were asked for if None
+        static : bool, whether to give the intervals as they were learned, whose width has not followed the misses
         covariates : as in `predict`
         """
         check_is_fitted(self)
-        asked = self.regressor_.fitted_coverage(coverage)
-        _, *bounds = self._present(covariates)
+        asked, fitted_levels = self.regressor_.fitted_coverage(coverage), self.regressor_.predictor_.levels
+        mean, half_width, *bounds = self._present(covariates)
+        if static:
+            bounds = list(LiveCalibrator(fitted_levels, horizon=self.windows_.horizon).interval(mean, half_width))
         one, levels = isinstance(asked, Real), levels_from(asked)
-        places = [self.regressor_.predictor_.levels.index(level) for level in levels]
+        places = [fitted_levels.index(level) for level in levels]
         return PredictionInterval(
             *(bound[:, places[0] if one else places] for bound in bounds),
             coverage=levels[0] if one else levels,
@@ -291,8 +297,8 @@ class SeriesForecaster(BaseEstimator):
             raise ValueError(f"covariates must be known for {horizon} steps from {clock.label(first)} on, {came}")
         return np.arange(first - 1, end)
 
-    def _present(self, covariates: Any) -> tuple[Array, Array, Array]:
-        """The standing forecast and its interval, computed once for each moment; better covariates replace it."""
+    def _present(self, covariates: Any) -> tuple[Array, Array, Array, Array]:
+        """The standing forecast and its intervals, computed once for each moment; better covariates replace it."""
         check_is_fitted(self)
         before, n, horizon = self.history_, len(self.history_), self.windows_.horizon
         history = before.with_ahead(covariates, n, missing=self.missing)
@@ -385,11 +391,12 @@ def rate_of(regressor: IntervalRegressor, windows: Windows, history: History) ->
 
 def forecast_now(
     regressor: IntervalRegressor, windows: Windows, history: History, calibrator: LiveCalibrator
-) -> tuple[Array, Array, Array]:
-    """The forecast made after the last step, (step,), and its bounds (step, level), which wait for their truths."""
+) -> tuple[Array, Array, Array, Array]:
+    """The forecast made after the last step, (step,), its learned half-width (step, side, level), and its bounds
+    (step, level), which wait for their truths."""
     history.check_known(windows.horizon)
     (mean,), (half_width,) = forecast(regressor, windows, history, np.array([len(history) - 1]))
-    return mean, *calibrator.interval(mean, half_width)
+    return mean, half_width, *calibrator.interval(mean, half_width)
 
 
 @stored
