@@ -136,7 +136,7 @@ def test_targets_of_which_many_are_zero_are_covered_as_asked():
     model = MatchedRegressor(levels, schedule=Schedule(max_rounds=2), random_state=0).fit(*draw(500, seed=0))
     assert model.predictor_.correction.atoms is None
     X, y = draw(4000, seed=1)
-    covered = model.predict_interval(X).contains(y[:, None]).mean(axis=0)
+    covered = model.predict_interval(X).contains(y).mean(axis=0)
     assert (np.abs(covered - levels) < 3 * np.sqrt(levels * (1 - levels) * (1 / 500 + 1 / 4000))).all()
 
 
