@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from coverwell.predictor import FittedTeam
 
 Array = NDArray[np.float64]
+Single = NDArray[np.float32]
 Places = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
@@ -35,6 +36,7 @@ SMALLEST_HALF_WIDTH = 1e-12
 ROWS_PER_VALUE = 5  # of a target with few values, at least
 FEW_INSIDE = 3  # values in most intervals: their reach is chosen. Where there are more, ends only move inwards
 REACHES = tuple(np.arange(10) / 10)
+MOST_KEPT, MOST_NUMBERS_KEPT = 5000, 2**19  # rows with their scores, and numbers of them: 2 MB in a model file
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Correction(nn.Module):
     scores : for CV+, (row, target, level) of each team
     expand : (fitted level, level), takes half-widths to the grid; None for those that are there already
     atoms : values to which the ends are moved, where the targets take few
+    kept : ranked rows, to be ranked again with weights
     """
 
     factor: Tensor | None
@@ -108,9 +111,10 @@ class Correction(nn.Module):
         scores: list[Array] | None = None,
         expand: Array | None = None,
         atoms: Atoms | None = None,
+        kept: KeptRows | None = None,
     ) -> None:
         super().__init__()
-        self.atoms = atoms
+        self.atoms, self.kept = atoms, kept
         self.asked, self.levels, self.n_scores = tuple(asked), tuple(levels), len(scores or ())
         for name, values in {"factor": factor, "joint_factor": joint_factor, "expand": expand}.items():
             self.register_buffer(name, None if values is None else torch.as_tensor(values))
@@ -186,6 +190,45 @@ class Correction(nn.Module):
         is_asked = torch.tensor([level in self.asked for level in self.levels], device=half_width.device)
         whole = outwards(torch.where(is_asked, limit, torch.minimum(half_width, limit)))
         return whole[..., [self.levels.index(level) for level in levels]]
+
+
+@stored
+class KeptRows(nn.Module):
+    """Ranked rows with their scores, and the factors of the fit: what other ranks of these rows start from.
+
+    Parameters
+    ----------
+    rows : (row, feature), in units of the inputs' scaling
+    scores : (row, target, level), of the half-widths before the factor
+    factor, joint_factor : (target, level)
+    """
+
+    rows: Tensor
+    scores: Tensor
+    factor: Tensor
+    joint_factor: Tensor
+
+    def __init__(self, rows: Single, scores: Single, factor: Array, joint_factor: Array) -> None:
+        super().__init__()
+        if scores.shape != (len(rows), *factor.shape) or joint_factor.shape != factor.shape or rows.ndim != 2:
+            raise ValueError(
+                f"kept rows {rows.shape} must have scores {(len(rows), *factor.shape)} and two factors for each target "
+                f"and level, got {scores.shape} and {joint_factor.shape}"
+            )
+        for name, values in {"rows": rows, "scores": scores, "factor": factor, "joint_factor": joint_factor}.items():
+            self.register_buffer(name, torch.as_tensor(values))
+
+    @classmethod
+    def of(cls, X: Array, scores: Array, correction: Correction, seed: int) -> KeptRows:
+        """Rows in single precision; of many a sample."""
+        assert correction.factor is not None  # that of ranks
+        assert correction.joint_factor is not None
+        most = min(MOST_KEPT, MOST_NUMBERS_KEPT // (X.shape[1] + scores[0].size))
+        if len(X) > most:
+            places = np.sort(np.random.default_rng(seed).choice(len(X), most, replace=False))
+            X, scores = X[places], scores[places]
+        factors = (part.cpu().numpy() for part in (correction.factor, correction.joint_factor))
+        return cls(X.astype(np.float32), scores.astype(np.float32), *factors)
 
 
 @stored

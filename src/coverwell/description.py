@@ -48,6 +48,7 @@ class ModelDescription:
         single = any(one.interval_loss is None for one in self.rounds)
         self.epochs = EPOCHS_PER_ROUND if single else None  # of a single network
         self.parameters = {name: str(getattr(regressor, name)) for name in RECORDED if hasattr(regressor, name)}
+        self.recalibration = getattr(regressor, "recalibration_", None)
         self.device = str(device_from(regressor.device))
         self.boxes = source.mirroring is not None and source.mirroring.targets == "boxes"  # targets in images
         self.takes = "images" if isinstance(source, ImageSource) else "table"  # or "series"
@@ -147,7 +148,10 @@ def _counts(model: IntervalRegressor) -> tuple[int | None, int | None]:
         n_trained, n_left_out = len(known.prediction), int((~np.isnan(known.prediction[:, 0])).sum())
         if not scores and (calibration := model.chosen_calibration).name is not None:
             n_ranked = n_left_out if calibration.ranks_out_of_fold else n_trained - n_left_out
-    return getattr(model, "n_rows_", n_trained), getattr(model, "n_ranked_", n_ranked) or None  # those of a stream
+    n_trained, n_ranked = getattr(model, "n_rows_", n_trained), getattr(model, "n_ranked_", n_ranked)  # of a stream
+    if (found := getattr(model, "recalibration_", None)) is not None and found.changed:
+        n_ranked = int(found.n_effective)
+    return n_trained, n_ranked or None
 
 
 def series_columns(history: History, steps: slice) -> dict[str, Array]:

@@ -26,6 +26,7 @@ from coverwell.calibration import (
     Calibration,
     Correction,
     Estimate,
+    KeptRows,
     average_out_of_fold,
     check_weights,
     effective_rows,
@@ -40,6 +41,7 @@ from coverwell.options import levels_from, part_from, stored
 from coverwell.paper.algorithm import History, Round
 from coverwell.prediction import PredictedDistribution, Prediction, PredictionInterval, central_shares, shares_from
 from coverwell.predictor import FittedTeam, Predictor
+from coverwell.shift import Recalibration, recalibration
 from coverwell.slices import WorstSlice, worst_slices
 from coverwell.training.device import Trainable, device_from, few_threads, run_within_memory, seeded
 from coverwell.training.rows import Rows, check_dealing, equal_rows
@@ -135,6 +137,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     source_: InputSource
     rounds_: list[Round]
     out_of_fold_: OutOfFold | None
+    recalibration_: Recalibration
     target_names_: tuple[str, ...]
     one_dimensional_: bool
 
@@ -163,6 +166,35 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
             return fit_streamed(self, X, y, groups=groups, sample_weight=sample_weight)
         fit_together([self], [(X, y, groups, sample_weight)])
+        return self
+
+    def recalibrate(self, X_new: Any, y_new: Any = None) -> Any:
+        """Set the widths for rows that are distributed otherwise than those of the fit; predictions stay.
+
+        Without targets, ranked rows of the fit count as much as they are likelier among the new rows: coverage holds
+        if only the distribution of X has changed. With targets, the new rows' own ranks set the widths: at least the
+        asked coverage on average, for rows like them. What it rests on is then in `recalibration_`. Calling it again,
+        also with other rows, starts from the fit.
+
+        Parameters
+        ----------
+        X_new : array-like or data frame (n, feature)
+            Rows of where the model will be used, as in `fit`; none of them trained it.
+        y_new : array-like (n,) or (n, target), optional
+            Their targets.
+
+        Raises
+        ------
+        ValueError
+            If the ranked rows are worth too few for a fitted level. The model then stays as it was.
+        """
+        check_is_fitted(self)
+        factor, joint_factor, found = recalibration(self, X_new, y_new)
+        correction = self.predictor_.correction
+        correction.factor, correction.joint_factor = (
+            torch.from_numpy(part).to(next(correction.buffers()).device) for part in (factor, joint_factor)
+        )
+        self.recalibration_ = found
         return self
 
     def predict(self, X: Any) -> Array:
@@ -336,6 +368,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.out_of_fold_ = None if members is None else OutOfFold.of(rows, members, teams, correction)
         if calibration.moves_ends and self.out_of_fold_ is not None and self.source_.scaled:  # not for images
             self.out_of_fold_ = self.out_of_fold_.with_atoms(rows, correction)
+        correction.kept = kept_rows(calibration, teams, rows, members, correction)
         self.predictor_ = Predictor(rows.levels[0], teams, correction)
 
     def hold_groups(
@@ -522,6 +555,21 @@ def fit_together(
             model.forget()
             model.__dict__.update(was if was.get("warm_start") else {})
         raise
+
+
+def kept_rows(
+    calibration: Calibration, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None, correction: Correction
+) -> KeptRows | None:
+    """The ranked rows of a table with their scores, to be ranked again; None without them."""
+    assert rows.given is not None  # rows of a fit know what they were made from
+    (X, _), inputs = rows.given, teams[0].inputs
+    if X.ndim != 2 or inputs.centre is None or (ranked := calibration.ranked(teams, rows, members)) is None:
+        return None
+    estimate, expand = ranked.estimate, correction.expand
+    if expand is not None:
+        estimate = replace(estimate, half_width=estimate.half_width @ expand.cpu().numpy())
+    own = X[ranked.places, : inputs.shape[0]]  # without the predictions of a regressor, if they are beside them
+    return KeptRows.of(inputs.unbounded(own), scores_of(ranked.y, estimate), correction, rows.seeds[0])
 
 
 def _index_of(X: Any) -> Any:

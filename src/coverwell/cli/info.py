@@ -1,5 +1,6 @@
 """`coverwell info`: what a model file holds."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from coverwell.cli import options
 from coverwell.cli.messages import print_json
 
 MOST_LOOKED_AT = 8
+OPTIONAL = "looks at", "blend", "seen rows", "held for", "slices", "new rows", "weights"
 
 
 @click.command(short_help="What a model file holds.")
@@ -49,6 +51,7 @@ def info(model: Path, as_json: bool) -> None:
         "training_rows": about.n_trained,
         "rows_worth": about.n_effective,
         "rows_ranked": about.n_ranked,
+        "recalibration": None if about.recalibration is None else asdict(about.recalibration),
         "rounds": len(fitted.rounds_),
         "training_seconds": round(sum(entry.seconds for entry in fitted.rounds_), 3) if fitted.rounds_ else None,
         "members": sum(team.n_members for team in teams),
@@ -76,6 +79,7 @@ def info(model: Path, as_json: bool) -> None:
         "held for": "; ".join(f"{name}, {counted(rows)}" for name, rows in about.held_groups.items()),
         "slices": in_one_line(fitted.worst_slices_) if fitted.worst_slices_ else "",
         "calibration": "none, widths as the networks learned them",
+        "new rows": about.recalibration or "",
         "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds'] or 0:.1f} s",
         "weights": about.weights,
         "seed": found["seed"],
@@ -87,7 +91,7 @@ def info(model: Path, as_json: bool) -> None:
     if found["calibration"]:
         lines["calibration"] = f"{found['calibration']}, ranks of {n_ranked} rows"
     for name, value in lines.items():
-        if value or name not in ("looks at", "blend", "seen rows", "held for", "slices", "weights"):
+        if value or name not in OPTIONAL:
             click.echo(f"{name + ':':<13}{value}")
     if found["columns"]:
         click.echo("\n  ".join(["columns:", *found["columns"]]))

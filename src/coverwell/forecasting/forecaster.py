@@ -342,10 +342,11 @@ def learn(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, hist
         warnings.simplefilter("ignore", ConstantDataWarning)  # a window's first change is always 0
         if not isinstance(regressor, MatchedRegressor):
             regressor.fit(X, y, groups=np.arange(len(origins)) * N_BLOCKS // len(origins))
-            return
-        n_folds = regressor.folds  # the blocks serve this fit alone
-        blocks = None if n_folds is None else folds.split(origins)
-        regressor.set_params(folds=blocks).fit(X, y).set_params(folds=n_folds)
+        else:
+            n_folds = regressor.folds  # the blocks serve this fit alone
+            blocks = None if n_folds is None else folds.split(origins)
+            regressor.set_params(folds=blocks).fit(X, y).set_params(folds=n_folds)
+    regressor.predictor_.correction.kept = None  # a series has no other rows to be weighted for: widths follow misses
 
 
 def refitted(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, history: History) -> IntervalRegressor:

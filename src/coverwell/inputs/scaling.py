@@ -83,10 +83,14 @@ class Scaling(nn.Module):
         low, high = torch.minimum(self.low.cpu(), other.low.cpu()), torch.maximum(self.high.cpu(), other.high.cpu())
         return Scaling(self.shape, *(buffer.cpu().numpy() for buffer in (self.centre, self.spread, low, high)))
 
+    def unbounded(self, X: Array) -> Array:
+        """Scaled values, not held within the range."""
+        scaled: Array = (X - self.centre.cpu().numpy()) / self.spread.cpu().numpy()
+        return scaled
+
     def unlikeness(self, X: Array) -> Array:
         """The mean square of each row's scaled values, not held within the range; about 1 in training."""
-        centre, spread = self.centre.cpu().numpy(), self.spread.cpu().numpy()
-        mean_squares: Array = (((X - centre) / spread) ** 2).reshape(len(X), -1).mean(axis=1)
+        mean_squares: Array = (self.unbounded(X) ** 2).reshape(len(X), -1).mean(axis=1)
         return mean_squares
 
     def far_outside(self, X: Array) -> NDArray[np.bool_]:

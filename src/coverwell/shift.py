@@ -1,0 +1,237 @@
+"""Widths for rows that are distributed otherwise than those of the fit: other ranks, the same predictions.
+
+With targets, the new rows are ranked themselves. Without, the ranked rows of the fit are weighted by how much likelier
+they are among the new rows, w(x) = p_new(x) / p_fit(x): if only the distribution of x has changed, their scores are
+then distributed as those of new rows (Tibshirani, Barber, Candes and Ramdas 2019). A classifier that tells new rows
+from ranked ones gives w(x) as its odds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coverwell.calibration import effective_rows, rank_factor, scores_by
+from coverwell.errors import ExtrapolationWarning
+from coverwell.inputs.parquet import TableFiles
+from coverwell.options import coverage_rank, stored
+from coverwell.training.device import device_from
+
+if TYPE_CHECKING:
+    from coverwell.estimator import IntervalRegressor
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+FEWEST_NEW, MOST_NEW = 20, 5000  # rows without targets that the classifiers learn from
+FOLDS, SEED = 5, 0  # of the classifiers: equal new rows give equal widths
+# Chosen on splits 100 to 102 of small tables, as the classifiers were.
+CLEAR = 1.0  # standard errors by which a classifier must be better than chance
+MOST_WEIGHT = 0.25  # of one of n rows: this many sqrt(n) times the mean weight
+INVERSE_PENALTIES = 0.01, 0.1, 1.0  # of logistic regressions on inputs and their squares
+BOOSTING = {"max_iter": 40, "learning_rate": 0.1, "max_leaf_nodes": 8, "l2_regularization": 5.0}
+FARTHEST = 5.0  # standard deviations from the mean at which the classifiers' inputs are held
+SURE = 0.98  # that a new row is one: beyond this no ranked row is like it
+NEVER = 1e-4  # probabilities that are as good as 0
+MOST_OUTSIDE = 0.05  # of the new rows, without a warning
+BY_CHANCE = 0.01  # at most, that a column of rows like those of the fit is said to lie outside its range
+MOST_NAMED = 5  # columns
+
+
+@stored
+@dataclass(frozen=True)
+class Recalibration:
+    """What the widths rest on since `recalibrate`.
+
+    Parameters
+    ----------
+    n_new : how many new rows were given
+    n_ranked : how many rows are ranked, those of the fit or the new ones
+    n_effective : how many rows of equal weight they are worth
+    labelled : whether the new rows had targets, and are ranked themselves
+    share_outside : the share of new rows that no ranked row is like, or that lie outside the range of training rows
+    """
+
+    n_new: int
+    n_ranked: int
+    n_effective: float
+    labelled: bool
+    share_outside: float
+
+    @property
+    def changed(self) -> bool:
+        """Whether widths are others than those of the fit."""
+        return self.labelled or self.n_effective < self.n_ranked
+
+    def __str__(self) -> str:
+        outside = f"; {100 * self.share_outside:.0f} % of these lie outside" if self.share_outside else ""
+        if self.labelled:
+            return f"ranks of {self.n_new:,} new rows{outside}"
+        if not self.changed:
+            return f"{self.n_new:,} new rows look like those of the fit, nothing had to change{outside}"
+        worth = f"are worth {int(self.n_effective):,} for {self.n_new:,} new ones"
+        return f"{self.n_ranked:,} ranked rows {worth}{outside}"
+
+
+def recalibration(model: IntervalRegressor, X_new: Any, y_new: Any) -> tuple[Array, Array, Recalibration]:
+    """Factors (target, level) for rows like the new ones, of each target and of boxes, and what they rest on."""
+    correction = model.predictor_.correction
+    if (kept := correction.kept) is None:
+        what = "a table" if model.source_.scaled else "images"
+        must = "recalibrate needs a table and its ranked rows, which calibration='local', 'cross' and 'split' keep"
+        raise ValueError(f"{must}, got {model.chosen_calibration.name!r} and {what}; fit with one of these")
+    if isinstance(X_new, TableFiles):
+        raise TypeError(f"recalibrate takes rows in memory, got TableFiles; {MOST_NEW:,} of their rows are enough")
+    inputs, labelled = model.predictor_.inputs, y_new is not None
+    given = model.rows_of(X_new) if labelled else model.source_.rows(X_new, model)
+    rows = given[:, : inputs.shape[0]]  # without predictions beside them
+    if labelled:
+        scores = new_scores(model, given, checked_targets(model, y_new, len(rows)))
+        weight, unlike = np.ones(len(rows)), np.zeros(len(rows), dtype=bool)
+    else:
+        rows, scores = sampled(rows), kept.scores.double().cpu().numpy()
+        weight, unlike = density_ratio(kept.rows.double().cpu().numpy(), inputs.unbounded(rows))
+    low, high = (end.cpu().numpy() for end in (inputs.low, inputs.high))
+    beyond = outside_range(rows, low, high, n_fitted=len(kept.rows))
+    share_outside = float((unlike | beyond.any(axis=1)).mean())
+    n_effective = effective_rows(weight) * (1 - unlike.mean())  # for the others they are worth nothing
+    found = Recalibration(len(given), len(scores), float(n_effective), labelled, share_outside)
+    check_worth(found, model, np.flatnonzero(beyond.any(axis=0)))
+    n_worth, levels, asked = int(found.n_effective), correction.levels, max(correction.asked)
+    enough = np.array([level <= asked or level * (n_worth + 1) <= n_worth for level in levels])
+    fitted, of_boxes = (part.cpu().numpy() for part in (kept.factor, kept.joint_factor))
+    unit = np.where(of_boxes > 0, of_boxes, 1.0)
+    largest = unit * (scores / unit).max(axis=1, keepdims=True)
+    factor = new_factor(fitted, scores, weight, levels, enough, anew=labelled)
+    return factor, new_factor(of_boxes, largest, weight, levels, enough, anew=labelled), found
+
+
+def new_factor(
+    fitted: Array, scores: Array, weight: Array, levels: tuple[float, ...], enough: Mask, *, anew: bool
+) -> Array:
+    """Scores at their ranks if `anew`; otherwise the fitted factor by how much weights move ranks, (target, level).
+
+    So what brought the ranks to the size of the deployed team stays. Levels for which the rows are not enough follow
+    the highest for which they are.
+    """
+    found = rank_factor(scores, levels, weight, or_largest=True)
+    if not anew:
+        before = rank_factor(scores, levels, or_largest=True)
+        moved = fitted * np.divide(found, before, out=np.ones_like(found), where=before > 0)
+        found = np.where(before > 0, moved, np.maximum(fitted, found))
+    ratio = np.divide(found, fitted, out=np.ones_like(found), where=fitted > 0)
+    return np.where(enough, found, fitted * ratio[:, enough][:, -1:])
+
+
+def check_worth(found: Recalibration, model: IntervalRegressor, beyond: NDArray[np.intp]) -> None:
+    """Raise unless the ranked rows are worth enough for the fitted levels; warn of new rows that none of them is like.
+
+    `beyond` are columns in which new rows lie outside.
+    """
+    names = model.source_.names
+    columns = ", ".join(f"column {place}" if names is None else names[place] for place in beyond[:MOST_NAMED])
+    where = f", out of the range of training in {columns}" if columns else ""
+    try:
+        coverage_rank(max(model.predictor_.levels), max(1, int(found.n_effective)))
+    except ValueError as error:
+        way_out = "" if found.labelled else ", or give targets of new rows as y_new"
+        raise ValueError(f"too few rows to recalibrate ({found}{where}): {error}{way_out}") from None
+    if found.share_outside > MOST_OUTSIDE and not found.labelled:
+        lie = f"{100 * found.share_outside:.0f} % of the new rows lie outside of what the model was fitted on{where}"
+        message = f"{lie}: no ranks speak for these, and no interval is to be trusted there"
+        warnings.warn(message, ExtrapolationWarning, stacklevel=4)  # the line that asks an estimator to recalibrate
+
+
+# New rows with targets.
+
+
+def checked_targets(model: IntervalRegressor, y_new: Any, n_rows: int) -> Array:
+    """The targets (row, target) of all new rows."""
+    from sklearn.utils.validation import check_array
+
+    y = check_array(y_new, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y_new")
+    n_targets = len(model.target_names_)
+    if len(y) != n_rows or y.size != n_rows * n_targets:
+        must = f"y_new must have {n_targets} target{'s' * (n_targets > 1)} for each of {n_rows} rows"
+        raise ValueError(f"{must}, got the shape {y.shape}")
+    targets: Array = y.reshape(n_rows, n_targets)
+    if n_odd := int((~np.isfinite(targets)).any(axis=1).sum()):
+        must = "y_new must hold a finite target for every row"
+        raise ValueError(f"{must}, but {n_odd} of {n_rows} rows have none; leave these out, or give X_new alone")
+    return targets
+
+
+def new_scores(model: IntervalRegressor, rows: Array, y: Array) -> Array:
+    """The scores of rows (row, target, level), of the half-widths before the factor."""
+    (team,) = model.predictor_.moved(device_from(model.device)).fitted_teams
+    expand = model.predictor_.correction.expand
+    return scores_by(team, rows, y, None if expand is None else expand.cpu().numpy())
+
+
+# New rows without targets.
+
+
+def sampled(rows: Array) -> Array:
+    """As many rows as classifiers learn from; raises where they are too few."""
+    if len(rows) < FEWEST_NEW:
+        way_out = "give more of them, or their targets as y_new"
+        raise ValueError(f"recalibrate needs at least {FEWEST_NEW} new rows to compare, got {len(rows)}; {way_out}")
+    if len(rows) <= MOST_NEW:
+        return rows
+    return rows[np.random.default_rng(SEED).choice(len(rows), MOST_NEW, replace=False)]
+
+
+def density_ratio(ranked: Array, new: Array) -> tuple[Array, Mask]:
+    """How much likelier each ranked row is among the new ones, and which new rows are like none of the ranked ones.
+
+    The best of a few classifiers gives the odds, by its log loss on rows that it has not seen. One that is no better
+    than chance leaves all weights equal. Large weights are cut, so that their variance stays bounded.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    alike: dict[str, Any] = {"class_weight": "balanced", "random_state": SEED}
+    X, is_new = np.concatenate([ranked, new]).clip(-FARTHEST, FARTHEST), np.repeat([0, 1], [len(ranked), len(new)])
+    logistic = [
+        make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=500, **alike)) for C in INVERSE_PENALTIES
+    ]
+    choices = [(one, np.hstack([X, X**2])) for one in logistic]
+    choices.append((HistGradientBoostingClassifier(**BOOSTING, **alike), X))
+    folds, balance = StratifiedKFold(FOLDS, shuffle=True, random_state=SEED), 1 / np.bincount(is_new)[is_new]
+    found: list[tuple[float, Array, Array]] = []
+    for classifier, inputs in choices:
+        p = cross_val_predict(classifier, inputs, is_new, cv=folds, method="predict_proba")[:, 1]
+        p = p.clip(NEVER, 1 - NEVER)
+        loss = -np.log(np.where(is_new == 1, p, 1 - p))
+        found.append((float(np.average(loss, weights=balance)), loss, p))
+    mean, loss, p = min(found, key=lambda one: one[0])
+    error = np.sqrt(np.sum((balance * (loss - mean)) ** 2)) / balance.sum()
+    if mean > np.log(2) - CLEAR * error:
+        return np.ones(len(ranked)), np.zeros(len(new), dtype=bool)
+    return cut((p / (1 - p))[: len(ranked)]), p[len(ranked) :] > SURE
+
+
+def cut(weight: Array) -> Array:
+    """Weights of which none is many times the mean: what that errs is less than what it saves in variance."""
+    held: Array = np.minimum(weight, weight.mean() * max(1.0, MOST_WEIGHT * np.sqrt(len(weight))))
+    return held
+
+
+def outside_range(rows: Array, low: Array, high: Array, *, n_fitted: int) -> Mask:
+    """Where rows lie outside the range of training, (row, column), in columns in which more do than by chance.
+
+    Of n rows in that range and m like them, k of the latter at the ends of the order have a probability of at most
+    (k + 1) (m / (m + n))^k.
+    """
+    beyond = (rows < low) | (rows > high)
+    k, m = beyond.sum(axis=0), len(rows)
+    chance = (k + 1) * (m / (m + n_fitted)) ** k
+    odd: Mask = beyond & (chance * rows.shape[1] < BY_CHANCE)
+    return odd
