@@ -17,7 +17,6 @@ from result_lines import append
 from tqdm import tqdm
 
 from coverwell import metrics
-from reproduction.domains.tables import COLUMNS_FOR_FREE, table
 from reproduction.engines import ONE_THREAD
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -52,6 +51,8 @@ def interval_scores(y: Any, lower: Any, upper: Any, levels: Sequence[float]) -> 
 
 def size_of(data: str) -> float:
     """Roughly what a fit of a table costs."""
+    from reproduction.domains.tables import COLUMNS_FOR_FREE, table  # needs pandas, which not every study does
+
     n_rows, n_columns = table(data).X.shape
     return float(n_rows * (COLUMNS_FOR_FREE + n_columns))
 
