@@ -44,7 +44,7 @@ def learned():
     X, y = SKEWED.draw(1500, random_state=0)
     X_new, y_new = SKEWED.draw(4000, random_state=1)
     known, new = known_of(X, LEVELS), known_of(X_new, LEVELS)
-    shape, own = fit_shape(y[:, None], tuple(LEVELS.tolist()), known, None, 0)
+    shape, own, _ = fit_shape(y[:, None], tuple(LEVELS.tolist()), known, None, 0)
     half_width = shape(**{name: torch.from_numpy(values) for name, values in new.items()}).numpy()
     return X, y, known, X_new, y_new, new, shape, own, half_width
 

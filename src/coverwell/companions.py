@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from coverwell.options import stored
-from coverwell.trees import Trees, grow, out_of_bag
+from coverwell.training.rows import Masked
+from coverwell.trees import Trees, grow, mean_of_unseen, out_of_bag
 
 Array = NDArray[np.float64]
 Masks = NDArray[np.bool_]  # (member, row)
@@ -54,26 +55,37 @@ def has(choice: Any, verb: str) -> bool:
 
 
 def fit_companions(
-    choices: Sequence[Any], X: Array, y: Array, trains: Masks, leaves_out: Masks, units: Any, seed: int
+    choices: Sequence[Any],
+    X: Array,
+    y: Array,
+    trains: Masks,
+    leaves_out: Masks,
+    units: Any,
+    seed: int,
+    masked: Masked | None = None,
 ) -> tuple[list[nn.Module], Array]:
     """The companions of one job as modules, and what they predict for rows they did not train on.
 
-    The second is (row, companion, target). `units` are rows that stay together, or None.
+    The second is (row, companion, target), with masked copies behind the rows. `units` are rows that stay together, or
+    None.
     """
     modules, found = [], []
     for number, choice in enumerate(choices):
         if isinstance(choice, str):
-            module, out_of_fold = fit_forest(X, y, units, seed + number)
+            module, out_of_fold = fit_forest(X, y, units, seed + number, masked)
         else:
-            module, out_of_fold = fit_estimator(choice, X, y, trains, leaves_out, seed + number)
+            module, out_of_fold = fit_estimator(choice, X, y, trains, leaves_out, seed + number, masked)
         modules.append(module)
         found.append(out_of_fold)
     return modules, np.stack(found, axis=1)
 
 
-def fit_forest(X: Array, y: Array, units: Any, seed: int) -> tuple[nn.Module, Array]:
+def fit_forest(X: Array, y: Array, units: Any, seed: int, masked: Masked | None = None) -> tuple[nn.Module, Array]:
     """A random forest and its out-of-bag predictions."""
-    trees, out_of_fold, _ = grown_forest(X, y, units, seed)
+    trees, out_of_fold, in_bag = grown_forest(X, y, units, seed)
+    if masked is not None:
+        found = mean_of_unseen(trees, masked.X, in_bag[:, masked.copy_of])
+        out_of_fold = np.concatenate([out_of_fold, np.where(np.isnan(found), y.mean(axis=0), found)])
     return trees, out_of_fold
 
 
@@ -100,12 +112,12 @@ def _forest(X: Array, y: Array, units: Any, seed: int, n_trees: int, share: floa
 
 
 def fit_estimator(
-    choice: Any, X: Array, y: Array, trains: Masks, leaves_out: Masks, seed: int
+    choice: Any, X: Array, y: Array, trains: Masks, leaves_out: Masks, seed: int, masked: Masked | None = None
 ) -> tuple[nn.Module, Array]:
     """A user's regressor, fitted on all rows, and the predictions of its copies that were fitted fold by fold."""
     from coverwell.portable import portable
 
-    whole, out_of_fold = cross_fitted(choice, X, y, trains, leaves_out, seed)
+    whole, out_of_fold = cross_fitted(choice, X, y, trains, leaves_out, seed, masked=masked)
     return portable(whole) or Foreign(whole, y.shape[1]), out_of_fold
 
 
@@ -119,24 +131,29 @@ def cross_fitted(
     *,
     what: str = COMPANION,
     verbose: int = 0,
+    masked: Masked | None = None,
 ) -> tuple[Any, Array]:
     """A copy of a regressor, fitted on all rows, and what copies of the folds predict, (row, target).
 
-    X is an array or a data frame.
+    X is an array or a data frame; masked copies come behind the rows.
     """
-    sums, counts = np.zeros_like(y), np.zeros(len(y))
+    tables = [(X, np.arange(len(y)))] if masked is None else [(X, np.arange(len(y))), (masked.X, masked.copy_of)]
+    found = [(np.zeros((len(rows), y.shape[1])), np.zeros(len(rows))) for _, rows in tables]
     once = np.cumsum(leaves_out, axis=0) <= 1  # the first repeat leaves every row out once
     parts = [(own, left_out) for own, left_out in zip(trains, leaves_out & once, strict=True) if left_out.any()]
     for own, left_out in tqdm(parts, disable=not verbose, desc="folds", unit="fold"):
         fold = fitted(choice, rows_at(X, own), y[own], seed, what)
-        sums[left_out] += predicted(fold, rows_at(X, left_out), y.shape[1], what)
-        counts[left_out] += 1
+        for (table, rows), (sums, counts) in zip(tables, found, strict=True):
+            if (own := left_out[rows]).any():
+                sums[own] += predicted(fold, rows_at(table, own), y.shape[1], what)
+                counts[own] += 1
     whole = fitted(choice, X, y, seed, what)
     few = rows_at(X, np.arange(len(y)) < TRIAL_ROWS)
     first, second = (predicted(whole, few, y.shape[1], what) for _ in range(2))
     if not np.array_equal(first, second):
         must, way_out = f"{what} must predict the same for the same rows", "give it a fixed random_state"
         raise ValueError(f"{must}, {choice!r} does not; {way_out}")
+    sums, counts = map(np.concatenate, zip(*found, strict=True))
     return whole, np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], y.mean(axis=0))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,7 @@ from coverwell.calibration import (
 )
 from coverwell.options import named, stored
 from coverwell.paper.losses import z_score
-from coverwell.trees import Trees, grow, leaf_distribution, out_of_bag, quantile_of
+from coverwell.trees import Trees, grow, leaf_distribution, mean_of_unseen, out_of_bag, quantile_of
 
 if TYPE_CHECKING:
     from coverwell.predictor import FittedTeam
@@ -89,11 +89,25 @@ class LocalShape(nn.Module):
 
     def forward(self, rows: Tensor, mean: Tensor, half_width: Tensor, contrast: Tensor) -> Tensor:
         sigma, features = self.features(rows, mean, half_width, contrast)
-        found = []
-        for target, (forest, knots) in enumerate(zip(self.forests, self.knots, strict=True)):
-            cdf = forest(features(target)).to(knots)
-            found.append(self.sides(quantile_of(cdf, knots, self.shares)))
+        return self.of(sigma, half_width, [forest(features(target)) for target, forest in enumerate(self.forests)])
+
+    def of(self, sigma: Tensor, half_width: Tensor, cdfs: Sequence[Tensor]) -> Tensor:
+        """Half-widths from the distribution of z that each target's forest gives, (row, knot)."""
+        found = [
+            self.sides(quantile_of(cdf.to(knots), knots, self.shares))
+            for cdf, knots in zip(cdfs, self.knots, strict=True)
+        ]
         return self.mixed(half_width, torch.stack(found, dim=1) * sigma[..., None, None])
+
+    def of_unseen(self, known: dict[str, Array], in_bags: Sequence[NDArray[np.bool_]]) -> Array:
+        """Half-widths by the trees that have not seen a row, (tree, row) for each target."""
+        tensors = {name: torch.from_numpy(values) for name, values in known.items()}
+        sigma, features = self.features(**tensors)
+        cdfs = []
+        for target, (forest, in_bag) in enumerate(zip(self.forests, in_bags, strict=True)):
+            assert isinstance(forest, Trees)  # as `__init__` was given
+            cdfs.append(torch.from_numpy(mean_of_unseen(forest, features(target).float().numpy(), in_bag)))
+        return self.of(sigma, tensors["half_width"], cdfs).numpy()
 
     def features(self, rows: Tensor, mean: Tensor, half_width: Tensor, contrast: Tensor) -> tuple[Tensor, Any]:
         """Sigma (row, target), and for each target what its forest looks at, (row, feature)."""
@@ -139,30 +153,39 @@ class Local(Cross):
         y, members, leaves_out = out_of_fold_members(rows, members)
         some = leaves_out.any(axis=0)
         average = average_out_of_fold(members, leaves_out)
-        contrast = np.zeros_like(average.mean) if members.contrast is None else members.contrast
-        known = {
-            "rows": X[np.setdiff1d(np.arange(len(X)), rows.held_back[0])][some],
-            "mean": average.mean[some],
-            "half_width": average.half_width[some],
-            "contrast": contrast[some],
-        }
+        average = replace(average, contrast=members.contrast)
+        known = known_of(X[np.setdiff1d(np.arange(len(X)), rows.held_back[0])], average)
+        known = {name: values[some] for name, values in known.items()}
         units = None if rows.units[0] is None else rows.units[0][some]
-        team.shape, local = fit_shape(y[some], levels, known, units, rows.seeds[0])
+        team.shape, local, in_bags = fit_shape(y[some], levels, known, units, rows.seeds[0])
+        if (masked := rows.masked) is not None:
+            networks, place = team.out_of_fold(masked, leaves_out), np.cumsum(some)[masked.copy_of] - 1
+            unseen = [in_bag[:, place] for in_bag in in_bags]
+            masked.estimate = Estimate(networks.mean, team.shape.of_unseen(known_of(masked.X, networks), unseen))
         half_width = np.zeros((*average.half_width.shape[:-1], local.shape[-1]))
         half_width[some] = local
         return Estimate(members.mean, np.broadcast_to(half_width, (len(members.mean), *half_width.shape)))
 
 
+def known_of(rows: Array, estimate: Estimate) -> dict[str, Array]:
+    """What a shape is given of rows."""
+    contrast = np.zeros_like(estimate.mean) if estimate.contrast is None else estimate.contrast
+    return {"rows": rows, "mean": estimate.mean, "half_width": estimate.half_width, "contrast": contrast}
+
+
 def fit_shape(
     y: Array, levels: tuple[float, ...], known: dict[str, Array], units: Any, seed: int
-) -> tuple[LocalShape, Array]:
-    """The shape learned from out-of-fold rows, and their own half-widths (row, target, side, grid), out of bag."""
+) -> tuple[LocalShape, Array, list[NDArray[np.bool_]]]:
+    """The shape learned from out-of-fold rows, and their own half-widths (row, target, side, grid), out of bag.
+
+    Last, which rows the trees of each target have seen, (tree, row).
+    """
     grid, n_targets, mean = grid_of(levels, len(y)), y.shape[1], known["mean"]
     tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in known.items()}
     knots, ones = np.empty((n_targets, N_KNOTS)), np.ones((n_targets, len(grid)))
     start = LocalShape(levels, grid, [], knots, ones[:, 0], ones)
     sigma, features = start.features(**tensors)
-    forests, found = [], []
+    forests, found, in_bags = [], [], []
     for target in range(n_targets):
         X = features(target).float().numpy()
         z = (y[:, target] - mean[:, target]) / sigma[:, target].numpy()
@@ -177,6 +200,7 @@ def fit_shape(
         everywhere = np.searchsorted(np.sort(z), knots[target], side="right") / len(z)
         cdf = np.where(n_trees[:, None] > 0, cdf, everywhere).astype(np.float64)
         forests.append(trees.with_table(table))
+        in_bags.append(in_bag)
         found.append(start.sides(quantile_of(torch.from_numpy(cdf), torch.from_numpy(knots[target]), start.shares)))
     local = (torch.stack(found, dim=1) * sigma[..., None, None]).numpy()
     own = known["half_width"] @ start.expand.numpy()
@@ -185,7 +209,7 @@ def fit_shape(
         [best_mixture(y, mean, own * factor[:, None], local, grid, target) for target in range(n_targets)]
     )
     shape = LocalShape(levels, grid, forests, knots, mixture, factor)
-    return shape, shape.mixed(tensors["half_width"], torch.from_numpy(local)).numpy()
+    return shape, shape.mixed(tensors["half_width"], torch.from_numpy(local)).numpy(), in_bags
 
 
 def knot_shares() -> Array:
