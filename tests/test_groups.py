@@ -33,6 +33,7 @@ from coverwell.groups import (
 )
 from coverwell.inputs.source import TableSource
 from coverwell.onnx import to_onnx
+from coverwell.report.facts import Source, source_rows
 from coverwell.training.rows import Masked
 
 SHORT = {"network": MLP(hidden=8, layers=2, bins=0), "folds": 3, "random_state": 0, "companions": ()}
@@ -268,9 +269,13 @@ def test_files_and_pickles_keep_the_groups(fitted, tmp_path):
     save(fitted, path)
     for end, same in zip(fitted.predict_interval(X), load(path).predict_interval(X), strict=True):
         assert_array_equal(end, same)
-    held = ModelDescription(load(path)).held_groups
+    about = ModelDescription(load(path))
+    held = about.held_groups
     assert list(held) == ["missing values", "district"]
     assert sum(held["district"]) == 600
+    sizes = f"{min(held['district'][:3])} to {max(held['district'])} rows"
+    assert about.held_for.endswith(f"; district, 3 groups of {sizes}")
+    assert ("coverage held for", about.held_for) in source_rows(Source(), about)
 
 
 def test_an_exported_model_has_the_groups(fitted, tmp_path):
@@ -295,6 +300,10 @@ def test_rows_of_other_groups_are_named(fitted):
     [
         ({"hold_for": "town"}, "hold_for must name columns of X that vary, such as 'district'"),
         ({"hold_for": "b"}, f"groups of at least {FEWEST_ROWS} rows apart, got 100 groups of at most 1 in 100 rows"),
+        ({"hold_for": ["district", "district"]}, "hold_for must name columns of X, each once.* got 2 values"),
+        ({"hold_for": np.repeat(["old", "new"], 50)}, r"got 100 values; put them into X as a column, as in X.assign"),
+        ({"hold_for": pd.Series([0, 1] * 50)}, "got 100 values; put them into X as a column"),
+        ({"hold_for": np.zeros((100, 2))}, "got 100 values; put them into X as a column"),
         ({"hold_for": "district", "calibration": "cv+"}, "hold_for needs a table and ranks"),
         ({"hold_for": "district", "calibration": None}, "hold_for needs a table and ranks"),
     ],

@@ -284,13 +284,25 @@ def groupings_of(source: InputSource, hold_for: Any = None) -> list[Grouping]:
     if not source.scaled:
         return []  # images
     found = [Grouping(GAPS, gaps)] if gaps else []
-    asked = [] if hold_for is None else [hold_for] if isinstance(hold_for, str | Integral) else list(hold_for)
-    for column in asked:
+    for column in asked_columns(hold_for, len(owners)):
         if column not in owners:
             known = ", ".join(map(repr, list(owners)[:10]))
             raise ValueError(f"hold_for must name columns of X that vary, such as {known}, got {column!r}")
         found.append(Grouping(str(column), tuple(owners[column])))
     return found
+
+
+def asked_columns(hold_for: Any, n_columns: int) -> list[Any]:
+    """The columns that are named; raises for values of groups."""
+    if hold_for is None or isinstance(hold_for, str | Integral):
+        return [] if hold_for is None else [hold_for]
+    columns = np.asarray(hold_for, dtype=object) if hasattr(hold_for, "shape") else list(hold_for)
+    if np.ndim(columns) != 1 or len(columns) > n_columns or len(set(columns)) < len(columns):
+        raise ValueError(
+            "hold_for must name columns of X, each once, since new rows need their groups too, got "
+            f"{len(columns)} values; put them into X as a column, as in X.assign(band=...), and give its name, or place"
+        )
+    return list(columns)
 
 
 def masked_copies(source: InputSource, X: Array, left_out: NDArray[np.bool_], seed: int) -> Masked | None:
