@@ -7,25 +7,35 @@ import torch
 from hypothesis import given
 from hypothesis.strategies import data, floats, integers, lists
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.linear_model import LinearRegression
+from scipy.stats import norm
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from coverwell import MLP, IntervalAround, MatchedRegressor, Schedule, load, save
+from coverwell import MLP, IntervalAround, MatchedRegressor, Schedule, load, regressor, save
 from coverwell.calibration import Split, rank_factor
 from coverwell.description import ModelDescription
 from coverwell.errors import ColumnWarning
 from coverwell.groups import (
+    FEWEST_COPIES,
     FEWEST_ROWS,
+    GAPS,
+    MOST_COPIES,
+    OWN_RANKS,
     TRUSTS,
     GroupFactors,
     Grouping,
+    best_nudge,
     best_trust,
     group_factors,
     left_out_bounds,
+    masked_copies,
     sum_of_others,
 )
+from coverwell.inputs.source import TableSource
 from coverwell.onnx import to_onnx
+from coverwell.report.facts import Source, source_rows
+from coverwell.training.rows import Masked
 
 SHORT = {"network": MLP(hidden=8, layers=2, bins=0), "folds": 3, "random_state": 0, "companions": ()}
 SHORT |= {"schedule": Schedule(max_rounds=1, mean_epochs=3, interval_epochs=3)}
@@ -118,6 +128,106 @@ def test_factors_that_do_not_fit_their_groups_are_refused():
             GroupFactors("kind", places, keys, factor, rows, (0.9,))
 
 
+# Masked copies.
+
+
+def with_gaps(n_rows, **shares):
+    """Numbers, text and dates, of whose columns some shares of values are missing."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=n_rows), "b": rng.choice(["x", "y", "z"], size=n_rows)})
+    table["c"] = np.datetime64("2025-01-01") + rng.integers(500, size=n_rows)
+    for column, share in shares.items():
+        table.loc[rng.random(n_rows) < share, column] = None
+    return table, rng.normal(size=n_rows)
+
+
+def read(table, y):
+    source = TableSource()
+    rows, _ = source.fit(table, y, MatchedRegressor())
+    return source, rows
+
+
+def test_masked_copies_are_rows_as_they_would_be_read_with_the_gaps_of_others():
+    table, y = with_gaps(600, a=0.1, b=0.05, c=0.1)
+    source, rows = read(table, y)
+    left_out = np.arange(600) % 3 > 0
+    masked = masked_copies(source, rows, left_out, 0)
+    hidden = masked.X[:, [source.names.index(f"{name} (missing)") for name in "abc"]] > 0
+    by_hand = table.loc[masked.copy_of].reset_index(drop=True).mask(pd.DataFrame(hidden, columns=list("abc")))
+    assert_array_equal(masked.X, source.rows(by_hand, MatchedRegressor()))
+    own = table.isna().to_numpy()
+    assert (hidden >= own[masked.copy_of]).all()
+    assert (hidden > own[masked.copy_of]).any(axis=1).all()
+    assert left_out[masked.copy_of].all()
+    patterns, counts = np.unique(hidden, axis=0, return_counts=True)
+    for pattern, count in zip(patterns, counts, strict=True):
+        assert FEWEST_ROWS <= (own == pattern).all(axis=1).sum() <= OWN_RANKS
+        fewer = left_out & (own <= pattern).all(axis=1) & (own < pattern).any(axis=1)
+        assert count == min(fewer.sum(), MOST_COPIES) >= FEWEST_COPIES
+    known, in_table = np.unique(own, axis=0, return_counts=True)
+    assert len(patterns) == ((in_table >= FEWEST_ROWS) & known.any(axis=1)).sum()
+
+
+@pytest.mark.parametrize("shares", [{}, {"a": 0.004}, {"a": 0.5}, {"a": 0.95}])
+def test_there_are_no_copies_without_gaps_and_for_groups_that_are_too_small_or_large_or_nearly_all(shares):
+    n_rows = 100 if shares == {"a": 0.95} else 600
+    assert masked_copies(*read(*with_gaps(n_rows, **shares)), np.ones(n_rows, dtype=bool), 0) is None
+
+
+def half_normal(n_rows, n_levels):
+    """Scores (row, level) at evenly spaced ranks, in an order of their own."""
+    ranks = np.random.default_rng(0).permutation(n_rows)
+    return np.repeat(norm.isf((ranks + 0.5) / (2 * n_rows))[:, None], n_levels, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("factor", "n_rows", "least", "most"), [(1, 10, 1, 1), (1, 100, 1, 1), (3, 100, 2, 3.5), (1 / 3, 100, 0.28, 0.5)]
+)
+def test_ranks_of_copies_stay_as_they_are_unless_the_rows_of_the_group_tell_otherwise(factor, n_rows, least, most):
+    levels = (0.5, 0.9, 0.99)
+    own, base = factor * half_normal(n_rows, 3), norm.ppf(0.5 + np.array(levels) / 2)
+    found = best_nudge(own, np.ones(n_rows), base, levels)
+    assert least <= found <= most
+    assert best_nudge(7 * own, np.ones(n_rows), 7 * base, levels) == found  # in any unit
+
+
+def test_a_small_group_with_gaps_has_the_ranks_of_its_copies():
+    levels = (0.5, 0.9)
+    X = (np.arange(400) < 10)[:, None].astype(float)
+    scores = np.concatenate([2 * half_normal(10, 2), half_normal(390, 2)])[:, None]
+    copies, size = 2 * half_normal(300, 2)[:, None], np.ones((400, 1))
+    masked = np.ones((300, 1)), copies
+    (factors,) = group_factors([Grouping(GAPS, (0,))], X, scores, size, levels, exact=False, masked=masked)
+    assert_allclose(factors.factor[1], rank_factor(copies, levels) / rank_factor(scores, levels))
+    assert factors.n_rows.tolist() == [390, 10, 0]
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_copies_that_hide_nothing_are_predicted_as_their_rows_are_out_of_fold(second, monkeypatch):
+    X, y = draw(120, 0)
+    same = []
+
+    def unmasked(source, rows, left_out, seed):
+        same.append(Masked(rows, np.arange(len(rows))))
+        return same[0]
+
+    monkeypatch.setattr(regressor, "masked_copies", unmasked)
+    how = SHORT
+    if second:
+        monkeypatch.setattr(regressor, "SECOND_ROWS", (100, 200))
+        monkeypatch.setattr(regressor, "SECOND_LONGER", 1)
+        how = {"folds": 3, "random_state": 0, "schedule": Schedule(mean_epochs=1, interval_epochs=1)}
+    model = MatchedRegressor(0.9, **how | {"companions": ("forest", Ridge())}).fit(X, y)
+    (team,), (masked,), found = model.predictor_.fitted_teams, same, model.out_of_fold_
+    assert len(team.companions) == 2 + second
+    mean = team.targets.inverse(torch.from_numpy(masked.estimate.mean)).numpy()
+    assert_allclose(mean, found.prediction, rtol=1e-5, atol=1e-5)
+    place = list(team.shape.grid).index(0.9)
+    ratio = (found.upper - found.lower)[:, :, 0] / masked.estimate.half_width[..., place].sum(axis=2)
+    for gap in (X["a"].isna(), X["a"].notna()):  # factors are those of all rows, or of groups
+        assert_allclose(ratio[gap], ratio[gap][:1].repeat(gap.sum(), axis=0), rtol=1e-4)
+
+
 # In a fit.
 
 
@@ -170,9 +280,13 @@ def test_files_and_pickles_keep_the_groups(fitted, tmp_path):
     save(fitted, path)
     for end, same in zip(fitted.predict_interval(X), load(path).predict_interval(X), strict=True):
         assert_array_equal(end, same)
-    held = ModelDescription(load(path)).held_groups
+    about = ModelDescription(load(path))
+    held = about.held_groups
     assert list(held) == ["missing values", "district"]
     assert sum(held["district"]) == 600
+    sizes = f"{min(held['district'][:3])} to {max(held['district'])} rows"
+    assert about.held_for.endswith(f"; district, 3 groups of {sizes}")
+    assert ("coverage held for", about.held_for) in source_rows(Source(), about)
 
 
 def test_an_exported_model_has_the_groups(fitted, tmp_path):
@@ -197,6 +311,10 @@ def test_rows_of_other_groups_are_named(fitted):
     [
         ({"hold_for": "town"}, "hold_for must name columns of X that vary, such as 'district'"),
         ({"hold_for": "b"}, f"groups of at least {FEWEST_ROWS} rows apart, got 100 groups of at most 1 in 100 rows"),
+        ({"hold_for": ["district", "district"]}, "hold_for must name columns of X, each once.* got 2 values"),
+        ({"hold_for": np.repeat(["old", "new"], 50)}, r"got 100 values; put them into X as a column, as in X.assign"),
+        ({"hold_for": pd.Series([0, 1] * 50)}, "got 100 values; put them into X as a column"),
+        ({"hold_for": np.zeros((100, 2))}, "got 100 values; put them into X as a column"),
         ({"hold_for": "district", "calibration": "cv+"}, "hold_for needs a table and ranks"),
         ({"hold_for": "district", "calibration": None}, "hold_for needs a table and ranks"),
     ],

@@ -17,7 +17,8 @@ from tqdm import tqdm
 
 from coverwell.calibration import weighted_mean
 from coverwell.options import stored
-from coverwell.trees import Trees, grow, out_of_bag
+from coverwell.training.rows import Masked
+from coverwell.trees import Trees, grow, mean_of_unseen, out_of_bag
 
 Array = NDArray[np.float64]
 Masks = NDArray[np.bool_]  # (member, row)
@@ -64,25 +65,32 @@ def fit_companions(
     units: Any,
     seed: int,
     weight: Array | None = None,
+    masked: Masked | None = None,
 ) -> tuple[list[nn.Module], Array]:
     """The companions of one job as modules, and what they predict for rows they did not train on.
 
-    The second is (row, companion, target). `units` are rows that stay together, or None; the weight is (row,).
+    The second is (row, companion, target), with masked copies behind the rows. `units` are rows that stay together, or
+    None; the weight is (row,).
     """
     modules, found = [], []
     for number, choice in enumerate(choices):
         if isinstance(choice, str):
-            module, out_of_fold = fit_forest(X, y, units, seed + number, weight)
+            module, out_of_fold = fit_forest(X, y, units, seed + number, weight, masked)
         else:
-            module, out_of_fold = fit_estimator(choice, X, y, trains, leaves_out, seed + number, weight)
+            module, out_of_fold = fit_estimator(choice, X, y, trains, leaves_out, seed + number, weight, masked)
         modules.append(module)
         found.append(out_of_fold)
     return modules, np.stack(found, axis=1)
 
 
-def fit_forest(X: Array, y: Array, units: Any, seed: int, weight: Array | None = None) -> tuple[nn.Module, Array]:
+def fit_forest(
+    X: Array, y: Array, units: Any, seed: int, weight: Array | None = None, masked: Masked | None = None
+) -> tuple[nn.Module, Array]:
     """A random forest and its out-of-bag predictions."""
-    trees, out_of_fold, _ = grown_forest(X, y, units, seed, weight)
+    trees, out_of_fold, in_bag = grown_forest(X, y, units, seed, weight)
+    if masked is not None:
+        found = mean_of_unseen(trees, masked.X, in_bag[:, masked.copy_of])
+        out_of_fold = np.concatenate([out_of_fold, np.where(np.isnan(found), y.mean(axis=0), found)])
     return trees, out_of_fold
 
 
@@ -113,12 +121,19 @@ def _forest(
 
 
 def fit_estimator(
-    choice: Any, X: Array, y: Array, trains: Masks, leaves_out: Masks, seed: int, weight: Array | None = None
+    choice: Any,
+    X: Array,
+    y: Array,
+    trains: Masks,
+    leaves_out: Masks,
+    seed: int,
+    weight: Array | None = None,
+    masked: Masked | None = None,
 ) -> tuple[nn.Module, Array]:
     """A user's regressor, fitted on all rows, and the predictions of its copies that were fitted fold by fold."""
     from coverwell.portable import portable
 
-    whole, out_of_fold = cross_fitted(choice, X, y, trains, leaves_out, seed, weight=weight)
+    whole, out_of_fold = cross_fitted(choice, X, y, trains, leaves_out, seed, weight=weight, masked=masked)
     return portable(whole) or Foreign(whole, y.shape[1]), out_of_fold
 
 
@@ -133,18 +148,22 @@ def cross_fitted(
     what: str = COMPANION,
     verbose: int = 0,
     weight: Array | None = None,
+    masked: Masked | None = None,
 ) -> tuple[Any, Array]:
     """A copy of a regressor, fitted on all rows, and what copies of the folds predict, (row, target).
 
-    X is an array or a data frame. Nobody is fitted on rows of weight zero.
+    X is an array or a data frame; masked copies come behind the rows. Nobody is fitted on rows of weight zero.
     """
-    sums, counts = np.zeros_like(y), np.zeros(len(y))
+    tables = [(X, np.arange(len(y)))] if masked is None else [(X, np.arange(len(y))), (masked.X, masked.copy_of)]
+    found = [(np.zeros((len(rows), y.shape[1])), np.zeros(len(rows))) for _, rows in tables]
     once = np.cumsum(leaves_out, axis=0) <= 1  # the first repeat leaves every row out once
     parts = [(own, left_out) for own, left_out in zip(trains, leaves_out & once, strict=True) if left_out.any()]
     for own, left_out in tqdm(parts, disable=not verbose, desc="folds", unit="fold"):
         fold = fitted(choice, rows_at(X, own), y[own], seed, what, None if weight is None else weight[own])
-        sums[left_out] += predicted(fold, rows_at(X, left_out), y.shape[1], what)
-        counts[left_out] += 1
+        for (table, rows), (sums, counts) in zip(tables, found, strict=True):
+            if (own := left_out[rows]).any():
+                sums[own] += predicted(fold, rows_at(table, own), y.shape[1], what)
+                counts[own] += 1
     counting = np.ones(len(y), dtype=bool) if weight is None else weight > 0
     known = (X, y, seed, what) if counting.all() else (rows_at(X, counting), y[counting], seed, what)
     whole = fitted(choice, *known, None if weight is None else weight[counting])
@@ -154,6 +173,7 @@ def cross_fitted(
         must, way_out = f"{what} must predict the same for the same rows", "give it a fixed random_state"
         raise ValueError(f"{must}, {choice!r} does not; {way_out}")
     elsewhere = weighted_mean(y, weight, axis=0)
+    sums, counts = map(np.concatenate, zip(*found, strict=True))
     return whole, np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], elsewhere)
 
 

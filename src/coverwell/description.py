@@ -113,6 +113,15 @@ class ModelDescription:
         return f"rows are worth {self.n_effective:,.1f} of {of}" if self.n_effective else ""
 
     @property
+    def held_for(self) -> str:
+        """The same in words, for which groups have rows; empty if there are no groups."""
+        parts = []
+        for name, n_rows in self.held_groups.items():
+            own = [n for n in n_rows if n]
+            parts.append(f"{name}, {len(own)} groups of {min(own):,} to {max(own):,} rows")
+        return "; ".join(parts)
+
+    @property
     def by_round(self) -> tuple[Array, Array, Array]:
         """Error (round, target), coverage and width (round, target, level) of the training, before calibration."""
         shape, names = (len(self.rounds), len(self.target_names), -1), ("rmse", "coverage", "width")

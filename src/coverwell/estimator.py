@@ -376,7 +376,7 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     ) -> Estimate | None:
         """Give the team factors for groups of rows; returns the members' outputs with them."""
         assert rows.given is not None  # rows of a fit know what they were made from
-        (X, _), groupings = rows.given, self.groupings()
+        (X, y), groupings = rows.given, self.groupings()
         ranked = calibration.ranked(teams, rows, members) if groupings else None
         if ranked is None:
             return members
@@ -384,7 +384,11 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         levels = rows.levels[0] if team.shape is None else team.shape.grid
         scores, size = scores_of(ranked.y, ranked.estimate), half_width.mean(axis=(2, 3))
         exact, own = calibration.holds_back, X[ranked.places]
-        team.groups.extend(group_factors(groupings, own, scores, size, levels, exact=exact, weight=ranked.weight))
+        copies = None
+        if (masked := rows.masked) is not None and masked.estimate is not None:
+            copies = masked.X, scores_of(team.scaled(y[masked.copy_of]), masked.estimate)
+        known: dict[str, Any] = {"exact": exact, "weight": ranked.weight, "masked": copies}
+        team.groups.extend(group_factors(groupings, own, scores, size, levels, **known))
         if members is not None:
             seen = torch.from_numpy(np.delete(X, rows.held_back[0], axis=0))
             for factors in team.group_factors:

@@ -1,7 +1,8 @@
 """Coverage within groups of rows, not only on average: each group's half-widths have a factor from its own ranks.
 
 Groups are rows with equal values in some columns: a district, or the same gaps. Groups are drawn towards all rows, as
-far as rows that are left out one by one show that their own ranks cost more than they gain.
+far as rows that are left out one by one show that their own ranks cost more than they gain. What a gap costs is also
+shown by other rows, in which the same values are hidden: small groups with gaps have the ranks of such copies.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from coverwell.calibration import ROUNDING, rank_factor, rows_worth
 from coverwell.errors import ColumnWarning
 from coverwell.inputs.columns import MISSING
 from coverwell.options import stored
+from coverwell.training.rows import Masked
 
 if TYPE_CHECKING:
     from coverwell.inputs.source import InputSource
@@ -34,6 +37,12 @@ TRUSTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # how far grou
 MOST_LEFT_OUT = 400  # rows of a group that are left out one by one: with more, its ranks are sure
 CENTRAL = 0.5, 0.96  # the levels by which the trust is chosen lie between these
 CYCLES = 4  # over groupings that overlap
+OWN_RANKS = 200  # rows with the same gaps that need no copies of others beside them
+FEWEST_COPIES, MOST_COPIES, MOST_PATTERNS = 30, 300, 20  # of rows for each pattern of gaps, and of patterns
+# What the ranks of copies are multiplied by, the nearest to one first, and by how many standard errors the group's own
+# rows must be better off with less or with more: rather too wide than too narrow.
+NUDGES = np.exp(sorted(np.arange(-40, 41) / 20, key=abs))
+NARROWER, WIDER = 1.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -110,22 +119,26 @@ def group_factors(
     *,
     exact: bool,
     weight: Array | None = None,
+    masked: tuple[Array, Array] | None = None,
 ) -> list[GroupFactors]:
     """What each grouping multiplies half-widths by, from the scores (row, target, level) of rows (row, feature).
 
     The score of a row is the factor by which its interval just contains its target, `size` (row, target) is that of
     the interval. Groupings that overlap take turns, each on the scores that the others leave, so that in the end all of
-    them hold. If `exact`, a group has its own ranks where they suffice, and else those of all rows.
+    them hold. If `exact`, a group has its own ranks where they suffice, and else those of all rows. `masked` are copies
+    of rows in which values are hidden, and their scores.
     """
     weight = np.ones(len(X)) if weight is None else weight
-    learned = [_Learned.of(grouping, X, weight) for grouping in groupings]
+    copies, of_copies = (X[:0], scores[:0]) if masked is None else masked
+    learned = [_Learned.of(grouping, X, weight, copies) for grouping in groupings]
     learned = [one for one in learned if one.n_groups > 1]
     whole = rank_factor(scores, levels, weight, or_largest=True)
     for cycle in range(CYCLES if len(learned) > 1 else 1):
         for one in learned:
-            others = [other.factor[other.group] for other in learned if other is not one and other.factor is not None]
-            left = scores / np.prod(others, axis=0) if others else scores
-            one.rank(left, size, whole, levels, exact=exact, first=cycle == 0)
+            others = [other for other in learned if other is not one]
+            left = scores / prod(other.factor_of(other.group) for other in others)
+            of_gaps = of_copies / prod(other.factor_of(other.copies) for other in others)
+            one.rank(left, of_gaps, size, whole, levels, exact=exact, first=cycle == 0)
     return [one.factors(levels) for one in learned if one.factor is not None and (one.factor != 1).any()]
 
 
@@ -137,16 +150,19 @@ class _Learned:
     keys: Array  # (group, place)
     group: Places  # of each row; the last is that of all rows in no group of its own
     weight: Array  # of each row
+    copies: Places  # the group of each masked copy
     trust: dict[int, float] = field(default_factory=dict)  # by target; 1 where it is not there
     factor: Array | None = None  # (group + 1, target, level)
 
     @classmethod
-    def of(cls, grouping: Grouping, X: Array, weight: Array) -> _Learned:
+    def of(cls, grouping: Grouping, X: Array, weight: Array, copies: Array) -> _Learned:
         keys, group, counts = np.unique(X[:, grouping.places], axis=0, return_inverse=True, return_counts=True)
         own = np.flatnonzero(counts >= FEWEST_ROWS)
         place = np.full(len(keys), len(own))
         place[own] = np.arange(len(own))
-        return cls(grouping, keys[own], place[group.reshape(-1)], weight)
+        same = (copies[:, None, grouping.places] == keys[own]).all(axis=2)  # (copy, group)
+        of_copies = np.where(same.any(axis=1), same.argmax(axis=1), len(own))
+        return cls(grouping, keys[own], place[group.reshape(-1)], weight, of_copies)
 
     @property
     def n_groups(self) -> int:
@@ -155,22 +171,45 @@ class _Learned:
     def rows_of_groups(self) -> list[Places]:
         return [np.flatnonzero(self.group == place) for place in range(len(self.keys) + 1)]
 
+    def factor_of(self, groups: Places) -> Array | float:
+        """The factors of rows in these groups; one as long as none are learned."""
+        return 1.0 if self.factor is None else self.factor[groups]
+
+    def copies_of(self, group: int) -> Places:
+        """The copies that show what the gaps of a group cost."""
+        known = self.grouping.name == GAPS and group < len(self.keys)
+        return np.flatnonzero(self.copies == group) if known else self.copies[:0]
+
     def rank(
-        self, scores: Array, size: Array, whole: Array, levels: Sequence[float], *, exact: bool, first: bool
+        self,
+        scores: Array,
+        of_copies: Array,
+        size: Array,
+        whole: Array,
+        levels: Sequence[float],
+        *,
+        exact: bool,
+        first: bool,
     ) -> None:
         """Set the factors from scores, over those of all rows (target, level); the trust is chosen once."""
         rows = [own if len(own) >= FEWEST_ROWS else own[:0] for own in self.rows_of_groups()]
         for target in range(scores.shape[1]) if first and not exact else ():
-            groups = [(scores[own, target], size[own, target], self.weight[own]) for own in rows]
+            alone = [own for group, own in enumerate(rows) if not len(self.copies_of(group))]
+            groups = [(scores[own, target], size[own, target], self.weight[own]) for own in alone]
             self.trust[target] = best_trust(groups, whole[target], levels)
         trust = np.array([self.trust.get(target, 1.0) for target in range(scores.shape[1])])[:, None]
         self.factor = np.ones((len(rows), *scores.shape[1:]))
+        unit = np.where(whole > 0, whole, 1.0)
         for group, own in enumerate(rows):
+            if len(copies := self.copies_of(group)):
+                base = rank_factor(of_copies[copies], levels, or_largest=True)
+                nudge = [best_nudge(scores[own, t], size[own, t], base[t], levels) for t in range(len(base))]
+                self.factor[group] = np.where((base > 0) & (whole > 0), base / unit * np.array(nudge)[:, None], 1.0)
+                continue
             n = rows_worth(self.weight[own])
             enough = np.array([level * (n + 1) <= n or not exact for level in levels])
             if len(own):
-                factor = rank_factor(scores[own], levels, self.weight[own], or_largest=True)
-                ratio = factor / np.where(whole > 0, whole, 1.0)
+                ratio = rank_factor(scores[own], levels, self.weight[own], or_largest=True) / unit
                 drawn = np.where(ratio > 0, ratio, 1.0) ** trust
                 self.factor[group] = np.where(enough & (whole > 0), drawn, 1.0)
 
@@ -187,8 +226,7 @@ def best_trust(groups: Sequence[tuple[Array, Array, Array]], whole: Array, level
     Each has its scores (row, level), the sizes of its intervals (row,) and weights (row,); `whole` (level,) are those
     of all rows.
     """
-    chosen = [place for place, level in enumerate(levels) if CENTRAL[0] <= level <= CENTRAL[1]] or [0]
-    losses = np.zeros(len(TRUSTS))
+    chosen, losses = _central(levels), np.zeros(len(TRUSTS))
     for scores, size, weight in groups:
         for place in chosen if FEWEST_ROWS <= len(scores) <= MOST_LEFT_OUT and whole[chosen].min() > 0 else ():
             own, level = scores[:, place], levels[place]
@@ -197,6 +235,27 @@ def best_trust(groups: Sequence[tuple[Array, Array, Array]], whole: Array, level
                 bound = whole[place] * ratio**trust
                 losses[number] += np.sum(weight * size * ((1 - level) * bound + np.maximum(own - bound, 0)))
     return float(max(trust for trust, loss in zip(TRUSTS, losses.tolist(), strict=True) if loss <= losses[0]))
+
+
+def best_nudge(own: Array, size: Array, base: Array, levels: Sequence[float]) -> float:
+    """What to multiply the ranks of copies (level,) by, as near to one as a group's own rows bear.
+
+    They are scores (row, level) and sizes of intervals (row,). The pinball loss of the nearest lies within a share of a
+    standard error of the lowest.
+    """
+    chosen = _central(levels)
+    bound = NUDGES[:, None, None] * base[chosen]  # (nudge, 1, level)
+    short, share = np.maximum(own[:, chosen] - bound, 0), 1 - np.array(levels)[chosen]
+    losses = size * (share * bound + short).sum(axis=2)  # (nudge, row)
+    more = losses - losses[losses.sum(axis=1).argmin()]  # than the best
+    error = more.std(axis=1, ddof=1) * np.sqrt(len(own))
+    wider, narrower = (NUDGES[(more.sum(axis=1) <= n_errors * error).argmax()] for n_errors in (WIDER, NARROWER))
+    return float(wider if wider > 1 else narrower)
+
+
+def _central(levels: Sequence[float]) -> list[int]:
+    """The places of the levels by which is chosen."""
+    return [place for place, level in enumerate(levels) if CENTRAL[0] <= level <= CENTRAL[1]] or [0]
 
 
 def left_out_bounds(own: Array, level: float, weight: Array) -> Array:
@@ -240,13 +299,47 @@ def groupings_of(source: InputSource, hold_for: Any = None) -> list[Grouping]:
     if not source.scaled:
         return []  # images
     found = [Grouping(GAPS, gaps)] if gaps else []
-    asked = [] if hold_for is None else [hold_for] if isinstance(hold_for, str | Integral) else list(hold_for)
-    for column in asked:
+    for column in asked_columns(hold_for, len(owners)):
         if column not in owners:
             known = ", ".join(map(repr, list(owners)[:10]))
             raise ValueError(f"hold_for must name columns of X that vary, such as {known}, got {column!r}")
         found.append(Grouping(str(column), tuple(owners[column])))
     return found
+
+
+def asked_columns(hold_for: Any, n_columns: int) -> list[Any]:
+    """The columns that are named; raises for values of groups."""
+    if hold_for is None or isinstance(hold_for, str | Integral):
+        return [] if hold_for is None else [hold_for]
+    columns = np.asarray(hold_for, dtype=object) if hasattr(hold_for, "shape") else list(hold_for)
+    if np.ndim(columns) != 1 or len(columns) > n_columns or len(set(columns)) < len(columns):
+        raise ValueError(
+            "hold_for must name columns of X, each once, since new rows need their groups too, got "
+            f"{len(columns)} values; put them into X as a column, as in X.assign(band=...), and give its name, or place"
+        )
+    return list(columns)
+
+
+def masked_copies(source: InputSource, X: Array, left_out: NDArray[np.bool_], seed: int) -> Masked | None:
+    """Copies of rows that somebody leaves out, each with the gaps of some small group of rows; None if there is none.
+
+    They are drawn from the rows with fewer of these gaps, or none.
+    """
+    gaps = next((one for one in groupings_of(source) if one.name == GAPS), None)
+    if gaps is None or source.columns is None:
+        return None
+    column = np.array([number for number, one in enumerate(source.columns.columns) for _ in one.kept])  # of a feature
+    keys, group, counts = np.unique(X[:, gaps.places], axis=0, return_inverse=True, return_counts=True)
+    group, rng, copies, copy_of = group.reshape(-1), np.random.RandomState(seed), [X[:0]], [group[:0]]
+    small = np.flatnonzero((counts >= FEWEST_ROWS) & (counts <= OWN_RANKS) & keys.any(axis=1))
+    for number in small[np.argsort(-counts[small], kind="stable")][:MOST_PATTERNS]:
+        fewer = (keys <= keys[number]).all(axis=1) & (keys < keys[number]).any(axis=1)
+        rows = rng.permutation(np.flatnonzero(fewer[group] & left_out))[:MOST_COPIES]
+        if len(rows) >= FEWEST_COPIES:
+            hidden = np.isin(column, column[list(gaps.places)][keys[number] > 0])
+            copies.append(np.where(hidden, X[(group == number).argmax()], X[rows]))
+            copy_of.append(rows)
+    return Masked(np.concatenate(copies), np.concatenate(copy_of)) if len(copies) > 1 else None
 
 
 def check_groups(grouping: Grouping, X: Array) -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.calibration import Correction, Estimate
+from coverwell.calibration import Correction, Estimate, average_out_of_fold
 from coverwell.copies import Copies
 from coverwell.groups import GroupFactors
 from coverwell.inputs.scaling import Mirroring, Scaling
@@ -27,7 +27,7 @@ from coverwell.paper.matching import Matching
 from coverwell.prediction import PredictedDistribution, Prediction, central_shares
 from coverwell.training.device import side_by_side
 from coverwell.training.learner import outputs_of
-from coverwell.training.rows import as_tensor
+from coverwell.training.rows import Masked, as_tensor
 from coverwell.trees import Trees
 
 Array = NDArray[np.float64]
@@ -96,6 +96,10 @@ class FittedTeam(nn.Module):
         """Means of all rows and half-widths of the images themselves, for scaled rows, in scaled units."""
         raise NotImplementedError
 
+    def estimates_of_members(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Each member's means and half-widths, (member, row, ...), as in `scaled_estimate`."""
+        raise NotImplementedError
+
     def forward(
         self, rows: Tensor, noise: bool = True
     ) -> tuple[Float[Tensor, "row target"], Float[Tensor, "row target side level"]]:
@@ -133,6 +137,24 @@ class FittedTeam(nn.Module):
         parts = [self(as_tensor(X[i : i + step]).to(device), noise) for i in range(0, len(X), step)]
         mean, half_width = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
         return Estimate(mean, half_width)
+
+    @torch.no_grad()
+    def out_of_fold(self, masked: Masked, leaves_out: NDArray[np.bool_]) -> Estimate:
+        """What leaves the row of each masked copy out (member, row) says of the copy, in scaled units, unshaped."""
+        rows = torch.from_numpy(masked.X).to(self.coverage)
+        mean, half_width = (part.cpu().numpy() for part in self.estimates_of_members(self.inputs(rows)))
+        left_out = leaves_out[:, masked.copy_of]
+        networks = average_out_of_fold(Estimate(mean, half_width), left_out)
+        if self.weights is None or masked.beside is None:
+            return networks
+        beside = list(masked.beside.unbind(dim=1))
+        for team in self.companions[len(beside) :]:  # a first team of networks
+            assert isinstance(team, MeanTeam)
+            means = Estimate(team.of_members(rows).cpu().numpy(), half_width)
+            beside.append(torch.from_numpy(average_out_of_fold(means, left_out).mean))
+        parts, weights = torch.stack(beside).numpy(), self.weights.cpu().numpy()  # (companion, copy, target)
+        mean = weights[0] * networks.mean + np.einsum("ct,crt->rt", weights[1:], parts)
+        return Estimate(mean, networks.half_width, parts.mean(axis=0) - networks.mean)
 
     def run(self, team: Team, x: Tensor) -> Float[Tensor, "member row output"]:
         """A team's outputs, computed in its precision, as float64."""
@@ -192,13 +214,17 @@ class MatchedTeam(FittedTeam):
         return own and all(isinstance(team, MLPTeam) for team in networks) and self.unit.device.type == "cpu"
 
     def scaled_estimate(self, x: Tensor, *, noise: bool) -> tuple[Tensor, Tensor]:
+        mean, half_width = self.estimates_of_members(x)
+        return mean.mean(dim=0), half_width.mean(dim=0)
+
+    def estimates_of_members(self, x: Tensor) -> tuple[Tensor, Tensor]:
         of_mean = self.run(self.mean_team, x)
         own = slice(None) if self.mirroring is None else slice(None, None, 2)  # images without their mirror images
         of_interval = self.run(self.interval_team, x[own])
         half_width = half_widths(of_interval, self.levels, self.unit[None])
         if self.both:
             half_width = combined(self.matching, of_mean[:, own], half_width, self.levels)
-        return self.matching.mean(of_mean, len(self.unit)).mean(dim=0), half_width.mean(dim=0)
+        return self.matching.mean(of_mean, len(self.unit)), half_width
 
 
 @stored
@@ -211,11 +237,15 @@ class MeanTeam(nn.Module):
         self.inputs, self.targets = copy.deepcopy(inputs), copy.deepcopy(targets)
 
     def forward(self, rows: Tensor) -> Float[Tensor, "row target"]:
+        mean: Tensor = self.targets.inverse(self.of_members(rows).mean(dim=0))
+        return mean
+
+    def of_members(self, rows: Tensor) -> Float[Tensor, "member row target"]:
+        """The prediction of each member, in scaled units."""
         x, team = self.inputs(rows)[None], self.mean_team
         whole = torch.compiler.is_compiling()  # an exported graph takes all rows at once
         outputs = team(team.for_members(x.to(team.precision))) if whole else outputs_of(team, x, team.precision)
-        mean: Tensor = self.targets.inverse(self.matching.mean(outputs.double(), len(self.targets.centre)).mean(dim=0))
-        return mean
+        return self.matching.mean(outputs.double(), len(self.targets.centre))
 
 
 def combined(matching: Matching, of_mean: Tensor, half_width: Tensor, levels: Levels) -> Tensor:

@@ -20,6 +20,7 @@ from coverwell.calibration import Calibration, Estimate
 from coverwell.companions import FOREST, check_companions, fit_companions
 from coverwell.copies import Copies
 from coverwell.estimator import Coverage, IntervalRegressor, OnRound, Trained
+from coverwell.groups import masked_copies
 from coverwell.inputs.scaling import without_far_off
 from coverwell.networks.mlp import MLP, MLPTeam
 from coverwell.networks.team import Network, network_from
@@ -326,18 +327,25 @@ class MatchedRegressor(IntervalRegressor):
     def with_companions(self, rows: Rows) -> Rows:
         assert rows.given is not None  # rows of a fit know what they were made from
         X, y = rows.given
-        if not self.companions or X.ndim != 2 or self.folds is None:
+        if X.ndim != 2 or self.folds is None:
+            return rows
+        if self.chosen_calibration.holds_gaps and rows.given_weight is None:
+            left_out = rows.leaves_out[0].any(dim=0).numpy()
+            rows = replace(rows, masked=masked_copies(self.source_, X, left_out, rows.seeds[0]))
+        if not self.companions:
             return rows
         fitted, found = [], []
         for job, length in enumerate(tqdm(rows.lengths, disable=not self.verbose, desc="companions", unit="team")):
             seen = np.setdiff1d(np.arange(len(X)), rows.held_back[job])
             trains, leaves_out = (masks[job, :, :length].numpy() for masks in (rows.trains, rows.leaves_out))
-            known = rows.units[job], rows.seeds[job] + job, rows.weight_of(seen)
+            known = rows.units[job], rows.seeds[job] + job, rows.weight_of(seen), rows.masked
             modules, beside = fit_companions(
                 self.companions, X[seen], without_far_off(y[seen]), trains, leaves_out, *known
             )
             fitted.append(modules)
             scaled = rows.targets[job](torch.from_numpy(beside)).to(rows.y)
+            if rows.masked is not None:
+                scaled, rows.masked.beside = scaled[:length], scaled[length:].double()
             found.append(torch.nn.functional.pad(scaled, (0, 0, 0, 0, 0, rows.y.shape[1] - length)))
         return replace(rows, beside=torch.stack(found), companions=fitted)
 

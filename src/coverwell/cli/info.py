@@ -76,7 +76,7 @@ def info(model: Path, as_json: bool) -> None:
         "looks at": ", ".join(looks_at[:MOST_LOOKED_AT]) + (f", and {n_more} more" if n_more > 0 else ""),
         "blend": " + ".join(f"{weight:.2f} {name}" for name, weight in about.blend.items()),
         "seen rows": f"have their targets, with no width up to {about.repeated_up_to}" if about.repeated_up_to else "",
-        "held for": "; ".join(f"{name}, {counted(rows)}" for name, rows in about.held_groups.items()),
+        "held for": about.held_for,
         "slices": in_one_line(fitted.worst_slices_) if fitted.worst_slices_ else "",
         "calibration": "none, widths as the networks learned them",
         "new rows": about.recalibration or "",
@@ -95,9 +95,3 @@ def info(model: Path, as_json: bool) -> None:
             click.echo(f"{name + ':':<13}{value}")
     if found["columns"]:
         click.echo("\n  ".join(["columns:", *found["columns"]]))
-
-
-def counted(n_rows: list[int]) -> str:
-    """How many groups there are, and of how many rows."""
-    own = [n for n in n_rows if n]
-    return f"{len(own)} groups of {min(own):,} to {max(own):,} rows"

@@ -315,6 +315,7 @@ def source_rows(source: Source, model: ModelDescription) -> list[tuple[str, str]
                 rows += [(what, path.name), (f"sha256 of the {what}", hashlib.file_digest(file, "sha256").hexdigest())]
     rows += [("model", model.name), *model.parameters.items()]
     rows += [("weights", model.weights)] if model.weights else []
+    rows += [("coverage held for", model.held_for)] if model.held_for else []
     of_model = {} if source.model_file is None else read_tensors(source.model_file)[0]["versions"]
     versions = {"coverwell": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
     versions |= {"numpy": np.__version__, "scikit-learn": sklearn.__version__}

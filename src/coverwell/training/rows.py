@@ -25,7 +25,7 @@ from coverwell.options import check_enough_rows
 from coverwell.paper.losses import Levels, z_score
 
 if TYPE_CHECKING:
-    from coverwell.calibration import Calibration
+    from coverwell.calibration import Calibration, Estimate
     from coverwell.predictor import FittedTeam
 
 Array = NDArray[np.float64]
@@ -120,6 +120,19 @@ class OutOfFoldView:
     literal: bool  # whether every member counts for every row, those it trains on included, as published
 
 
+@dataclass
+class Masked:
+    """Copies of rows in which values are hidden, as they are in few other rows: they show what such gaps cost.
+
+    Nothing trains on them. What leaves a row out predicts its copies, as if it came with the gap.
+    """
+
+    X: Array  # (copy, feature), in the user's units
+    copy_of: Places  # which row each is a copy of
+    beside: Float[Tensor, "copy companion target"] | None = None  # what companions predict, scaled
+    estimate: Estimate | None = None  # out of fold, once a calibration has made it
+
+
 @dataclass(frozen=True)
 class Rows:
     """Jobs stacked along a first axis; shorter ones are padded with rows that nobody trains on or leaves out.
@@ -150,6 +163,7 @@ class Rows:
     units: Sequence[NDArray[Any] | None] = ()  # which of its rows stay together; None where each is one of its own
     given: tuple[NDArray[Any], Array] | None = None  # X and y of the fit, in the user's units
     given_weight: Array | None = None  # of the same rows
+    masked: Masked | None = None  # beside the rows of a single job, where some have gaps
     mirroring: Mirroring | None = None
     workers: Workers | None = None  # processes that each hold a part of these rows, where there are several
 
