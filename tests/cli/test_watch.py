@@ -305,6 +305,9 @@ def test_a_series_is_watched_as_in_live_use(tried, forecaster, load, series_stat
         fitted.update(value, past_covariates=[row])
     assert moved.predict_interval().lower == pytest.approx(fitted.predict_interval().lower, rel=1e-9)
     assert moved.predict().index[0] == pd.Timestamp("2026-01-07 06:00")
+    fitted.monitor_ = live  # in Python a model keeps it
+    coverwell.save(fitted, tmp_path / "fitted.safetensors")
+    assert coverwell.load(tmp_path / "fitted.safetensors").monitor_.state == live.state
 
 
 @pytest.mark.parametrize("grown", [True, False], ids=["a file that has grown", "a file of new rows"])
