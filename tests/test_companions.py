@@ -115,6 +115,17 @@ def test_a_companion_that_says_nothing_does_not_count():
     assert weights[0, 0] > 0.99
 
 
+def overwritten(X):
+    X *= 0
+    return X[:, 0]
+
+
+def test_a_companion_that_writes_into_its_rows_does_not_reach_those_of_the_user():
+    model, table = fitted((Fixed(overwritten),)), X_NEW.copy()
+    model.predict(table)
+    assert_array_equal(table, X_NEW)
+
+
 def test_the_out_of_fold_predictions_of_a_regressor_are_those_of_copies_that_left_the_row_out():
     trains, leaves_out = masks()
     ((module,), found) = fit_companions((Ridge(),), X, Y, trains, leaves_out, None, 0)

@@ -56,6 +56,26 @@ def unfitted(kind, *coverage, **changes):
 every = pytest.mark.parametrize("kind", [MatchedRegressor, *BASELINES])
 
 
+# Memory of X ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_of_numbers_is_read_where_it_lies():
+    model, table = unfitted(MatchedRegressor).fit(X, Y), X_NEW.copy()
+    assert np.shares_memory(model.source_.rows(table, model), table)
+    model.predict_interval(table)
+    assert_array_equal(table, X_NEW)
+
+
+def test_tables_that_cannot_be_read_in_place_predict_the_same():
+    model, read_only = unfitted(MatchedRegressor).fit(X, Y), X_NEW.copy()
+    read_only.flags.writeable = False
+    packed = np.zeros(len(X_NEW), dtype=[("flag", "i4"), ("numbers", "f8", 3)])  # rows 28 bytes apart
+    packed["numbers"] = X_NEW
+    tables = read_only, X_NEW[::-1].copy()[::-1], packed["numbers"], X_NEW.astype(">f8")
+    for table in tables:
+        assert_array_equal(model.predict_interval(table).upper, model.predict_interval(X_NEW).upper)
+
+
 # Targets that are far off --------------------------------------------------------------------------------------------
 
 

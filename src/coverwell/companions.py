@@ -242,5 +242,5 @@ class Foreign(nn.Module):
         self.regressor, self.n_targets = regressor, n_targets
 
     def forward(self, rows: Tensor) -> Tensor:
-        values = predicted(self.regressor, rows.detach().cpu().numpy(), self.n_targets)
+        values = predicted(self.regressor, rows.detach().cpu().numpy().copy(), self.n_targets)  # it may write into them
         return torch.from_numpy(values).to(rows.device)

@@ -316,13 +316,20 @@ class Predictor(nn.Module):
     ) -> Prediction:
         """Predictions, bounds of the asked levels or of others, and quantiles at some shares, part by part."""
 
-        def part(first: int) -> list[Array]:
-            estimates = self.estimates(X[first : first + ROWS_AT_A_TIME])
-            return self.calibrated(estimates, levels, shares, joint=joint)
+        n_levels, n_targets = len(self.levels if levels is None else levels), self.fitted_teams[0].targets.shape
+        ends = [(), (n_levels,), (n_levels,), *([(len(shares),)] if len(shares) else [])]
+        # One place for all parts: kept apart they scatter the memory.
+        whole = [np.empty((len(X), *n_targets, *end)) for end in ends]
+
+        def part(first: int) -> None:
+            own = slice(first, first + ROWS_AT_A_TIME)
+            found = self.calibrated(self.estimates(X[own]), levels, shares, joint=joint)
+            for place, values in zip(whole, found, strict=True):
+                place[own] = values
 
         n_threads = torch.get_num_threads() if all(team.in_threads for team in self.fitted_teams) else 1
-        parts = side_by_side(part, range(0, max(len(X), 1), ROWS_AT_A_TIME), n_threads)
-        return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
+        side_by_side(part, range(0, max(len(X), 1), ROWS_AT_A_TIME), n_threads)
+        return Prediction(*whole)
 
     def calibrated(
         self,

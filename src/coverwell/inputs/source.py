@@ -223,10 +223,10 @@ def _check_holds_numbers(X: Any) -> None:
 
 
 def _finite(table: NDArray[Any], X: Any) -> Array:
-    rows: Array = table.astype(np.float64)
-    odd = ~np.isfinite(rows)
-    if odd.any():
-        row, column = np.argwhere(odd)[0].tolist()
+    """The table as float64: the user's own memory where torch can read it, as a copy might not fit beside it."""
+    rows: Array = table.astype(np.float64, copy=not (table.flags.forc and table.flags.writeable))
+    if not np.isfinite(rows).all():
+        row, column = np.argwhere(~np.isfinite(rows))[0].tolist()
         what = "NaN" if np.isnan(rows[row, column]) else "infinity"
         name = f" ({list(columns_of(X))[column]!r})" if is_frame(X) else ""
         way_out = "leave those rows out, or fit on a data frame with named columns, in which gaps are filled"
