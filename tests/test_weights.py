@@ -308,6 +308,29 @@ def test_split_covers_a_shifted_law_whose_density_ratio_is_the_weight():
     assert covered[1] < 0.9 - 4 * sd
 
 
+def test_recalibration_starts_from_the_weights_of_the_fit(tmp_path):
+    """Fitted for rows that come in proportion to x, then used where they are uniform again."""
+    rng, n = np.random.default_rng(0), 3000
+
+    def law(x):
+        return x[:, None], 0.1 * rng.normal(size=len(x)) * (0.2 + 5 * x**2)
+
+    X, y = law(rng.uniform(size=n))
+    model = IntervalAround(LinearRegression(), 0.9, calibration=Split(0.5), random_state=0).fit(
+        X, y, sample_weight=X[:, 0]
+    )
+    X_new, y_new = law(rng.uniform(size=n))
+    X_tilted, _ = law(np.sqrt(rng.uniform(size=n)))
+    before = model.predict_interval(X_new)
+    assert before.contains(y_new).mean() > 0.93
+    save(model, tmp_path / "model.safetensors")
+    assert not load(tmp_path / "model.safetensors").recalibrate(X_tilted).recalibration_.changed  # they are as weighted
+    assert_array_equal(model.recalibrate(X_tilted).predict_interval(X_new).upper, before.upper)
+    found = model.recalibrate(X_new)
+    assert found.recalibration_.changed
+    assert abs(found.predict_interval(X_new).contains(y_new).mean() - 0.9) < 0.02
+
+
 # In a fit.
 
 

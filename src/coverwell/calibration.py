@@ -201,15 +201,22 @@ class KeptRows(nn.Module):
     rows : (row, feature), in units of the inputs' scaling
     scores : (row, target, level), of the half-widths before the factor
     factor, joint_factor : (target, level)
+    weight : (row,), how much they count; None where all count alike
     """
 
     rows: Tensor
     scores: Tensor
     factor: Tensor
     joint_factor: Tensor
+    weight: Tensor | None
 
-    def __init__(self, rows: Single, scores: Single, factor: Array, joint_factor: Array) -> None:
+    def __init__(
+        self, rows: Single, scores: Single, factor: Array, joint_factor: Array, weight: Array | None = None
+    ) -> None:
         super().__init__()
+        if weight is not None and (weight.shape != (len(rows),) or not (weight > 0).all()):
+            raise ValueError(f"kept rows must have a weight above zero each, got the shape {weight.shape}")
+        self.register_buffer("weight", None if weight is None else torch.as_tensor(weight))
         if scores.shape != (len(rows), *factor.shape) or joint_factor.shape != factor.shape or rows.ndim != 2:
             raise ValueError(
                 f"kept rows {rows.shape} must have scores {(len(rows), *factor.shape)} and two factors for each target "
@@ -219,16 +226,16 @@ class KeptRows(nn.Module):
             self.register_buffer(name, torch.as_tensor(values))
 
     @classmethod
-    def of(cls, X: Array, scores: Array, correction: Correction, seed: int) -> KeptRows:
+    def of(cls, X: Array, scores: Array, correction: Correction, seed: int, weight: Array | None = None) -> KeptRows:
         """Rows in single precision; of many a sample."""
         assert correction.factor is not None  # that of ranks
         assert correction.joint_factor is not None
         most = min(MOST_KEPT, MOST_NUMBERS_KEPT // (X.shape[1] + scores[0].size))
         if len(X) > most:
             places = np.sort(np.random.default_rng(seed).choice(len(X), most, replace=False))
-            X, scores = X[places], scores[places]
-        factors = (part.cpu().numpy() for part in (correction.factor, correction.joint_factor))
-        return cls(X.astype(np.float32), scores.astype(np.float32), *factors)
+            X, scores, weight = X[places], scores[places], None if weight is None else weight[places]
+        factor, joint_factor = (part.cpu().numpy() for part in (correction.factor, correction.joint_factor))
+        return cls(X.astype(np.float32), scores.astype(np.float32), factor, joint_factor, weight)
 
 
 @stored

@@ -573,7 +573,8 @@ def kept_rows(
     if expand is not None:
         estimate = replace(estimate, half_width=estimate.half_width @ expand.cpu().numpy())
     own = X[ranked.places, : inputs.shape[0]]  # without the predictions of a regressor, if they are beside them
-    return KeptRows.of(inputs.unbounded(own), scores_of(ranked.y, estimate), correction, rows.seeds[0])
+    known = scores_of(ranked.y, estimate), correction, rows.seeds[0], ranked.weight
+    return KeptRows.of(inputs.unbounded(own), *known)
 
 
 def _index_of(X: Any) -> Any:

@@ -3,7 +3,7 @@
 With targets, the new rows are ranked themselves. Without, the ranked rows of the fit are weighted by how much likelier
 they are among the new rows, w(x) = p_new(x) / p_fit(x): if only the distribution of x has changed, their scores are
 then distributed as those of new rows (Tibshirani, Barber, Candes and Ramdas 2019). A classifier that tells new rows
-from ranked ones gives w(x) as its odds.
+from ranked ones gives w(x) as its odds. Where the rows of the fit had weights, p_fit is what these make of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coverwell.calibration import effective_rows, rank_factor, scores_by
+from coverwell.calibration import effective_rows, rank_factor, rows_worth, scores_by
+from coverwell.companions import name_of_weight
 from coverwell.errors import ExtrapolationWarning
 from coverwell.inputs.parquet import TableFiles
 from coverwell.options import coverage_rank, stored
@@ -50,7 +51,7 @@ class Recalibration:
     Parameters
     ----------
     n_new : how many new rows were given
-    n_ranked : how many rows are ranked, those of the fit or the new ones
+    n_ranked : how many rows are ranked, those of the fit or the new ones; with weights, what they were worth
     n_effective : how many rows of equal weight they are worth
     labelled : whether the new rows had targets, and are ranked themselves
     share_outside : the share of new rows that no ranked row is like, or that lie outside the range of training rows
@@ -65,7 +66,7 @@ class Recalibration:
     @property
     def changed(self) -> bool:
         """Whether widths are others than those of the fit."""
-        return self.labelled or self.n_effective < self.n_ranked
+        return self.labelled or self.n_effective != self.n_ranked
 
     def __str__(self) -> str:
         outside = f"; {100 * self.share_outside:.0f} % of these lie outside" if self.share_outside else ""
@@ -91,38 +92,52 @@ def recalibration(model: IntervalRegressor, X_new: Any, y_new: Any) -> tuple[Arr
     rows = given[:, : inputs.shape[0]]  # without predictions beside them
     if labelled:
         scores = new_scores(model, given, checked_targets(model, y_new, len(rows)))
-        weight, unlike = np.ones(len(rows)), np.zeros(len(rows), dtype=bool)
+        before = weight = np.ones(len(rows))
+        unlike, n_ranked = np.zeros(len(rows), dtype=bool), len(rows)
     else:
         rows, scores = sampled(rows), kept.scores.double().cpu().numpy()
-        weight, unlike = density_ratio(kept.rows.double().cpu().numpy(), inputs.unbounded(rows))
+        own = None if kept.weight is None else kept.weight.cpu().numpy()
+        ratio, unlike = density_ratio(kept.rows.double().cpu().numpy(), inputs.unbounded(rows), own)
+        before = np.ones(len(scores)) if own is None else own
+        weight, n_ranked = before * ratio, rows_worth(before)
     low, high = (end.cpu().numpy() for end in (inputs.low, inputs.high))
     beyond = outside_range(rows, low, high, n_fitted=len(kept.rows))
     share_outside = float((unlike | beyond.any(axis=1)).mean())
     n_effective = effective_rows(weight) * (1 - unlike.mean())  # for the others they are worth nothing
-    found = Recalibration(len(given), len(scores), float(n_effective), labelled, share_outside)
+    if np.array_equal(weight, before) and not unlike.any():
+        n_effective = n_ranked
+    found = Recalibration(len(given), n_ranked, float(n_effective), labelled, share_outside)
     check_worth(found, model, np.flatnonzero(beyond.any(axis=0)))
     n_worth, levels, asked = int(found.n_effective), correction.levels, max(correction.asked)
     enough = np.array([level <= asked or level * (n_worth + 1) <= n_worth for level in levels])
     fitted, of_boxes = (part.cpu().numpy() for part in (kept.factor, kept.joint_factor))
     unit = np.where(of_boxes > 0, of_boxes, 1.0)
     largest = unit * (scores / unit).max(axis=1, keepdims=True)
-    factor = new_factor(fitted, scores, weight, levels, enough, anew=labelled)
-    return factor, new_factor(of_boxes, largest, weight, levels, enough, anew=labelled), found
+    how: dict[str, Any] = {"anew": labelled, "before": before}
+    factor = new_factor(fitted, scores, weight, levels, enough, **how)
+    return factor, new_factor(of_boxes, largest, weight, levels, enough, **how), found
 
 
 def new_factor(
-    fitted: Array, scores: Array, weight: Array, levels: tuple[float, ...], enough: Mask, *, anew: bool
+    fitted: Array,
+    scores: Array,
+    weight: Array,
+    levels: tuple[float, ...],
+    enough: Mask,
+    *,
+    anew: bool,
+    before: Array | None = None,
 ) -> Array:
     """Scores at their ranks if `anew`; otherwise the fitted factor by how much weights move ranks, (target, level).
 
-    So what brought the ranks to the size of the deployed team stays. Levels for which the rows are not enough follow
-    the highest for which they are.
+    `before` are the weights of the fit. So what brought the ranks to the size of the deployed team stays. Levels for
+    which the rows are not enough follow the highest for which they are.
     """
     found = rank_factor(scores, levels, weight, or_largest=True)
     if not anew:
-        before = rank_factor(scores, levels, or_largest=True)
-        moved = fitted * np.divide(found, before, out=np.ones_like(found), where=before > 0)
-        found = np.where(before > 0, moved, np.maximum(fitted, found))
+        own = rank_factor(scores, levels, before, or_largest=True)
+        moved = fitted * np.divide(found, own, out=np.ones_like(found), where=own > 0)
+        found = np.where(own > 0, moved, np.maximum(fitted, found))
     ratio = np.divide(found, fitted, out=np.ones_like(found), where=fitted > 0)
     return np.where(enough, found, fitted * ratio[:, enough][:, -1:])
 
@@ -185,11 +200,12 @@ def sampled(rows: Array) -> Array:
     return rows[np.random.default_rng(SEED).choice(len(rows), MOST_NEW, replace=False)]
 
 
-def density_ratio(ranked: Array, new: Array) -> tuple[Array, Mask]:
+def density_ratio(ranked: Array, new: Array, weight: Array | None = None) -> tuple[Array, Mask]:
     """How much likelier each ranked row is among the new ones, and which new rows are like none of the ranked ones.
 
     The best of a few classifiers gives the odds, by its log loss on rows that it has not seen. One that is no better
-    than chance leaves all weights equal. Large weights are cut, so that their variance stays bounded.
+    than chance leaves all weights equal. Large weights are cut, so that their variance stays bounded. Where ranked rows
+    have a weight, it is how much likelier than that makes them.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
@@ -204,10 +220,14 @@ def density_ratio(ranked: Array, new: Array) -> tuple[Array, Mask]:
     ]
     choices = [(one, np.hstack([X, X**2])) for one in logistic]
     choices.append((HistGradientBoostingClassifier(**BOOSTING, **alike), X))
-    folds, balance = StratifiedKFold(FOLDS, shuffle=True, random_state=SEED), 1 / np.bincount(is_new)[is_new]
+    mine = np.ones(len(X))
+    if weight is not None:
+        mine[: len(ranked)] = weight / weight.mean()
+    folds, balance = StratifiedKFold(FOLDS, shuffle=True, random_state=SEED), mine / np.bincount(is_new)[is_new]
     found: list[tuple[float, Array, Array]] = []
     for classifier, inputs in choices:
-        p = cross_val_predict(classifier, inputs, is_new, cv=folds, method="predict_proba")[:, 1]
+        by_weight = {} if weight is None else {name_of_weight(classifier): mine}
+        p = cross_val_predict(classifier, inputs, is_new, cv=folds, method="predict_proba", params=by_weight)[:, 1]
         p = p.clip(NEVER, 1 - NEVER)
         loss = -np.log(np.where(is_new == 1, p, 1 - p))
         found.append((float(np.average(loss, weights=balance)), loss, p))
