@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-reproduction test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm clean
+.PHONY: help venv demo test test-reproduction test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,6 +126,9 @@ bench-onnx: venv ## rows per second of exported models next to torch (QUICK=1: s
 
 bench-alarm: venv ## rows until the coverage alarm rings, false alarms, time per row (QUICK=1: seconds)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/alarm.py $(if $(QUICK),--quick)
+
+bench-shift: venv ## coverage after a covariate shift, with and without `recalibrate` (QUICK=1: one split of two tables)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/shift.py $(if $(QUICK),--quick)
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-lowest .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis

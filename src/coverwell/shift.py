@@ -168,7 +168,7 @@ def checked_targets(model: IntervalRegressor, y_new: Any, n_rows: int) -> Array:
     """The targets (row, target) of all new rows."""
     from sklearn.utils.validation import check_array
 
-    y = check_array(y_new, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y_new")
+    y = check_array(y_new, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, copy=True)
     n_targets = len(model.target_names_)
     if len(y) != n_rows or y.size != n_rows * n_targets:
         must = f"y_new must have {n_targets} target{'s' * (n_targets > 1)} for each of {n_rows} rows"

@@ -241,6 +241,25 @@ def test_a_forest_that_knows_the_step_is_blended_in_and_coverage_stays(tmp_path,
         assert abs(metrics.coverage(later["y"], lower, upper) - 0.9) < 4 * sd + 0.015
 
 
+@pytest.mark.parametrize("calibration", ["local", "cross", "split"])
+def test_a_sample_is_kept_for_other_ranks(files, new, calibration, monkeypatch):
+    monkeypatch.setattr(buffers, "SAMPLE_ROWS", 1500)
+    streamed = model(calibration=calibration, schedule=QUICK).fit(files, "y")
+    noisy = new.filter((pl.col("b") + 0.3 * pl.col("a")).is_between(0.9, 2.0))
+    before = metrics.coverage(noisy["y"], *streamed.predict_interval(noisy.drop("y")))
+    streamed.recalibrate(noisy[:500].drop("y"))
+    found = streamed.recalibration_
+    assert 1000 < found.n_ranked <= N_ROWS
+    assert 50 < found.n_effective < 0.7 * found.n_ranked
+    after = metrics.coverage(noisy["y"], *streamed.predict_interval(noisy.drop("y")))
+    assert abs(after - 0.9) < max(abs(before - 0.9), 4 * np.sqrt(0.09 / found.n_effective))
+    y = noisy["y"][:500]
+    streamed.recalibrate(noisy[:500].drop("y"), y)
+    # Ends that move to values of a target that takes few are no matter here: each y is one of a kind.
+    inside = metrics.coverage(y, *streamed.predict_interval(noisy[:500].drop("y")))
+    assert inside == pytest.approx(451 / 500)  # the rank of 501 * .9
+
+
 def test_ranks_are_those_of_networks_and_companions_together(two_files):
     row_hash = RowHash(1, folds=4, repeats=2)
     stream, estimate, _ = untrained(two_files, row_hash)
