@@ -20,7 +20,7 @@ from coverwell.companions import ESTIMATOR, Foreign, cross_fitted, has, predicte
 from coverwell.estimator import Coverage, IntervalRegressor, OnRound, Trained
 from coverwell.groups import GroupFactors
 from coverwell.inputs.frames import is_frame
-from coverwell.inputs.scaling import Scaling
+from coverwell.inputs.scaling import Scaling, without_far_off
 from coverwell.local import LocalShape
 from coverwell.options import stored
 from coverwell.paper.algorithm import History, residual_scale
@@ -93,7 +93,7 @@ class AroundTraining:
     def run(self, rows: Rows, on_round: OnRound) -> tuple[Trained, History]:
         assert rows.beside is not None  # `prepare` has put the out-of-fold predictions there
         means = rows.beside[:, :, 0]  # (job, row, target)
-        units, z = residual_scale(rows, means).double(), z_score(rows.coverage.double())
+        units, z = residual_scale(rows, means), z_score(torch.tensor(list(rows.levels), dtype=torch.float64))
         teams: list[FittedTeam] = []
         members: list[Estimate | None] = []
         for job, length in enumerate(rows.lengths):
@@ -201,11 +201,14 @@ class IntervalAround(IntervalRegressor):
         places = [n_features + job * n_targets if isinstance(m, Foreign) else None for job, m in enumerate(models)]
         if self.chosen_calibration.holds_back and places[0] is not None:
             features = self.beside(X, features)
+        # In float64, since trees and few values make residuals that are equal: ends must not fall short of them.
         for scaling, held_back in zip(rows.targets, rows.held_back, strict=True):
-            own = scaling(torch.from_numpy(np.delete(out_of_fold, held_back, axis=0)))
-            found.append(nn.functional.pad(own, (0, 0, 0, rows.y.shape[1] - len(own))))
-        parts, beside = list(zip(models, places, strict=True)), torch.stack(found)[:, :, None]
-        return replace(rows, beside=beside, companions=parts, given=(features, targets))
+            seen, predictions = (np.delete(both, held_back, axis=0) for both in (targets, out_of_fold))
+            own = torch.stack([scaling(torch.from_numpy(both)) for both in (without_far_off(seen), predictions)])
+            found.append(nn.functional.pad(own, (0, 0, 0, rows.y.shape[1] - len(seen))))
+        y, beside = torch.stack(found, dim=1)
+        parts = list(zip(models, places, strict=True))
+        return replace(rows, y=y, beside=beside[:, :, None], companions=parts, given=(features, targets))
 
     def fit_estimators(self, X: Any, rows: Rows) -> Array:
         """What copies predict for the rows that they have not seen, (row, target); sets `estimators_`."""
