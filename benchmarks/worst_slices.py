@@ -3,18 +3,18 @@
 Five columns; in every law but the last, some rows have far more noise than their neighbours, or a gap in the column
 that says most. "Named" is by more than chance (5 % over all slices searched), "warned" is the warning of a fit (0.1 %).
 Out-of-fold coverage of these rows is what the search sees, coverage of new ones what users get.
+Lines that are stored are not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from result_lines import environment
+from result_lines import append, environment, read_lines
 
 from coverwell import MatchedRegressor, Schedule
 from coverwell.errors import CoverageWarning
@@ -89,7 +89,7 @@ def table(lines: list[dict]) -> str:
     text = [
         "# How often a fit names the rows that it covers too little",
         "",
-        f"`python benchmarks/worst_slices.py`; level {ASKED:g}, {N_TEST:,} new rows, default settings; means over "
+        f"`make bench-slices`; level {ASKED:g}, {N_TEST:,} new rows, default settings; means over "
         f"draws. How chance is counted was chosen by draws before {FIRST_SEED}.",
         "",
         "| " + " | ".join(HEADS) + " |",
@@ -113,26 +113,22 @@ def _mean(values: list[float | None]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--quick", action="store_true", help="one draw, two rounds")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     arguments = parser.parse_args()
-    draws, more = (
-        (range(1), {"schedule": Schedule(max_rounds=2)})
-        if arguments.quick
-        else (range(FIRST_SEED, FIRST_SEED + arguments.draws), {})
-    )
-    lines: list[dict] = []
-    for law in LAWS:
-        for n_rows in SIZES:
-            for seed in draws:
-                lines.append(measure(law, n_rows, seed, arguments.device, **more))
-            print(table(lines).splitlines()[-1], flush=True)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    name = "worst-slices-quick" if arguments.quick else "worst-slices"
-    (arguments.out / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (arguments.out / f"{name}.md").write_text(table(lines))
+    path = arguments.out / ("worst-slices-quick.jsonl" if arguments.quick else "worst-slices.jsonl")
+    draws, more = range(FIRST_SEED, FIRST_SEED + arguments.draws), {}
+    if arguments.quick:
+        path.unlink(missing_ok=True)
+        draws, more = range(1), {"schedule": Schedule(max_rounds=2)}
+    stored = {(line["law"], line["n_rows"], line["seed"]) for line in read_lines(path)}
+    for case in ((law, n_rows, seed) for seed in draws for law in LAWS for n_rows in SIZES):
+        if case not in stored:
+            append(path, measure(*case, arguments.device, **more))
+            print(*case, sep=" | ", flush=True)
+    path.with_suffix(".md").write_text(table(read_lines(path)))
 
 
 if __name__ == "__main__":

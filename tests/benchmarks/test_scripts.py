@@ -18,6 +18,7 @@ import pytest
 import scale
 import selection
 import speed
+import worst_slices
 from flat_settings import as_arguments
 
 import forecasting
@@ -52,9 +53,10 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("scale.json", scale.report),
         ("speed.json", speed.report),
         ("accuracy.jsonl", accuracy_report.report),
-        ("gaps.jsonl", gaps.table),
+        ("gaps.jsonl", gaps.report),
         ("peers.jsonl", peers.report),
         ("selection.jsonl", selection.report),
+        ("worst-slices.jsonl", worst_slices.table),
     ],
 )
 def test_the_committed_text_comes_from_the_committed_numbers(stored, report):
