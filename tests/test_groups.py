@@ -161,15 +161,14 @@ def test_masked_copies_are_rows_as_they_would_be_read_with_the_gaps_of_others():
     assert left_out[masked.copy_of].all()
     patterns, counts = np.unique(hidden, axis=0, return_counts=True)
     for pattern, count in zip(patterns, counts, strict=True):
-        assert FEWEST_ROWS <= (own == pattern).all(axis=1).sum() <= OWN_RANKS
+        assert (own == pattern).all(axis=1).sum() <= OWN_RANKS
         fewer = left_out & (own <= pattern).all(axis=1) & (own < pattern).any(axis=1)
         assert count == min(fewer.sum(), MOST_COPIES) >= FEWEST_COPIES
-    known, in_table = np.unique(own, axis=0, return_counts=True)
-    assert len(patterns) == ((in_table >= FEWEST_ROWS) & known.any(axis=1)).sum()
+    assert len(patterns) == np.unique(own, axis=0).any(axis=1).sum()
 
 
-@pytest.mark.parametrize("shares", [{}, {"a": 0.004}, {"a": 0.5}, {"a": 0.95}])
-def test_there_are_no_copies_without_gaps_and_for_groups_that_are_too_small_or_large_or_nearly_all(shares):
+@pytest.mark.parametrize("shares", [{}, {"a": 0.5}, {"a": 0.95}])
+def test_there_are_no_copies_without_gaps_and_for_groups_that_are_too_large_or_nearly_all(shares):
     n_rows = 100 if shares == {"a": 0.95} else 600
     assert masked_copies(*read(*with_gaps(n_rows, **shares)), np.ones(n_rows, dtype=bool), 0) is None
 
@@ -191,15 +190,16 @@ def test_ranks_of_copies_stay_as_they_are_unless_the_rows_of_the_group_tell_othe
     assert best_nudge(7 * own, np.ones(n_rows), 7 * base, levels) == found  # in any unit
 
 
-def test_a_small_group_with_gaps_has_the_ranks_of_its_copies():
+@pytest.mark.parametrize("n_gaps", [10, 1])
+def test_a_small_group_with_gaps_has_the_ranks_of_its_copies(n_gaps):
     levels = (0.5, 0.9)
-    X = (np.arange(400) < 10)[:, None].astype(float)
-    scores = np.concatenate([2 * half_normal(10, 2), half_normal(390, 2)])[:, None]
+    X = (np.arange(400) < n_gaps)[:, None].astype(float)
+    scores = np.concatenate([2 * half_normal(n_gaps, 2), half_normal(400 - n_gaps, 2)])[:, None]
     copies, size = 2 * half_normal(300, 2)[:, None], np.ones((400, 1))
     masked = np.ones((300, 1)), copies
     (factors,) = group_factors([Grouping(GAPS, (0,))], X, scores, size, levels, exact=False, masked=masked)
     assert_allclose(factors.factor[1], rank_factor(copies, levels) / rank_factor(scores, levels))
-    assert factors.n_rows.tolist() == [390, 10, 0]
+    assert factors.n_rows.tolist() == [400 - n_gaps, n_gaps, 0]
 
 
 @pytest.mark.parametrize("second", [False, True])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-FEWEST_ROWS = 5  # of a group with a factor of its own
+FEWEST_ROWS = 5  # of a group with a factor of its own, unless copies show it
 TRUSTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # how far groups are on their own
 MOST_LEFT_OUT = 400  # rows of a group that are left out one by one: with more, its ranks are sure
 CENTRAL = 0.5, 0.96  # the levels by which the trust is chosen lie between these
@@ -157,7 +157,8 @@ class _Learned:
     @classmethod
     def of(cls, grouping: Grouping, X: Array, weight: Array, copies: Array) -> _Learned:
         keys, group, counts = np.unique(X[:, grouping.places], axis=0, return_inverse=True, return_counts=True)
-        own = np.flatnonzero(counts >= FEWEST_ROWS)
+        shown = np.unique(copies[:, grouping.places], axis=0) if grouping.name == GAPS else keys[:0]
+        own = np.flatnonzero((counts >= FEWEST_ROWS) | (keys[:, None] == shown).all(axis=2).any(axis=1))
         place = np.full(len(keys), len(own))
         place[own] = np.arange(len(own))
         same = (copies[:, None, grouping.places] == keys[own]).all(axis=2)  # (copy, group)
@@ -241,8 +242,10 @@ def best_nudge(own: Array, size: Array, base: Array, levels: Sequence[float]) ->
     """What to multiply the ranks of copies (level,) by, as near to one as a group's own rows bear.
 
     They are scores (row, level) and sizes of intervals (row,). The pinball loss of the nearest lies within a share of a
-    standard error of the lowest.
+    standard error of the lowest. Too few rows, which are none here, tell nothing.
     """
+    if not len(own):
+        return 1.0
     chosen = _central(levels)
     bound = NUDGES[:, None, None] * base[chosen]  # (nudge, 1, level)
     short, share = np.maximum(own[:, chosen] - bound, 0), 1 - np.array(levels)[chosen]
@@ -331,7 +334,7 @@ def masked_copies(source: InputSource, X: Array, left_out: NDArray[np.bool_], se
     column = np.array([number for number, one in enumerate(source.columns.columns) for _ in one.kept])  # of a feature
     keys, group, counts = np.unique(X[:, gaps.places], axis=0, return_inverse=True, return_counts=True)
     group, rng, copies, copy_of = group.reshape(-1), np.random.RandomState(seed), [X[:0]], [group[:0]]
-    small = np.flatnonzero((counts >= FEWEST_ROWS) & (counts <= OWN_RANKS) & keys.any(axis=1))
+    small = np.flatnonzero((counts <= OWN_RANKS) & keys.any(axis=1))
     for number in small[np.argsort(-counts[small], kind="stable")][:MOST_PATTERNS]:
         fewer = (keys <= keys[number]).all(axis=1) & (keys < keys[number]).any(axis=1)
         rows = rng.permutation(np.flatnonzero(fewer[group] & left_out))[:MOST_COPIES]
