@@ -162,8 +162,11 @@ def test_the_readme_quotes_the_coverage_of_rows_with_gaps():
         return [f"{sum(values) / len(values):.2f}" for values in own]
 
     with_gap, alike = means("with_gap", of_law), means("with_gap", [line["alike"] for line in of_law])
-PLACE    averages = [mean(share, "coverage") for share in (few, some, many)]
-    assert f"although all rows together were covered {min(averages)} to {max(averages)} of the time" in text
+    quoted = "rows with a gap {} of the time where 2 % of the rows had one, {} where 5 % had one and {} where 20 % had one "
+    assert quoted.format(*with_gap) + "({}, {} and {} without)".format(*alike) in text
+    assert "on eight tables, {}, {} and {}".format(*means("with_gap", of_tables)) in text
+    averages = means("coverage", of_law)
+    assert f"All rows together were covered {min(averages)} to {max(averages)} of the time" in text
 
 
 @pytest.mark.parametrize(
