@@ -8,7 +8,6 @@ for groups is the same fit without.
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from coverage_bands import PROBABILITY, deviations, of_count
 from numpy.typing import NDArray
-from result_lines import environment
+from result_lines import append, environment, read_lines
 from scipy.stats import betabinom
 from sklearn.cluster import KMeans
 from sklearn.ensemble import RandomForestRegressor
@@ -101,7 +100,9 @@ def crime(split: int) -> Rows:
 def wines(split: int) -> Rows:
     both = [table("red wine unique"), table("white wine unique")]
     colour = np.repeat([0, 1], [len(one.y) for one in both])
-    return divided(np.concatenate([one.X for one in both]), np.concatenate([o.y for o in both]), {"colour": colour}, split)
+    return divided(
+        np.concatenate([one.X for one in both]), np.concatenate([o.y for o in both]), {"colour": colour}, split
+    )
 
 
 def divided(X: Array, y: Array, groups: dict[str, Any], split: int) -> Rows:
@@ -298,16 +299,14 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)  # of groups that few or no training rows had, and of worst slices
     splits = range(arguments.first_split, arguments.first_split + (1 if arguments.quick else arguments.splits))
-    lines: list[dict] = []
+    stored = arguments.out / ("groups-quick.jsonl" if arguments.quick else "groups.jsonl")
+    stored.unlink(missing_ok=True)
     for case in QUICK_CASES if arguments.quick else CASES:
         for name in MODELS:
-            new = [measure(case, name, split, arguments.device) for split in splits]
-            lines += new
-            print(" | ".join([case, name, *cells(new)]), flush=True)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    stem = "groups-quick" if arguments.quick else "groups"
-    (arguments.out / f"{stem}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (arguments.out / f"{stem}.md").write_text(report(lines))
+            for split in splits:
+                append(stored, measure(case, name, split, arguments.device))
+            print(" | ".join([case, name, *cells(read_lines(stored)[-len(splits) :])]), flush=True)
+    stored.with_suffix(".md").write_text(report(read_lines(stored)))
 
 
 if __name__ == "__main__":

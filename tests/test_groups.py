@@ -30,6 +30,7 @@ from coverwell.groups import (
     group_factors,
     left_out_bounds,
     masked_copies,
+    own_ranks,
     sum_of_others,
 )
 from coverwell.inputs.source import TableSource
@@ -98,6 +99,29 @@ def test_factors_of_large_groups_are_their_own_ranks_over_those_of_all_rows():
     assert factors.group_of(rows).tolist() == [0, 1, 2, 2]  # the last: of no known group
     assert_array_equal(factors(rows)[:, 0, 0], factors.factor[[0, 1, 2, 2], 0])
     assert_array_equal(factors.at((0.9,)).factor, factors.factor[..., 1:])
+
+
+def test_ranks_of_few_rows_end_in_proportion_to_those_of_all():
+    rng, levels = np.random.default_rng(0), (0.5, 0.8, 0.9)
+    scores, own, weight = rng.exponential(size=(400, 1, 3)), np.arange(5), np.ones(400)
+    mine, of_all = np.sort(scores[own, 0], axis=0), np.sort(scores[:, 0], axis=0)
+    beyond = of_all[360, 2] / of_all[334, 2]  # ranks of .9 and, the most that five rows reach, of 5 / 6: 361 and 335
+    expected = [mine[2, 0], mine[4, 1], mine[4, 2] * beyond]
+    assert_allclose(own_ranks(scores, own, weight, levels)[0], expected)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_small_noisy_group_is_covered_about_as_often_as_asked(exact):
+    # Seven rows have no rank at .9. Without a factor of its own, the group is covered less than half of the time.
+    sizes, scales = [7, *[40] * 10], [4.0, *np.geomspace(0.5, 2.0, 10)]
+    covered = []
+    for seed in range(200):
+        X, scores = scores_of_groups(np.random.default_rng(seed), sizes, scales)
+        size = np.ones((len(X), 1))
+        (factors,) = group_factors([Grouping("kind", (0,))], X, scores[..., :1], size, (0.9,), exact=exact)
+        bound = rank_factor(scores[..., :1], (0.9,)) * factors.factor[0].numpy()
+        covered.append(2 * norm.cdf(bound.item() / scales[0]) - 1)
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.03)
 
 
 def test_groupings_that_overlap_hold_together():
