@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-reproduction test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift clean
+.PHONY: help venv demo test test-reproduction test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -129,6 +129,9 @@ bench-alarm: venv ## rows until the coverage alarm rings, false alarms, time per
 
 bench-shift: venv ## coverage after a covariate shift, with and without `recalibrate` (QUICK=1: one split of two tables)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/shift.py $(if $(QUICK),--quick)
+
+bench-groups: venv ## coverage within groups, with `hold_for` and without (QUICK=1: one split of made-up rows)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/groups.py $(if $(QUICK),--quick)
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-lowest .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -306,11 +306,29 @@ def test_files_and_pickles_keep_the_groups(fitted, tmp_path):
         assert_array_equal(end, same)
     about = ModelDescription(load(path))
     held = about.held_groups
-    assert list(held) == ["missing values", "district"]
-    assert sum(held["district"]) == 600
-    sizes = f"{min(held['district'][:3])} to {max(held['district'])} rows"
-    assert about.held_for.endswith(f"; district, 3 groups of {sizes}")
+    assert {name: set(groups) for name, groups in held.items()} == {
+        "missing values": {"a", "none"},
+        "district": {"port", "north", "hill"},
+    }
+    assert sum(held["district"].values()) == 600
+    assert sum(held["missing values"].values()) == 600
+    n = held["district"]
+    told = f"district, 3 groups: port {n['port']} rows, north {n['north']}, hill {n['hill']}"
+    assert about.held_for.endswith(f"; {told}; in each near the asked level, as measured")
     assert ("coverage held for", about.held_for) in source_rows(Source(), about)
+
+
+def test_groups_of_split_ranks_are_told_with_their_promise():
+    rng = np.random.default_rng(0)
+    X, y = np.column_stack([np.arange(400) // 10, rng.normal(size=400)]), rng.normal(size=400)
+    how = {"calibration": Split(0.9), "random_state": 0}
+    about = ModelDescription(IntervalAround(LinearRegression(), 0.9, hold_for=0, **how).fit(X, y))
+    assert sum(about.held_groups["0"].values()) == 360
+    assert ", and 3" in about.held_for  # most of the 40 groups are not named
+    assert about.held_for.endswith("; at least the asked level on average in each of 9 rows or more, near it in others")
+    X[:, 1] = np.round(X[:, 1])
+    several = IntervalAround(LinearRegression(), 0.9, hold_for=[0, 1], **how).fit(X, y)
+    assert ModelDescription(several).held_for.endswith("; in each near the asked level, as measured")
 
 
 def test_an_exported_model_has_the_groups(fitted, tmp_path):

@@ -125,8 +125,8 @@ def group_factors(
 
     The score of a row is the factor by which its interval just contains its target, `size` (row, target) is that of
     the interval. Groupings that overlap take turns, each on the scores that the others leave, so that in the end all of
-    them hold. If `exact`, a group is drawn towards all rows only where its own ranks do not suffice. `masked` are copies
-    of rows in which values are hidden, and their scores.
+    them hold. If `exact`, a group is drawn towards all rows only where its own ranks do not suffice. `masked` are
+    copies of rows in which values are hidden, and their scores.
     """
     weight = np.ones(len(X)) if weight is None else weight
     copies, of_copies = (X[:0], scores[:0]) if masked is None else masked
