@@ -188,7 +188,7 @@ def test_groups_are_judged_by_the_law_of_exact_ranks():
         for of_groups in shares.T
     ]
     (right, short), (few,) = groups.groups_of(fits)
-    assert (right.is_within(), short.is_within(), right.is_within("alike")) == (True, False, False)
+    assert (right.side(), short.side(), right.side("alike")) == ("within", "below", "below")
     assert sum(right.within_of_fits) >= n_fits - 1
     assert abs(few.coverage() - 0.9) < 5 * 0.05 / n_fits**0.5
     low, high = right.band
