@@ -325,10 +325,21 @@ def test_groups_of_split_ranks_are_told_with_their_promise():
     about = ModelDescription(IntervalAround(LinearRegression(), 0.9, hold_for=0, **how).fit(X, y))
     assert sum(about.held_groups["0"].values()) == 360
     assert ", and 3" in about.held_for  # most of the 40 groups are not named
-    assert about.held_for.endswith("; at least the asked level on average in each of 9 rows or more, near it in others")
-    X[:, 1] = np.round(X[:, 1])
+    assert about.held_for.endswith(
+        "; at least the asked level on average in each of 9 rows or more, others are drawn towards all"
+    )
+    X[:, 1] = rng.integers(3, size=400)
     several = IntervalAround(LinearRegression(), 0.9, hold_for=[0, 1], **how).fit(X, y)
     assert ModelDescription(several).held_for.endswith("; in each near the asked level, as measured")
+
+
+def test_a_column_whose_groups_do_not_differ_is_told():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.arange(400) % 80, rng.normal(size=400)])
+    model = IntervalAround(LinearRegression(), hold_for=0, calibration="cross", random_state=0)
+    about = ModelDescription(model.fit(X, rng.normal(size=400)))
+    assert about.held_groups == {}
+    assert about.held_for == "0: ranks of all rows, since its groups' own cost more than they gain"
 
 
 def test_an_exported_model_has_the_groups(fitted, tmp_path):

@@ -15,7 +15,7 @@ from coverwell.baselines.training import EPOCHS_PER_ROUND
 from coverwell.estimator import IntervalRegressor
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import History
-from coverwell.groups import GAPS, GroupFactors
+from coverwell.groups import GAPS, GroupFactors, asked_columns
 from coverwell.inputs.columns import MISSING, OTHER
 from coverwell.inputs.source import ImageSource
 from coverwell.paper.algorithm import Round
@@ -126,10 +126,16 @@ class ModelDescription:
         parts = []
         for name, groups in self.held_groups.items():
             (first, n_first), *more = list(groups.items())[:MOST_GROUPS]
-            told = ", ".join([f"{first} {n_first:,} rows", *(f"{group} {n:,}" for group, n in more)])
+            told = ", ".join(
+                [f"{first} {n_first:,} row{'s' * (n_first > 1)}", *(f"{group} {n:,}" for group, n in more)]
+            )
             rest = f", and {len(groups) - MOST_GROUPS} more of up to {max(groups.values()):,}"
             parts.append(f"{name}, {len(groups)} groups: {told}{rest * (len(groups) > MOST_GROUPS)}")
-        return "; ".join([*parts, self.held_promise]) if parts else ""
+        parts += [self.held_promise] if parts else []
+        asked = asked_columns(getattr(self.regressor, "hold_for", None), self.regressor.n_features_in_)
+        alike = [str(column) for column in asked if str(column) not in self.held_groups]
+        parts += [f"{name}: ranks of all rows, since its groups' own cost more than they gain" for name in alike]
+        return "; ".join(parts)
 
     @property
     def held_promise(self) -> str:
@@ -138,7 +144,7 @@ class ModelDescription:
         if not is_exact or (self.recalibration is not None and self.recalibration.changed):
             return "in each near the asked level, as measured"
         enough = next(n for n in count(1) if max(self.levels) <= n / (n + 1))
-        return f"at least the asked level on average in each of {enough} rows or more, near it in others"
+        return f"at least the asked level on average in each of {enough} rows or more, others are drawn towards all"
 
     @property
     def by_round(self) -> tuple[Array, Array, Array]:

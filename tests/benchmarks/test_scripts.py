@@ -194,7 +194,7 @@ def test_groups_are_judged_by_the_law_of_exact_ranks():
     low, high = right.band
     assert 0.9 - 4 * 0.05 / n_fits**0.5 - 0.02 < low < 0.9 < high
     words = " ".join(groups.missed(fits))
-    assert "group 1 (39 ranked rows) is covered 0.8" in words
+    assert "group 1 (39 ranked rows) is covered 0.79" in words
     assert "the interval score is 1.100 of the one without groups" in words
     assert "group 0" not in words
 
