@@ -131,7 +131,7 @@ bench-alarm: venv ## rows until the coverage alarm rings, false alarms, time per
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/alarm.py $(if $(QUICK),--quick)
 
 bench-shift: venv ## coverage after a covariate shift, with and without `recalibrate` (QUICK=1: one split of two tables)
-	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/shift.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/shift.py $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-lowest .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis
