@@ -1,4 +1,4 @@
-"""Widths for rows that are distributed otherwise than those of the fit: other ranks, the same predictions.
+"""Widths for rows that are distributed differently from those of the fit: other ranks, the same predictions.
 
 With targets, the new rows are ranked themselves. Without, the ranked rows of the fit are weighted by how much likelier
 they are among the new rows, w(x) = p_new(x) / p_fit(x): if only the distribution of x has changed, their scores are
