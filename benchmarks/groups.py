@@ -11,6 +11,7 @@ import argparse
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -330,12 +331,13 @@ def main() -> None:
     warnings.simplefilter("ignore", UserWarning)  # of groups that few or no training rows had, and of worst slices
     splits = range(arguments.first_split, arguments.first_split + (1 if arguments.quick else arguments.splits))
     stored = arguments.out / ("groups-quick.jsonl" if arguments.quick else "groups.jsonl")
-    stored.unlink(missing_ok=True)
-    for case in QUICK_CASES if arguments.quick else CASES:
-        for name in MODELS:
-            for split in splits:
-                append(stored, measure(case, name, split, arguments.device))
-            print(" | ".join([case, name, *cells(read_lines(stored)[-len(splits) :])]), flush=True)
+    if arguments.quick:
+        stored.unlink(missing_ok=True)
+    done = {(line["case"], line["model"], line["split"]) for line in read_lines(stored)}
+    for job in product(QUICK_CASES if arguments.quick else CASES, MODELS, splits):
+        if job not in done:
+            append(stored, measure(*job, arguments.device))
+            print(*job, sep=", ", flush=True)
     stored.with_suffix(".md").write_text(report(read_lines(stored)))
 
 
