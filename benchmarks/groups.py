@@ -282,6 +282,25 @@ def missed(lines: Sequence[dict]) -> list[str]:
     return found
 
 
+def summary(lines: Sequence[dict]) -> str:
+    """All cases and models together, in words."""
+    parts = [groups_of(own) for _, _, own in parts_of(lines)]
+    large, others = ([group for part in parts for group in part[place]] for place in (0, 1))
+    counts = []
+    for way in ("held", "alike"):
+        sides, n_low = [group.side(way) for group in large], sum(g.coverage(way) < ASKED - MOST_BELOW for g in others)
+        counts.append((*(sides.count(side) for side in ("within", "above", "below")), n_low))
+    (within, above, below, n_low), (*alike, n_low_alike) = counts
+    ratios = [score_ratio(own) for _, _, own in parts_of(lines)]
+    return (
+        f"Over all cases and models, of {len(large)} groups of at least {ENOUGH} ranked rows "
+        f"{within} are within the band, {above} above and "
+        f"{below} below; without groups {alike[0]}, {alike[1]} and {alike[2]}. Of {len(others)} other groups, {n_low} "
+        f"are covered more than {MOST_BELOW:g} below {ASKED:g}; without groups {n_low_alike}. The interval score is "
+        f"{min(ratios):.3f} to {max(ratios):.3f} of the one without."
+    )
+
+
 def about(group: Group) -> str:
     coverage, alike = f"{group.coverage():.3f} +- {group.error:.3f}", group.coverage("alike")
     return f"{group.name} ({group.n_ranked:.0f} ranked rows) is covered {coverage} (without groups {alike:.3f})"
@@ -312,7 +331,7 @@ def report(lines: list[dict]) -> str:
     for case, name, own in parts_of(lines):
         rows.append([case, name, *cells(own)])
         short += [f"- {case}, {name}: {words}." for words in missed(own)]
-    text.append("\n".join("| " + " | ".join(row) + " |" for row in rows))
+    text += [summary(lines), "\n".join("| " + " | ".join(row) + " |" for row in rows)]
     text.append(
         f"**Missed** (asked: all groups of at least {ENOUGH} ranked rows within the band, others at most "
         f"{MOST_BELOW:g} below {ASKED:g}, scores at most {MOST_SCORE:g}):{' nothing.' * (not short)}"

@@ -199,6 +199,12 @@ def test_groups_are_judged_by_the_law_of_exact_ranks():
     assert "group 0" not in words
 
 
+def test_the_page_about_coverage_quotes_what_is_stored():
+    page = (BENCHMARKS.parent / "docs" / "coverage.md").read_text()
+    lines = [json.loads(line) for line in (RESULTS / "groups.jsonl").read_text().splitlines()]
+    assert groups.summary(lines) in " ".join(page.split())
+
+
 def test_made_up_groups_have_the_rows_and_the_noise_that_they_should():
     rows = groups.twenty_groups(3)
     sizes = np.unique(rows.X[:, 5], return_counts=True)[1]
