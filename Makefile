@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-reproduction test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-gaps bench-slices clean
+.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test: venv ## what CI runs: ruff, mypy, pytest
 
 test-reproduction: venv ## the paper's experiments and the benchmarks: their tables are made again from the stored lines
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal tests/reproduction tests/benchmarks
+
+test-coverage: venv ## coverage of every calibration on 1,000 random laws, against what it promises: under an hour (QUICK=1: two minutes)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/coverage_test.py $(if $(QUICK),--quick)
 
 test-slow: venv ## the tests that take minutes
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
@@ -128,7 +131,10 @@ bench-alarm: venv ## rows until the coverage alarm rings, false alarms, time per
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/alarm.py $(if $(QUICK),--quick)
 
 bench-shift: venv ## coverage after a covariate shift, with and without `recalibrate` (QUICK=1: one split of two tables)
-	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/shift.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/shift.py $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+
+bench-groups: venv ## coverage within groups, with `hold_for` and without (QUICK=1: one split of made-up rows)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/groups.py $(if $(QUICK),--quick)
 
 bench-gaps: venv ## coverage of rows with a missing value in an important column (QUICK=1: seconds)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/gaps.py $(if $(QUICK),--quick)

@@ -12,9 +12,9 @@ from reproduction.lines import environment
 __all__ = ["append", "environment", "read_lines"]
 
 
-def append(path: Path, line: dict[str, Any]) -> None:
-    """Add one whole line, or none of it; what a kill has left of a last line is cut off."""
-    lines.append(path, [line])
+def append(path: Path, *new: dict[str, Any]) -> None:
+    """Add whole lines in one write; what a kill has left of a last line is cut off."""
+    lines.append(path, new)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

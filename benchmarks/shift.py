@@ -9,14 +9,15 @@ drawn rows, and coverage is measured on the others.
 from __future__ import annotations
 
 import argparse
-import json
-import warnings
-from pathlib import Path
+import sys
+import time
+from itertools import product
 from typing import Any
 
 import numpy as np
-from result_lines import environment
+from result_lines import environment, read_lines
 from sklearn.ensemble import RandomForestRegressor
+from table_fits import add_arguments, run_jobs
 
 from coverwell import IntervalAround, MatchedRegressor, Schedule, metrics
 from coverwell.shift import FEWEST_NEW
@@ -138,24 +139,24 @@ def cells(lines: list[dict]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cpu")
+    add_arguments(parser, stacks=False)
     parser.add_argument("--first-split", type=int, default=0, help="100 to choose settings")
     parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="one split of two small tables")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore", UserWarning)  # of constant columns, and of rows outside, which are counted
-    splits = range(arguments.first_split, arguments.first_split + (1 if arguments.quick else arguments.splits))
-    lines: list[dict] = []
-    for name in MODELS:
-        for data in QUICK_TABLES if arguments.quick else TABLES:
-            new = [line for split in splits for line in measure(name, data, split, arguments.device)]
-            lines += new
-            print(" | ".join([name, data, *cells(new)]), flush=True)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    stem = "shift-quick" if arguments.quick else "shift"
-    (arguments.out / f"{stem}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (arguments.out / f"{stem}.md").write_text(report(lines))
+    given = parser.parse_args()
+    tables, n_splits = (QUICK_TABLES, 1) if given.quick else (TABLES, given.splits)
+    splits = range(given.first_split, given.first_split + n_splits)
+    path = given.out / ("shift-quick.jsonl" if given.quick else "shift.jsonl")
+    if given.quick:
+        path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done = {(line["model"], line["data"], line["split"]) for line in read_lines(path)}
+    jobs = [job for job in product(MODELS, tables, splits) if job not in done]
+    failed = run_jobs(measure, [(*job, given.device) for job in jobs], path, given.jobs, time.time() + given.seconds)
+    places = {job: number for number, job in enumerate(product(MODELS, TABLES))}
+    lines = sorted(read_lines(path), key=lambda line: (places[line["model"], line["data"]], line["split"]))
+    path.with_suffix(".md").write_text(report(lines))
+    if failed:
+        sys.exit("These failed, all others are stored:\n" + "\n".join(failed))
 
 
 if __name__ == "__main__":

@@ -57,10 +57,11 @@ def size_of(data: str) -> float:
     return float(n_rows * (COLUMNS_FOR_FREE + n_columns))
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, *, stacks: bool = True) -> None:
     """The options of how fits are run."""
     parser.add_argument("--quick", action="store_true", help="a look: few splits of the two small tables, short rounds")
-    parser.add_argument("--stack", type=int, default=1, help="splits that are fitted at once, as on a GPU")
+    if stacks:
+        parser.add_argument("--stack", type=int, default=1, help="splits that are fitted at once, as on a GPU")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side, each with one thread")
     parser.add_argument(
@@ -91,8 +92,7 @@ def run_jobs(
             except Exception as error:  # the others go on
                 failed.append(f"{job_of[future]}: {error!r}")
                 continue
-            for line in lines:
-                append(path, line)
+            append(path, *lines)
             bar.update()
     return failed
 

@@ -30,6 +30,7 @@ from coverwell.groups import (
     group_factors,
     left_out_bounds,
     masked_copies,
+    own_ranks,
     sum_of_others,
 )
 from coverwell.inputs.source import TableSource
@@ -98,6 +99,29 @@ def test_factors_of_large_groups_are_their_own_ranks_over_those_of_all_rows():
     assert factors.group_of(rows).tolist() == [0, 1, 2, 2]  # the last: of no known group
     assert_array_equal(factors(rows)[:, 0, 0], factors.factor[[0, 1, 2, 2], 0])
     assert_array_equal(factors.at((0.9,)).factor, factors.factor[..., 1:])
+
+
+def test_ranks_of_few_rows_end_in_proportion_to_those_of_all():
+    rng, levels = np.random.default_rng(0), (0.5, 0.8, 0.9)
+    scores, own, weight = rng.exponential(size=(400, 1, 3)), np.arange(5), np.ones(400)
+    mine, of_all = np.sort(scores[own, 0], axis=0), np.sort(scores[:, 0], axis=0)
+    beyond = of_all[360, 2] / of_all[334, 2]  # ranks of .9 and, the most that five rows reach, of 5 / 6: 361 and 335
+    expected = [mine[2, 0], mine[4, 1], mine[4, 2] * beyond]
+    assert_allclose(own_ranks(scores, own, weight, levels)[0], expected)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_small_noisy_group_is_covered_about_as_often_as_asked(exact):
+    # Seven rows have no rank at .9. Without a factor of its own, the group is covered less than half of the time.
+    sizes, scales = [7, *[40] * 10], [4.0, *np.geomspace(0.5, 2.0, 10)]
+    covered = []
+    for seed in range(200):
+        X, scores = scores_of_groups(np.random.default_rng(seed), sizes, scales)
+        size = np.ones((len(X), 1))
+        (factors,) = group_factors([Grouping("kind", (0,))], X, scores[..., :1], size, (0.9,), exact=exact)
+        bound = rank_factor(scores[..., :1], (0.9,)) * factors.factor[0].numpy()
+        covered.append(2 * norm.cdf(bound.item() / scales[0]) - 1)
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.03)
 
 
 def test_groupings_that_overlap_hold_together():
@@ -282,11 +306,40 @@ def test_files_and_pickles_keep_the_groups(fitted, tmp_path):
         assert_array_equal(end, same)
     about = ModelDescription(load(path))
     held = about.held_groups
-    assert list(held) == ["missing values", "district"]
-    assert sum(held["district"]) == 600
-    sizes = f"{min(held['district'][:3])} to {max(held['district'])} rows"
-    assert about.held_for.endswith(f"; district, 3 groups of {sizes}")
+    assert {name: set(groups) for name, groups in held.items()} == {
+        "missing values": {"a", "none"},
+        "district": {"port", "north", "hill"},
+    }
+    assert sum(held["district"].values()) == 600
+    assert sum(held["missing values"].values()) == 600
+    n = held["district"]
+    told = f"district, 3 groups: port {n['port']} rows, north {n['north']}, hill {n['hill']}"
+    assert about.held_for.endswith(f"; {told}; in each near the asked level, as measured")
     assert ("coverage held for", about.held_for) in source_rows(Source(), about)
+
+
+def test_groups_of_split_ranks_are_told_with_their_promise():
+    rng = np.random.default_rng(0)
+    X, y = np.column_stack([np.arange(400) // 10, rng.normal(size=400)]), rng.normal(size=400)
+    how = {"calibration": Split(0.9), "random_state": 0}
+    about = ModelDescription(IntervalAround(LinearRegression(), 0.9, hold_for=0, **how).fit(X, y))
+    assert sum(about.held_groups["0"].values()) == 360
+    assert ", and 3" in about.held_for  # most of the 40 groups are not named
+    assert about.held_for.endswith(
+        "; at least the asked level on average in each of 9 rows or more, others are drawn towards all"
+    )
+    X[:, 1] = rng.integers(3, size=400)
+    several = IntervalAround(LinearRegression(), 0.9, hold_for=[0, 1], **how).fit(X, y)
+    assert ModelDescription(several).held_for.endswith("; in each near the asked level, as measured")
+
+
+def test_a_column_whose_groups_do_not_differ_is_told():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.arange(400) % 80, rng.normal(size=400)])
+    model = IntervalAround(LinearRegression(), hold_for=0, calibration="cross", random_state=0)
+    about = ModelDescription(model.fit(X, rng.normal(size=400)))
+    assert about.held_groups == {}
+    assert about.held_for == "0: ranks of all rows, since its groups' own cost more than they gain"
 
 
 def test_an_exported_model_has_the_groups(fitted, tmp_path):

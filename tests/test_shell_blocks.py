@@ -21,6 +21,7 @@ CHANGEABLE = {
     r"of [\d,]+ slices of out-of-fold rows, .*": "(the worst slice of the fit)",
     r"^  \S.*: coverage [\d.]+ .* rows inside; .*": "  (a slice)",
     r"^(\w+) +0\.\d+ .* to .*": r"\1 (its measures)",
+    r"\bmean width [\d.,]+": "mean width #",  # 366.0 is printed as 366
     r"\d[\d,]*\.\d[\w.+]*": "#",
     r"\b\d+ rounds?\b": "# rounds",
     r"\(\d[\d,]* bytes\)": "(# bytes)",

@@ -80,6 +80,16 @@ def test_equal_rows_weigh_the_same_and_change_nothing(model):
     assert_array_equal(bounds(model, X), fitted)
 
 
+def test_values_that_come_again_are_no_sign_of_other_rows():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 3, size=(900, 3)) / 3  # what a model keeps of them is rounded to single precision
+    X[500:, 0] = X[500:, 0].clip(1 / 3)
+    y = X[:, 0] + rng.normal(size=900)
+    model = IntervalAround(LinearRegression(), calibration="cross", random_state=0).fit(X[:500], y[:500])
+    found = model.recalibrate(X[500:]).recalibration_
+    assert (found.share_outside, 200 < found.n_effective < 400) == (0, True)  # two thirds of the 500 are like these
+
+
 def test_rows_are_outside_where_more_than_chance_are():
     rng, alarms = np.random.default_rng(0), 0
     for _ in range(400):

@@ -2,6 +2,8 @@
 
 import warnings
 from collections.abc import Sequence
+from itertools import count
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from coverwell.baselines.training import EPOCHS_PER_ROUND
 from coverwell.estimator import IntervalRegressor
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import History
+from coverwell.groups import GAPS, GroupFactors, asked_columns
+from coverwell.inputs.columns import MISSING, OTHER
 from coverwell.inputs.source import ImageSource
 from coverwell.paper.algorithm import Round
 from coverwell.slices import WorstSlice
@@ -23,6 +27,7 @@ Column = NDArray[Any]
 
 KINDS = {"numbers": "numbers", "booleans": "true or false", "text": "categories", "times": "dates and times"}
 NETWORKS = "networks"
+MOST_GROUPS = 8  # in a line, of each column
 RECORDED = ("estimator", "calibration", "random_state", "folds", "repeats")
 
 
@@ -101,10 +106,13 @@ class ModelDescription:
         return copies[0].level if copies else None
 
     @property
-    def held_groups(self) -> dict[str, list[int]]:
-        """What coverage is held for, and how many rows each group's ranks rest on; the last are all other groups."""
-        factors = self.regressor.predictor_.fitted_teams[0].group_factors
-        return {part.name: part.n_rows.tolist() for part in factors}
+    def held_groups(self) -> dict[str, dict[str, int]]:
+        """What coverage is held for, and how many rows each group's ranks rest on, the fewest first."""
+        names, found = self.regressor.source_.names, {}
+        for part in self.regressor.predictor_.fitted_teams[0].group_factors:
+            counts = zip([*group_names(part, names), "all others"], part.n_rows.tolist(), strict=True)
+            found[part.name] = dict(sorted(((group, n) for group, n in counts if n), key=itemgetter(1)))
+        return found
 
     @property
     def weights(self) -> str:
@@ -114,12 +122,29 @@ class ModelDescription:
 
     @property
     def held_for(self) -> str:
-        """The same in words, for which groups have rows; empty if there are no groups."""
+        """The same in words, and what each group is promised; empty if there are no groups."""
         parts = []
-        for name, n_rows in self.held_groups.items():
-            own = [n for n in n_rows if n]
-            parts.append(f"{name}, {len(own)} groups of {min(own):,} to {max(own):,} rows")
+        for name, groups in self.held_groups.items():
+            (first, n_first), *more = list(groups.items())[:MOST_GROUPS]
+            told = ", ".join(
+                [f"{first} {n_first:,} row{'s' * (n_first > 1)}", *(f"{group} {n:,}" for group, n in more)]
+            )
+            rest = f", and {len(groups) - MOST_GROUPS} more of up to {max(groups.values()):,}"
+            parts.append(f"{name}, {len(groups)} groups: {told}{rest * (len(groups) > MOST_GROUPS)}")
+        parts += [self.held_promise] if parts else []
+        asked = asked_columns(getattr(self.regressor, "hold_for", None), self.regressor.n_features_in_)
+        alike = [str(column) for column in asked if str(column) not in self.held_groups]
+        parts += [f"{name}: ranks of all rows, since its groups' own cost more than they gain" for name in alike]
         return "; ".join(parts)
+
+    @property
+    def held_promise(self) -> str:
+        """What each group is promised; of "split" its theorem, if rows are grouped in one way only."""
+        is_exact = self.regressor.chosen_calibration.holds_back and len(self.held_groups) == 1
+        if not is_exact or (self.recalibration is not None and self.recalibration.changed):
+            return "in each near the asked level, as measured"
+        enough = next(n for n in count(1) if max(self.levels) <= n / (n + 1))
+        return f"at least the asked level on average in each of {enough} rows or more, others are drawn towards all"
 
     @property
     def by_round(self) -> tuple[Array, Array, Array]:
@@ -147,6 +172,25 @@ class ModelDescription:
         mean, deviation = (np.mean([np.asarray(one) for one in some], axis=0) for some in zip(*scalings, strict=True))
         low, high = (np.asarray(end.cpu()) for end in (predictor.inputs.low, predictor.inputs.high) if end is not None)
         return list(names), rows, mean, deviation, low, high
+
+
+def group_names(part: GroupFactors, names: Sequence[str] | None) -> list[str]:
+    """The groups in words: a value, a level, or the columns in which values are missing."""
+    of_places = [part.name if names is None else names[place] for place in part.places.tolist()]
+    found = []
+    for key in part.keys.tolist():
+        known = dict(zip(of_places, key, strict=True))
+        if part.name == GAPS:
+            words = [name.removesuffix(MISSING) for name, flag in known.items() if flag]
+        elif known.get(part.name + MISSING):
+            words = ["missing"]
+        else:
+            parts = {name.removeprefix(part.name): value for name, value in known.items()}
+            flags = {name: value for name, value in parts.items() if name.startswith("=") or name in (OTHER, MISSING)}
+            words = [name.strip(" =()") for name, flag in flags.items() if flag]
+            words += [f"{value:.10g}" for name, value in parts.items() if name not in flags]
+        found.append(" & ".join(words) or "none")
+    return found
 
 
 def _counts(model: IntervalRegressor) -> tuple[int | None, int | None]:

@@ -169,17 +169,17 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self
 
     def recalibrate(self, X_new: Any, y_new: Any = None) -> Any:
-        """Set the widths for rows that are distributed otherwise than those of the fit; predictions stay.
+        """Set the widths for rows that are distributed differently from those of the fit; predictions stay.
 
-        Without targets, ranked rows of the fit count as much as they are likelier among the new rows: coverage holds
+        Without targets, each ranked row of the fit counts as much as it is likelier among the new rows: coverage holds
         if only the distribution of X has changed. With targets, the new rows' own ranks set the widths: at least the
-        asked coverage on average, for rows like them. What it rests on is then in `recalibration_`. Calling it again,
-        also with other rows, starts from the fit.
+        asked coverage on average, for rows like them. `recalibration_` then says what the widths rest on. Every call
+        starts from the fit.
 
         Parameters
         ----------
         X_new : array-like or data frame (n, feature)
-            Rows of where the model will be used, as in `fit`; none of them trained it.
+            Rows from where the model will be used, as in `fit`; none of them trained it.
         y_new : array-like (n,) or (n, target), optional
             Their targets.
 

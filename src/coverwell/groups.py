@@ -125,8 +125,8 @@ def group_factors(
 
     The score of a row is the factor by which its interval just contains its target, `size` (row, target) is that of
     the interval. Groupings that overlap take turns, each on the scores that the others leave, so that in the end all of
-    them hold. If `exact`, a group has its own ranks where they suffice, and else those of all rows. `masked` are copies
-    of rows in which values are hidden, and their scores.
+    them hold. If `exact`, a group is drawn towards all rows only where its own ranks do not suffice. `masked` are
+    copies of rows in which values are hidden, and their scores.
     """
     weight = np.ones(len(X)) if weight is None else weight
     copies, of_copies = (X[:0], scores[:0]) if masked is None else masked
@@ -194,7 +194,7 @@ class _Learned:
     ) -> None:
         """Set the factors from scores, over those of all rows (target, level); the trust is chosen once."""
         rows = [own if len(own) >= FEWEST_ROWS else own[:0] for own in self.rows_of_groups()]
-        for target in range(scores.shape[1]) if first and not exact else ():
+        for target in range(scores.shape[1]) if first else ():
             alone = [own for group, own in enumerate(rows) if not len(self.copies_of(group))]
             groups = [(scores[own, target], size[own, target], self.weight[own]) for own in alone]
             self.trust[target] = best_trust(groups, whole[target], levels)
@@ -208,17 +208,31 @@ class _Learned:
                 self.factor[group] = np.where((base > 0) & (whole > 0), base / unit * np.array(nudge)[:, None], 1.0)
                 continue
             n = rows_worth(self.weight[own])
-            enough = np.array([level * (n + 1) <= n or not exact for level in levels])
+            has_rank = np.array([level <= n / (n + 1) for level in levels])
             if len(own):
-                ratio = rank_factor(scores[own], levels, self.weight[own], or_largest=True) / unit
-                drawn = np.where(ratio > 0, ratio, 1.0) ** trust
-                self.factor[group] = np.where(enough & (whole > 0), drawn, 1.0)
+                ratio = own_ranks(scores, own, self.weight, levels) / unit
+                drawn = np.where(ratio > 0, ratio, 1.0) ** np.where(exact & has_rank, 1.0, trust)
+                self.factor[group] = np.where(whole > 0, drawn, 1.0)
 
     def factors(self, levels: Sequence[float]) -> GroupFactors:
         assert self.factor is not None  # learned
         n_rows = np.bincount(self.group, minlength=len(self.keys) + 1)
         places = np.array(self.grouping.places, dtype=np.int64)
         return GroupFactors(self.grouping.name, places, self.keys, self.factor, n_rows, levels)
+
+
+def own_ranks(scores: Array, own: Places, weight: Array, levels: Sequence[float]) -> Array:
+    """The scores at the ranks of some rows of their own, (target, level).
+
+    Above the highest level for which so few rows have a rank, they are in proportion to the scores of all rows.
+    """
+    n = rows_worth(weight[own])
+    reached = [min(level, n / (n + 1)) for level in levels]
+    found = rank_factor(scores[own], reached, weight[own], or_largest=True)
+    if reached == list(levels):
+        return found
+    of_all, up_to = (rank_factor(scores, some, weight, or_largest=True) for some in (levels, reached))
+    return found * np.divide(of_all, up_to, out=np.ones_like(found), where=up_to > 0)
 
 
 def best_trust(groups: Sequence[tuple[Array, Array, Array]], whole: Array, levels: Sequence[float]) -> float:

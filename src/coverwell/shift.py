@@ -1,4 +1,4 @@
-"""Widths for rows that are distributed otherwise than those of the fit: other ranks, the same predictions.
+"""Widths for rows that are distributed differently from those of the fit: other ranks, the same predictions.
 
 With targets, the new rows are ranked themselves. Without, the ranked rows of the fit are weighted by how much likelier
 they are among the new rows, w(x) = p_new(x) / p_fit(x): if only the distribution of x has changed, their scores are
@@ -97,7 +97,8 @@ def recalibration(model: IntervalRegressor, X_new: Any, y_new: Any) -> tuple[Arr
     else:
         rows, scores = sampled(rows), kept.scores.double().cpu().numpy()
         own = None if kept.weight is None else kept.weight.cpu().numpy()
-        ratio, unlike = density_ratio(kept.rows.double().cpu().numpy(), inputs.unbounded(rows), own)
+        new = inputs.unbounded(rows).astype(np.float32).astype(np.float64)  # rounded like kept rows
+        ratio, unlike = density_ratio(kept.rows.double().cpu().numpy(), new, own)
         before = np.ones(len(scores)) if own is None else own
         weight, n_ranked = before * ratio, rows_worth(before)
     low, high = (end.cpu().numpy() for end in (inputs.low, inputs.high))

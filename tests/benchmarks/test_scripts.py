@@ -10,6 +10,7 @@ import accuracy_report
 import alarm
 import command_line
 import gaps
+import groups
 import localization
 import numpy as np
 import onnx_speed
@@ -54,6 +55,7 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("speed.json", speed.report),
         ("accuracy.jsonl", accuracy_report.report),
         ("gaps.jsonl", gaps.report),
+        ("groups.jsonl", groups.report),
         ("peers.jsonl", peers.report),
         ("selection.jsonl", selection.report),
         ("worst-slices.jsonl", worst_slices.table),
@@ -162,6 +164,58 @@ def test_gaps_are_in_the_first_column_alone_and_as_many_as_asked():
     assert not X.drop(columns="a").isna().any().any()
     whole, y = gaps.draw(n_rows, 0.0, seed=3)
     assert (y - 2 * whole["a"]).var() / y.var() == pytest.approx(0.30, abs=0.02)  # 1 + 1/2 + 1/4 of 5 3/4, about
+
+
+def test_groups_are_judged_by_the_law_of_exact_ranks():
+    rng, n_fits, n_ranked, n_new = np.random.default_rng(0), 20, 39, 400
+    shares = rng.beta(36, 4, size=(3, n_fits)) - np.array([0, 0.1, 0])[:, None]  # the 36th of 39 scores
+    fits = [
+        {
+            "case": "made up",
+            "model": "exact",
+            "groups": [
+                {
+                    "by": "group",
+                    "group": group,
+                    "n_ranked": 7 if group == 2 else n_ranked,
+                    "n_new": n_new,
+                    "weight": 1.0,
+                    "held": dict.fromkeys(("covered", "inside"), int(rng.binomial(n_new, share)))
+                    | {"interval_score": 1.1},
+                    "alike": {"covered": 300, "inside": 300, "interval_score": 1.0},
+                }
+                for group, share in enumerate(of_groups)
+            ],
+        }
+        for of_groups in shares.T
+    ]
+    (right, short), (few,) = groups.groups_of(fits)
+    assert (right.side(), short.side(), right.side("alike")) == ("within", "below", "below")
+    assert sum(right.within_of_fits) >= n_fits - 1
+    assert abs(few.coverage() - 0.9) < 5 * 0.05 / n_fits**0.5
+    low, high = right.band
+    assert 0.9 - 4 * 0.05 / n_fits**0.5 - 0.02 < low < 0.9 < high
+    words = " ".join(groups.missed(fits))
+    assert "group 1 (39 ranked rows) is covered 0.79" in words
+    assert "the interval score is 1.100 of the one without groups" in words
+    assert "group 0" not in words
+
+
+def test_the_page_about_coverage_quotes_what_is_stored():
+    page = (BENCHMARKS.parent / "docs" / "coverage.md").read_text()
+    lines = [json.loads(line) for line in (RESULTS / "groups.jsonl").read_text().splitlines()]
+    assert groups.summary(lines) in " ".join(page.split())
+
+
+def test_made_up_groups_have_the_rows_and_the_noise_that_they_should():
+    rows = groups.twenty_groups(3)
+    sizes = np.unique(rows.X[:, 5], return_counts=True)[1]
+    assert (sizes.min(), sizes.max(), len(sizes)) == (*groups.SIZES, groups.N_GROUPS)
+    assert rows.weight.sum() == pytest.approx(len(rows.y))
+    rest = rows.y_new - 2 * rows.X_new[:, 0] - rows.X_new[:, 1] - np.sin(2 * rows.X_new[:, 2])
+    noise = np.array([rest[rows.X_new[:, 5] == group].std() for group in range(groups.N_GROUPS)]) / 0.5
+    assert np.sort(noise) == pytest.approx(np.geomspace(*groups.NOISES, groups.N_GROUPS), rel=0.2)
+    assert np.array_equal(groups.twenty_groups(3).X, rows.X)
 
 
 def test_a_command_that_fails_is_an_error():

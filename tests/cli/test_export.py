@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import coverwell
+from coverwell.onnx import LARGEST_LOCAL
 
 
 def test_an_exported_model_predicts_what_the_model_predicts(run, model, houses, tmp_path):
@@ -27,8 +28,8 @@ def test_an_exported_model_predicts_what_the_model_predicts(run, model, houses, 
     lower, upper = session.run(["lower", "upper"], {"X": rows})
     interval = coverwell.load(model).predict_interval(houses, (0.5, 0.8))
     sd = np.array([houses[name].std() for name in about["targets"]])[:, None]
-    assert (np.abs(lower - interval.lower) / sd).max() < 1e-5
-    assert (np.abs(upper - interval.upper) / sd).max() < 1e-5
+    assert (np.abs(lower - interval.lower) / sd).max() < LARGEST_LOCAL
+    assert (np.abs(upper - interval.upper) / sd).max() < LARGEST_LOCAL
 
 
 def test_json_has_the_metadata_and_replaces_a_file_by_force_alone_and_one_that_is_read_never(

@@ -25,7 +25,7 @@ def test_the_page_shows_what_its_code_prints(page):
         if block["shown"] is not None:
             n_shown += 1
             assert printed.getvalue() == block["shown"]
-    assert n_shown == (2 if page == COVERAGE else 1)
+    assert n_shown == 2
 
 
 def test_the_bands_on_the_page_on_coverage_are_those_of_the_metric():

@@ -19,11 +19,11 @@ from coverwell.tables import TableFile
 def recalibrate(
     model: Path, table: TableFile, out: Path, target: tuple[str, ...], device: str, skip_missing: bool, force: bool
 ) -> None:
-    """Set the widths of MODEL for rows like those of DATA, which trained it not; predictions stay.
+    """Set the widths of MODEL for rows like those of DATA; predictions stay.
 
-    DATA is from where the model will be used. Without --target, the ranked rows of the fit count as much as they are
-    likelier there, which is right if the rows differ in their features, not in how the target follows from them. With
-    --target, its own rows are ranked. Recalibrating again starts from the fit.
+    DATA holds rows from where the model will be used, none of which trained it. Without --target, each ranked row of
+    the fit counts as much as it is likelier there. That is right if only the features differ, not how the target
+    follows from them. With --target, the rows of DATA are ranked themselves. Recalibrating again starts from the fit.
 
     \b
     Example:
