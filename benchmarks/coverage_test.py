@@ -45,7 +45,7 @@ from coverwell.calibration import CVPlus, Split
 from coverwell.estimator import IntervalRegressor
 from coverwell.training import rows as training_rows
 
-N_LAWS, N_BROKEN, N_QUICK = 1000, 300, 40
+N_LAWS, N_BROKEN, N_QUICK = 1000, 150, 40
 N_NEW = 3000  # rows for each fit
 CALIBRATIONS = ("local", "cross", "cv+", SPLIT)
 ROUNDING = 1e-9  # of ends, in standard deviations of y
