@@ -14,7 +14,7 @@ from coverwell import MLP, IntervalAround, MatchedForecaster, MatchedRegressor, 
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.calibration import ROWS_PER_VALUE, Correction, KeptRows, Split, effective_rows
 from coverwell.description import ModelDescription
-from coverwell.errors import ExtrapolationWarning
+from coverwell.errors import ExtrapolationWarning, FarOffTargetWarning
 from coverwell.inputs.parquet import TableFiles
 from coverwell.shift import BY_CHANCE, FEWEST_NEW, Recalibration, cut, density_ratio, new_factor, outside_range
 
@@ -88,6 +88,21 @@ def test_values_that_come_again_are_no_sign_of_other_rows():
     model = IntervalAround(LinearRegression(), calibration="cross", random_state=0).fit(X[:500], y[:500])
     found = model.recalibrate(X[500:]).recalibration_
     assert (found.share_outside, 200 < found.n_effective < 400) == (0, True)  # two thirds of the 500 are like these
+
+
+@pytest.mark.parametrize("repeats", [(1, 10), (4, 1)], ids=["new rows", "ranked rows"])
+def test_rows_that_come_again_are_not_known_by_the_others(repeats):
+    of_ranked, of_new = repeats
+    rng = np.random.default_rng(0)
+    ranked, new = (np.repeat(rng.normal(size=(300 // n, 3)), n, axis=0) for n in (of_ranked, of_new))
+    weight, unlike = density_ratio(ranked, new)
+    assert effective_rows(weight) == pytest.approx(len(ranked))
+    assert not unlike.any()
+
+
+def test_new_rows_may_all_be_the_same():
+    weight, _ = density_ratio(np.random.default_rng(0).normal(size=(300, 3)), np.zeros((40, 3)))
+    assert effective_rows(weight) < 100
 
 
 def test_rows_are_outside_where_more_than_chance_are():
@@ -292,6 +307,17 @@ def test_bad_input_gets_one_line_and_changes_nothing(model, given, line):
     assert "\n" not in str(caught.value)
     assert_array_equal(bounds(model, X), before)
     assert model.recalibration_ is found
+
+
+def test_targets_and_new_rows_may_lie_very_far_off():
+    X, y = draw(300, 0)
+    with pytest.warns(FarOffTargetWarning):
+        model = IntervalAround(LinearRegression(), random_state=0).fit(X, np.where(np.arange(300) == 7, 1e60, y))
+    kept = model.predictor_.correction.kept
+    assert torch.isfinite(kept.scores).all()
+    new, _ = draw(100, 1)
+    new[0, 0] = 1e100
+    assert model.recalibrate(new).recalibration_.n_new == 100
 
 
 def test_a_model_that_is_not_fitted_or_files_of_rows_are_refused(model):

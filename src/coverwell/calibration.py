@@ -235,6 +235,7 @@ class KeptRows(nn.Module):
             places = np.sort(np.random.default_rng(seed).choice(len(X), most, replace=False))
             X, scores, weight = X[places], scores[places], None if weight is None else weight[places]
         factor, joint_factor = (part.cpu().numpy() for part in (correction.factor, correction.joint_factor))
+        scores = np.minimum(scores, np.finfo(np.float32).max)  # that of a target that is far off may be larger
         return cls(X.astype(np.float32), scores.astype(np.float32), factor, joint_factor, weight)
 
 

@@ -21,6 +21,7 @@ from coverwell.errors import ExtrapolationWarning
 from coverwell.inputs.parquet import TableFiles
 from coverwell.options import coverage_rank, stored
 from coverwell.training.device import device_from
+from coverwell.training.rows import equal_rows
 
 if TYPE_CHECKING:
     from coverwell.estimator import IntervalRegressor
@@ -97,7 +98,8 @@ def recalibration(model: IntervalRegressor, X_new: Any, y_new: Any) -> tuple[Arr
     else:
         rows, scores = sampled(rows), kept.scores.double().cpu().numpy()
         own = None if kept.weight is None else kept.weight.cpu().numpy()
-        new = inputs.unbounded(rows).astype(np.float32).astype(np.float64)  # rounded like kept rows
+        new = inputs.unbounded(rows).clip(-FARTHEST, FARTHEST)
+        new = new.astype(np.float32).astype(np.float64)  # rounded like kept rows
         ratio, unlike = density_ratio(kept.rows.double().cpu().numpy(), new, own)
         before = np.ones(len(scores)) if own is None else own
         weight, n_ranked = before * ratio, rows_worth(before)
@@ -206,11 +208,12 @@ def density_ratio(ranked: Array, new: Array, weight: Array | None = None) -> tup
 
     The best of a few classifiers gives the odds, by its log loss on rows that it has not seen. One that is no better
     than chance leaves all weights equal. Large weights are cut, so that their variance stays bounded. Where ranked rows
-    have a weight, it is how much likelier than that makes them.
+    have a weight, it is how much likelier than that makes them. Equal rows stay in one fold: a tree that has seen one
+    of them knows the others.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
@@ -224,16 +227,21 @@ def density_ratio(ranked: Array, new: Array, weight: Array | None = None) -> tup
     mine = np.ones(len(X))
     if weight is not None:
         mine[: len(ranked)] = weight / weight.mean()
-    folds, balance = StratifiedKFold(FOLDS, shuffle=True, random_state=SEED), mine / np.bincount(is_new)[is_new]
+    unit = equal_rows(X)
+    if unit is not None and len(np.unique(unit[is_new == 1])) < FOLDS:
+        unit = None
+    kind, balance = StratifiedKFold if unit is None else StratifiedGroupKFold, mine / np.bincount(is_new)[is_new]
+    known: dict[str, Any] = {"groups": unit, "cv": kind(FOLDS, shuffle=True, random_state=SEED)}
     found: list[tuple[float, Array, Array]] = []
     for classifier, inputs in choices:
         by_weight = {} if weight is None else {name_of_weight(classifier): mine}
-        p = cross_val_predict(classifier, inputs, is_new, cv=folds, method="predict_proba", params=by_weight)[:, 1]
+        p = cross_val_predict(classifier, inputs, is_new, method="predict_proba", params=by_weight, **known)[:, 1]
         p = p.clip(NEVER, 1 - NEVER)
         loss = -np.log(np.where(is_new == 1, p, 1 - p))
         found.append((float(np.average(loss, weights=balance)), loss, p))
     mean, loss, p = min(found, key=lambda one: one[0])
-    error = np.sqrt(np.sum((balance * (loss - mean)) ** 2)) / balance.sum()
+    excess = balance * (loss - mean)
+    error = np.sqrt(np.sum((excess if unit is None else np.bincount(unit, excess)) ** 2)) / balance.sum()
     if mean > np.log(2) - CLEAR * error:
         return np.ones(len(ranked)), np.zeros(len(new), dtype=bool)
     return cut((p / (1 - p))[: len(ranked)]), p[len(ranked) :] > SURE
