@@ -37,6 +37,7 @@ TRUSTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # how far grou
 MOST_LEFT_OUT = 400  # rows of a group that are left out one by one: with more, its ranks are sure
 CENTRAL = 0.5, 0.96  # the levels by which the trust is chosen lie between these
 CYCLES = 4  # over groupings that overlap
+ROWS_AT_A_TIME = 2**16  # in which groups are looked for
 OWN_RANKS = 200  # rows with the same gaps that need no copies of others beside them
 FEWEST_COPIES, MOST_COPIES, MOST_PATTERNS = 30, 300, 20  # of rows for each pattern of gaps, and of patterns
 # What the ranks of copies are multiplied by, the nearest to one first, and by how many standard errors the group's own
@@ -356,8 +357,11 @@ def check_groups(grouping: Grouping, X: Array) -> None:
 def warn_of_other_groups(factors: Sequence[GroupFactors], X: Array) -> None:
     """Warn of rows for whose group coverage is not held."""
     for part in factors:
-        n_others = int((part.group_of(torch.from_numpy(X).to(part.places.device)) == len(part.keys)).sum())
-        if n_others and part.name != GAPS:
+        if part.name == GAPS:
+            continue
+        rows = torch.from_numpy(X).split(ROWS_AT_A_TIME)  # (row, group, place) of all would not fit into memory
+        n_others = sum(int((part.group_of(own.to(part.places.device)) == len(part.keys)).sum()) for own in rows)
+        if n_others:
             warnings.warn(
                 f"{n_others} of {len(X)} rows have a {part.name!r} that fewer than {FEWEST_ROWS} training rows had; "
                 "coverage is held for all such rows together",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -88,7 +89,8 @@ def row_times(values: list[Any], last: float | None, what: str, numbers: list[in
 
 def _time(text: str, what: str) -> float:
     with suppress(ValueError):
-        return float(text)
+        if math.isfinite(number := float(text)):
+            return number
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
