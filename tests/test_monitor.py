@@ -274,3 +274,7 @@ def test_data_frames_and_numbers_of_any_kind_are_taken():
     assert (monitor.n_missed, list(monitor.group_evidence)) == (1.0, ["Rome", "Oslo"])
     assert math.isnan(CoverageMonitor().coverage_)
     assert str(monitor).endswith("an alarm from 100 on; no alarm")
+
+
+def test_a_monitor_without_rows_says_so():
+    assert str(CoverageMonitor(0.9)) == "no rows yet"

@@ -294,7 +294,7 @@ def test_of_many_rows_a_sample_is_kept():
         (lambda X, y: (X[:8], y[:8]), r"too few rows .*ranks of 8 new rows.*: coverage 0.9 by ranks needs at least 9"),
         (
             lambda X, y: (X + np.array([50, 0, 0]),),
-            "too few rows .* 100 % of these lie outside, .* in column 0.*: .* as y_new",
+            "too few rows .* 100 % of these lie outside, .* in column 0.*: .* targets of the new rows too",
         ),
     ],
 )
@@ -343,7 +343,7 @@ def test_series_have_no_rows_to_weigh():
 
 def test_new_rows_outside_bring_a_warning(model):
     X, _ = draw(300, 1, shift=2.2)
-    with pytest.warns(ExtrapolationWarning, match="% of the new rows lie outside of what the model was fitted on"):
+    with pytest.warns(ExtrapolationWarning, match="% of the new rows lie outside what the model was fitted on"):
         model.recalibrate(X)
     assert model.recalibration_.share_outside > 0.05
     assert " of these lie outside" in str(model.recalibration_)

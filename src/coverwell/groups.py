@@ -347,9 +347,10 @@ def check_groups(grouping: Grouping, X: Array) -> None:
     """Raise unless some group has enough rows, and there are several."""
     counts = np.unique(X[:, grouping.places], axis=0, return_counts=True)[1]
     if len(counts) < 2 or counts.max() < FEWEST_ROWS:
+        found = f"{len(counts)} group{'s' * (len(counts) > 1)} of at most {counts.max()} in {len(X)} rows"
         raise ValueError(
-            f"hold_for={grouping.name!r} must tell groups of at least {FEWEST_ROWS} rows apart, got {len(counts)} "
-            f"groups of at most {counts.max()} in {len(X)} rows; give a column with larger groups, such as bands"
+            f"hold_for={grouping.name!r} must tell groups of at least {FEWEST_ROWS} rows apart, got {found}; "
+            "give a column with larger groups, such as bands"
         )
 
 

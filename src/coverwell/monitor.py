@@ -218,6 +218,8 @@ class CoverageMonitor:
 
     def summary(self, rung: Sequence[str]) -> str:
         """The coverage and the evidence in words, and of the alarms that have rung these."""
+        if not self.n_rows:
+            return "no rows yet"
         reached = f"coverage {self.coverage_:.3f} of {self.n_rows:,} rows where {self.coverage:g} was asked"
         evidence = f"evidence {self.evidence:#.3g}, an alarm from {1 / self.false_alarms:g} on"
         alarms = f"ALARM: {', '.join(rung)}" if rung else "no alarm"

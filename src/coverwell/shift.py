@@ -152,15 +152,15 @@ def check_worth(found: Recalibration, model: IntervalRegressor, beyond: NDArray[
     """
     names = model.source_.names
     columns = ", ".join(f"column {place}" if names is None else names[place] for place in beyond[:MOST_NAMED])
-    where = f", out of the range of training in {columns}" if columns else ""
+    where = f", beyond the training range in {columns}" if columns else ""
     try:
         coverage_rank(max(model.predictor_.levels), max(1, int(found.n_effective)))
     except ValueError as error:
-        way_out = "" if found.labelled else ", or give targets of new rows as y_new"
+        way_out = "" if found.labelled else ", or give the targets of the new rows too"
         raise ValueError(f"too few rows to recalibrate ({found}{where}): {error}{way_out}") from None
     if found.share_outside > MOST_OUTSIDE and not found.labelled:
-        lie = f"{100 * found.share_outside:.0f} % of the new rows lie outside of what the model was fitted on{where}"
-        message = f"{lie}: no ranks speak for these, and no interval is to be trusted there"
+        lie = f"{100 * found.share_outside:.0f} % of the new rows lie outside what the model was fitted on{where}"
+        message = f"{lie}: no ranked row is like these, and no interval is to be trusted there"
         warnings.warn(message, ExtrapolationWarning, stacklevel=4)  # the line that asks an estimator to recalibrate
 
 
@@ -196,7 +196,7 @@ def new_scores(model: IntervalRegressor, rows: Array, y: Array) -> Array:
 def sampled(rows: Array) -> Array:
     """As many rows as classifiers learn from; raises where they are too few."""
     if len(rows) < FEWEST_NEW:
-        way_out = "give more of them, or their targets as y_new"
+        way_out = "give more of them, or their targets too"
         raise ValueError(f"recalibrate needs at least {FEWEST_NEW} new rows to compare, got {len(rows)}; {way_out}")
     if len(rows) <= MOST_NEW:
         return rows

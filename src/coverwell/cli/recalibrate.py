@@ -13,7 +13,9 @@ from coverwell.tables import TableFile
 @options.MODEL
 @options.DATA
 @options.out("The model file to write.")
-@click.option("--target", multiple=True, metavar="COLUMN", help="Of DATA, for its ranks; may be given again.")
+@click.option(
+    "--target", multiple=True, metavar="COLUMN", help="A target, to rank the rows of DATA by; may be given again."
+)
 @options.KNOWN_ROWS
 @options.FORCE
 def recalibrate(
