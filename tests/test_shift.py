@@ -4,6 +4,7 @@ import pickle
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
@@ -170,6 +171,16 @@ def test_targets_of_new_rows_give_exact_ranks():
     assert_allclose(radius, np.sort(np.abs(y - model.predict(X)))[89])  # ceil(100 * .9) = 90
     assert model.recalibration_ == Recalibration(99, 99, 99.0, True, model.recalibration_.share_outside)
     assert str(model.recalibration_).startswith("ranks of 99 new rows")
+
+
+def test_new_targets_in_a_data_frame_go_by_name():
+    X, y = draw(300, 0, n_targets=2)
+    targets = pd.DataFrame({"low": y[:, 0], "high": 10 * y[:, 1]})
+    model = IntervalAround(LinearRegression(), calibration="cross", random_state=0).fit(X, targets)
+    factor = model.recalibrate(X[:100], targets[:100]).factor_
+    assert_array_equal(model.recalibrate(X[:100], targets[["high", "low"]][:100]).factor_, factor)
+    with pytest.raises(ValueError, match="y_new must have the targets low, high, as in training, got low, other"):
+        model.recalibrate(X[:100], targets[:100].rename(columns={"high": "other"}))
 
 
 @pytest.mark.parametrize("labelled", [False, True])

@@ -256,7 +256,8 @@ class CoverageMonitor:
 
 def unlikeness(model: IntervalRegressor, X: Any) -> Array:
     """How unlike the training rows each row of X is: the mean square of its scaled inputs, about 1 in training."""
-    return model.predictor_.inputs.unlikeness(model.rows_of(X))
+    inputs = model.predictor_.inputs
+    return inputs.unlikeness(model.rows_of(X)[:, : inputs.shape[0]])  # without predictions beside them
 
 
 def _content(evidence: Evidence) -> Mapping[str, Any]:

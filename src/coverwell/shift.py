@@ -19,6 +19,7 @@ from coverwell.calibration import effective_rows, rank_factor, rows_worth, score
 from coverwell.companions import name_of_weight
 from coverwell.errors import ExtrapolationWarning
 from coverwell.inputs.parquet import TableFiles
+from coverwell.inputs.source import targets_by_name
 from coverwell.options import coverage_rank, stored
 from coverwell.training.device import device_from
 from coverwell.training.rows import equal_rows
@@ -171,7 +172,8 @@ def checked_targets(model: IntervalRegressor, y_new: Any, n_rows: int) -> Array:
     """The targets (row, target) of all new rows."""
     from sklearn.utils.validation import check_array
 
-    y = check_array(y_new, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, copy=True)
+    given = targets_by_name(y_new, model.target_names_, "y_new")
+    y = check_array(given, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, copy=True)
     n_targets = len(model.target_names_)
     if len(y) != n_rows or y.size != n_rows * n_targets:
         must = f"y_new must have {n_targets} target{'s' * (n_targets > 1)} for each of {n_rows} rows"
