@@ -209,8 +209,8 @@ def density_ratio(ranked: Array, new: Array, weight: Array | None = None) -> tup
     """How much likelier each ranked row is among the new ones, and which new rows are like none of the ranked ones.
 
     The best of a few classifiers gives the odds, by its log loss on rows that it has not seen. One that is no better
-    than chance leaves all weights equal. Large weights are cut, so that their variance stays bounded. Where ranked rows
-    have a weight, it is how much likelier than that makes them. Equal rows stay in one fold: a tree that has seen one
+    than chance leaves all weights equal. Large weights are cut, so that their variance stays bounded. With weights,
+    p_fit is the distribution that these make of the ranked rows. Equal rows stay in one fold: a tree that has seen one
     of them knows the others.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
