@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis.strategies import booleans, floats, lists
+from sklearn.neighbors import KNeighborsRegressor
 
 import coverwell
-from coverwell import MLP, CoverageMonitor, MatchedRegressor, Schedule
+from coverwell import MLP, CoverageMonitor, IntervalAround, MatchedRegressor, Schedule
 from coverwell.monitor import MOST_MONEY, ODDS, Evidence, reserve, staked, unlikeness
 
 
@@ -205,6 +206,13 @@ def test_unlikeness_is_the_mean_square_of_scaled_inputs_and_a_model_file_keeps_i
     assert coverwell.load(tmp_path / "model.safetensors").monitor_.state == model.monitor_.state
 
 
+@pytest.mark.parametrize("calibration", ["local", "cv+"])
+def test_unlikeness_does_not_look_at_predictions_beside_the_inputs(calibration):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    model = IntervalAround(KNeighborsRegressor(), calibration=calibration, random_state=0).fit(X, X[:, 0])
+    assert (unlikeness(model, X) == model.predictor_.inputs.unlikeness(X)).all()
+
+
 # State and bad input.
 
 
@@ -274,3 +282,7 @@ def test_data_frames_and_numbers_of_any_kind_are_taken():
     assert (monitor.n_missed, list(monitor.group_evidence)) == (1.0, ["Rome", "Oslo"])
     assert math.isnan(CoverageMonitor().coverage_)
     assert str(monitor).endswith("an alarm from 100 on; no alarm")
+
+
+def test_a_monitor_without_rows_says_so():
+    assert str(CoverageMonitor(0.9)) == "no rows yet"

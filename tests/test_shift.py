@@ -4,6 +4,7 @@ import pickle
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
@@ -14,7 +15,7 @@ from coverwell import MLP, IntervalAround, MatchedForecaster, MatchedRegressor, 
 from coverwell.baselines import HeteroscedasticRegressor
 from coverwell.calibration import ROWS_PER_VALUE, Correction, KeptRows, Split, effective_rows
 from coverwell.description import ModelDescription
-from coverwell.errors import ExtrapolationWarning
+from coverwell.errors import ExtrapolationWarning, FarOffTargetWarning
 from coverwell.inputs.parquet import TableFiles
 from coverwell.shift import BY_CHANCE, FEWEST_NEW, Recalibration, cut, density_ratio, new_factor, outside_range
 
@@ -90,6 +91,21 @@ def test_values_that_come_again_are_no_sign_of_other_rows():
     assert (found.share_outside, 200 < found.n_effective < 400) == (0, True)  # two thirds of the 500 are like these
 
 
+@pytest.mark.parametrize("repeats", [(1, 10), (4, 1)], ids=["new rows", "ranked rows"])
+def test_rows_that_come_again_are_not_known_by_the_others(repeats):
+    of_ranked, of_new = repeats
+    rng = np.random.default_rng(0)
+    ranked, new = (np.repeat(rng.normal(size=(300 // n, 3)), n, axis=0) for n in (of_ranked, of_new))
+    weight, unlike = density_ratio(ranked, new)
+    assert effective_rows(weight) == pytest.approx(len(ranked))
+    assert not unlike.any()
+
+
+def test_new_rows_may_all_be_the_same():
+    weight, _ = density_ratio(np.random.default_rng(0).normal(size=(300, 3)), np.zeros((40, 3)))
+    assert effective_rows(weight) < 100
+
+
 def test_rows_are_outside_where_more_than_chance_are():
     rng, alarms = np.random.default_rng(0), 0
     for _ in range(400):
@@ -155,6 +171,16 @@ def test_targets_of_new_rows_give_exact_ranks():
     assert_allclose(radius, np.sort(np.abs(y - model.predict(X)))[89])  # ceil(100 * .9) = 90
     assert model.recalibration_ == Recalibration(99, 99, 99.0, True, model.recalibration_.share_outside)
     assert str(model.recalibration_).startswith("ranks of 99 new rows")
+
+
+def test_new_targets_in_a_data_frame_go_by_name():
+    X, y = draw(300, 0, n_targets=2)
+    targets = pd.DataFrame({"low": y[:, 0], "high": 10 * y[:, 1]})
+    model = IntervalAround(LinearRegression(), calibration="cross", random_state=0).fit(X, targets)
+    factor = model.recalibrate(X[:100], targets[:100]).factor_
+    assert_array_equal(model.recalibrate(X[:100], targets[["high", "low"]][:100]).factor_, factor)
+    with pytest.raises(ValueError, match="y_new must have the targets low, high, as in training, got low, other"):
+        model.recalibrate(X[:100], targets[:100].rename(columns={"high": "other"}))
 
 
 @pytest.mark.parametrize("labelled", [False, True])
@@ -279,7 +305,7 @@ def test_of_many_rows_a_sample_is_kept():
         (lambda X, y: (X[:8], y[:8]), r"too few rows .*ranks of 8 new rows.*: coverage 0.9 by ranks needs at least 9"),
         (
             lambda X, y: (X + np.array([50, 0, 0]),),
-            "too few rows .* 100 % of these lie outside, .* in column 0.*: .* as y_new",
+            "too few rows .* 100 % of these lie outside, .* in column 0.*: .* targets of the new rows too",
         ),
     ],
 )
@@ -292,6 +318,17 @@ def test_bad_input_gets_one_line_and_changes_nothing(model, given, line):
     assert "\n" not in str(caught.value)
     assert_array_equal(bounds(model, X), before)
     assert model.recalibration_ is found
+
+
+def test_targets_and_new_rows_may_lie_very_far_off():
+    X, y = draw(300, 0)
+    with pytest.warns(FarOffTargetWarning):
+        model = IntervalAround(LinearRegression(), random_state=0).fit(X, np.where(np.arange(300) == 7, 1e60, y))
+    kept = model.predictor_.correction.kept
+    assert torch.isfinite(kept.scores).all()
+    new, _ = draw(100, 1)
+    new[0, 0] = 1e100
+    assert model.recalibrate(new).recalibration_.n_new == 100
 
 
 def test_a_model_that_is_not_fitted_or_files_of_rows_are_refused(model):
@@ -317,7 +354,7 @@ def test_series_have_no_rows_to_weigh():
 
 def test_new_rows_outside_bring_a_warning(model):
     X, _ = draw(300, 1, shift=2.2)
-    with pytest.warns(ExtrapolationWarning, match="% of the new rows lie outside of what the model was fitted on"):
+    with pytest.warns(ExtrapolationWarning, match="% of the new rows lie outside what the model was fitted on"):
         model.recalibrate(X)
     assert model.recalibration_.share_outside > 0.05
     assert " of these lie outside" in str(model.recalibration_)

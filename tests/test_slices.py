@@ -363,6 +363,8 @@ def test_what_is_surely_short_is_a_warning_with_a_way_out_and_what_may_be_chance
     X, y = flats()
     with pytest.warns(CoverageWarning, match=r"rent in .*area.* was asked: chance .*; more rows .* hold_for"):
         IntervalAround(Linear(), **QUICK).fit(X, y)
+    with pytest.warns(CoverageWarning, match=r"more rows like these may help"):  # "cv+" takes no hold_for
+        IntervalAround(Linear(), **(QUICK | {"calibration": "cv+"})).fit(X, y)
     X, y = flats(spread=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -63,12 +63,18 @@ class Ranked:
 
 # Levels at which every calibration ranks, as far as the rows suffice: bounds of others lie between them.
 GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999)
+CENTRAL = 0.5, 0.96
 
 
 def grid_of(levels: tuple[float, ...], n_ranked: int | None = None) -> tuple[float, ...]:
     """The asked levels and those of the grid for which so many rows have a rank, ascending."""
     enough = [level for level in GRID if n_ranked is None or level * (n_ranked + 1) <= n_ranked]
     return tuple(sorted({*levels, *enough}))
+
+
+def central_places(levels: Sequence[float]) -> list[int]:
+    """The places of the levels at which a fit scores widths to choose between them."""
+    return [place for place, level in enumerate(levels) if CENTRAL[0] <= level <= CENTRAL[1]] or [0]
 
 
 def grid_matrix(levels: tuple[float, ...], grid: tuple[float, ...]) -> Array:
@@ -235,6 +241,7 @@ class KeptRows(nn.Module):
             places = np.sort(np.random.default_rng(seed).choice(len(X), most, replace=False))
             X, scores, weight = X[places], scores[places], None if weight is None else weight[places]
         factor, joint_factor = (part.cpu().numpy() for part in (correction.factor, correction.joint_factor))
+        scores = np.minimum(scores, np.finfo(np.float32).max)  # that of a target that is far off may be larger
         return cls(X.astype(np.float32), scores.astype(np.float32), factor, joint_factor, weight)
 
 

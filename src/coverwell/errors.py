@@ -58,7 +58,7 @@ class ConstantDataWarning(UserWarning):
 
 
 class FarOffTargetWarning(UserWarning):
-    """Some targets lie so far from all others that they look wrong; networks do not learn from how far."""
+    """Some targets lie so far from all others that they look wrong; networks learn from them as if they were nearer."""
 
 
 class TwoValuesWarning(UserWarning):

@@ -171,10 +171,10 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def recalibrate(self, X_new: Any, y_new: Any = None) -> Any:
         """Set the widths for rows that are distributed differently from those of the fit; predictions stay.
 
-        Without targets, each ranked row of the fit counts as much as it is likelier among the new rows: coverage holds
-        if only the distribution of X has changed. With targets, the new rows' own ranks set the widths: at least the
-        asked coverage on average, for rows like them. `recalibration_` then says what the widths rest on. Every call
-        starts from the fit.
+        Without targets, each ranked row of the fit is weighted by how much likelier it is among the new rows: coverage
+        holds if only the distribution of X has changed. With targets, the new rows' own ranks set the widths: at least
+        the asked coverage on average, for rows like them. `recalibration_` then says what the widths rest on. Every
+        call starts from the fit.
 
         Parameters
         ----------
@@ -420,7 +420,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             units = units[np.searchsorted(np.setdiff1d(np.arange(len(known.prediction)), rows.held_back[0]), seen)]
         self.worst_slices_ = worst_slices(inside, columns, of_targets, levels[place], units)
         if self.worst_slices_ and (worst := self.worst_slices_[0]).by_chance < SURE:
-            help_it = "more rows like these" + (", or hold_for a column that tells them apart," * self.holds_groups)
+            can_hold = self.holds_groups and not self.chosen_calibration.one_team_per_fold
+            help_it = "more rows like these" + (", or hold_for a column that tells them apart," * can_hold)
             warnings.warn(f"{worst}; {help_it} may help", CoverageWarning, stacklevel=4)
 
     @property

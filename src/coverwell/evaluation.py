@@ -17,6 +17,7 @@ from coverwell.description import ModelDescription, series_columns
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import read_history
 from coverwell.inputs.parquet import TableFiles
+from coverwell.inputs.source import targets_by_name
 from coverwell.slices import Parts, Slices, check_columns, counted, cut, is_missing, pairs
 
 Array = NDArray[np.float64]
@@ -266,12 +267,8 @@ def _kept_warnings() -> Iterator[list[str]]:
 
 
 def _targets(y: Any, names: tuple[str, ...]) -> Array:
-    """The targets as finite numbers (row, target); the columns of a data frame by name where there are several."""
-    given = {str(name): name for name in getattr(y, "columns", ())}
-    if len(given) > 1 and set(given) == set(names):
-        y = np.column_stack([np.asarray(y[given[name]]) for name in names])
-    elif len(given) > 1 and names != tuple(f"y{place}" for place in range(len(names))):  # fitted with names
-        raise ValueError(f"y must have the targets {', '.join(names)}, as in training, got {', '.join(given)}")
+    """The targets as finite numbers (row, target)."""
+    y = targets_by_name(y, names)
     try:
         targets = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError):

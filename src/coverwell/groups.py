@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.calibration import ROUNDING, rank_factor, rows_worth
+from coverwell.calibration import ROUNDING, central_places, rank_factor, rows_worth
 from coverwell.errors import ColumnWarning
 from coverwell.inputs.columns import MISSING
 from coverwell.options import stored
@@ -35,8 +35,8 @@ Places = NDArray[np.intp]
 FEWEST_ROWS = 5  # of a group with a factor of its own, unless copies show it
 TRUSTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # how far groups are on their own
 MOST_LEFT_OUT = 400  # rows of a group that are left out one by one: with more, its ranks are sure
-CENTRAL = 0.5, 0.96  # the levels by which the trust is chosen lie between these
 CYCLES = 4  # over groupings that overlap
+ROWS_AT_A_TIME = 2**16  # in which groups are looked for
 OWN_RANKS = 200  # rows with the same gaps that need no copies of others beside them
 FEWEST_COPIES, MOST_COPIES, MOST_PATTERNS = 30, 300, 20  # of rows for each pattern of gaps, and of patterns
 # What the ranks of copies are multiplied by, the nearest to one first, and by how many standard errors the group's own
@@ -241,7 +241,7 @@ def best_trust(groups: Sequence[tuple[Array, Array, Array]], whole: Array, level
     Each has its scores (row, level), the sizes of its intervals (row,) and weights (row,); `whole` (level,) are those
     of all rows.
     """
-    chosen, losses = _central(levels), np.zeros(len(TRUSTS))
+    chosen, losses = central_places(levels), np.zeros(len(TRUSTS))
     for scores, size, weight in groups:
         for place in chosen if FEWEST_ROWS <= len(scores) <= MOST_LEFT_OUT and whole[chosen].min() > 0 else ():
             own, level = scores[:, place], levels[place]
@@ -260,7 +260,7 @@ def best_nudge(own: Array, size: Array, base: Array, levels: Sequence[float]) ->
     """
     if not len(own):
         return 1.0
-    chosen = _central(levels)
+    chosen = central_places(levels)
     bound = NUDGES[:, None, None] * base[chosen]  # (nudge, 1, level)
     short, share = np.maximum(own[:, chosen] - bound, 0), 1 - np.array(levels)[chosen]
     losses = size * (share * bound + short).sum(axis=2)  # (nudge, row)
@@ -268,11 +268,6 @@ def best_nudge(own: Array, size: Array, base: Array, levels: Sequence[float]) ->
     error = more.std(axis=1, ddof=1) * np.sqrt(len(own))
     wider, narrower = (NUDGES[(more.sum(axis=1) <= n_errors * error).argmax()] for n_errors in (WIDER, NARROWER))
     return float(wider if wider > 1 else narrower)
-
-
-def _central(levels: Sequence[float]) -> list[int]:
-    """The places of the levels by which is chosen."""
-    return [place for place, level in enumerate(levels) if CENTRAL[0] <= level <= CENTRAL[1]] or [0]
 
 
 def left_out_bounds(own: Array, level: float, weight: Array) -> Array:
@@ -363,9 +358,10 @@ def check_groups(grouping: Grouping, X: Array) -> None:
     """Raise unless some group has enough rows, and there are several."""
     counts = np.unique(X[:, grouping.places], axis=0, return_counts=True)[1]
     if len(counts) < 2 or counts.max() < FEWEST_ROWS:
+        found = f"{len(counts)} group{'s' * (len(counts) > 1)} of at most {counts.max()} in {len(X)} rows"
         raise ValueError(
-            f"hold_for={grouping.name!r} must tell groups of at least {FEWEST_ROWS} rows apart, got {len(counts)} "
-            f"groups of at most {counts.max()} in {len(X)} rows; give a column with larger groups, such as bands"
+            f"hold_for={grouping.name!r} must tell groups of at least {FEWEST_ROWS} rows apart, got {found}; "
+            "give a column with larger groups, such as bands"
         )
 
 
@@ -373,8 +369,11 @@ def check_groups(grouping: Grouping, X: Array) -> None:
 def warn_of_other_groups(factors: Sequence[GroupFactors], X: Array) -> None:
     """Warn of rows for whose group coverage is not held."""
     for part in factors:
-        n_others = int((part.group_of(torch.from_numpy(X).to(part.places.device)) == len(part.keys)).sum())
-        if n_others and part.name != GAPS:
+        if part.name == GAPS:
+            continue
+        rows = torch.from_numpy(X).split(ROWS_AT_A_TIME)  # (row, group, place) of all would not fit into memory
+        n_others = sum(int((part.group_of(own.to(part.places.device)) == len(part.keys)).sum()) for own in rows)
+        if n_others:
             warnings.warn(
                 f"{n_others} of {len(X)} rows have a {part.name!r} that fewer than {FEWEST_ROWS} training rows had; "
                 "coverage is held for all such rows together",

@@ -15,6 +15,7 @@ from coverwell.calibration import (
     Cross,
     Estimate,
     average_out_of_fold,
+    central_places,
     grid_matrix,
     grid_of,
     left_out_together,
@@ -42,7 +43,6 @@ TREE_ROWS = 10_000
 N_KNOTS = 33
 SPREAD_WEIGHT = 1.5  # of |z| beside z in what the trees split by
 MIXTURES = np.linspace(0.0, 1.0, 11)
-CENTRAL = 0.5, 0.96  # the levels by which the mixture is chosen lie between these
 SMALLEST = 1e-9
 
 
@@ -256,7 +256,7 @@ def best_mixture(
     weight: Array | None = None,
 ) -> float:
     """The forest's share with the lowest pinball loss, each mixture stretched to its levels."""
-    chosen = [place for place, level in enumerate(grid) if CENTRAL[0] <= level <= CENTRAL[1]] or [0]
+    chosen = central_places(grid)
     levels = tuple(grid[place] for place in chosen)
     y, mean = y[:, target, None], mean[:, target, None]
     losses = []

@@ -218,6 +218,8 @@ class CoverageMonitor:
 
     def summary(self, rung: Sequence[str]) -> str:
         """The coverage and the evidence in words, and of the alarms that have rung these."""
+        if not self.n_rows:
+            return "no rows yet"
         reached = f"coverage {self.coverage_:.3f} of {self.n_rows:,} rows where {self.coverage:g} was asked"
         evidence = f"evidence {self.evidence:#.3g}, an alarm from {1 / self.false_alarms:g} on"
         alarms = f"ALARM: {', '.join(rung)}" if rung else "no alarm"
@@ -254,7 +256,8 @@ class CoverageMonitor:
 
 def unlikeness(model: IntervalRegressor, X: Any) -> Array:
     """How unlike the training rows each row of X is: the mean square of its scaled inputs, about 1 in training."""
-    return model.predictor_.inputs.unlikeness(model.rows_of(X))
+    inputs = model.predictor_.inputs
+    return inputs.unlikeness(model.rows_of(X)[:, : inputs.shape[0]])  # without predictions beside them
 
 
 def _content(evidence: Evidence) -> Mapping[str, Any]:

@@ -19,8 +19,10 @@ from coverwell.calibration import effective_rows, rank_factor, rows_worth, score
 from coverwell.companions import name_of_weight
 from coverwell.errors import ExtrapolationWarning
 from coverwell.inputs.parquet import TableFiles
+from coverwell.inputs.source import targets_by_name
 from coverwell.options import coverage_rank, stored
 from coverwell.training.device import device_from
+from coverwell.training.rows import equal_rows
 
 if TYPE_CHECKING:
     from coverwell.estimator import IntervalRegressor
@@ -97,7 +99,8 @@ def recalibration(model: IntervalRegressor, X_new: Any, y_new: Any) -> tuple[Arr
     else:
         rows, scores = sampled(rows), kept.scores.double().cpu().numpy()
         own = None if kept.weight is None else kept.weight.cpu().numpy()
-        new = inputs.unbounded(rows).astype(np.float32).astype(np.float64)  # rounded like kept rows
+        new = inputs.unbounded(rows).clip(-FARTHEST, FARTHEST)
+        new = new.astype(np.float32).astype(np.float64)  # rounded like kept rows
         ratio, unlike = density_ratio(kept.rows.double().cpu().numpy(), new, own)
         before = np.ones(len(scores)) if own is None else own
         weight, n_ranked = before * ratio, rows_worth(before)
@@ -150,15 +153,15 @@ def check_worth(found: Recalibration, model: IntervalRegressor, beyond: NDArray[
     """
     names = model.source_.names
     columns = ", ".join(f"column {place}" if names is None else names[place] for place in beyond[:MOST_NAMED])
-    where = f", out of the range of training in {columns}" if columns else ""
+    where = f", beyond the training range in {columns}" if columns else ""
     try:
         coverage_rank(max(model.predictor_.levels), max(1, int(found.n_effective)))
     except ValueError as error:
-        way_out = "" if found.labelled else ", or give targets of new rows as y_new"
+        way_out = "" if found.labelled else ", or give the targets of the new rows too"
         raise ValueError(f"too few rows to recalibrate ({found}{where}): {error}{way_out}") from None
     if found.share_outside > MOST_OUTSIDE and not found.labelled:
-        lie = f"{100 * found.share_outside:.0f} % of the new rows lie outside of what the model was fitted on{where}"
-        message = f"{lie}: no ranks speak for these, and no interval is to be trusted there"
+        lie = f"{100 * found.share_outside:.0f} % of the new rows lie outside what the model was fitted on{where}"
+        message = f"{lie}: no ranked row is like these, and no interval is to be trusted there"
         warnings.warn(message, ExtrapolationWarning, stacklevel=4)  # the line that asks an estimator to recalibrate
 
 
@@ -169,7 +172,8 @@ def checked_targets(model: IntervalRegressor, y_new: Any, n_rows: int) -> Array:
     """The targets (row, target) of all new rows."""
     from sklearn.utils.validation import check_array
 
-    y = check_array(y_new, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, copy=True)
+    given = targets_by_name(y_new, model.target_names_, "y_new")
+    y = check_array(given, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, copy=True)
     n_targets = len(model.target_names_)
     if len(y) != n_rows or y.size != n_rows * n_targets:
         must = f"y_new must have {n_targets} target{'s' * (n_targets > 1)} for each of {n_rows} rows"
@@ -194,7 +198,7 @@ def new_scores(model: IntervalRegressor, rows: Array, y: Array) -> Array:
 def sampled(rows: Array) -> Array:
     """As many rows as classifiers learn from; raises where they are too few."""
     if len(rows) < FEWEST_NEW:
-        way_out = "give more of them, or their targets as y_new"
+        way_out = "give more of them, or their targets too"
         raise ValueError(f"recalibrate needs at least {FEWEST_NEW} new rows to compare, got {len(rows)}; {way_out}")
     if len(rows) <= MOST_NEW:
         return rows
@@ -205,12 +209,13 @@ def density_ratio(ranked: Array, new: Array, weight: Array | None = None) -> tup
     """How much likelier each ranked row is among the new ones, and which new rows are like none of the ranked ones.
 
     The best of a few classifiers gives the odds, by its log loss on rows that it has not seen. One that is no better
-    than chance leaves all weights equal. Large weights are cut, so that their variance stays bounded. Where ranked rows
-    have a weight, it is how much likelier than that makes them.
+    than chance leaves all weights equal. Large weights are cut, so that their variance stays bounded. With weights,
+    p_fit is the distribution that these make of the ranked rows. Equal rows stay in one fold: a tree that has seen one
+    of them knows the others.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
@@ -224,16 +229,21 @@ def density_ratio(ranked: Array, new: Array, weight: Array | None = None) -> tup
     mine = np.ones(len(X))
     if weight is not None:
         mine[: len(ranked)] = weight / weight.mean()
-    folds, balance = StratifiedKFold(FOLDS, shuffle=True, random_state=SEED), mine / np.bincount(is_new)[is_new]
+    unit = equal_rows(X)
+    if unit is not None and len(np.unique(unit[is_new == 1])) < FOLDS:
+        unit = None
+    kind, balance = StratifiedKFold if unit is None else StratifiedGroupKFold, mine / np.bincount(is_new)[is_new]
+    known: dict[str, Any] = {"groups": unit, "cv": kind(FOLDS, shuffle=True, random_state=SEED)}
     found: list[tuple[float, Array, Array]] = []
     for classifier, inputs in choices:
         by_weight = {} if weight is None else {name_of_weight(classifier): mine}
-        p = cross_val_predict(classifier, inputs, is_new, cv=folds, method="predict_proba", params=by_weight)[:, 1]
+        p = cross_val_predict(classifier, inputs, is_new, method="predict_proba", params=by_weight, **known)[:, 1]
         p = p.clip(NEVER, 1 - NEVER)
         loss = -np.log(np.where(is_new == 1, p, 1 - p))
         found.append((float(np.average(loss, weights=balance)), loss, p))
     mean, loss, p = min(found, key=lambda one: one[0])
-    error = np.sqrt(np.sum((balance * (loss - mean)) ** 2)) / balance.sum()
+    excess = balance * (loss - mean)
+    error = np.sqrt(np.sum((excess if unit is None else np.bincount(unit, excess)) ** 2)) / balance.sum()
     if mean > np.log(2) - CLEAR * error:
         return np.ones(len(ranked)), np.zeros(len(new), dtype=bool)
     return cut((p / (1 - p))[: len(ranked)]), p[len(ranked) :] > SURE

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis.strategies import data, integers
 
 from coverwell.cli.messages import BadInput
-from coverwell.cli.stream import RUN, n_watched, row_digests
+from coverwell.cli.stream import RUN, n_watched, row_digests, row_times
 
 FILE = Path("stream.csv")
 
@@ -51,3 +51,9 @@ def test_a_digest_depends_on_the_target_too():
     first, second = row_digests(rows, np.array([[1.0], [2.0]]))
     assert first != second
     assert (row_digests(rows, np.ones((2, 1))) == first).all()
+
+
+@pytest.mark.parametrize("time", ["inf", "-inf", "1e999"])
+def test_a_time_without_end_is_no_time(time):
+    with pytest.raises(BadInput, match=f"the time must hold numbers or times such as .*, got '{time}'"):
+        row_times(["1", "2", time], None, "the time", [1, 2, 3])

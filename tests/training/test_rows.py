@@ -397,7 +397,7 @@ def test_jobs_are_scaled_and_in_the_precision_of_training():
 
 def test_folds_that_leave_nothing_out_or_nothing_to_train_on_are_refused():
     everything = np.arange(60)
-    with pytest.raises(ValueError, match="leaves none out"):
+    with pytest.raises(ValueError, match="leave none out"):
         made(folds=[(everything, everything[:3])])
     with pytest.raises(ValueError, match="rows to train on"):
         made(folds=[(everything[:0], everything)])

@@ -13,7 +13,9 @@ from coverwell.tables import TableFile
 @options.MODEL
 @options.DATA
 @options.out("The model file to write.")
-@click.option("--target", multiple=True, metavar="COLUMN", help="Of DATA, for its ranks; may be given again.")
+@click.option(
+    "--target", multiple=True, metavar="COLUMN", help="A target, to rank the rows of DATA by; may be given again."
+)
 @options.KNOWN_ROWS
 @options.FORCE
 def recalibrate(
@@ -22,8 +24,9 @@ def recalibrate(
     """Set the widths of MODEL for rows like those of DATA; predictions stay.
 
     DATA holds rows from where the model will be used, none of which trained it. Without --target, each ranked row of
-    the fit counts as much as it is likelier there. That is right if only the features differ, not how the target
-    follows from them. With --target, the rows of DATA are ranked themselves. Recalibrating again starts from the fit.
+    the fit is weighted by how much likelier it is in DATA. That is right if only the features differ, not how the
+    target follows from them. With --target, the rows of DATA are ranked themselves. Recalibrating again starts from the
+    fit.
 
     \b
     Example:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -88,7 +89,8 @@ def row_times(values: list[Any], last: float | None, what: str, numbers: list[in
 
 def _time(text: str, what: str) -> float:
     with suppress(ValueError):
-        return float(text)
+        if math.isfinite(number := float(text)):
+            return number
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -164,8 +166,8 @@ def walk(forecaster: SeriesForecaster, rows: Array, level: float, path: Path) ->
     if forecaster.missing == "error" and gaps.any():
         first = history.clock.label(len(history) + int(gaps.any(axis=1).argmax()))
         must = f"{path} must have all values at every step (every {history.clock.step_in_words()})"
-        lacking = f"{gaps.any(axis=1).sum():,} steps lack some, the first {first}"
-        raise BadInput(f"{must}, but {lacking}; fill them in, or fit with missing='fill'")
+        found = f"some are missing at {gaps.any(axis=1).sum():,} of {len(rows):,} steps, the first {first}"
+        raise BadInput(f"{must}, but {found}; fill them in, or fit with missing='fill'")
     walked: list[tuple[float, ...]] = []
     for k in range(n):
         given = {"covariates": rows[:, 1 + n_past :]} if history.ahead_names and not walked else {}

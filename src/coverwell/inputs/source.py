@@ -285,3 +285,13 @@ def target_names_of(y: Any, targets: NDArray[Any]) -> tuple[str, ...]:
         return (str(y.name),)
     n_targets = 1 if targets.ndim == 1 else targets.shape[1]
     return ("y",) if n_targets == 1 else tuple(f"y{t}" for t in range(n_targets))
+
+
+def targets_by_name(y: Any, names: Sequence[str], what: str = "y") -> Any:
+    """Targets in the order of the fit: the columns of a data frame by name where there are several."""
+    given = {str(name): name for name in getattr(y, "columns", ())}
+    if len(given) > 1 and set(given) == set(names):
+        return np.column_stack([np.asarray(y[given[name]]) for name in names])
+    if len(given) > 1 and tuple(names) != tuple(f"y{place}" for place in range(len(names))):  # fitted with names
+        raise ValueError(f"{what} must have the targets {', '.join(names)}, as in training, got {', '.join(given)}")
+    return y

@@ -448,12 +448,12 @@ def left_out_by(
         rows, trains = "rows of a weight above zero", trains & (weight > 0)
         leaves_out = leaves_out if folds is None else leaves_out & (weight > 0)
     if not leaves_out.any():
-        raise ValueError(f"folds must leave {rows} out, the given splitter leaves none out")
+        raise ValueError(f"folds must leave {rows} out, but they leave none out")
     if calibration.ranks_out_of_fold:
         n_ranked = int(leaves_out.any(axis=0).sum())
         check_enough_rows(n_ranked, levels, f"calibration={calibration.name!r} ranks {n_ranked} of {len(X)} rows")
     if not trains.any(axis=1).all():
-        raise ValueError(f"folds must give every member {rows} to train on, the given splitter has a fold without any")
+        raise ValueError(f"folds must give every member {rows} to train on, but one has none")
     return np.stack([trains, leaves_out])
 
 
