@@ -36,7 +36,7 @@ from coverwell.groups import (
 from coverwell.inputs.source import TableSource
 from coverwell.onnx import to_onnx
 from coverwell.report.facts import Source, source_rows
-from coverwell.training.rows import Masked
+from coverwell.training.rows import Altered
 
 SHORT = {"network": MLP(hidden=8, layers=2, bins=0), "folds": 3, "random_state": 0, "companions": ()}
 SHORT |= {"schedule": Schedule(max_rounds=1, mean_epochs=3, interval_epochs=3)}
@@ -152,7 +152,7 @@ def test_factors_that_do_not_fit_their_groups_are_refused():
             GroupFactors("kind", places, keys, factor, rows, (0.9,))
 
 
-# Masked copies.
+# Altered copies.
 
 
 def with_gaps(n_rows, **shares):
@@ -232,22 +232,23 @@ def test_copies_that_hide_nothing_are_predicted_as_their_rows_are_out_of_fold(se
     same = []
 
     def unmasked(source, rows, left_out, seed):
-        same.append(Masked(rows, np.arange(len(rows))))
+        same.append(Altered(rows, np.arange(len(rows)), np.full((len(rows), 2), -1)))
         return same[0]
 
     monkeypatch.setattr(regressor, "masked_copies", unmasked)
+    monkeypatch.setattr(regressor, "edge_copies", lambda *_: None)
     how = SHORT
     if second:
         monkeypatch.setattr(regressor, "SECOND_ROWS", (100, 200))
         monkeypatch.setattr(regressor, "SECOND_LONGER", 1)
         how = {"folds": 3, "random_state": 0, "schedule": Schedule(mean_epochs=1, interval_epochs=1)}
     model = MatchedRegressor(0.9, **how | {"companions": ("forest", Ridge())}).fit(X, y)
-    (team,), (masked,), found = model.predictor_.fitted_teams, same, model.out_of_fold_
+    (team,), (altered,), found = model.predictor_.fitted_teams, same, model.out_of_fold_
     assert len(team.companions) == 2 + second
-    mean = team.targets.inverse(torch.from_numpy(masked.estimate.mean)).numpy()
+    mean = team.targets.inverse(torch.from_numpy(altered.estimate.mean)).numpy()
     assert_allclose(mean, found.prediction, rtol=1e-5, atol=1e-5)
     place = list(team.shape.grid).index(0.9)
-    ratio = (found.upper - found.lower)[:, :, 0] / masked.estimate.half_width[..., place].sum(axis=2)
+    ratio = (found.upper - found.lower)[:, :, 0] / altered.estimate.half_width[..., place].sum(axis=2)
     for gap in (X["a"].isna(), X["a"].notna()):  # factors are those of all rows, or of groups
         assert_allclose(ratio[gap], ratio[gap][:1].repeat(gap.sum(), axis=0), rtol=1e-4)
 

@@ -129,7 +129,7 @@ def table(tmp_path_factory):
 
 def test_a_process_without_torch_gives_the_models_numbers(table):
     model, path, _ = table
-    beyond = np.concatenate([X, X.max(axis=0, keepdims=True) * 1.5])  # read as the border of the range of the training
+    beyond = np.concatenate([X, X.max(axis=0, keepdims=True) * 1.4])  # read as the border of the range of the training
     assert largest_difference(served(path, {"X": beyond}), model, beyond, SD) < 1e-5
 
 

@@ -17,7 +17,7 @@ from coverwell.calibration import ROWS_PER_VALUE, Correction, KeptRows, Split, e
 from coverwell.description import ModelDescription
 from coverwell.errors import ExtrapolationWarning, FarOffTargetWarning
 from coverwell.inputs.parquet import TableFiles
-from coverwell.shift import BY_CHANCE, FEWEST_NEW, Recalibration, cut, density_ratio, new_factor, outside_range
+from coverwell.shift import FEWEST_NEW, Recalibration, cut, density_ratio, new_factor
 
 BRIEF = {"network": MLP(hidden=8, layers=2, bins=0), "folds": 2, "repeats": 1, "random_state": 0, "companions": ()}
 BRIEF |= {"schedule": Schedule(max_rounds=1, mean_epochs=2, interval_epochs=2)}
@@ -104,16 +104,6 @@ def test_rows_that_come_again_are_not_known_by_the_others(repeats):
 def test_new_rows_may_all_be_the_same():
     weight, _ = density_ratio(np.random.default_rng(0).normal(size=(300, 3)), np.zeros((40, 3)))
     assert effective_rows(weight) < 100
-
-
-def test_rows_are_outside_where_more_than_chance_are():
-    rng, alarms = np.random.default_rng(0), 0
-    for _ in range(400):
-        rows = rng.standard_t(2, size=(140, 5))  # heavy tails: the largest lie far out
-        alarms += outside_range(rows[:40], rows[40:].min(axis=0), rows[40:].max(axis=0), n_fitted=100).any()
-    assert alarms <= 400 * BY_CHANCE + 3 * np.sqrt(400 * BY_CHANCE)
-    beyond = outside_range(np.array([[0.5, 2.0]] * 9 + [[0.5, 0.5]]), np.zeros(2), np.ones(2), n_fitted=100)
-    assert beyond.sum(axis=0).tolist() == [0, 9]
 
 
 # Factors.

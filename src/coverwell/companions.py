@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from coverwell.calibration import weighted_mean
 from coverwell.options import stored
-from coverwell.training.rows import Masked
+from coverwell.training.rows import Altered
 from coverwell.trees import Trees, grow, mean_of_unseen, out_of_bag
 
 Array = NDArray[np.float64]
@@ -65,31 +65,31 @@ def fit_companions(
     units: Any,
     seed: int,
     weight: Array | None = None,
-    masked: Masked | None = None,
+    altered: Altered | None = None,
 ) -> tuple[list[nn.Module], Array]:
     """The companions of one job as modules, and what they predict for rows they did not train on.
 
-    The second is (row, companion, target), with masked copies behind the rows. `units` are rows that stay together, or
+    The second is (row, companion, target), with altered rows behind them. `units` are rows that stay together, or
     None; the weight is (row,).
     """
     modules, found = [], []
     for number, choice in enumerate(choices):
         if isinstance(choice, str):
-            module, out_of_fold = fit_forest(X, y, units, seed + number, weight, masked)
+            module, out_of_fold = fit_forest(X, y, units, seed + number, weight, altered)
         else:
-            module, out_of_fold = fit_estimator(choice, X, y, trains, leaves_out, seed + number, weight, masked)
+            module, out_of_fold = fit_estimator(choice, X, y, trains, leaves_out, seed + number, weight, altered)
         modules.append(module)
         found.append(out_of_fold)
     return modules, np.stack(found, axis=1)
 
 
 def fit_forest(
-    X: Array, y: Array, units: Any, seed: int, weight: Array | None = None, masked: Masked | None = None
+    X: Array, y: Array, units: Any, seed: int, weight: Array | None = None, altered: Altered | None = None
 ) -> tuple[nn.Module, Array]:
     """A random forest and its out-of-bag predictions."""
     trees, out_of_fold, in_bag = grown_forest(X, y, units, seed, weight)
-    if masked is not None:
-        found = mean_of_unseen(trees, masked.X, in_bag[:, masked.copy_of])
+    if altered is not None:
+        found = mean_of_unseen(trees, altered.X, in_bag[:, altered.copy_of])
         out_of_fold = np.concatenate([out_of_fold, np.where(np.isnan(found), y.mean(axis=0), found)])
     return trees, out_of_fold
 
@@ -128,12 +128,12 @@ def fit_estimator(
     leaves_out: Masks,
     seed: int,
     weight: Array | None = None,
-    masked: Masked | None = None,
+    altered: Altered | None = None,
 ) -> tuple[nn.Module, Array]:
     """A user's regressor, fitted on all rows, and the predictions of its copies that were fitted fold by fold."""
     from coverwell.portable import portable
 
-    whole, out_of_fold = cross_fitted(choice, X, y, trains, leaves_out, seed, weight=weight, masked=masked)
+    whole, out_of_fold = cross_fitted(choice, X, y, trains, leaves_out, seed, weight=weight, altered=altered)
     return portable(whole) or Foreign(whole, y.shape[1]), out_of_fold
 
 
@@ -148,13 +148,13 @@ def cross_fitted(
     what: str = COMPANION,
     verbose: int = 0,
     weight: Array | None = None,
-    masked: Masked | None = None,
+    altered: Altered | None = None,
 ) -> tuple[Any, Array]:
     """A copy of a regressor, fitted on all rows, and what copies of the folds predict, (row, target).
 
-    X is an array or a data frame; masked copies come behind the rows. Nobody is fitted on rows of weight zero.
+    X is an array or a data frame; altered rows come behind them. Nobody is fitted on rows of weight zero.
     """
-    tables = [(X, np.arange(len(y)))] if masked is None else [(X, np.arange(len(y))), (masked.X, masked.copy_of)]
+    tables = [(X, np.arange(len(y)))] if altered is None else [(X, np.arange(len(y))), (altered.X, altered.copy_of)]
     found = [(np.zeros((len(rows), y.shape[1])), np.zeros(len(rows))) for _, rows in tables]
     once = np.cumsum(leaves_out, axis=0) <= 1  # the first repeat leaves every row out once
     parts = [(own, left_out) for own, left_out in zip(trains, leaves_out & once, strict=True) if left_out.any()]

@@ -46,7 +46,7 @@ class DecimalCommaWarning(UserWarning):
 
 
 class ExtrapolationWarning(UserWarning):
-    """A prediction was asked for far outside the range of the training inputs."""
+    """Predictions were asked for outside the range of the training inputs, far or for more rows than by chance."""
 
 
 class CoverageWarning(UserWarning):

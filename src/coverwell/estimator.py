@@ -258,10 +258,10 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self.predictor_.moved(device_from(self.device)).prediction(self.rows_of(X), levels, shares, joint=joint)
 
     def rows_of(self, X: Any) -> NDArray[Any]:
-        """X as the predictor takes it; warns where it lies far outside of what was seen."""
+        """X as the predictor takes it; warns where it lies outside of what was seen."""
         rows = self.source_.rows(X, self)
         if self.source_.scaled:
-            self.predictor_.inputs.warn_if_far_outside(rows, self.source_.names)
+            self.predictor_.inputs.count_outside(rows).warn(self.source_.names)
             warn_of_other_groups(self.predictor_.fitted_teams[0].group_factors, rows)
         return rows
 
@@ -385,8 +385,10 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         scores, size = scores_of(ranked.y, ranked.estimate), half_width.mean(axis=(2, 3))
         exact, own = calibration.holds_back, X[ranked.places]
         copies = None
-        if (masked := rows.masked) is not None and masked.estimate is not None:
-            copies = masked.X, scores_of(team.scaled(y[masked.copy_of]), masked.estimate)
+        if (altered := rows.altered) is not None and altered.estimate is not None:
+            gaps = altered.edge[:, 0] < 0
+            of_copies = scores_of(team.scaled(y[altered.copy_of]), altered.estimate)
+            copies = altered.X[gaps], of_copies[gaps]
         known: dict[str, Any] = {"exact": exact, "weight": ranked.weight, "masked": copies}
         team.groups.extend(group_factors(groupings, own, scores, size, levels, **known))
         if members is not None:

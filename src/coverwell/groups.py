@@ -24,7 +24,7 @@ from coverwell.calibration import ROUNDING, central_places, rank_factor, rows_wo
 from coverwell.errors import ColumnWarning
 from coverwell.inputs.columns import MISSING
 from coverwell.options import stored
-from coverwell.training.rows import Masked
+from coverwell.training.rows import Altered
 
 if TYPE_CHECKING:
     from coverwell.inputs.source import InputSource
@@ -332,7 +332,7 @@ def asked_columns(hold_for: Any, n_columns: int) -> list[Any]:
     return list(columns)
 
 
-def masked_copies(source: InputSource, X: Array, left_out: NDArray[np.bool_], seed: int) -> Masked | None:
+def masked_copies(source: InputSource, X: Array, left_out: NDArray[np.bool_], seed: int) -> Altered | None:
     """Copies of rows that somebody leaves out, each with the gaps of some small group of rows; None if there is none.
 
     They are drawn from the rows with fewer of these gaps, or none.
@@ -351,7 +351,10 @@ def masked_copies(source: InputSource, X: Array, left_out: NDArray[np.bool_], se
             hidden = np.isin(column, column[list(gaps.places)][keys[number] > 0])
             copies.append(np.where(hidden, X[(group == number).argmax()], X[rows]))
             copy_of.append(rows)
-    return Masked(np.concatenate(copies), np.concatenate(copy_of)) if len(copies) > 1 else None
+    if len(copies) == 1:
+        return None
+    X, rows = np.concatenate(copies), np.concatenate(copy_of)
+    return Altered(X, rows, np.full((len(X), 2), -1))
 
 
 def check_groups(grouping: Grouping, X: Array) -> None:

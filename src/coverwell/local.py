@@ -162,10 +162,10 @@ class Local(Cross):
         units, weight = (None if one is None else one[some] for one in (rows.units[0], rows.seen_weight))
         grid = grid_of(levels, n_out_of_fold(leaves_out, rows.seen_weight))
         team.shape, local, in_bags = fit_shape(y[some], levels, known, units, rows.seeds[0], grid, weight)
-        if (masked := rows.masked) is not None:
-            networks, place = team.out_of_fold(masked, leaves_out), np.cumsum(some)[masked.copy_of] - 1
+        if (altered := rows.altered) is not None:
+            networks, place = team.out_of_fold(altered, leaves_out), np.cumsum(some)[altered.copy_of] - 1
             unseen = [in_bag[:, place] for in_bag in in_bags]
-            masked.estimate = Estimate(networks.mean, team.shape.of_unseen(known_of(masked.X, networks), unseen))
+            altered.estimate = Estimate(networks.mean, team.shape.of_unseen(known_of(altered.X, networks), unseen))
         half_width = np.zeros((*average.half_width.shape[:-1], local.shape[-1]))
         half_width[some] = local
         of_average = np.broadcast_to(half_width, (len(members.mean), *half_width.shape))

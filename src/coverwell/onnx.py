@@ -161,6 +161,7 @@ class _Graph(nn.Module):
                     part.float().precision = torch.float32
             team.shape = None if team.shape is None else team.shape.only_asked()
             team.groups = nn.ModuleList(factors.at(predictor.levels) for factors in team.group_factors)
+            team.edges = None if team.edges is None else team.edges.at(predictor.levels)
         self.model = (predictor,)  # in a tuple: no layer of this one
         self.predictor = Predictor(predictor.levels, teams, copy.deepcopy(predictor.correction).cpu().only_asked())
         n_targets, levels = teams[0].targets.shape[0], list(predictor.levels)

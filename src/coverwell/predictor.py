@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from coverwell.calibration import Correction, Estimate, average_out_of_fold
 from coverwell.copies import Copies
+from coverwell.edges import EdgeRates
 from coverwell.groups import GroupFactors
 from coverwell.inputs.scaling import Mirroring, Scaling
 from coverwell.local import LocalShape
@@ -27,7 +28,7 @@ from coverwell.paper.matching import Matching
 from coverwell.prediction import PredictedDistribution, Prediction, central_shares
 from coverwell.training.device import side_by_side
 from coverwell.training.learner import outputs_of
-from coverwell.training.rows import Masked, as_tensor
+from coverwell.training.rows import Altered, as_tensor
 from coverwell.trees import Trees
 
 Array = NDArray[np.float64]
@@ -63,9 +64,11 @@ class FittedTeam(nn.Module):
         shape: LocalShape | None = None,
         copies: Copies | None = None,
         groups: Sequence[GroupFactors] = (),
+        edges: EdgeRates | None = None,
     ) -> None:
         super().__init__()
         self.companions, self.shape, self.copies = nn.ModuleList(companions), shape, copies
+        self.edges = edges
         self.groups = nn.ModuleList(groups)
         self.register_buffer("weights", None if weights is None else torch.as_tensor(weights))
         self.inputs, self.targets = copy.deepcopy(inputs), copy.deepcopy(targets)  # a team moves to its own device
@@ -127,6 +130,8 @@ class FittedTeam(nn.Module):
             half_width = self.shape(rows, self.targets(mean), half_width, contrast / spread)
         for factors in self.groups:
             half_width = half_width * factors(rows)
+        if self.edges is not None:
+            half_width = half_width + self.edges(self.inputs, rows)
         return half_width * spread[:, None, None]
 
     @torch.no_grad()
@@ -139,15 +144,15 @@ class FittedTeam(nn.Module):
         return Estimate(mean, half_width)
 
     @torch.no_grad()
-    def out_of_fold(self, masked: Masked, leaves_out: NDArray[np.bool_]) -> Estimate:
-        """What leaves the row of each masked copy out (member, row) says of the copy, in scaled units, unshaped."""
-        rows = torch.from_numpy(masked.X).to(self.coverage)
+    def out_of_fold(self, altered: Altered, leaves_out: NDArray[np.bool_]) -> Estimate:
+        """What leaves a row out (member, row) says of its altered copy, in scaled units, unshaped."""
+        rows = torch.from_numpy(altered.X).to(self.coverage)
         mean, half_width = (part.cpu().numpy() for part in self.estimates_of_members(self.inputs(rows)))
-        left_out = leaves_out[:, masked.copy_of]
+        left_out = leaves_out[:, altered.copy_of]
         networks = average_out_of_fold(Estimate(mean, half_width), left_out)
-        if self.weights is None or masked.beside is None:
+        if self.weights is None or altered.beside is None:
             return networks
-        beside = list(masked.beside.unbind(dim=1))
+        beside = list(altered.beside.unbind(dim=1))
         for team in self.companions[len(beside) :]:  # a first team of networks
             assert isinstance(team, MeanTeam)
             means = Estimate(team.of_members(rows).cpu().numpy(), half_width)
@@ -196,8 +201,9 @@ class MatchedTeam(FittedTeam):
         shape: LocalShape | None = None,
         copies: Copies | None = None,
         groups: Sequence[GroupFactors] = (),
+        edges: EdgeRates | None = None,
     ) -> None:
-        known: dict[str, Any] = {"shape": shape, "copies": copies, "groups": groups}
+        known: dict[str, Any] = {"shape": shape, "copies": copies, "groups": groups, "edges": edges}
         super().__init__(coverage, inputs, targets, mirroring, companions=companions, weights=weights, **known)
         self.mean_team, self.interval_team = mean_team, interval_team
         self.matching, self.both = matching, both

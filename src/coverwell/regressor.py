@@ -19,6 +19,7 @@ from tqdm import tqdm
 from coverwell.calibration import Calibration, Estimate
 from coverwell.companions import FOREST, check_companions, fit_companions
 from coverwell.copies import Copies
+from coverwell.edges import EdgeRates, edge_copies, edge_rates
 from coverwell.estimator import Coverage, IntervalRegressor, OnRound, Trained
 from coverwell.groups import masked_copies
 from coverwell.inputs.scaling import without_far_off
@@ -31,7 +32,7 @@ from coverwell.paper.matching import Matching
 from coverwell.predictor import FittedTeam, MatchedTeam, MeanTeam, combined
 from coverwell.training.device import Settings, auto_batch_size, device_from
 from coverwell.training.learner import Learner
-from coverwell.training.rows import Rows
+from coverwell.training.rows import Altered, Rows
 
 Array = NDArray[np.float64]
 NetworkChoice = Network | Callable[[int, int], torch.nn.Module] | None
@@ -331,21 +332,24 @@ class MatchedRegressor(IntervalRegressor):
             return rows
         if self.chosen_calibration.holds_gaps and rows.given_weight is None:
             left_out = rows.leaves_out[0].any(dim=0).numpy()
-            rows = replace(rows, masked=masked_copies(self.source_, X, left_out, rows.seeds[0]))
+            hidden, moved = masked_copies(self.source_, X, left_out, rows.seeds[0]), None
+            if self.bounded_ is not False:
+                moved = edge_copies(X, y, left_out, rows.seeds[0])
+            rows = replace(rows, altered=Altered.joined([hidden, moved]))
         if not self.companions:
             return rows
         fitted, found = [], []
         for job, length in enumerate(tqdm(rows.lengths, disable=not self.verbose, desc="companions", unit="team")):
             seen = np.setdiff1d(np.arange(len(X)), rows.held_back[job])
             trains, leaves_out = (masks[job, :, :length].numpy() for masks in (rows.trains, rows.leaves_out))
-            known = rows.units[job], rows.seeds[job] + job, rows.weight_of(seen), rows.masked
+            known = rows.units[job], rows.seeds[job] + job, rows.weight_of(seen), rows.altered
             modules, beside = fit_companions(
                 self.companions, X[seen], without_far_off(y[seen]), trains, leaves_out, *known
             )
             fitted.append(modules)
             scaled = rows.targets[job](torch.from_numpy(beside)).to(rows.y)
-            if rows.masked is not None:
-                scaled, rows.masked.beside = scaled[:length], scaled[length:].double()
+            if rows.altered is not None:
+                scaled, rows.altered.beside = scaled[:length], scaled[length:].double()
             found.append(torch.nn.functional.pad(scaled, (0, 0, 0, 0, 0, rows.y.shape[1] - length)))
         return replace(rows, beside=torch.stack(found), companions=fitted)
 
@@ -357,7 +361,19 @@ class MatchedRegressor(IntervalRegressor):
         for team in self.predictor_.fitted_teams:
             if team.shape is not None:
                 team.copies = Copies.of(*rows.given, team.inputs, team.shape.grid, rows.given_weight)
+                team.edges = self.edge_rates(rows, team, team.shape.grid)
                 team.to(device_from(self.device))
+
+    def edge_rates(self, rows: Rows, team: FittedTeam, levels: tuple[float, ...]) -> EdgeRates | None:
+        """How much half-widths grow beyond the range of training."""
+        altered, correction = rows.altered, self.predictor_.correction
+        if altered is None or altered.estimate is None or correction.factor is None:
+            return None
+        assert rows.given is not None  # rows of a fit know what they were made from
+        assert self.out_of_fold_ is not None  # what has made the estimate
+        mean, spread = team.scaled(self.out_of_fold_.prediction), team.inputs.spread.cpu().numpy()
+        factor = correction.factor[:, [correction.levels.index(level) for level in levels]].cpu().numpy()
+        return edge_rates(altered, rows.given[0], mean, spread, factor, levels)
 
     def training_for(self, n_rows: int, start: Sequence[FittedTeam] = ()) -> MatchedTraining:
         literal = self.folds is None

@@ -41,8 +41,6 @@ FARTHEST = 5.0  # standard deviations from the mean at which the classifiers' in
 SURE = 0.98  # that a new row is one: beyond this no ranked row is like it
 NEVER = 1e-4  # probabilities that are as good as 0
 MOST_OUTSIDE = 0.05  # of the new rows, without a warning
-BY_CHANCE = 0.01  # at most, that a column of rows like those of the fit is said to lie outside its range
-MOST_NAMED = 5  # columns
 
 
 @stored
@@ -104,14 +102,14 @@ def recalibration(model: IntervalRegressor, X_new: Any, y_new: Any) -> tuple[Arr
         ratio, unlike = density_ratio(kept.rows.double().cpu().numpy(), new, own)
         before = np.ones(len(scores)) if own is None else own
         weight, n_ranked = before * ratio, rows_worth(before)
-    low, high = (end.cpu().numpy() for end in (inputs.low, inputs.high))
-    beyond = outside_range(rows, low, high, n_fitted=len(kept.rows))
+    outside = inputs.count_outside(rows)
+    beyond = inputs.outside(rows) & outside.odd
     share_outside = float((unlike | beyond.any(axis=1)).mean())
     n_effective = effective_rows(weight) * (1 - unlike.mean())  # for the others they are worth nothing
     if np.array_equal(weight, before) and not unlike.any():
         n_effective = n_ranked
     found = Recalibration(len(given), n_ranked, float(n_effective), labelled, share_outside)
-    check_worth(found, model, np.flatnonzero(beyond.any(axis=0)))
+    check_worth(found, model, outside.in_columns(model.source_.names, outside.odd))
     n_worth, levels, asked = int(found.n_effective), correction.levels, max(correction.asked)
     enough = np.array([level <= asked or level * (n_worth + 1) <= n_worth for level in levels])
     fitted, of_boxes = (part.cpu().numpy() for part in (kept.factor, kept.joint_factor))
@@ -146,13 +144,11 @@ def new_factor(
     return np.where(enough, found, fitted * ratio[:, enough][:, -1:])
 
 
-def check_worth(found: Recalibration, model: IntervalRegressor, beyond: NDArray[np.intp]) -> None:
+def check_worth(found: Recalibration, model: IntervalRegressor, columns: str) -> None:
     """Raise unless the ranked rows are worth enough for the fitted levels; warn of new rows that none of them is like.
 
-    `beyond` are columns in which new rows lie outside.
+    `columns` are those in which more of them lie outside than by chance.
     """
-    names = model.source_.names
-    columns = ", ".join(f"column {place}" if names is None else names[place] for place in beyond[:MOST_NAMED])
     where = f", beyond the training range in {columns}" if columns else ""
     try:
         coverage_rank(max(model.predictor_.levels), max(1, int(found.n_effective)))
@@ -253,16 +249,3 @@ def cut(weight: Array) -> Array:
     """Weights of which none is many times the mean: what that errs is less than what it saves in variance."""
     held: Array = np.minimum(weight, weight.mean() * max(1.0, MOST_WEIGHT * np.sqrt(len(weight))))
     return held
-
-
-def outside_range(rows: Array, low: Array, high: Array, *, n_fitted: int) -> Mask:
-    """Where rows lie outside the range of training, (row, column), in columns in which more do than by chance.
-
-    Of n rows in that range and m like them, k of the latter at the ends of the order have a probability of at most
-    (k + 1) (m / (m + n))^k.
-    """
-    beyond = (rows < low) | (rows > high)
-    k, m = beyond.sum(axis=0), len(rows)
-    chance = (k + 1) * (m / (m + n_fitted)) ** k
-    odd: Mask = beyond & (chance * rows.shape[1] < BY_CHANCE)
-    return odd

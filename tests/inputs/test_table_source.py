@@ -178,7 +178,7 @@ def test_an_array_with_a_gap_is_told_by_row_and_column():
 
 
 def test_a_value_far_outside_is_named_by_its_column(fitted):
-    with pytest.warns(ExtrapolationWarning, match=r"1 of 60 rows lie far outside .* \(in area\)"):
+    with pytest.warns(ExtrapolationWarning, match=r"1 of 60 rows lie outside .* \(in area\)"):
         fitted.predict(FRAME.assign(area=[1e6, *CONTENT["area"][1:]]))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -77,6 +79,7 @@ def predict(
     suffix = table_suffix(out, to_write=True)
     check_output(out, force=force, inputs=[model, *(table.path for table in tables)])
 
+    import numpy as np
     import torch
 
     from coverwell.cli.rows import Reader
@@ -105,17 +108,21 @@ def predict(
                 raise ValueError(f"{cannot}; let --out end in .parquet, or do not keep it")
     readers, parts = [Reader(source, targets, model, table) for table in tables], list[int]()
     predictor = predictor.to(device_from(device))
+    outside = [predictor.inputs.count_outside(np.empty((0, *predictor.inputs.shape)))]
 
     def predicted(rows: NDArray[Any]) -> list[NDArray[Any]]:
-        predictor.inputs.warn_if_far_outside(rows, source.names)
+        outside.append(predictor.inputs.count_outside(rows))
         return predictor.prediction(rows, levels, quantiles).columns
 
     write_table(out, _parts(predicted, readers, keep, names, parts))
-    n_rows, seconds = sum(parts), time.perf_counter() - start
+    n_rows, seconds, beyond = sum(parts), time.perf_counter() - start, functools.reduce(operator.add, outside)
+    beyond.warn(source.names)
     if as_json:
-        print_json({"out": str(out), "rows": n_rows, "columns": names, "seconds": round(seconds, 3)})
+        found = {"out": str(out), "rows": n_rows, "outside": beyond.n_outside, "columns": names}
+        print_json({**found, "seconds": round(seconds, 3)})
     else:
-        click.echo(f"wrote {out}: {n_rows:,} rows in {seconds:.1f} s")
+        more = f", {beyond.n_outside:,} of them outside the training range" if beyond.n_outside else ""
+        click.echo(f"wrote {out}: {n_rows:,} rows in {seconds:.1f} s{more}")
 
 
 def _parts(

@@ -206,7 +206,7 @@ def _rows_of(asked: _Asked) -> _Stream:
     rows, y = rows[first:], y[first:]
     lower, upper, unlikeness = y, y, np.zeros(0)
     if len(y):
-        predictor.inputs.warn_if_far_outside(rows, source.names)
+        predictor.inputs.count_outside(rows).warn(source.names)
         bounds = predictor.to(device_from(asked.device)).prediction(rows, (level,))
         lower, upper, unlikeness = bounds.lower[..., 0], bounds.upper[..., 0], predictor.inputs.unlikeness(rows)
     names = ["missing" if name is None else name for name in more["groups"][group][first:]] if group else None

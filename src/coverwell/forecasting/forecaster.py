@@ -364,7 +364,7 @@ def forecast(regressor: IntervalRegressor, windows: Windows, history: History, o
     """Mean (origin, step) and calibrated half-width (origin, step, side, level) of the forecasts at these origins."""
     rows = windows.rows(history, origins)
     levels = slice(0, windows.n_past * windows.channels, windows.channels)  # the first channel of every step
-    far = regressor.predictor_.inputs.far_outside(rows)[:, levels].any(axis=1)
+    far = regressor.predictor_.inputs.outside(rows, by=1.0)[:, levels].any(axis=1)
     if far.any():
         what = f"{far.sum()} of {len(rows)} forecasts see values far outside what was learned"
         text = f"{what}; these are treated as lying on its border. A refit takes them in"

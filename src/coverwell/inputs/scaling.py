@@ -20,6 +20,9 @@ Known = Array | None
 
 LARGEST_NUMBER = 1e150  # the square of a number beyond this is no longer finite
 FEWEST_OF_TWO_VALUES = 20  # rows, from which on two values look like classes
+FAR_OUTSIDE = 0.5  # of the training range: further out a single row brings a warning
+BY_CHANCE = 0.01  # at most, that rows like those of the fit are said to lie outside its range
+MOST_NAMED = 5  # columns
 # A target is far off if it lies so many times as far from the median as the given share of the targets.
 FAR_OFF, MOST_TARGETS = 30.0, 0.9
 MARGIN = 0.5  # sides of the image that a box may lie outside of it before it is taken for one in pixels
@@ -32,8 +35,8 @@ SHARE_PAST_EDGE, PAST_EDGE = 0.1, 0.1
 class Scaling(nn.Module):
     """Each number minus a centre, over a spread; inputs are also held within the range seen in training.
 
-    A network can output anything outside that range, so it is never asked there. Values further outside than the range
-    is wide bring a warning as well. Features of images are used as they are: `Scaling(shape)`.
+    A network can output anything outside that range, so it is never asked there. Features of images are used as they
+    are: `Scaling(shape)`. `n_rows` is how many training rows had set the range, 0 if that is not known.
 
     Shape: input and output `(..., *shape)`.
     """
@@ -45,10 +48,17 @@ class Scaling(nn.Module):
     high: Tensor
 
     def __init__(
-        self, shape: Iterable[int], centre: Known = None, spread: Known = None, low: Known = None, high: Known = None
+        self,
+        shape: Iterable[int],
+        centre: Known = None,
+        spread: Known = None,
+        low: Known = None,
+        high: Known = None,
+        *,
+        n_rows: int = 0,
     ) -> None:
         super().__init__()
-        self.shape = tuple(shape)
+        self.shape, self.n_rows = tuple(shape), n_rows
         for name, values in {"centre": centre, "spread": spread, "low": low, "high": high}.items():
             known = None if values is None else torch.tensor(np.reshape(values, self.shape), dtype=torch.float64)
             self.register_buffer(name, known)
@@ -63,8 +73,8 @@ class Scaling(nn.Module):
         centre, spread = (low, high - low) if unit_range else (values.mean(axis=0), values.std(axis=0))
         if bounded is False:
             low, high = np.full_like(spread, -np.inf), np.full_like(spread, np.inf)
-        bounds = () if bounded is None else (low, high)
-        return cls(spread.shape, centre, np.where(varies(values), spread, 1.0), *bounds)
+        bounds = {} if bounded is None else {"low": low, "high": high, "n_rows": len(values)}
+        return cls(spread.shape, centre, np.where(varies(values), spread, 1.0), **bounds)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.centre is None:
@@ -81,7 +91,8 @@ class Scaling(nn.Module):
         if self.low is None or other.low is None:
             return self
         low, high = torch.minimum(self.low.cpu(), other.low.cpu()), torch.maximum(self.high.cpu(), other.high.cpu())
-        return Scaling(self.shape, *(buffer.cpu().numpy() for buffer in (self.centre, self.spread, low, high)))
+        arrays = (buffer.cpu().numpy() for buffer in (self.centre, self.spread, low, high))
+        return Scaling(self.shape, *arrays, n_rows=max(self.n_rows, other.n_rows))
 
     def unbounded(self, X: Array) -> Array:
         """Scaled values, not held within the range."""
@@ -93,25 +104,75 @@ class Scaling(nn.Module):
         mean_squares: Array = (self.unbounded(X) ** 2).reshape(len(X), -1).mean(axis=1)
         return mean_squares
 
-    def far_outside(self, X: Array) -> NDArray[np.bool_]:
-        """Where a value lies outside the training range by more than that range."""
+    def outside(self, X: Array, by: float = 0.0) -> NDArray[np.bool_]:
+        """Where a value lies outside the training range, by more than a multiple of that range."""
         if self.low is None:
             return np.zeros(X.shape, dtype=bool)
         low, high = self.low.cpu().numpy(), self.high.cpu().numpy()
-        margin = high - low
-        far: NDArray[np.bool_] = (low - margin > X) | (high + margin < X)
-        return far
+        margin = by * (high - low) if by else 0.0  # of no bounds, 0 times infinity
+        outside: NDArray[np.bool_] = (low - margin > X) | (high + margin < X)
+        return outside
 
-    def warn_if_far_outside(self, X: Array, names: Sequence[str] | None) -> None:
-        """Warn where a value lies far outside the training range."""
-        far = self.far_outside(X)
-        if far.any():
-            columns = np.flatnonzero(far.any(axis=0))[:5]
-            shown = ", ".join(f"column {c}" if names is None else str(names[c]) for c in columns)
-            where = f"far outside the range of the training inputs (in {shown})"
-            held = "networks and forests treat them as lying on its border, and no interval is to be trusted there"
-            message = f"{int(far.any(axis=1).sum())} of {len(X)} rows lie {where}; {held}"
-            warnings.warn(message, ExtrapolationWarning, stacklevel=5)
+    def count_outside(self, X: Array) -> Outside:
+        """How many of some rows lie outside the training range."""
+        flat = len(X), int(np.prod(X.shape[1:]))
+        beyond, n_far = self.outside(X).reshape(flat), 0
+        n_outside = int(beyond.any(axis=1).sum())
+        if n_outside:
+            n_far = int(self.outside(X, FAR_OUTSIDE).reshape(flat).any(axis=1).sum())
+        return Outside(len(X), n_outside, n_far, beyond.sum(axis=0), self.n_rows)
+
+
+@dataclass(frozen=True)
+class Outside:
+    """How many rows lie outside the training range.
+
+    Parameters
+    ----------
+    n_rows : of how many
+    n_outside, n_far : in some column; by more than half the range
+    by_column : in each
+    n_fitted : how many rows had set the range; 0 if that is not known
+    """
+
+    n_rows: int
+    n_outside: int
+    n_far: int
+    by_column: NDArray[np.intp]
+    n_fitted: int
+
+    def __add__(self, other: Outside) -> Outside:
+        counts = self.n_rows + other.n_rows, self.n_outside + other.n_outside, self.n_far + other.n_far
+        return Outside(*counts, self.by_column + other.by_column, self.n_fitted)
+
+    @property
+    def odd(self) -> NDArray[np.bool_]:
+        """In which columns more rows lie outside than by chance.
+
+        Of n rows in that range and m like them, k of the latter at the ends of the order have a probability of at most
+        (k + 1) (m / (m + n))^k.
+        """
+        k, m = self.by_column, self.n_rows
+        chance = (k + 1) * (m / max(m + self.n_fitted, 1)) ** k
+        odd: NDArray[np.bool_] = (k > 0) & (chance * max(len(k), 1) < BY_CHANCE)
+        return odd
+
+    def in_columns(self, names: Sequence[str] | None, odd: NDArray[np.bool_] | None = None) -> str:
+        """The columns in which rows lie outside, those with most of them first."""
+        count = self.by_column if odd is None else np.where(odd, self.by_column, 0)
+        columns = [place for place in np.argsort(-count, kind="stable")[:MOST_NAMED] if count[place]]
+        return ", ".join(f"column {c}" if names is None else str(names[c]) for c in columns)
+
+    def warn(self, names: Sequence[str] | None, stacklevel: int = 5) -> None:
+        """Warn of rows far outside, and of more rows outside than by chance."""
+        if not self.n_far and not self.odd.any():
+            return
+        where = f"outside the range of the training inputs (in {self.in_columns(names)})"
+        far = f", {self.n_far} of them by more than half of it" if self.n_far else ""
+        held = "networks and forests treat them as lying on its border, and their intervals are not to be trusted"
+        warnings.warn(
+            f"{self.n_outside} of {self.n_rows} rows lie {where}{far}; {held}", ExtrapolationWarning, stacklevel
+        )
 
 
 def varies(values: Array) -> NDArray[np.bool_]:

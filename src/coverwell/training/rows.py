@@ -121,16 +121,26 @@ class OutOfFoldView:
 
 
 @dataclass
-class Masked:
-    """Copies of rows in which values are hidden, as they are in few other rows: they show what such gaps cost.
+class Altered:
+    """Copies of rows in which values are hidden or moved: they show what such gaps cost, and rows beyond the range.
 
-    Nothing trains on them. What leaves a row out predicts its copies, as if it came with the gap.
+    Nothing trains on them. What leaves a row out predicts its copies, as if it came like that.
     """
 
     X: Array  # (copy, feature), in the user's units
     copy_of: Places  # which row each is a copy of
+    edge: NDArray[np.int64]  # (copy, 2), the side and the column that was moved; -1 where values are hidden
     beside: Float[Tensor, "copy companion target"] | None = None  # what companions predict, scaled
     estimate: Estimate | None = None  # out of fold, once a calibration has made it
+
+    @classmethod
+    def joined(cls, parts: Iterable[Altered | None]) -> Altered | None:
+        """Several sorts of copies as one; None if there are none."""
+        known = [part for part in parts if part is not None]
+        if len(known) < 2:
+            return known[0] if known else None
+        X, copy_of, edge = (np.concatenate([getattr(p, name) for p in known]) for name in ("X", "copy_of", "edge"))
+        return cls(X, copy_of, edge)
 
 
 @dataclass(frozen=True)
@@ -163,7 +173,7 @@ class Rows:
     units: Sequence[NDArray[Any] | None] = ()  # which of its rows stay together; None where each is one of its own
     given: tuple[NDArray[Any], Array] | None = None  # X and y of the fit, in the user's units
     given_weight: Array | None = None  # of the same rows
-    masked: Masked | None = None  # beside the rows of a single job, where some have gaps
+    altered: Altered | None = None  # beside the rows of a single job
     mirroring: Mirroring | None = None
     workers: Workers | None = None  # processes that each hold a part of these rows, where there are several
 
