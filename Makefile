@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices clean
+.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,6 +141,9 @@ bench-gaps: venv ## coverage of rows with a missing value in an important column
 
 bench-slices: venv ## how often a fit names the rows that it covers too little (QUICK=1: a minute)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/worst_slices.py $(if $(QUICK),--quick)
+
+bench-edges: venv ## coverage of rows outside the training range (QUICK=1: a minute; JOBS=2)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/edges.py $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-lowest .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -75,7 +75,12 @@ def report(lines: list[Line], rivals: list[Line] | None = None) -> str:
         f"[n]: only n were run; -: none. In brackets: the corrected standard error. {stamp(own.lines)}.",
     ]
     if tables:
-        parts += [*over_the_best(own, others, tables), *coverage(own, tables), *calibration(own, tables)]
+        parts += [
+            *over_the_best(own, others, tables),
+            *over_each(own, others, tables),
+            *coverage(own, tables),
+            *calibration(own, tables),
+        ]
         parts += seconds(own, others, tables)
     parts += earlier(own)
     if laws:
@@ -115,6 +120,44 @@ def over_the_best(own: Runs, others: Runs, tables: Sequence[str]) -> Iterator[st
     head = [cell for name in MEASURES.values() for cell in (name, "best competitor", "ours over it")]
     yield markdown(["", *head], rows)
     yield markdown(["ours over the best", *MEASURES.values()], list(verdicts(ratios)))
+
+
+def over_each(own: Runs, others: Runs, tables: Sequence[str]) -> Iterator[str]:
+    """Each competitor over ours, on the tables that it was run on."""
+    rows = []
+    for other in others.methods(tables):
+        common = [data for data in tables if others.of(other, data)]
+        cells, wins = [], 0
+        for measure in MEASURES:
+            pairs = [
+                paired_ratio(own.of(OURS, data), others.of(other, data), partial(at, measure=measure, asked=ASKED))
+                for data in common
+            ]
+            ratios = [1 / pair.mean for pair in pairs if pair is not None]
+            cells.append(f"{statistics.geometric_mean(ratios):.2f}" if ratios else "-")
+            wins = sum(ratio > 1 for ratio in ratios) if measure == "interval_score" else wins
+        times = [
+            statistics.mean(line["seconds"] for line in theirs) / statistics.mean(line["seconds"] for line in mine)
+            for data in common
+            if on_one_thread(mine := own.of(OURS, data)) and on_one_thread(theirs := others.of(other, data))
+        ]
+        coverages = [statistics.mean(at(line, "coverage", ASKED) for line in others.of(other, data)) for data in common]
+        cells += [f"{min(coverages):.2f} to {max(coverages):.2f}"]
+        cells += [f"{statistics.geometric_mean(times):.2f} ({len(times)})" if times else "-"]
+        rows.append([title(other), f"{len(common)}", cells[0], f"{wins} of {len(common)}", *cells[1:]])
+    yield "## Each competitor over ours"
+    yield (
+        "Geometric means over the tables that a method was run on; above 1, ours is better. Coverage is the lowest and "
+        "the highest mean of a table. Fit time only where all fits of both ran on one thread; in brackets on how many "
+        "tables."
+    )
+    heads = "tables", MEASURES["interval_score"], "ours is better", MEASURES["rmse"], "coverage", "fit time"
+    yield markdown(["method over ours", *heads], rows)
+
+
+def on_one_thread(lines: Sequence[Line]) -> bool:
+    """Whether all fits ran on a CPU, where each had one thread."""
+    return bool(lines) and all("CPU" in line["device"] for line in lines)
 
 
 def hardest(

@@ -9,6 +9,7 @@ from pathlib import Path
 import accuracy_report
 import alarm
 import command_line
+import edges
 import gaps
 import groups
 import localization
@@ -54,6 +55,7 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("scale.json", scale.report),
         ("speed.json", speed.report),
         ("accuracy.jsonl", accuracy_report.report),
+        ("edges.jsonl", edges.report),
         ("gaps.jsonl", gaps.report),
         ("groups.jsonl", groups.report),
         ("peers.jsonl", peers.report),
