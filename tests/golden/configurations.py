@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,7 +52,8 @@ Array = NDArray[Any]
 Numbers = dict[str, Array]
 
 FOLDER = Path(__file__).parent
-GOLDEN_FILE = FOLDER / "golden.json"
+# 0.1.0 gave other bits on processors of another maker, which add in another order.
+GOLDEN_FILES = {"AuthenticAMD": FOLDER / "golden-amd.json", "GenuineIntel": FOLDER / "golden-intel.json"}
 MODEL_FILE = FOLDER / "model-0.1.0.safetensors"
 FORECASTER_FILE = FOLDER / "forecaster-0.1.0.safetensors"
 N_NEW, N_OUT_OF_FOLD = 8, 12
@@ -565,7 +567,15 @@ def streamed_iqr_levels_targets() -> Numbers:
 
 def made_with() -> dict[str, str]:
     """What the bits of a training depend on beside the code."""
-    return {"torch": torch.__version__, "numpy": np.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {"torch": torch.__version__, "numpy": np.__version__, "cpu": capability, "processor": processor()}
+
+
+def processor() -> str:
+    """The maker of the processor, where the system tells it as Linux does."""
+    known = Path("/proc/cpuinfo")
+    found = re.search(r"^vendor_id\s*: (\w+)$", known.read_text(), re.MULTILINE) if known.exists() else None
+    return found[1] if found else "unknown"
 
 
 def run(name: str) -> Numbers:
@@ -581,12 +591,15 @@ def run(name: str) -> Numbers:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the golden file.")
     parser.add_argument("--force", action="store_true", help="overwrite the golden file")
-    if GOLDEN_FILE.exists() and not parser.parse_args().force:
-        parser.error(f"{GOLDEN_FILE} is there already; --force overwrites it")
+    args, path = parser.parse_args(), GOLDEN_FILES.get(processor())
+    if path is None:
+        parser.error(f"there is no golden file for this processor ({processor()}); give it one in GOLDEN_FILES")
+    if path.exists() and not args.force:
+        parser.error(f"{path} is there already; --force overwrites it")
     numbers = {name: {key: values.tolist() for key, values in run(name).items()} for name in CONFIGURATIONS}
     lines = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in numbers.items()]
     head = f'"made_with": {json.dumps(made_with())}'
-    GOLDEN_FILE.write_text("{\n" + ",\n".join([head, *lines]) + "\n}\n")
+    path.write_text("{\n" + ",\n".join([head, *lines]) + "\n}\n")
 
 
 if __name__ == "__main__":

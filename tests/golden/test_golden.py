@@ -7,9 +7,9 @@ import pytest
 
 from coverwell import load
 from coverwell.errors import ModelFileError
-from tests.golden.configurations import CONFIGURATIONS, FORECASTER_FILE, GOLDEN_FILE, MODEL_FILE, made_with, run
+from tests.golden.configurations import CONFIGURATIONS, FORECASTER_FILE, GOLDEN_FILES, MODEL_FILE, made_with, processor, run
 
-GOLDEN = json.loads(GOLDEN_FILE.read_text())
+GOLDEN = json.loads(GOLDEN_FILES.get(processor(), GOLDEN_FILES["GenuineIntel"]).read_text())
 MADE_WITH = GOLDEN.pop("made_with")
 # Rounds are measured in float32, where the order of a sum shows.
 RTOL, RTOL_OF_ROUNDS = 1e-10, 1e-5
