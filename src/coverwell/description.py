@@ -132,7 +132,8 @@ class ModelDescription:
             rest = f", and {len(groups) - MOST_GROUPS} more of up to {max(groups.values()):,}"
             parts.append(f"{name}, {len(groups)} groups: {told}{rest * (len(groups) > MOST_GROUPS)}")
         parts += [self.held_promise] if parts else []
-        asked = asked_columns(getattr(self.regressor, "hold_for", None), self.regressor.n_features_in_)
+        hold_for = getattr(self.regressor, "hold_for", None)
+        asked = [] if hold_for is None else asked_columns(hold_for, self.regressor.n_features_in_)
         alike = [str(column) for column in asked if str(column) not in self.held_groups]
         parts += [f"{name}: ranks of all rows, since its groups' own cost more than they gain" for name in alike]
         return "; ".join(parts)

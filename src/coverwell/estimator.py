@@ -56,6 +56,7 @@ OnRound = Callable[[Callable[..., "Trained"], History], None]
 OWN_TO_EACH = ("coverage", "random_state", "verbose")
 CALIBRATION = "calibration"  # what a bar says
 SEARCHED_ROWS, SEARCHED_LEVEL = 20_000, 0.9  # for slices that are short: at most so many, at the level next to this one
+WIDTH_ROUNDING = 1e-12  # of the ends, in relation to the largest
 SURE = 0.001  # the probability by chance below which such a slice is a warning
 
 
@@ -415,7 +416,10 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         place = int(np.abs(np.array(levels) - SEARCHED_LEVEL).argmin())
         y, prediction = rows.given[1][seen], known.prediction[seen]
         lower, upper = (side[seen, :, place] for side in (known.lower, known.upper))
-        more = [{"prediction": one, "width": width} for one, width in zip(prediction.T, (upper - lower).T, strict=True)]
+        width = upper - lower
+        rounding = WIDTH_ROUNDING * np.maximum(np.abs(lower), np.abs(upper)).max(axis=0)
+        width = np.where(np.ptp(width, axis=0) <= rounding, width[0], width)  # one width for all is no slice
+        more = [{"prediction": own, "width": widths} for own, widths in zip(prediction.T, width.T, strict=True)]
         of_targets = dict(zip(self.target_names_, more, strict=True))
         inside, columns = (lower <= y) & (y <= upper), self.source_.shown(X, seen)
         if (units := rows.units[0] if rows.n_jobs == 1 else None) is not None:  # those of the rows not held back

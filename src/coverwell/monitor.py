@@ -256,8 +256,7 @@ class CoverageMonitor:
 
 def unlikeness(model: IntervalRegressor, X: Any) -> Array:
     """How unlike the training rows each row of X is: the mean square of its scaled inputs, about 1 in training."""
-    inputs = model.predictor_.inputs
-    return inputs.unlikeness(model.rows_of(X)[:, : inputs.shape[0]])  # without predictions beside them
+    return model.predictor_.inputs.unlikeness(model.source_.rows(X, model))
 
 
 def _content(evidence: Evidence) -> Mapping[str, Any]:

@@ -258,7 +258,7 @@ def test_a_sample_is_kept_for_other_ranks(files, new, calibration, monkeypatch):
     streamed.recalibrate(noisy[:500].drop("y"), y)
     # Ends that move to values of a target that takes few are no matter here: each y is one of a kind.
     inside = metrics.coverage(y, *streamed.predict_interval(noisy[:500].drop("y")))
-    assert inside == pytest.approx(451 / 500)  # the rank of 501 * .9
+    assert 450 / 500 <= inside <= 451 / 500  # the rank of 501 * .9, whose own row may round to either side
 
 
 def test_ranks_are_those_of_networks_and_companions_together(two_files):

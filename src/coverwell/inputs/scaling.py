@@ -36,7 +36,8 @@ class Scaling(nn.Module):
     """Each number minus a centre, over a spread; inputs are also held within the range seen in training.
 
     A network can output anything outside that range, so it is never asked there. Features of images are used as they
-    are: `Scaling(shape)`. `n_rows` is how many training rows had set the range, 0 if that is not known.
+    are: `Scaling(shape)`. `n_rows` is how many training rows had set the range, those that belong together counted as
+    one; 0 if that is not known.
 
     Shape: input and output `(..., *shape)`.
     """
@@ -64,16 +65,19 @@ class Scaling(nn.Module):
             self.register_buffer(name, known)
 
     @classmethod
-    def of(cls, values: Array, *, bounded: bool | None = None, unit_range: bool = False) -> Scaling:
+    def of(
+        cls, values: Array, *, bounded: bool | None = None, unit_range: bool = False, units: Any = None
+    ) -> Scaling:
         """The scaling of training rows `(row, *shape)`, by standard deviation, or to [0, 1] as in the paper.
 
-        Inputs are `bounded` by their range or, if False, by infinity; targets (None) have no bounds.
+        Inputs are `bounded` by their range or, if False, by infinity; targets (None) have no bounds. Rows of one unit
+        (row,) belong together.
         """
         low, high = values.min(axis=0), values.max(axis=0)
         centre, spread = (low, high - low) if unit_range else (values.mean(axis=0), values.std(axis=0))
         if bounded is False:
             low, high = np.full_like(spread, -np.inf), np.full_like(spread, np.inf)
-        bounds = {} if bounded is None else {"low": low, "high": high, "n_rows": len(values)}
+        bounds = {} if bounded is None else {"low": low, "high": high, "n_rows": len(values if units is None else np.unique(units))}
         return cls(spread.shape, centre, np.where(varies(values), spread, 1.0), **bounds)
 
     def forward(self, x: Tensor) -> Tensor:

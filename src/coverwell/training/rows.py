@@ -239,7 +239,7 @@ class Rows:
             if mirroring is not None:  # an image and its mirror image are two rows
                 x, y_own, y_seen = mirroring.flat(x), mirroring.rows(y_own), mirroring.rows(y_seen)
                 masks, own_weight = masks.repeat(2, axis=2), None if own_weight is None else own_weight.repeat(2)
-            inputs = Scaling.of(x, bounded=bounded) if scaled else Scaling(x.shape[1:])
+            inputs = Scaling.of(x, bounded=bounded, units=own_groups) if scaled else Scaling(x.shape[1:])
             targets = Scaling.of(y_seen, unit_range=unit_range)
             if start:  # networks that continue training keep their units, over the range of all rows seen
                 before, targets = (copy.deepcopy(one).cpu() for one in (start[number].inputs, start[number].targets))
