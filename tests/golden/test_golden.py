@@ -7,7 +7,15 @@ import pytest
 
 from coverwell import load
 from coverwell.errors import ModelFileError
-from tests.golden.configurations import CONFIGURATIONS, FORECASTER_FILE, GOLDEN_FILES, MODEL_FILE, made_with, processor, run
+from tests.golden.configurations import (
+    CONFIGURATIONS,
+    FORECASTER_FILE,
+    GOLDEN_FILES,
+    MODEL_FILE,
+    made_with,
+    processor,
+    run,
+)
 
 GOLDEN = json.loads(GOLDEN_FILES.get(processor(), GOLDEN_FILES["GenuineIntel"]).read_text())
 MADE_WITH = GOLDEN.pop("made_with")

@@ -65,9 +65,7 @@ class Scaling(nn.Module):
             self.register_buffer(name, known)
 
     @classmethod
-    def of(
-        cls, values: Array, *, bounded: bool | None = None, unit_range: bool = False, units: Any = None
-    ) -> Scaling:
+    def of(cls, values: Array, *, bounded: bool | None = None, unit_range: bool = False, units: Any = None) -> Scaling:
         """The scaling of training rows `(row, *shape)`, by standard deviation, or to [0, 1] as in the paper.
 
         Inputs are `bounded` by their range or, if False, by infinity; targets (None) have no bounds. Rows of one unit
@@ -77,8 +75,10 @@ class Scaling(nn.Module):
         centre, spread = (low, high - low) if unit_range else (values.mean(axis=0), values.std(axis=0))
         if bounded is False:
             low, high = np.full_like(spread, -np.inf), np.full_like(spread, np.inf)
-        bounds = {} if bounded is None else {"low": low, "high": high, "n_rows": len(values if units is None else np.unique(units))}
-        return cls(spread.shape, centre, np.where(varies(values), spread, 1.0), **bounds)
+        known = centre, np.where(varies(values), spread, 1.0)
+        if bounded is None:
+            return cls(spread.shape, *known)
+        return cls(spread.shape, *known, low, high, n_rows=len(values if units is None else np.unique(units)))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.centre is None:
