@@ -207,8 +207,9 @@ def test_no_text_is_cut_off_and_nothing_runs_over_the_side(browser, pages, kind,
 
 def test_the_badly_covered_city_is_named_first(browser, pages):
     browser.open(pages["table"])
-    (worst,) = browser.run(VISIBLE, "#worst .text p")
+    worst, slabs = browser.run(VISIBLE, "#worst .text p")
     assert worst.startswith("Worst: city: Lima.")
+    assert slabs.startswith("All columns at once:")
     assert browser.run("return document.querySelector('#choose-column').selectedOptions[0].textContent") == "city"
     first = browser.run(
         "return document.querySelector('#worst .block:not([hidden]) svg .mark-text.role-mark text').textContent"
