@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from coverwell import errors as errors
     from coverwell import metrics as metrics
     from coverwell.around import IntervalAround
+    from coverwell.classifier import MatchedClassifier
     from coverwell.estimator import fit_together
     from coverwell.forecasting import Backtest, Forecaster, LiveCalibrator, MatchedForecaster
     from coverwell.inputs.parquet import TableFiles
@@ -23,19 +24,31 @@ if TYPE_CHECKING:
     from coverwell.onnx import to_onnx
     from coverwell.options import Schedule
     from coverwell.paper.matching import IQRFit, SigmaFit
-    from coverwell.prediction import PredictedDistribution, PredictionInterval
+    from coverwell.prediction import PredictedDistribution, PredictionInterval, PredictionSet
     from coverwell.regressor import MatchedRegressor
 
 __all__ = ["LSTM", "MLP", "Backtest", "CoverageMonitor", "Forecaster", "IQRFit", "IntervalAround", "LiveCalibrator"]
-__all__ += ["MatchedForecaster", "MatchedRegressor", "PredictedDistribution", "PredictionInterval", "ResNet18"]
-__all__ += ["Schedule", "SigmaFit", "TableFiles", "__version__", "fit_together", "load", "save", "to_onnx"]
+__all__ += ["MatchedClassifier", "MatchedForecaster", "MatchedRegressor", "PredictedDistribution", "PredictionInterval"]
+__all__ += [
+    "PredictionSet",
+    "ResNet18",
+    "Schedule",
+    "SigmaFit",
+    "TableFiles",
+    "__version__",
+    "fit_together",
+    "load",
+    "save",
+    "to_onnx",
+]
 
 _NAMES_OF = {
     "around": ("IntervalAround",),
+    "classifier": ("MatchedClassifier",),
     "estimator": ("fit_together",),
     "onnx": ("to_onnx",),
     "forecasting": ("Backtest", "Forecaster", "LiveCalibrator", "MatchedForecaster"),
-    "prediction": ("PredictedDistribution", "PredictionInterval"),
+    "prediction": ("PredictedDistribution", "PredictionInterval", "PredictionSet"),
     "paper.matching": ("IQRFit", "SigmaFit"),
     "networks": ("LSTM", "MLP", "ResNet18"),
     "model_file": ("load", "save"),

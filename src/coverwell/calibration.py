@@ -481,7 +481,7 @@ class Split(Calibration):
         (team,), (X, y), (places,) = teams, rows.given, rows.held_back
         if rows.given_weight is not None:
             places = places[rows.given_weight[places] > 0]
-        return Ranked(places, team.scaled(y[places]), scaled_estimate(team, X[places]), rows.weight_of(places))
+        return Ranked(places, *team.against(X[places], y[places]), rows.weight_of(places))
 
 
 @named("calibration", None)
@@ -516,15 +516,9 @@ def held_back_scores(teams: Sequence[FittedTeam], rows: Rows, expand: Array) -> 
 
 def scores_by(team: FittedTeam, X: NDArray[Any], y: Array, expand: Array | None = None) -> Array:
     """A team's scores of rows in the user's units, in scaled units: the smallest half-width knows no unit of y."""
-    estimate = scaled_estimate(team, X)
+    y, estimate = team.against(X, y)
     half_width = estimate.half_width if expand is None else estimate.half_width @ expand
-    return scores_of(team.scaled(y), Estimate(estimate.mean, half_width))
-
-
-def scaled_estimate(team: FittedTeam, X: NDArray[Any]) -> Estimate:
-    """A team's estimate of rows in the user's units, in scaled units."""
-    estimate, spread = team.estimate(X), team.targets.spread.cpu().numpy()
-    return Estimate(team.scaled(estimate.mean), estimate.half_width / spread[:, None, None])
+    return scores_of(y, Estimate(estimate.mean, half_width))
 
 
 def out_of_fold_members(rows: Rows, members: Estimate, *, as_given: bool = False) -> tuple[Array, Estimate, Mask]:
@@ -533,7 +527,7 @@ def out_of_fold_members(rows: Rows, members: Estimate, *, as_given: bool = False
     Targets are those that networks learned from or, for ranks, those that are far off `as_given`.
     """
     y, leaves_out = rows.y[0].double().cpu().numpy(), rows.leaves_out[0].cpu().numpy()
-    if as_given and rows.given is not None and rows.given[0].ndim == 2:
+    if as_given and rows.score is None and rows.given is not None and rows.given[0].ndim == 2:
         given = np.delete(rows.given[1], rows.held_back[0], axis=0)
         far_off = given != without_far_off(given)
         y[far_off] = rows.targets[0].cpu()(torch.from_numpy(given)).numpy()[far_off]

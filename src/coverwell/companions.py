@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -38,17 +39,17 @@ SHARES_OF_FEATURES = (1 / 3, 1.0)  # tried at each split, by the out-of-bag erro
 TRIAL_TREES, TRIAL_ROWS = 20, 4000
 
 
-def check_companions(choices: Any) -> None:
-    """Raise unless companions are a sequence of "forest" and regressors that can be fitted."""
+def check_companions(choices: Any, kind: str = "regressor", verb: str = "predict") -> None:
+    """Raise unless companions are a sequence of "forest" and estimators of a kind that can be fitted."""
     if isinstance(choices, str) or not isinstance(choices, Sequence):
         raise TypeError(f"companions must be a tuple such as ('forest',) or (Ridge(),), got {choices!r}")
     for choice in choices:
         if isinstance(choice, str) and choice != FOREST:
-            raise ValueError(f"a companion must be {FOREST!r} or a regressor, got {choice!r}")
-        missing = [verb for verb in ("fit", "predict") if not has(choice, verb)]
+            raise ValueError(f"a companion must be {FOREST!r} or a {kind}, got {choice!r}")
+        missing = [one for one in ("fit", verb) if not has(choice, one)]
         if not isinstance(choice, str) and (isinstance(choice, type) or missing):
             lacks = "is a class" if isinstance(choice, type) else f"has no {missing[0]}"
-            raise TypeError(f"a companion must be {FOREST!r} or a regressor with fit and predict, {choice!r} {lacks}")
+            raise TypeError(f"a companion must be {FOREST!r} or a {kind} with fit and {verb}, {choice!r} {lacks}")
 
 
 def has(choice: Any, verb: str) -> bool:
@@ -66,17 +67,20 @@ def fit_companions(
     seed: int,
     weight: Array | None = None,
     altered: Altered | None = None,
+    *,
+    classes: bool = False,
 ) -> tuple[list[nn.Module], Array]:
     """The companions of one job as modules, and what they predict for rows they did not train on.
 
     The second is (row, companion, target), with altered rows behind them. `units` are rows that stay together, or
-    None; the weight is (row,).
+    None; the weight is (row,). With `classes`, y is 1 at the class of a row, and probabilities are predicted.
     """
     modules, found = [], []
     for number, choice in enumerate(choices):
         if isinstance(choice, str):
-            module, out_of_fold = fit_forest(X, y, units, seed + number, weight, altered)
+            module, out_of_fold = fit_forest(X, y, units, seed + number, weight, altered, classes=classes)
         else:
+            choice = AsProbabilities(choice) if classes else choice
             module, out_of_fold = fit_estimator(choice, X, y, trains, leaves_out, seed + number, weight, altered)
         modules.append(module)
         found.append(out_of_fold)
@@ -84,23 +88,34 @@ def fit_companions(
 
 
 def fit_forest(
-    X: Array, y: Array, units: Any, seed: int, weight: Array | None = None, altered: Altered | None = None
+    X: Array,
+    y: Array,
+    units: Any,
+    seed: int,
+    weight: Array | None = None,
+    altered: Altered | None = None,
+    *,
+    classes: bool = False,
 ) -> tuple[nn.Module, Array]:
     """A random forest and its out-of-bag predictions."""
-    trees, out_of_fold, in_bag = grown_forest(X, y, units, seed, weight)
+    trees, out_of_fold, in_bag = grown_forest(X, y, units, seed, weight, classes=classes)
     if altered is not None:
         found = mean_of_unseen(trees, altered.X, in_bag[:, altered.copy_of])
         out_of_fold = np.concatenate([out_of_fold, np.where(np.isnan(found), y.mean(axis=0), found)])
     return trees, out_of_fold
 
 
-def grown_forest(X: Array, y: Array, units: Any, seed: int, weight: Array | None = None) -> tuple[Trees, Array, Masks]:
+def grown_forest(
+    X: Array, y: Array, units: Any, seed: int, weight: Array | None = None, *, classes: bool = False
+) -> tuple[Trees, Array, Masks]:
     """The same, and which rows each tree has seen, (tree, row)."""
     tried = []
     counting = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
     few = np.random.RandomState(seed).permutation(counting)[:TRIAL_ROWS]
     # Trees weigh targets by their spread, and take one of a tiny spread for constant.
     centre, spread = y.mean(axis=0), np.maximum(y.std(axis=0), np.finfo(np.float64).tiny)
+    if classes:  # the squared error of all together is their Gini impurity
+        spread = np.ones_like(centre)
     y = (y - centre) / spread
     for share in SHARES_OF_FEATURES:
         own, mine = (None if part is None else part[few] for part in (units, weight))
@@ -135,6 +150,23 @@ def fit_estimator(
 
     whole, out_of_fold = cross_fitted(choice, X, y, trains, leaves_out, seed, weight=weight, altered=altered)
     return portable(whole) or Foreign(whole, y.shape[1]), out_of_fold
+
+
+class AsProbabilities(RegressorMixin, BaseEstimator):
+    """A classifier as a regressor of the probabilities of all classes, of which a fold may lack some."""
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def fit(self, X: Any, y: Array, **how: Any) -> AsProbabilities:
+        self.n_classes_, self.estimator_ = y.shape[1], clone(self.estimator)
+        self.estimator_.fit(X, y.argmax(axis=1), **how)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        p = np.zeros((len(X), self.n_classes_))
+        p[:, self.estimator_.classes_.astype(np.intp)] = self.estimator_.predict_proba(X)
+        return p
 
 
 def cross_fitted(
@@ -186,8 +218,6 @@ def rows_at(X: Any, mask: NDArray[np.bool_]) -> Any:
 
 def fitted(choice: Any, X: Any, y: Array, seed: int, what: str = COMPANION, weight: Array | None = None) -> Any:
     """A fresh copy of a regressor, fitted; what it does at random is drawn from the seed."""
-    from sklearn.base import clone
-
     name = None if weight is None else name_of_weight(choice)
     if weight is not None and name is None:
         line = f"sample_weight needs a fit that takes it, and {what} {choice!r} has none; {WAYS_OUT[what]}"

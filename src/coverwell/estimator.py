@@ -50,6 +50,7 @@ Array = NDArray[np.float64]
 Coverage = float | Sequence[float] | Array
 # X is a table, or images for a network that takes them.
 Table = tuple[Any, ArrayLike, ArrayLike | None] | tuple[Any, ArrayLike, ArrayLike | None, Any]
+Judged = tuple[NDArray[np.bool_], list[dict[str, NDArray[Any]]]]
 OnRound = Callable[[Callable[..., "Trained"], History], None]
 
 # Parameters in which models of one stack may differ; calibrations may differ in their numbers.
@@ -82,6 +83,11 @@ class OutOfFold:
     lower: Array
     upper: Array
 
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which rows some member left out."""
+        return np.asarray(~np.isnan(self.prediction).any(axis=1))
+
     @classmethod
     def of(cls, rows: Rows, members: Estimate, teams: Sequence[FittedTeam], correction: Correction) -> OutOfFold:
         """From the outputs of each member for its rows; for "cv+", from the team that left a row out."""
@@ -108,7 +114,7 @@ class OutOfFold:
     def with_atoms(self, rows: Rows, correction: Correction) -> OutOfFold:
         """The same with ends at values of the targets, where these are few; tells the correction."""
         assert rows.given is not None  # rows of a fit know what they were made from
-        known = np.flatnonzero(~np.isnan(self.prediction).any(axis=1))
+        known = np.flatnonzero(self.known)
         lower, upper, y = self.lower[known], self.upper[known], rows.given[1][known]
         atoms = Atoms.of(y, lower, upper, rows.levels[0], rows.weight_of(known))
         if atoms is None:
@@ -118,8 +124,8 @@ class OutOfFold:
         return OutOfFold(self.prediction, *moved)
 
 
-class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """A regressor with a prediction interval for every row."""
+class CalibratedEstimator(BaseEstimator):
+    """What is fitted together, calibrated by ranks and knows what it covers: regressors and classifiers."""
 
     coverage: Coverage
     calibration: Any
@@ -137,10 +143,10 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     predictor_: Predictor
     source_: InputSource
     rounds_: list[Round]
-    out_of_fold_: OutOfFold | None
     recalibration_: Recalibration
     target_names_: tuple[str, ...]
     one_dimensional_: bool
+    out_of_fold_: Any
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Any:
         """Train the networks and calibrate their intervals.
@@ -198,66 +204,6 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.recalibration_ = found
         return self
 
-    def predict(self, X: Any) -> Array:
-        """The prediction for each row, `(n,)` or `(n, target)` as y was."""
-        if isinstance(X, TableFiles):  # half-widths of all rows might not fit into memory
-            return self.shaped(self.predicted(X).mean)
-        mean: Array = np.mean([estimate.mean for estimate in self.estimates(X)], axis=0)
-        return self.shaped(mean)
-
-    def predict_interval(self, X: Any, coverage: Coverage | None = None, *, joint: bool = False) -> PredictionInterval:
-        """The interval for each row; unpacks into lower and upper bounds.
-
-        Parameters
-        ----------
-        X : array-like or data frame (n, feature), or images, as in `fit`
-        coverage : float or sequence of float, optional
-            Any levels; the fitted ones if None.
-        joint : bool
-            Boxes that contain all targets of a row together, instead of one interval per target.
-        """
-        check_is_fitted(self)
-        wanted = self.coverage if coverage is None else coverage
-        levels = levels_from(wanted)
-        found = self.predicted(X, levels, joint=joint)
-        return self.interval(X, wanted, found.lower, found.upper, levels)
-
-    def predict_quantiles(self, X: Any, q: float | ArrayLike) -> Array:
-        """The quantiles for each row at q, one share in (0, 1) or a sequence of them, which adds an axis at the end."""
-        check_is_fitted(self)
-        quantiles = self.shaped(self.quantiles_of(X, shares_from(q)))
-        return quantiles if np.ndim(q) else quantiles[..., 0]
-
-    def predict_distribution(self, X: Any) -> PredictedDistribution:
-        """The distribution of the target of each row."""
-        check_is_fitted(self)
-        shares = np.unique(central_shares(self.predictor_.correction.levels))
-        quantiles = self.shaped(self.quantiles_of(X, shares))
-        return PredictedDistribution(shares, quantiles, target_names=self.target_names_, index=_index_of(X))
-
-    def quantiles_of(self, X: Any, shares: Array) -> Array:
-        """Quantiles (row, target, share) at any shares in (0, 1)."""
-        found = self.predicted(X, shares=shares).quantiles
-        assert found is not None  # asked for
-        return found
-
-    def predict_all(self, X: Any) -> Prediction:
-        """Predictions and the bounds of all fitted levels, with one pass through the networks."""
-        return self.predicted(X)
-
-    def predicted(
-        self, X: Any, levels: tuple[float, ...] | None = None, shares: Any = (), *, joint: bool = False
-    ) -> Prediction:
-        """Predictions, bounds of the fitted levels or of others, and quantiles at some shares, for X as in `fit`."""
-        check_is_fitted(self)
-        if isinstance(X, TableFiles):
-            from coverwell.streaming import estimates_of_parts
-
-            estimates = (found for _, found in estimates_of_parts(self, X))
-            parts = [self.predictor_.calibrated(found, levels, shares, joint=joint) for found in estimates]
-            return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
-        return self.predictor_.moved(device_from(self.device)).prediction(self.rows_of(X), levels, shares, joint=joint)
-
     def rows_of(self, X: Any) -> NDArray[Any]:
         """X as the predictor takes it; warns where it lies outside of what was seen."""
         rows = self.source_.rows(X, self)
@@ -274,35 +220,6 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
             return estimate_files(self, X, noise=noise)
         return self.predictor_.moved(device_from(self.device)).estimates(self.rows_of(X), noise=noise)
-
-    def interval(
-        self, X: Any, wanted: Coverage, lower: Array, upper: Array, known: tuple[float, ...] | None = None
-    ) -> PredictionInterval:
-        """Bounds (row, target, known level) for X as users get them: the wanted levels, shaped as y was."""
-        levels, known = levels_from(wanted), known or self.predictor_.levels
-        places = [known.index(level) for level in levels]
-        chosen = places[0] if isinstance(wanted, Real) else places
-        return PredictionInterval(
-            self.shaped(lower)[..., chosen],
-            self.shaped(upper)[..., chosen],
-            coverage=levels[0] if isinstance(wanted, Real) else levels,
-            target_names=self.target_names_,
-            index=_index_of(X),
-        )
-
-    def shaped(self, values: Array) -> Array:
-        """Values (row, target, ...) without the axis of targets if y had none."""
-        return values[:, 0] if self.one_dimensional_ else values
-
-    def fitted_coverage(self, coverage: Coverage | None) -> Coverage:
-        """The wanted level or levels, all of them fitted."""
-        wanted = self.coverage if coverage is None else coverage
-        if unknown := [level for level in levels_from(wanted) if level not in self.predictor_.levels]:
-            raise ValueError(
-                f"coverage {unknown} was not fitted; the fitted levels are {list(self.predictor_.levels)}: "
-                "choose among them, or fit with the level in coverage=[...]"
-            )
-        return wanted
 
     @property
     def factor_(self) -> Array | None:
@@ -328,11 +245,6 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 state[name] = without_cache(state[name])
         return state
 
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
     # What a kind of estimator defines.
 
     def resolved_params(self) -> dict[str, Any]:
@@ -357,20 +269,24 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self, rows: Rows, trained: Trained, history: History, jobs: slice, calibration: Calibration | None = None
     ) -> None:
         """Calibrate, by the model's own calibration or another, and keep what was learned: sets `predictor_`."""
-        one_target, one_level = self.one_dimensional_, isinstance(self.coverage, Real)
-        self.rounds_ = history.described(jobs, rows, one_target=one_target, one_level=one_level)
-        teams, members = trained.teams[jobs], trained.members[jobs][0]
-        for team in teams:
-            team.to(device_from(self.device))
-        calibration = calibration or self.chosen_calibration
-        members = calibration.shaped(teams, rows, members)
-        correction = calibration.correction(teams, rows, members)
-        members = self.hold_groups(calibration, teams, rows, members)
-        self.out_of_fold_ = None if members is None else OutOfFold.of(rows, members, teams, correction)
-        if calibration.moves_ends and self.out_of_fold_ is not None and self.source_.scaled:  # not for images
-            self.out_of_fold_ = self.out_of_fold_.with_atoms(rows, correction)
-        correction.kept = kept_rows(calibration, teams, rows, members, correction)
-        self.predictor_ = Predictor(rows.levels[0], teams, correction)
+        raise NotImplementedError
+
+    def judged(self, known: Any, y: Array, seen: NDArray[Any], place: int) -> Judged:
+        """Which out-of-fold rows lie inside at a level, (row, target), and what else tells the rows of a target apart.
+
+        y (row, target) are the targets of the rows that are looked at, `seen` their numbers.
+        """
+        raise NotImplementedError
+
+    def given_targets(self, y: Any) -> Any:
+        """What a source checks beside X: numbers."""
+        return y
+
+    def as_numbers(self, targets: NDArray[Any]) -> Array:
+        """What networks learn, (row, target), from the targets as they were checked."""
+        if targets.dtype.kind not in "biuf":
+            raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
+        return targets.astype(np.float64).reshape(len(targets), -1)
 
     def hold_groups(
         self, calibration: Calibration, teams: Sequence[FittedTeam], rows: Rows, members: Estimate | None
@@ -384,17 +300,19 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         (team,), half_width = teams, ranked.estimate.half_width
         levels = rows.levels[0] if team.shape is None else team.shape.grid
         scores, size = scores_of(ranked.y, ranked.estimate), half_width.mean(axis=(2, 3))
-        exact, own = calibration.holds_back, X[ranked.places]
+        told_by = self.told_by(X, y)
+        exact, own = calibration.holds_back, told_by[ranked.places]
         copies = None
         if (altered := rows.altered) is not None and altered.estimate is not None:
             gaps = altered.edge[:, 0] < 0
             of_copies = scores_of(team.scaled(y[altered.copy_of]), altered.estimate)
             copies = altered.X[gaps], of_copies[gaps]
         known: dict[str, Any] = {"exact": exact, "weight": ranked.weight, "masked": copies}
-        team.groups.extend(group_factors(groupings, own, scores, size, levels, **known))
+        found = group_factors(groupings, own, scores, size, levels, **known)
+        team.hold(found)
         if members is not None:
-            seen = torch.from_numpy(np.delete(X, rows.held_back[0], axis=0))
-            for factors in team.group_factors:
+            seen = torch.from_numpy(np.delete(told_by, rows.held_back[0], axis=0))
+            for factors in found:
                 members = replace(members, half_width=members.half_width * factors(seen).numpy())
         team.to(device_from(self.device))
         return members
@@ -404,26 +322,24 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         found = groupings_of(self.source_, self.hold_for) if self.holds_groups else []
         return [one for one in found if one.name != GAPS or self.chosen_calibration.holds_gaps]
 
+    def told_by(self, X: NDArray[Any], y: Array) -> NDArray[Any]:
+        """Rows (row, feature) by whose values the groups of `groupings` are told apart."""
+        return X
+
     def search_slices(self, X: Any, rows: Rows) -> None:
         """Set `worst_slices_`, of out-of-fold rows of a table X; warns of one that is surely short."""
         known, levels = self.out_of_fold_, self.predictor_.levels
         if known is None or not (self.searched and self.source_.scaled) or self.chosen_calibration.name is None:
             return
         assert rows.given is not None  # rows of a fit know what they were made from
-        seen = np.flatnonzero(~np.isnan(known.prediction).any(axis=1))
+        seen = np.flatnonzero(known.known)
         if len(seen) > SEARCHED_ROWS:
             seen = np.sort(np.random.default_rng(rows.seeds[0]).permutation(seen)[:SEARCHED_ROWS])
         place = int(np.abs(np.array(levels) - SEARCHED_LEVEL).argmin())
-        y, prediction = rows.given[1][seen], known.prediction[seen]
-        lower, upper = (side[seen, :, place] for side in (known.lower, known.upper))
-        width = upper - lower
-        rounding = WIDTH_ROUNDING * np.maximum(np.abs(lower), np.abs(upper)).max(axis=0)
-        width = np.where(np.ptp(width, axis=0) <= rounding, width[0], width)  # one width for all is no slice
-        more = [{"prediction": own, "width": widths} for own, widths in zip(prediction.T, width.T, strict=True)]
-        of_targets = dict(zip(self.target_names_, more, strict=True))
-        inside, columns = (lower <= y) & (y <= upper), self.source_.shown(X, seen)
+        inside, more = self.judged(known, rows.given[1][seen], seen, place)
+        of_targets, columns = dict(zip(self.target_names_, more, strict=True)), self.source_.shown(X, seen)
         if (units := rows.units[0] if rows.n_jobs == 1 else None) is not None:  # those of the rows not held back
-            units = units[np.searchsorted(np.setdiff1d(np.arange(len(known.prediction)), rows.held_back[0]), seen)]
+            units = units[np.searchsorted(np.setdiff1d(np.arange(len(known.known)), rows.held_back[0]), seen)]
         self.worst_slices_ = worst_slices(inside, columns, of_targets, levels[place], units)
         if self.worst_slices_ and (worst := self.worst_slices_[0]).by_chance < SURE:
             can_hold = self.holds_groups and not self.chosen_calibration.one_team_per_fold
@@ -444,9 +360,8 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.check_params()
         levels = tuple(sorted(levels_from(self.coverage)))
         self.source_ = InputSource.of(self.network, getattr(self, "interval_network", None), before.get("source_"))
-        read, targets = self.source_.fit(X, y, self)
-        if targets.dtype.kind not in "biuf":
-            raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
+        read, targets = self.source_.fit(X, self.given_targets(y), self)
+        numbers = self.as_numbers(targets)
         self.target_names_, self.one_dimensional_ = target_names_of(y, targets), targets.ndim == 1
         group_of_row = None if groups is None else checked_groups(groups, len(targets))
         weight = None if sample_weight is None else checked_weight(sample_weight, len(targets))
@@ -460,7 +375,6 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             was, now = (s[0] if len(s) == 1 else s for s in (start[0].inputs.shape, shape))
             raise ValueError(f"warm_start goes on from networks of {was} columns, got {now}; fit with warm_start=False")
         self.check_groups(rows)
-        numbers = targets.astype(np.float64).reshape(len(targets), -1)
         honest = dealing["calibration"].ranks_out_of_fold and isinstance(dealing["folds"], Integral)
         if group_of_row is None and honest and rows.ndim == 2 and not start:
             dealing["groups"] = equal_rows(rows)
@@ -506,8 +420,136 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 delattr(self, name)
 
 
+class IntervalRegressor(MultiOutputMixin, RegressorMixin, CalibratedEstimator):
+    """A regressor with a prediction interval for every row."""
+
+    out_of_fold_: OutOfFold | None
+
+    def predict(self, X: Any) -> Array:
+        """The prediction for each row, `(n,)` or `(n, target)` as y was."""
+        if isinstance(X, TableFiles):  # half-widths of all rows might not fit into memory
+            return self.shaped(self.predicted(X).mean)
+        mean: Array = np.mean([estimate.mean for estimate in self.estimates(X)], axis=0)
+        return self.shaped(mean)
+
+    def predict_interval(self, X: Any, coverage: Coverage | None = None, *, joint: bool = False) -> PredictionInterval:
+        """The interval for each row; unpacks into lower and upper bounds.
+
+        Parameters
+        ----------
+        X : array-like or data frame (n, feature), or images, as in `fit`
+        coverage : float or sequence of float, optional
+            Any levels; the fitted ones if None.
+        joint : bool
+            Boxes that contain all targets of a row together, instead of one interval per target.
+        """
+        check_is_fitted(self)
+        wanted = self.coverage if coverage is None else coverage
+        levels = levels_from(wanted)
+        found = self.predicted(X, levels, joint=joint)
+        return self.interval(X, wanted, found.lower, found.upper, levels)
+
+    def predict_quantiles(self, X: Any, q: float | ArrayLike) -> Array:
+        """The quantiles for each row at q, one share in (0, 1) or a sequence of them, which adds an axis at the end."""
+        check_is_fitted(self)
+        quantiles = self.shaped(self.quantiles_of(X, shares_from(q)))
+        return quantiles if np.ndim(q) else quantiles[..., 0]
+
+    def predict_distribution(self, X: Any) -> PredictedDistribution:
+        """The distribution of the target of each row."""
+        check_is_fitted(self)
+        shares = np.unique(central_shares(self.predictor_.correction.levels))
+        quantiles = self.shaped(self.quantiles_of(X, shares))
+        return PredictedDistribution(shares, quantiles, target_names=self.target_names_, index=index_of(X))
+
+    def quantiles_of(self, X: Any, shares: Array) -> Array:
+        """Quantiles (row, target, share) at any shares in (0, 1)."""
+        found = self.predicted(X, shares=shares).quantiles
+        assert found is not None  # asked for
+        return found
+
+    def predict_all(self, X: Any) -> Prediction:
+        """Predictions and the bounds of all fitted levels, with one pass through the networks."""
+        return self.predicted(X)
+
+    def predicted(
+        self, X: Any, levels: tuple[float, ...] | None = None, shares: Any = (), *, joint: bool = False
+    ) -> Prediction:
+        """Predictions, bounds of the fitted levels or of others, and quantiles at some shares, for X as in `fit`."""
+        check_is_fitted(self)
+        if isinstance(X, TableFiles):
+            from coverwell.streaming import estimates_of_parts
+
+            estimates = (found for _, found in estimates_of_parts(self, X))
+            parts = [self.predictor_.calibrated(found, levels, shares, joint=joint) for found in estimates]
+            return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
+        return self.predictor_.moved(device_from(self.device)).prediction(self.rows_of(X), levels, shares, joint=joint)
+
+    def interval(
+        self, X: Any, wanted: Coverage, lower: Array, upper: Array, known: tuple[float, ...] | None = None
+    ) -> PredictionInterval:
+        """Bounds (row, target, known level) for X as users get them: the wanted levels, shaped as y was."""
+        levels, known = levels_from(wanted), known or self.predictor_.levels
+        places = [known.index(level) for level in levels]
+        chosen = places[0] if isinstance(wanted, Real) else places
+        return PredictionInterval(
+            self.shaped(lower)[..., chosen],
+            self.shaped(upper)[..., chosen],
+            coverage=levels[0] if isinstance(wanted, Real) else levels,
+            target_names=self.target_names_,
+            index=index_of(X),
+        )
+
+    def shaped(self, values: Array) -> Array:
+        """Values (row, target, ...) without the axis of targets if y had none."""
+        return values[:, 0] if self.one_dimensional_ else values
+
+    def fitted_coverage(self, coverage: Coverage | None) -> Coverage:
+        """The wanted level or levels, all of them fitted."""
+        wanted = self.coverage if coverage is None else coverage
+        if unknown := [level for level in levels_from(wanted) if level not in self.predictor_.levels]:
+            raise ValueError(
+                f"coverage {unknown} was not fitted; the fitted levels are {list(self.predictor_.levels)}: "
+                "choose among them, or fit with the level in coverage=[...]"
+            )
+        return wanted
+
+    def judged(self, known: OutOfFold, y: Array, seen: NDArray[Any], place: int) -> Judged:
+        prediction = known.prediction[seen]
+        lower, upper = (side[seen, :, place] for side in (known.lower, known.upper))
+        width = upper - lower
+        rounding = WIDTH_ROUNDING * np.maximum(np.abs(lower), np.abs(upper)).max(axis=0)
+        width = np.where(np.ptp(width, axis=0) <= rounding, width[0], width)  # one width for all is no slice
+        more = [{"prediction": own, "width": widths} for own, widths in zip(prediction.T, width.T, strict=True)]
+        return (lower <= y) & (y <= upper), more
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def set_fitted(
+        self, rows: Rows, trained: Trained, history: History, jobs: slice, calibration: Calibration | None = None
+    ) -> None:
+        """Calibrate, by the model's own calibration or another, and keep what was learned: sets `predictor_`."""
+        one_target, one_level = self.one_dimensional_, isinstance(self.coverage, Real)
+        self.rounds_ = history.described(jobs, rows, one_target=one_target, one_level=one_level)
+        teams, members = trained.teams[jobs], trained.members[jobs][0]
+        for team in teams:
+            team.to(device_from(self.device))
+        calibration = calibration or self.chosen_calibration
+        members = calibration.shaped(teams, rows, members)
+        correction = calibration.correction(teams, rows, members)
+        members = self.hold_groups(calibration, teams, rows, members)
+        self.out_of_fold_ = None if members is None else OutOfFold.of(rows, members, teams, correction)
+        if calibration.moves_ends and self.out_of_fold_ is not None and self.source_.scaled:  # not for images
+            self.out_of_fold_ = self.out_of_fold_.with_atoms(rows, correction)
+        correction.kept = kept_rows(calibration, teams, rows, members, correction)
+        self.predictor_ = Predictor(rows.levels[0], teams, correction)
+
+
 def fit_together(
-    models: Sequence[IntervalRegressor],
+    models: Sequence[CalibratedEstimator],
     tables: Sequence[Table],
     *,
     on_round: Callable[[list[list[FittedTeam]]], None] | None = None,
@@ -584,11 +626,11 @@ def kept_rows(
     return KeptRows.of(inputs.unbounded(own), *known)
 
 
-def _index_of(X: Any) -> Any:
+def index_of(X: Any) -> Any:
     return getattr(X, "index", None) if hasattr(X, "iloc") else None  # a list has an `index` method
 
 
-def _check_alike(models: Sequence[IntervalRegressor], tables: Sequence[Any]) -> None:
+def _check_alike(models: Sequence[CalibratedEstimator], tables: Sequence[Any]) -> None:
     if len(models) != len(tables) or not models:
         raise ValueError(f"fit_together needs one table (X, y, groups) per model, got {len(tables)} for {len(models)}")
     must = "models that are fitted together must"

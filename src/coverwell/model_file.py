@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # scikit-learn takes long to import, and `load_predictor` doe
     from sklearn.base import BaseEstimator
 
     from coverwell.estimator import IntervalRegressor
-    from coverwell.regressor import NetworkChoice
+    from coverwell.matched import NetworkChoice
 
 Arrays = dict[str, NDArray[Any]]
 

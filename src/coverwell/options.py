@@ -41,9 +41,12 @@ def named(option: str, name: str | None) -> Callable[[Class], Class]:
     return enter
 
 
-def part_from(option: str, choice: Any, protocol: type[Any]) -> Any:
-    """The object that a name stands for, with its defaults; an object that follows the protocol stays as it is."""
-    known = NAMED[option]
+def part_from(option: str, choice: Any, protocol: type[Any], *, names: str | None = None) -> Any:
+    """The object that a name stands for, with its defaults; an object that follows the protocol stays as it is.
+
+    `names` is the option under which the names are entered, if it is another.
+    """
+    known = NAMED[names or option]
     if choice is None or isinstance(choice, str):
         if choice not in known:
             names = ", ".join(repr(name) for name in known)

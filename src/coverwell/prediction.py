@@ -94,6 +94,80 @@ class PredictionInterval:
         return frame
 
 
+@dataclass(eq=False, repr=False)
+class PredictionSet:
+    """Which classes are in the set of every row and level.
+
+    Parameters
+    ----------
+    members : ndarray of bool
+        `(n, class)`; a level axis last if several levels were asked for as a sequence.
+    coverage : float or tuple of float
+        The asked level, or levels.
+    classes : ndarray (class,)
+    index : array-like, optional
+        The user's row labels, kept for `to_frame`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = PredictionSet(np.array([[True, False], [True, True]]), coverage=0.9, classes=np.array(["cat", "dog"]))
+    >>> found.size
+    array([1, 2])
+    >>> found.contains(["dog", "dog"])
+    array([False,  True])
+    >>> found.to_list()
+    [['cat'], ['cat', 'dog']]
+    """
+
+    members: NDArray[np.bool_]
+    _: KW_ONLY
+    coverage: float | tuple[float, ...]
+    classes: NDArray[Any]
+    index: Any = None
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __repr__(self) -> str:
+        return f"PredictionSet({len(self)} rows, {len(self.classes)} classes, coverage {self.coverage})"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.members, dtype=dtype, copy=copy)
+
+    @property
+    def size(self) -> NDArray[np.intp]:
+        """How many classes are in each set."""
+        size: NDArray[np.intp] = self.members.sum(axis=1)
+        return size
+
+    def contains(self, y: ArrayLike) -> NDArray[np.bool_]:
+        """Whether the class of each row is in its set; a class that was never seen is in none."""
+        labels = np.asarray(y)
+        if labels.shape != (len(self),):
+            raise ValueError(f"y must have one class for each of {len(self)} rows, got the shape {labels.shape}")
+        place = np.searchsorted(self.classes, labels).clip(max=len(self.classes) - 1)
+        known: NDArray[np.bool_] = self.classes[place] == labels
+        inside = self.members[np.arange(len(self)), place]
+        found: NDArray[np.bool_] = inside & (known if inside.ndim == 1 else known[:, None])
+        return found
+
+    def to_list(self) -> list[list[Any]]:
+        """The classes in each set, for one level."""
+        if self.members.ndim > 2:
+            raise ValueError("to_list takes the sets of one level; ask predict_set for coverage=0.9, not a sequence")
+        return [self.classes[row].tolist() for row in self.members]
+
+    def to_frame(self) -> pd.DataFrame:
+        """A pandas data frame of booleans with columns (coverage, class) and the user's index."""
+        import pandas as pd  # an optional companion: only this method needs it
+
+        levels = self.coverage if isinstance(self.coverage, tuple) else (self.coverage,)
+        members = self.members.reshape(len(self), len(self.classes), len(levels))
+        columns = pd.MultiIndex.from_product([levels, self.classes], names=["coverage", "class"])
+        return pd.DataFrame(members.swapaxes(1, 2).reshape(len(self), -1), index=self.index, columns=columns)
+
+
 # The distribution. With quantiles v_1 <= ... <= v_K at the levels p_1 < ... < p_K, the quantile function Q is linear
 # between neighbours. Beyond them it goes on as the exponential through the two outermost quantiles:
 #     Q(u) = v_1 + below log(u / p_1),              u < p_1,  below = (v_2 - v_1) / log(p_2 / p_1)

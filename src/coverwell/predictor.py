@@ -85,6 +85,10 @@ class FittedTeam(nn.Module):
     def group_factors(self) -> list[GroupFactors]:
         return [part for part in self.groups if isinstance(part, GroupFactors)]
 
+    def hold(self, factors: Sequence[GroupFactors]) -> None:
+        """Multiply half-widths by factors of groups, too."""
+        self.groups.extend(factors)
+
     @property
     def n_members(self) -> int:
         """How many networks a team has."""
@@ -172,6 +176,11 @@ class FittedTeam(nn.Module):
         """This team, or one that predicts the same and draws no random numbers, which no graph can."""
         return self
 
+    def against(self, X: NDArray[Any], y: Array) -> tuple[Array, Estimate]:
+        """Targets and the estimate of their rows, both in the user's units, in scaled units."""
+        estimate, spread = self.estimate(X), self.targets.spread.cpu().numpy()
+        return self.scaled(y), Estimate(self.scaled(estimate.mean), estimate.half_width / spread[:, None, None])
+
     def scaled(self, y: Array) -> Array:
         """Targets in scaled units."""
         scaled: Array = self.targets(torch.from_numpy(y).to(self.coverage.device)).cpu().numpy()
@@ -207,7 +216,7 @@ class MatchedTeam(FittedTeam):
         super().__init__(coverage, inputs, targets, mirroring, companions=companions, weights=weights, **known)
         self.mean_team, self.interval_team = mean_team, interval_team
         self.matching, self.both = matching, both
-        self.register_buffer("unit", torch.tensor(np.reshape(unit, targets.shape), dtype=torch.float64))
+        self.register_buffer("unit", torch.tensor(np.reshape(unit, -1), dtype=torch.float64))
 
     @property
     def n_members(self) -> int:

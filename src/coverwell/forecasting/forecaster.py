@@ -20,13 +20,14 @@ from coverwell.forecasting.history import Array, History, Steps, read_history
 from coverwell.forecasting.live import RATES, Backtest, Coverage, LiveCalibrator, best_rate, one_truth, truths_ahead
 from coverwell.forecasting.windows import CALENDAR, TimeFolds, Windows, calendar_features
 from coverwell.inputs.scaling import varies
+from coverwell.matched import NetworkChoice
 from coverwell.networks.lstm import LSTM
 from coverwell.options import Schedule, check_count, check_number, levels_from, stored
 from coverwell.paper.algorithm import Round
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.prediction import PredictionInterval
-from coverwell.regressor import MatchedRegressor, NetworkChoice
+from coverwell.regressor import MatchedRegressor
 from coverwell.training.device import device_from
 
 # Chosen on the first two thirds of each training part (benchmarks/results/forecasting-selection.md).

@@ -80,6 +80,11 @@ class Scaling(nn.Module):
             return cls(spread.shape, *known)
         return cls(spread.shape, *known, low, high, n_rows=len(values if units is None else np.unique(units)))
 
+    @classmethod
+    def unit(cls, n: int) -> Scaling:
+        """Numbers as they are, such as one for each class."""
+        return cls((n,), np.zeros(n), np.ones(n))
+
     def forward(self, x: Tensor) -> Tensor:
         if self.centre is None:
             return x
@@ -208,7 +213,7 @@ def warn_of_far_off(y: Array) -> None:
     warnings.warn(message, FarOffTargetWarning, stacklevel=4)
 
 
-def check_values(X: Array | None, y: Array) -> None:
+def check_values(X: Array | None, y: Array | None) -> None:
     """Raise for numbers whose squares are not finite; warn of columns and targets that hardly vary."""
     for name, values in (("X", X), ("y", y)):
         if values is not None and (largest := np.abs(values).max()) > LARGEST_NUMBER:
@@ -217,6 +222,8 @@ def check_values(X: Array | None, y: Array) -> None:
     if X is not None and len(constant := np.flatnonzero(~varies(X))):
         message = f"{len(constant)} of {X.shape[1]} columns of X are constant and carry no information"
         warnings.warn(f"{message} (the first: column {constant[0]})", ConstantDataWarning, stacklevel=3)
+    if y is None:  # classes
+        return
     if X is not None and X.ndim == 2:
         warn_of_far_off(y)
     if not varies(y).all():
@@ -225,7 +232,7 @@ def check_values(X: Array | None, y: Array) -> None:
     two = np.flatnonzero(((y == low) | (y == high)).all(axis=0) & (high > low))
     if len(two) and len(y) >= FEWEST_OF_TWO_VALUES:
         which, ends = "y" if y.shape[1] == 1 else f"column {two[0]} of y", f"{low[two[0]]:g} and {high[two[0]]:g}"
-        way_out = "if they are classes, take a classifier, which coverwell does not have; with calibration='local'"
+        way_out = "if they are classes, take MatchedClassifier; with calibration='local'"
         message = f"{which} has only two values, {ends}: {way_out}, intervals will end at them"
         warnings.warn(message, TwoValuesWarning, stacklevel=3)
 

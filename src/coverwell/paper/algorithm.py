@@ -164,14 +164,14 @@ def interval_objective(
     recipe: Recipe, rows: Rows, y_mean: Tensor, unit: PerTarget, scale: PerTarget
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """I's loss on a batch (Eq. 5), with F's means held fixed. Widths are in `unit`, losses in `scale`."""
-    levels = rows.levels_of_members
+    levels, (values, middle) = rows.levels_of_members, rows.bounded(y_mean)
     unit, scale = rows.to_members(unit), rows.to_members(scale)
 
     def objective(outputs: Tensor, batch: Tensor) -> Tensor:
-        centre = rows.batch_of(y_mean, batch)
+        centre = rows.batch_of(middle, batch)
         below, above = half_widths(outputs, levels, unit).unbind(dim=-2)
         interval = Interval(centre[..., None] - below, centre[..., None] + above)
-        return recipe.interval_loss(rows.batch_of(rows.y, batch), centre, interval, levels.coverage, scale=scale)
+        return recipe.interval_loss(rows.batch_of(values, batch), centre, interval, levels.coverage, scale=scale)
 
     return objective
 
@@ -182,13 +182,17 @@ def half_widths(outputs: Tensor, levels: Levels, unit: Tensor) -> Tensor:
     The outputs are increments from each level to the next one outwards, so intervals are nested by construction. An
     output of zero gives the normal half-width for residuals of the given unit.
 
+    Where there is one increment for both sides, as for scores of classes, the half-widths are the same.
+
     Shape: outputs `(member, batch, output)`, unit `(member, target)`; result `(member, batch, target, side, level)`.
     """
     n_levels, n_targets = levels.z.shape[-1], unit.shape[-1]
+    n_sides = outputs.shape[-1] // (n_targets * n_levels)
     steps = torch.diff(levels.z, prepend=torch.zeros_like(levels.z[:, :1]), dim=-1)
     start = torch.log(torch.expm1(steps))  # softplus(start) = steps
-    increments = softplus(outputs.unflatten(-1, (n_targets, 2, n_levels)) + start[:, None, None, None, :])
-    return unit[:, None, :, None, None] * increments.cumsum(dim=-1)
+    increments = softplus(outputs.unflatten(-1, (n_targets, n_sides, n_levels)) + start[:, None, None, None, :])
+    half_width = unit[:, None, :, None, None] * increments.cumsum(dim=-1)
+    return half_width if n_sides == 2 else half_width.expand(*half_width.shape[:-2], 2, n_levels)
 
 
 def out_of_fold_mean(F: Learner, rows: Rows, matching: Matching) -> Float[Tensor, "job row target"]:
@@ -211,12 +215,16 @@ def blend_weights(rows: Rows, of_networks: Float[Tensor, "job row target"]) -> F
         return None
     some, parts = rows.out_of_fold_view.some, torch.cat([of_networks[:, :, None], rows.beside], dim=2)
     weights = parts.new_empty(len(parts), *parts.shape[2:])
-    for job, target in np.ndindex(len(parts), parts.shape[-1]):
-        own, y = (values[job, some[job], ..., target].double().cpu().numpy() for values in (parts, rows.y))
-        if rows.weight is not None:
-            root = rows.weight[job, some[job]].sqrt().cpu().numpy()
-            own, y = own * root[:, None], y * root
-        weights[job, :, target] = torch.from_numpy(simplex_weights(own, y))
+    every = list(range(parts.shape[-1]))
+    for job in range(len(parts)):
+        # Classes have the same weights, so that their probabilities sum to one.
+        for targets in [[target] for target in every] if rows.score is None else [every]:
+            own, y = (values[job, some[job]][..., targets].double().cpu().numpy() for values in (parts, rows.y))
+            if rows.weight is not None:
+                root = rows.weight[job, some[job]].sqrt().cpu().numpy()
+                own, y = own * root[:, None, None], y * root[:, None]
+            own = own.transpose(0, 2, 1).reshape(-1, own.shape[1])  # (row and target, part)
+            weights[job][:, targets] = torch.from_numpy(simplex_weights(own, y.ravel())).to(weights)[:, None]
     return weights if rows.workers is None else rows.workers.of_first(weights)
 
 
@@ -240,8 +248,9 @@ def blended(rows: Rows, of_networks: Tensor, weights: Tensor | None) -> Float[Te
 
 
 def residual_scale(rows: Rows, y_mean: Tensor) -> PerTarget:
-    """A robust standard deviation of the out-of-fold residuals."""
-    deviation = rows.mean_out_of_fold((rows.y - y_mean).abs())
+    """A robust standard deviation of the out-of-fold residuals, or of scores of classes above zero."""
+    values, middle = rows.bounded(y_mean)
+    deviation = rows.mean_out_of_fold((values - middle).abs())
     return (SD_PER_MEAN_DEVIATION * deviation).clamp_min(SMALLEST_SCALE)
 
 
@@ -249,7 +258,8 @@ def residual_scale(rows: Rows, y_mean: Tensor) -> PerTarget:
 class Measures:
     """How networks do on rows they did not train on (unless literal), for every job.
 
-    `interval_score` is the pinball loss of both bounds: the score times (1 - asked) / 2, so that levels weigh alike.
+    `interval_score` is the pinball loss of both bounds: the score times (1 - asked) / 2, so that levels weigh alike. Of
+    classes, `rmse` is the root of the Brier score, and the others are about the score of the true class.
     `scores` are what the best state of each network is chosen by.
     """
 
@@ -263,21 +273,28 @@ class Measures:
 
 def measure(rows: Rows, y_mean: Tensor, half_width: Tensor, of_networks: Tensor | None = None) -> Measures:
     """Measures of out-of-fold means (job, row, target) and half-widths (job, row, target, side, level)."""
-    residual = (rows.y - y_mean)[..., None]  # (job, row, target, level)
+    values, middle = rows.bounded(y_mean)
+    residual = (values - middle)[..., None]  # (job, row, target, level)
     below, above = half_width.unbind(dim=-2)
     inside = (-below <= residual) & (residual <= above)
     missed = (residual - above).clamp_min(0) + (-below - residual).clamp_min(0)
     width = below + above
     tail = (1 - rows.coverage)[:, None, None, :] / 2
     average = rows.mean_out_of_fold
-    rmse = average((rows.y - y_mean).square()).sqrt()
+    rmse = average(squared_error(rows, y_mean)).sqrt()
     coverage, mean_width = average(inside.to(residual.dtype)), average(width)
     score = average(tail * width + missed)
     if rows.workers is not None:  # all workers take the same decisions
         rmse, coverage, mean_width, score = map(rows.workers.of_first, (rmse, coverage, mean_width, score))
     scores = rmse.square().mean(dim=1), score.mean(dim=(1, 2))
-    alone = scores[0] if of_networks is None else average((rows.y - of_networks).square()).mean(dim=1)
+    alone = scores[0] if of_networks is None else average(squared_error(rows, of_networks)).mean(dim=1)
     return Measures(rmse, coverage, mean_width, score, scores, alone)
+
+
+def squared_error(rows: Rows, y_mean: Tensor) -> Float[Tensor, "job row target"]:
+    """Of each target; of classes all together, the Brier score."""
+    squared = (rows.y - y_mean).square()
+    return squared if rows.score is None else squared.sum(dim=-1, keepdim=True)
 
 
 class History:
@@ -293,7 +310,7 @@ class History:
         growing: bool = False,
         max_rounds: int = 0,
     ) -> None:
-        n_jobs, n_targets = len(evaluated.y), evaluated.y.shape[-1]
+        n_jobs, n_targets = len(evaluated.y), evaluated.n_bounded
         self.evaluated, self.patience, self.literal, self.growing = evaluated, patience, literal, growing
         self.max_rounds = max_rounds
         self.unit = evaluated.y.new_ones(n_jobs, n_targets)  # of the widths; y starts with its own spread
@@ -346,6 +363,7 @@ class History:
     def described(self, jobs: slice, rows: Rows, *, one_target: bool, one_level: bool) -> list[Round]:
         """The rounds of the model that these jobs belong to, in its units, averaged over jobs that had not settled."""
         spread = torch.stack(list(map(attrgetter("spread"), rows.targets))).cpu().numpy()[..., None]  # (job, target, 1)
+        spread = spread[:, : rows.n_bounded]  # one of all classes
         of_score = spread / ((1 - np.array(rows.levels[0])) / 2)
         units = {"rmse": spread[..., 0], "coverage": 1.0, "width": spread, "interval_score": of_score}
         n_rounds = self.n_rounds[jobs].cpu().numpy()
@@ -374,7 +392,9 @@ class Round:
     it. With `folds=None` nobody is left out, and the measures are those of the training rows. A baseline has no second
     network, so no `interval_loss`, and its rounds are ten epochs each.
 
-    Each number is a float, or an array over targets (`rmse`) or over targets and levels where there are several.
+    Each number is a float, or an array over targets (`rmse`) or over targets and levels where there are several. Of
+    classes, `rmse` is the root of the Brier score, and coverage, width and score are those of the score of the true
+    class, with the threshold and its negative for bounds.
     """
 
     rmse: Any

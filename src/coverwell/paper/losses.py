@@ -4,6 +4,7 @@ Axes: member (networks trained side by side), batch, target, level (from the inn
 Where the paper has one target and one level, a loss is averaged over both.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
@@ -186,6 +187,24 @@ def iqr_fit_loss(
         + lower_weight * pinball_loss(y, lower, lower_level)
         + match_weight * mismatch
     )
+
+
+def confidence_loss(
+    classes: Float[Tensor, "member batch class"],
+    logits: Float[Tensor, "member batch class"],
+    *,
+    doubt: Float[Tensor, "member batch"],
+) -> PerMember:
+    """Cross-entropy where a row is sure, drawn towards equal probabilities where it is in doubt.
+
+    Paper: our own, for classes. The variance-weighted confidence-integrated loss of Seo, Seo and Han (2019), with I's
+    width for the variance of dropout: (1 - doubt) CE + doubt KL(uniform || p). `classes` is 1 at the class of a row.
+    """
+    log_p = logits.log_softmax(dim=-1)
+    n_classes = logits.shape[-1]
+    cross_entropy = -(classes * log_p).sum(dim=-1)
+    divergence = -log_p.mean(dim=-1) - math.log(n_classes)
+    return ((1 - doubt) * cross_entropy + doubt * divergence).mean(dim=1)
 
 
 @runtime_checkable

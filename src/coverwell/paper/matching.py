@@ -186,6 +186,52 @@ class IQRFit:
         )
 
 
+@named("confidence", "confidence")
+@dataclass(frozen=True)
+class ConfidenceFit:
+    """F emits a logit for each class; its confidence is drawn down where I's threshold is wide.
+
+    Paper: our own, for classes. A row's doubt is I's threshold for the score of its true class, times `match_weight`.
+
+    Parameters
+    ----------
+    match_weight : float
+        The doubt of a row whose threshold is 1, where every class fits; in [0, 1].
+    """
+
+    match_weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_number("match_weight", self.match_weight, least=0.0, below=1.0)
+
+    def n_outputs(self, n_targets: int, n_levels: int) -> int:
+        return n_targets
+
+    def mean(self, outputs: Outputs, n_targets: int) -> Values:
+        """The probabilities of the classes."""
+        return outputs.softmax(dim=-1)
+
+    def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
+        threshold = 0.5 * target.width.mean(dim=(2, 3))  # half the width, over the levels
+        return losses.confidence_loss(y, outputs, doubt=self.match_weight * threshold.clamp(0, 1))
+
+
+@named("confidence", None)
+@dataclass(frozen=True)
+class CrossEntropy:
+    """F emits a logit for each class and is trained on the cross-entropy alone: the control for matching."""
+
+    def n_outputs(self, n_targets: int, n_levels: int) -> int:
+        return n_targets
+
+    def mean(self, outputs: Outputs, n_targets: int) -> Values:
+        """The probabilities of the classes."""
+        return outputs.softmax(dim=-1)
+
+    def loss(self, outputs: Outputs, y: Values, target: MatchTarget) -> PerMember:
+        return losses.confidence_loss(y, outputs, doubt=y.new_zeros(y.shape[:2]))
+
+
 @named("matching", None)
 @dataclass(frozen=True)
 class Unmatched:

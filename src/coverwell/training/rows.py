@@ -26,6 +26,7 @@ from coverwell.paper.losses import Levels, z_score
 
 if TYPE_CHECKING:
     from coverwell.calibration import Calibration, Estimate
+    from coverwell.paper.scores import Score
     from coverwell.predictor import FittedTeam
 
 Array = NDArray[np.float64]
@@ -175,6 +176,7 @@ class Rows:
     given_weight: Array | None = None  # of the same rows
     altered: Altered | None = None  # beside the rows of a single job
     mirroring: Mirroring | None = None
+    score: Score | None = None  # where targets are classes, one column each: what I bounds in place of residuals
     workers: Workers | None = None  # processes that each hold a part of these rows, where there are several
 
     @classmethod
@@ -195,15 +197,16 @@ class Rows:
         mirroring: Mirroring | None = None,
         start: Sequence[FittedTeam] = (),
         weight: Array | None = None,
+        score: Score | None = None,
     ) -> Rows:
         """The rows of one fit: which of them each team may see, who trains on what, and everything scaled.
 
         X is (row, feature) or features of images, y (row, target). The calibration decides which rows a team may see.
         Inputs are `scaled` to order one and `bounded` by the range of the training rows, targets scaled by their
         standard deviation or, for the published weights, to `unit_range`. Teams in `start` keep their scalings.
-        No scaling looks at the weight (row,).
+        No scaling looks at the weight (row,). With a `score`, y (row, class) is 1 at the class of a row, 0 elsewhere.
         """
-        check_values(X if scaled else None, y)
+        check_values(X if scaled else None, y if score is None else None)
         if mirroring is not None:
             mirroring.check(y)
         if not (folds is None or isinstance(folds, int)):
@@ -224,6 +227,7 @@ class Rows:
             x, y_own = (X, y) if shared or (not scaled and len(places) == len(X)) else (X[places], y[places])
             split = places if shared else x
             known: dict[str, Any] = {"groups": own_groups, "weight": own_weight}
+            known |= {} if score is None else {"classes": y[places].argmax(axis=1)}
             masks = left_out_by(split, folds, repeats, calibration, levels, random_state, **known)
             if own_weight is not None:
                 own_weight = own_weight / own_weight.mean()
@@ -233,14 +237,14 @@ class Rows:
                 if own_weight is not None:
                     of_places, own_weight = own_weight, np.zeros(len(X))
                     own_weight[places] = of_places
-            if scaled and X.ndim == 2:
+            if scaled and X.ndim == 2 and score is None:
                 y_own = without_far_off(y_own)
             y_seen = y_own if scaled else y[places]
             if mirroring is not None:  # an image and its mirror image are two rows
                 x, y_own, y_seen = mirroring.flat(x), mirroring.rows(y_own), mirroring.rows(y_seen)
                 masks, own_weight = masks.repeat(2, axis=2), None if own_weight is None else own_weight.repeat(2)
             inputs = Scaling.of(x, bounded=bounded, units=own_groups) if scaled else Scaling(x.shape[1:])
-            targets = Scaling.of(y_seen, unit_range=unit_range)
+            targets = Scaling.of(y_seen, unit_range=unit_range) if score is None else Scaling.unit(y.shape[1])
             if start:  # networks that continue training keep their units, over the range of all rows seen
                 before, targets = (copy.deepcopy(one).cpu() for one in (start[number].inputs, start[number].targets))
                 inputs = before.widened(inputs)
@@ -264,7 +268,7 @@ class Rows:
             )
         rows = jobs[0] if len(jobs) == 1 else cls.stack(jobs)
         seeds = [random_state.randint(2**31 - 1)] * len(jobs)
-        return replace(rows, given=(X, y), given_weight=weight, mirroring=mirroring, seeds=seeds)
+        return replace(rows, given=(X, y), given_weight=weight, mirroring=mirroring, seeds=seeds, score=score)
 
     @classmethod
     def stack(cls, parts: Sequence[Rows]) -> Rows:
@@ -284,7 +288,7 @@ class Rows:
             longest, behind = max(value.shape[axis] for value in values), [0] * (2 * (first.dim() - 1 - axis))
             padded = [torch.nn.functional.pad(v, [*behind, 0, longest - v.shape[axis]]) for v in values]
             joined[name] = torch.cat(padded)
-        return cls(**joined, mirroring=parts[0].mirroring)
+        return cls(**joined, mirroring=parts[0].mirroring, score=parts[0].score)
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on a device."""
@@ -317,6 +321,22 @@ class Rows:
     @property
     def n_jobs(self) -> int:
         return self.y.shape[0]
+
+    @property
+    def n_bounded(self) -> int:
+        """For how many numbers of a row I learns bounds: its targets, or the score of its class."""
+        return 1 if self.score is not None else self.y.shape[-1]
+
+    def bounded(self, y_mean: Float[Tensor, "job row target"]) -> tuple[Tensor, Tensor]:
+        """What I learns to bound, and around what: targets around their means, or the score of the class above zero.
+
+        A score is bounded as a residual is, to both sides: of a number and its negative, the share p lies inside where
+        it is below the quantile p. Shape: `(job, row, bounded)` twice.
+        """
+        if self.score is None:
+            return self.y, y_mean
+        scores = (self.score.of(y_mean) * self.y).sum(dim=-1, keepdim=True)
+        return scores, torch.zeros_like(scores)
 
     @property
     def members_per_job(self) -> int:
@@ -435,6 +455,7 @@ def left_out_by(
     *,
     groups: Any,
     weight: Array | None = None,
+    classes: NDArray[np.intp] | None = None,
 ) -> Masks:
     """Which members train on a row, and which leave it out, checked; with `folds=None`, all of them do both.
 
@@ -449,7 +470,7 @@ def left_out_by(
     if folds is None:
         trains = leaves_out = np.ones((int(repeats), len(X)), dtype=bool)
     else:
-        trains, leaves_out = split_rows(X, folds, int(repeats), groups, random_state)
+        trains, leaves_out = split_rows(X, folds, int(repeats), groups, random_state, classes)
     if by_all:
         some = np.isin(units := np.arange(len(X)) if groups is None else groups, drawn_units(units, random_state))
         trains, leaves_out = trains & ~some, leaves_out | some
@@ -495,12 +516,17 @@ def check_dealing(
 
 
 def split_rows(
-    X: NDArray[Any], folds: Any, repeats: int, groups: NDArray[Any] | None, random_state: np.random.RandomState
+    X: NDArray[Any],
+    folds: Any,
+    repeats: int,
+    groups: NDArray[Any] | None,
+    random_state: np.random.RandomState,
+    classes: NDArray[np.intp] | None = None,
 ) -> Masks:
     """Which members train on a row, and which leave it out, one member per fold and repeat.
 
     `folds` is a number of folds (whole groups stay in one fold) or a scikit-learn splitter. Rows that a splitter gives
-    to neither side, such as an embargo, are neither trained on nor left out.
+    to neither side, such as an embargo, are neither trained on nor left out. A number of folds spreads each class.
     """
     from sklearn.model_selection import GroupKFold, KFold, check_cv
 
@@ -517,10 +543,29 @@ def split_rows(
         if splitter is None:
             kind = KFold if groups is None else GroupKFold
             splitter = kind(n_splits=int(folds), shuffle=True, random_state=random_state.randint(2**31 - 1))
-        for train, left_out in splitter.split(X, groups=groups):
+        if given is None and classes is not None:
+            splits = spread_classes(classes, groups, int(folds), random_state)
+        else:
+            splits = splitter.split(X, classes, groups)
+        for train, left_out in splits:
             trains.append(np.isin(np.arange(len(X)), train))
             leaves_out.append(np.isin(np.arange(len(X)), left_out) & ~trains[-1])
     return np.stack([np.stack(trains), np.stack(leaves_out)])
+
+
+def spread_classes(
+    classes: NDArray[np.intp], groups: NDArray[Any] | None, n_folds: int, random_state: np.random.RandomState
+) -> Iterator[tuple[Places, Places]]:
+    """Folds with about the same share of each class; rows of a group, which count as their first one, stay together."""
+    units = np.arange(len(classes)) if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
+    _, first = np.unique(units, return_index=True)
+    shuffled = random_state.permutation(len(first))
+    dealt = shuffled[np.argsort(classes[first[shuffled]], kind="stable")]  # units class by class, dealt out in turns
+    fold_of_unit = np.empty(len(first), dtype=np.intp)
+    fold_of_unit[dealt] = (np.arange(len(first)) + random_state.randint(n_folds)) % n_folds
+    fold = fold_of_unit[units]
+    for number in range(n_folds):
+        yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
 
 def check_folds(folds: Any, calibration: Calibration) -> None:

@@ -1,0 +1,310 @@
+"""MatchedClassifier: probabilities of classes, and sets that contain the true class as often as asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from coverwell.calibration import Calibration, Estimate, average_out_of_fold, out_of_fold_members
+from coverwell.companions import FOREST
+from coverwell.estimator import CalibratedEstimator, Coverage, Judged, Trained, index_of, kept_rows
+from coverwell.groups import Grouping
+from coverwell.matched import MatchedEstimator, NetworkChoice
+from coverwell.options import Schedule, levels_from, part_from, stored
+from coverwell.paper.algorithm import History
+from coverwell.paper.losses import IntervalLoss
+from coverwell.paper.matching import Matching
+from coverwell.paper.scores import Contiguous, Score
+from coverwell.prediction import PredictionSet
+from coverwell.predictor import MatchedTeam
+from coverwell.probabilities import VennAbers, fit_calibrator
+from coverwell.sets import CLASS, ClassPredictor, ClassTeam, best_thresholds, scored
+from coverwell.training.device import device_from
+from coverwell.training.rows import Rows
+
+Array = NDArray[np.float64]
+
+
+@stored
+@dataclass(frozen=True)
+class SetsOutOfFold:
+    """Probabilities (row, class) and sets (row, class, level) for the training rows, by members that left them out.
+
+    Rows that nobody left out, or that were kept for the ranks of "split", have probabilities of NaN and empty sets.
+    """
+
+    probability: Array
+    members: NDArray[np.bool_]
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which rows some member left out."""
+        return np.asarray(~np.isnan(self.probability).any(axis=1))
+
+
+class SetClassifier(ClassifierMixin, CalibratedEstimator):
+    """A classifier with a set of classes for every row."""
+
+    classes_: NDArray[Any]
+    predictor_: ClassPredictor
+    out_of_fold_: SetsOutOfFold | None
+    venn_abers_: VennAbers | None
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The likeliest class of each row."""
+        found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return found
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probabilities of the classes, `(n, class)`, in the order of `classes_`."""
+        check_is_fitted(self)
+        return self.predicted(X)[0]
+
+    def predict_set(self, X: Any, coverage: Coverage | None = None, *, allow_empty: bool = False) -> PredictionSet:
+        """The set of classes for each row.
+
+        Parameters
+        ----------
+        X : array-like or data frame (n, feature), or images, as in `fit`
+        coverage : float or sequence of float, optional
+            Any levels; the fitted ones if None. Sets of higher levels contain those of lower ones.
+        allow_empty : bool
+            By default the likeliest class is in every set. Without it, where nearly all rows are easy, some sets are
+            empty: coverage is then as asked, not higher.
+        """
+        check_is_fitted(self)
+        wanted = self.coverage if coverage is None else coverage
+        levels = tuple(sorted(levels_from(wanted)))
+        p, thresholds = self.predicted(X, levels)
+        sets = self.predictor_.sets(torch.from_numpy(p), torch.from_numpy(thresholds), allow_empty).numpy()
+        places: Any = [levels.index(level) for level in levels_from(wanted)]
+        one = np.ndim(wanted) == 0
+        return PredictionSet(
+            sets[..., places[0] if one else places],
+            coverage=levels_from(wanted)[0] if one else levels_from(wanted),
+            classes=self.classes_,
+            index=index_of(X),
+        )
+
+    def predict_probability_interval(self, X: Any) -> tuple[Array, Array]:
+        """Lower and upper probability of the second of two classes, `(n,)` each (Venn-Abers).
+
+        If rows are exchangeable, one of the two is calibrated: which one depends on the class that the row turns out to
+        have. They are no confidence interval for the probability of a row, which no method can give.
+        """
+        check_is_fitted(self)
+        if self.venn_abers_ is None:
+            must = "an interval for the probability needs two classes and out-of-fold rows"
+            raise ValueError(f"{must}, got {len(self.classes_)} classes and calibration={self.calibration!r}")
+        low, high = self.venn_abers_(torch.from_numpy(self.predict_proba(X)[:, 1]))
+        return low.numpy(), high.numpy()
+
+    def predicted(self, X: Any, levels: tuple[float, ...] | None = None) -> tuple[Array, Array]:
+        """Probabilities (row, class) and thresholds of their scores (row, class, level)."""
+        found = self.predictor_.moved(device_from(self.device)).prediction(self.rows_of(X), levels)
+        return found.mean, found.upper
+
+    # What a fit learns.
+
+    def given_targets(self, y: Any) -> Any:
+        """The place of each row's class; sets `classes_`."""
+        from sklearn.utils.multiclass import check_classification_targets
+        from sklearn.utils.validation import column_or_1d
+
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        labels = column_or_1d(y, warn=True)
+        missing = [number for number, label in enumerate(labels.tolist()) if label is None or label != label]
+        if missing:
+            raise ValueError(f"y must have a class in every row, but row {missing[0]} (counted from 0) has none (NaN)")
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must have at least two classes, got one class: {self.classes_[0]!r}")
+        counts = np.bincount(codes)
+        if (counts < 2).any():
+            rare = self.classes_[counts.argmin()]
+            must = "each class needs at least two rows, one to learn from while the other is left out"
+            raise ValueError(f"{must}, got one of class {rare!r}; leave it out, or join classes")
+        return codes
+
+    def as_numbers(self, targets: NDArray[Any]) -> Array:
+        return np.eye(len(self.classes_))[targets.astype(np.intp)]
+
+    def groupings(self) -> list[Grouping]:
+        wanted, held = [self.hold_for] if isinstance(self.hold_for, str | Integral) else self.hold_for, self.hold_for
+        by_class = wanted is not None and CLASS in list(wanted)
+        try:
+            self.hold_for = ([one for one in wanted if one != CLASS] or None) if by_class else held
+            found = super().groupings()
+        finally:
+            self.hold_for = held
+        n_columns = self.source_.row_shape[0] if self.source_.scaled else 0
+        return [*found, Grouping(CLASS, (n_columns,))] if by_class else found
+
+    def told_by(self, X: NDArray[Any], y: Array) -> Array:
+        """Rows by whose values groups are told apart: the features of a table, and the class."""
+        return np.column_stack([X, y.argmax(axis=1)]) if X.ndim == 2 else y.argmax(axis=1)[:, None].astype(np.float64)
+
+    def check_groups(self, rows: NDArray[Any]) -> None:
+        if [one.name for one in self.groupings()] != [CLASS]:
+            super().check_groups(rows)
+        elif self.chosen_calibration.name is None:
+            raise ValueError("hold_for='class' needs ranks: give calibration='cross' or 'split', got None")
+
+    def set_fitted(
+        self, rows: Rows, trained: Trained, history: History, jobs: slice, calibration: Calibration | None = None
+    ) -> None:
+        self.rounds_ = history.described(jobs, rows, one_target=True, one_level=np.ndim(self.coverage) == 0)
+        (team,), members = trained.teams[jobs], trained.members[jobs][0]
+        assert isinstance(team, ClassTeam)
+        calibration, levels = calibration or self.chosen_calibration, rows.levels[0]
+        self.out_of_fold_, self.venn_abers_, residuals, out_of_fold = None, None, rows, None
+        if members is not None:
+            y, members, leaves_out = out_of_fold_members(rows, members)
+            some = np.asarray(leaves_out.any(axis=0))
+            y, weight = y[some], None if rows.seen_weight is None else rows.seen_weight[some]
+            raw = average_out_of_fold(members, leaves_out)
+            team.calibrator = fit_calibrator(team.normalised(raw.mean[some]), y, weight, rows.seeds[0])
+            residuals, members, p = scored(rows, members, raw, team, leaves_out)
+            out_of_fold = Estimate(p[some], raw.half_width[some])
+            if calibration.name is not None:
+                learned = raw.half_width[some, 0, 1]
+                team.thresholds = best_thresholds(p[some], y, learned, team.score, levels, weight)
+                members = replace(members, half_width=team.thresholds.of(members.half_width))
+            if len(self.classes_) == 2:
+                self.venn_abers_ = VennAbers.of(p[some, 1], y[:, 1] > 0, weight)
+        team.to(device_from(self.device))
+        correction = calibration.correction([team], residuals, members)
+        members = self.hold_groups(calibration, [team], residuals, members)
+        correction.kept = kept_rows(calibration, [team], residuals, members, correction)
+        self.predictor_ = ClassPredictor(levels, [team], correction)
+        if out_of_fold is not None:
+            self.out_of_fold_ = self.sets_out_of_fold(rows, out_of_fold, some)
+
+    def sets_out_of_fold(self, rows: Rows, estimate: Estimate, some: NDArray[np.bool_]) -> SetsOutOfFold:
+        """What members say of rows that they left out, as it is deployed."""
+        assert rows.given is not None  # rows of a fit know what they were made from
+        (X, y), (team,) = rows.given, self.predictor_.fitted_teams
+        places = np.setdiff1d(np.arange(len(y)), rows.held_back[0])[some]
+        p, half_width = (torch.from_numpy(part) for part in (estimate.mean, estimate.half_width))
+        features = torch.from_numpy(X[places]) if X.ndim == 2 else p
+        device = team.coverage.device
+        shaped = team.shaped(features.to(device), p.to(device), half_width.to(device), p.to(device)).cpu().numpy()
+        _, upper = self.predictor_.bounds([Estimate(estimate.mean, shaped)])
+        members = np.zeros((*y.shape, upper.shape[2]), dtype=bool)
+        members[places] = self.predictor_.sets(p, torch.from_numpy(upper)).numpy()
+        probability = np.full(y.shape, np.nan)
+        probability[places] = estimate.mean
+        return SetsOutOfFold(probability, members)
+
+    def judged(self, known: SetsOutOfFold, y: Array, seen: NDArray[Any], place: int) -> Judged:
+        sets = known.members[seen, :, place]
+        prediction = self.classes_[known.probability[seen].argmax(axis=1)].astype(str)
+        return np.asarray((sets & (y > 0)).any(axis=1, keepdims=True)), [
+            {"prediction": prediction, "size": sets.sum(axis=1)}
+        ]
+
+
+@stored
+@dataclass(eq=False, repr=False)
+class MatchedClassifier(MatchedEstimator, SetClassifier):
+    """Classification with a set of classes for every row, from two teams of networks trained in turns.
+
+    F predicts probabilities, I the threshold that the score of the true class stays below, learned from members that
+    left the row out. A set holds the classes whose score is at most the threshold.
+
+    Parameters
+    ----------
+    coverage : float or sequence of float, default=0.9
+        The share of new rows whose set is to contain the true class; several levels give nested sets from one fit.
+    matching : "confidence", None or an object with the methods of `Matching`, default="confidence"
+        How F's confidence is matched to I's thresholds; None trains F on the cross-entropy alone.
+    conformity_score : "probability", "adaptive", "regularised" or an object with `Score`'s method, default="probability"
+        How badly a class fits: one minus its probability gives the smallest sets, the others add up the probabilities
+        of likelier classes.
+    ordered : bool or sequence of classes, default=False
+        Whether the classes have an order, as grades have: sets then have no gaps. True is the order of `classes_`.
+    network, interval_network, folds, repeats, interval_loss, companions, schedule, warm_start, device, random_state,
+    verbose
+        As in `MatchedRegressor`. Companions are "forest" and classifiers with `predict_proba`. Folds have about the
+        same share of each class.
+    calibration : "cross", "split", None or an object such as `Split(size=0.3)`, default="cross"
+        How thresholds are brought to the asked level: by ranks of out-of-fold rows, by those of rows kept for it (at
+        least the asked coverage on average), or not at all.
+    hold_for : "class", name or place of a column of X, or several, optional
+        Coverage is held within each class, or within each group of rows that have the same value in a column.
+
+    Attributes
+    ----------
+    classes_ : ndarray (class,)
+        The classes, in the order of probabilities and sets.
+    out_of_fold_ : SetsOutOfFold or None
+        Probabilities and sets for the training rows, by members that left them out.
+    rounds_, predictor_, source_, worst_slices_, factor_, column_scales_, columns_, n_features_in_, feature_names_in_,
+    target_names_
+        As in `MatchedRegressor`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = MatchedClassifier(coverage=0.9, schedule=Schedule(max_rounds=2), repeats=1, random_state=0).fit(X, y)
+    >>> found = model.predict_set(X[:5])
+    >>> found.contains(y[:5]).all()
+    np.True_
+    """
+
+    coverage: Coverage = 0.9
+    matching: str | Matching | None = "confidence"
+    _: KW_ONLY
+    conformity_score: str | Score = "probability"
+    ordered: Any = False
+    network: NetworkChoice = None
+    interval_network: NetworkChoice = None
+    folds: Any = 5
+    repeats: int | str = "auto"
+    interval_loss: str | IntervalLoss = "quantile"
+    calibration: Any = "cross"
+    hold_for: Any = None
+    companions: Sequence[Any] = (FOREST,)
+    schedule: Schedule | None = None
+    warm_start: bool = False
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
+    kind_of_matching: ClassVar[str] = "confidence"
+    parts: ClassVar[tuple[str, ...]] = ("matching", "interval_loss", "calibration", "conformity_score")
+    kind_of_team: ClassVar[type[MatchedTeam]] = ClassTeam
+    adds_a_network: ClassVar[bool] = False
+    kind_of_companions: ClassVar[tuple[str, str]] = ("classifier", "predict_proba")
+
+    def check_params(self) -> None:
+        super().check_params()
+        part_from("conformity_score", self.conformity_score, Score)
+        calibration = self.chosen_calibration
+        if calibration.one_team_per_fold or calibration.moves_ends:
+            raise ValueError(f"calibration of a classifier must be 'cross', 'split' or None, got {calibration.name!r}")
+
+    def dealing(self, groups: NDArray[Any] | None, random_state: np.random.RandomState) -> dict[str, Any]:
+        return {**super().dealing(groups, random_state), "score": self.chosen_score}
+
+    @property
+    def chosen_score(self) -> Score:
+        """The conformity score as an object, for the classes in their order if they have one."""
+        score: Score = part_from("conformity_score", self.conformity_score, Score)
+        if isinstance(self.ordered, bool | np.bool_):
+            return Contiguous(score, tuple(range(len(self.classes_)))) if self.ordered else score
+        order, known = list(self.ordered), self.classes_.tolist()
+        if sorted(map(str, order)) != sorted(map(str, known)) or not set(order) <= set(known):
+            raise ValueError(f"ordered must be True, False or all classes in their order, got {order} for {known}")
+        return Contiguous(score, tuple(known.index(label) for label in order))
