@@ -69,7 +69,9 @@ def load_classes(name: str) -> tuple[pd.DataFrame, Labels]:
         labels = rows.pop(target).to_numpy()
         rows = rows.drop(columns=how.get("drop", []))
     else:
-        (path,) = [one for one in (folder() / name).iterdir() if one.suffix in (".dat", ".txt") and "READ" not in one.name]
+        (path,) = [
+            one for one in (folder() / name).iterdir() if one.suffix in (".dat", ".txt") and "READ" not in one.name
+        ]
         text = [line.strip() for line in path.read_text().splitlines() if line.strip() and not line.startswith("%")]
         data = "\n".join(re.sub(r"\s*,\s*", ",", line) for line in text if not line.startswith("@"))
         rows = pd.read_csv(StringIO(data), header=None, na_values=MISSING)

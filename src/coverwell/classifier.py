@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from coverwell.calibration import Calibration, Estimate, average_out_of_fold, out_of_fold_members
 from coverwell.companions import FOREST
 from coverwell.estimator import CalibratedEstimator, Coverage, Judged, Trained, index_of, kept_rows
-from coverwell.groups import Grouping
+from coverwell.groups import CLASS, Grouping
 from coverwell.matched import MatchedEstimator, NetworkChoice
 from coverwell.options import Schedule, levels_from, part_from, stored
 from coverwell.paper.algorithm import History
@@ -26,7 +26,7 @@ from coverwell.paper.scores import Contiguous, Score
 from coverwell.prediction import PredictionSet
 from coverwell.predictor import MatchedTeam
 from coverwell.probabilities import VennAbers, fit_calibrator
-from coverwell.sets import CLASS, ClassPredictor, ClassTeam, best_thresholds, scored
+from coverwell.sets import ClassPredictor, ClassTeam, best_thresholds, scored
 from coverwell.training.device import device_from
 from coverwell.training.rows import Rows
 
@@ -60,7 +60,8 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest class of each row."""
-        found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        places = self.predict_proba(X).argmax(axis=1)
+        found: NDArray[Any] = self.classes_[places]
         return found
 
     def predict_proba(self, X: Any) -> Array:
@@ -117,16 +118,20 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
     def given_targets(self, y: Any) -> Any:
         """The place of each row's class; sets `classes_`."""
         from sklearn.utils.multiclass import check_classification_targets
-        from sklearn.utils.validation import column_or_1d
+        from sklearn.utils.validation import assert_all_finite, column_or_1d
 
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         labels = column_or_1d(y, warn=True)
+        if labels.dtype.kind == "f":
+            assert_all_finite(labels, input_name="y")
         missing = [number for number, label in enumerate(labels.tolist()) if label is None or label != label]
         if missing:
             raise ValueError(f"y must have a class in every row, but row {missing[0]} (counted from 0) has none (NaN)")
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
+        if not len(codes):
+            return codes  # a source says what is wrong with no rows
         if len(self.classes_) < 2:
             raise ValueError(f"y must have at least two classes, got one class: {self.classes_[0]!r}")
         counts = np.bincount(codes)
@@ -186,7 +191,7 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
         correction = calibration.correction([team], residuals, members)
         members = self.hold_groups(calibration, [team], residuals, members)
         correction.kept = kept_rows(calibration, [team], residuals, members, correction)
-        self.predictor_ = ClassPredictor(levels, [team], correction)
+        self.predictor_ = ClassPredictor(levels, [team], correction, self.classes_)
         if out_of_fold is not None:
             self.out_of_fold_ = self.sets_out_of_fold(rows, out_of_fold, some)
 
@@ -226,7 +231,7 @@ class MatchedClassifier(MatchedEstimator, SetClassifier):
     ----------
     coverage : float or sequence of float, default=0.9
         The share of new rows whose set is to contain the true class; several levels give nested sets from one fit.
-    matching : "confidence", None or an object with the methods of `Matching`, default="confidence"
+    matching : "confidence", None or an object such as `ConfidenceFit(0.2)`, default="confidence"
         How F's confidence is matched to I's thresholds; None trains F on the cross-entropy alone.
     conformity_score : "probability", "adaptive", "regularised" or an object with `Score`'s method, default="probability"
         How badly a class fits: one minus its probability gives the smallest sets, the others add up the probabilities

@@ -34,7 +34,7 @@ from coverwell.calibration import (
     scores_of,
 )
 from coverwell.errors import CoverageWarning
-from coverwell.groups import GAPS, Grouping, check_groups, group_factors, groupings_of, warn_of_other_groups
+from coverwell.groups import CLASS, GAPS, Grouping, check_groups, group_factors, groupings_of, warn_of_other_groups
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import InputSource, checked_groups, checked_weight, target_names_of, without_cache
 from coverwell.options import levels_from, part_from, stored
@@ -406,7 +406,7 @@ class CalibratedEstimator(BaseEstimator):
                 f"or 'split', got {calibration.name!r} and {'a table' if self.source_.scaled else 'images'}"
             )
         for grouping in self.groupings():
-            if grouping.name != GAPS:
+            if grouping.name not in (GAPS, CLASS):
                 check_groups(grouping, rows)
 
     def with_companions(self, rows: Rows) -> Rows:

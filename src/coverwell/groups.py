@@ -293,6 +293,7 @@ def sum_of_others(values: Array) -> Array:
 # Which groups.
 
 GAPS = "missing values"
+CLASS = "class"  # of a classifier's target
 
 
 def groupings_of(source: InputSource, hold_for: Any = None) -> list[Grouping]:

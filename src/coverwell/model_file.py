@@ -44,6 +44,7 @@ from coverwell.options import STORED, levels_from
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.predictor import Predictor
+from coverwell.sets import ClassPredictor
 
 if TYPE_CHECKING:  # scikit-learn takes long to import, and `load_predictor` does without
     from sklearn.base import BaseEstimator
@@ -57,9 +58,18 @@ FORMAT = 2
 TYPES = ("float64", "float32", "int64", "int32", "uint8", "bool")
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError)
 BUFFERS = {"centre", "spread"}  # of every scaling but that of images' features
-OWN = ("network", "interval_network", "matching", "interval_loss", "calibration")  # may be objects of the user's
+# May be objects of the user's.
+OWN = ("network", "interval_network", "matching", "interval_loss", "calibration", "conformity_score")
 LEARNED = re.compile(r"[a-z]\w*_")  # names of what `fit` learned
-PACKAGES = ("portable", "regressor", "around", "baselines", "forecasting", "monitor")  # imported when first needed
+PACKAGES = (
+    "portable",
+    "regressor",
+    "classifier",
+    "around",
+    "baselines",
+    "forecasting",
+    "monitor",
+)  # imported when first needed
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
@@ -92,7 +102,8 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
 
     if not _is_stored(model) or not isinstance(model, BaseEstimator):
         raise TypeError(
-            f"save takes a regressor or forecaster of coverwell, such as a MatchedRegressor, got {type(model).__name__}"
+            "save takes a regressor, classifier or forecaster of coverwell, such as a MatchedRegressor, got "
+            f"{type(model).__name__}"
         )
     check_is_fitted(model)
     writer = _Writer()
@@ -107,13 +118,14 @@ def load(
     matching: Matching | None = None,
     interval_loss: IntervalLoss | None = None,
     calibration: Any = None,
+    conformity_score: Any = None,
 ) -> Any:
     """The estimator that `save` wrote, with predictions equal to the bit; no code from the file is run.
 
     Parameters
     ----------
     path : str or path
-    network, interval_network, matching, interval_loss, calibration : optional
+    network, interval_network, matching, interval_loss, calibration, conformity_score : optional
         For a model that was fitted with an object of the user's own: that object again. Not for others.
 
     Raises
@@ -133,7 +145,8 @@ def load(
     """
     from sklearn.utils.validation import check_is_fitted
 
-    given = dict(zip(OWN, (network, interval_network, matching, interval_loss, calibration), strict=True))
+    own = network, interval_network, matching, interval_loss, calibration, conformity_score
+    given = dict(zip(OWN, own, strict=True))
     with _reading(Path(path), given) as (stored, reader):
         model = reader.estimator(stored)
         check_is_fitted(model)
@@ -201,6 +214,8 @@ class _Writer:
             return {"tuple": items} if isinstance(value, tuple) else items
         if isinstance(value, np.ndarray | Tensor):
             array = value.cpu().numpy() if isinstance(value, Tensor) else value
+            if array.dtype.kind == "U":
+                return {"texts": array.tolist()}
             if array.dtype == object and all(isinstance(item, str) for item in array):
                 return {"strings": array.tolist()}
             if array.dtype.name not in TYPES:
@@ -215,7 +230,8 @@ class _Writer:
         if place.endswith("source_.trunk"):
             self.state(value, place)
             return {"trunk": place, "ours": isinstance(value, ResNet18Trunk)}
-        return self.part(value, place, own=place.rpartition(".")[2])
+        own = place.rpartition(".")[2]
+        return self.part(value, place, own="conformity_score" if own == "score" else own)
 
     def state(self, module: nn.Module, place: str) -> None:
         """Weights in float32, in which they were trained, unless that would lose a bit."""
@@ -279,6 +295,8 @@ class _Reader:
                 return tuple(self.value(item) for item in items)
             case {"strings": items}:
                 return np.array(items, dtype=object)
+            case {"texts": items}:
+                return np.array(items, dtype=np.str_)
             case {"array": name}:
                 return self.arrays[name].copy()
             case {"own": name}:
@@ -357,11 +375,11 @@ def _check_predictor(source: InputSource, predictor: Predictor, names: tuple[str
             raise ValueError(f"every team must have the levels, rows and numbers for scaling {due}")
     views = () if source.mirroring is None else (2,)
     row = torch.zeros(1, *views, *source.row_shape, dtype=torch.float64)
-    shapes = [(1, len(names)), *[(1, len(names), len(levels))] * 2]
+    n_targets = 1 if isinstance(predictor, ClassPredictor) else len(predictor.fitted_teams[0].targets.centre)
     for joint in (False, True) if predictor.correction.is_joint else (False,):
         outputs = predictor(row, joint=joint)
-        if [tuple(output.shape) for output in outputs] != shapes:
-            raise ValueError(f"there must be a prediction and bounds for each of {len(names)} targets")
+        if [tuple(output.shape) for output in outputs] != predictor.output_shapes(1) or n_targets != len(names):
+            raise ValueError(f"there must be a prediction and bounds, or sets, for each of {len(names)} targets")
 
 
 # Tensor files.

@@ -30,14 +30,16 @@ from torch.nn.functional import embedding
 from coverwell._version import __version__
 from coverwell.calibration import Correction
 from coverwell.companions import NO_TENSORS, Foreign
-from coverwell.estimator import IntervalRegressor
+from coverwell.estimator import CalibratedEstimator
 from coverwell.files import new_file
 from coverwell.inputs.columns import Column
 from coverwell.inputs.images import ROUNDING
 from coverwell.inputs.source import ImageSource
 from coverwell.networks.mlp import MLPTeam
 from coverwell.networks.team import Team
+from coverwell.prediction import Prediction
 from coverwell.predictor import Predictor
+from coverwell.sets import ClassPredictor, ClassTeam
 from coverwell.trees import Trees
 
 if TYPE_CHECKING:
@@ -64,16 +66,20 @@ OUTPUTS = {
     "joint_lower": "the lower bounds of boxes that hold all targets together",
     "joint_upper": "the upper bounds of boxes that hold all targets together",
 }
+OUTPUTS_OF_CLASSES = {
+    "probability": "of each of `classes`",
+    "sets": "whether each of `classes` is in the set of each of `levels`; the likeliest one always is",
+}
 
 
 def to_onnx(
-    model: IntervalRegressor | SeriesForecaster,
+    model: CalibratedEstimator | SeriesForecaster,
     path: str | os.PathLike[str],
     *,
     precision: str = "float32",
     model_file: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Write a fitted regressor or forecaster as one ONNX file, whole or not at all, and return its metadata.
+    """Write a fitted regressor, classifier or forecaster as one ONNX file, whole or not at all; return its metadata.
 
     Names, types and shapes of inputs and outputs, and what the metadata hold, are in docs/export.md. Nothing is written
     unless onnxruntime gives the model's predictions and bounds within 1e-5 standard deviations of the target; bounds of
@@ -110,8 +116,10 @@ def to_onnx(
         _needed(package)
     if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
         raise ImportError(f"an export to ONNX needs torch 2.11 or later, got {torch.__version__}; upgrade torch")
-    if not isinstance(model, (IntervalRegressor, SeriesForecaster)):
-        raise TypeError(f"to_onnx takes a fitted regressor or forecaster of coverwell, got {type(model).__name__}")
+    if not isinstance(model, (CalibratedEstimator, SeriesForecaster)):
+        raise TypeError(
+            f"to_onnx takes a fitted regressor, classifier or forecaster of coverwell, got {type(model).__name__}"
+        )
     check_is_fitted(model)
     if isinstance(model, SeriesForecaster):
         graph: _Graph = _Series(model, PRECISIONS[precision])
@@ -139,7 +147,7 @@ def _needed(package: str) -> Any:
 class _Graph(nn.Module):
     """From raw inputs to the outputs of a file; a kind of model adds inputs, `examples` of them and rows from them."""
 
-    def __init__(self, regressor: IntervalRegressor, predictor: Predictor, precision: torch.dtype, **about: Any):
+    def __init__(self, regressor: CalibratedEstimator, predictor: Predictor, precision: torch.dtype, **about: Any):
         super().__init__()
         n_scores = sum(len(part) for part in predictor.correction.scores)
         if n_scores > MOST_SCORES:
@@ -162,12 +170,22 @@ class _Graph(nn.Module):
             team.shape = None if team.shape is None else team.shape.only_asked()
             team.groups = nn.ModuleList(factors.at(predictor.levels) for factors in team.group_factors)
             team.edges = None if team.edges is None else team.edges.at(predictor.levels)
+            if isinstance(team, ClassTeam) and team.by_class is not None:
+                team.by_class = team.by_class.at(predictor.levels)
         self.model = (predictor,)  # in a tuple: no layer of this one
-        self.predictor = Predictor(predictor.levels, teams, copy.deepcopy(predictor.correction).cpu().only_asked())
+        known = predictor.levels, teams, copy.deepcopy(predictor.correction).cpu().only_asked()
         n_targets, levels = teams[0].targets.shape[0], list(predictor.levels)
-        self.joint = (False, True)[: 2 if n_targets > 1 and predictor.correction.is_joint else 1]
-        self.outputs = list(OUTPUTS)[: 1 + 2 * len(self.joint)]
-        shapes = {name: ["row", n_targets, *[len(levels)] * (name != "prediction")] for name in self.outputs}
+        if isinstance(predictor, ClassPredictor):
+            self.predictor: Predictor = ClassPredictor(*known, predictor.classes)
+            meanings, several = OUTPUTS_OF_CLASSES, False
+            about["classes"] = predictor.classes.tolist()
+        else:
+            self.predictor, meanings = Predictor(*known), OUTPUTS
+            several = n_targets > 1 and predictor.correction.is_joint
+        self.joint = (False, True)[: 2 if several else 1]
+        self.outputs = list(meanings)[: 1 + 2 * len(self.joint)]
+        shapes = {name: ["row", n_targets, *[len(levels)] * (number > 0)] for number, name in enumerate(self.outputs)}
+        types = {name: "bool" if name == "sets" else "float64" for name in self.outputs}
         self.examples: dict[str, NDArray[Any]] = {}
         self.about = {
             "format": FORMAT,
@@ -176,7 +194,7 @@ class _Graph(nn.Module):
             "inputs": [],
             **about,
             "levels": levels,
-            "outputs": [{"name": n, "type": "float64", "shape": s, "is": OUTPUTS[n]} for n, s in shapes.items()],
+            "outputs": [{"name": n, "type": types[n], "shape": s, "is": meanings[n]} for n, s in shapes.items()],
             "calibration": regressor.chosen_calibration.name,
             "promise": regressor.chosen_calibration.promise,
         }
@@ -202,6 +220,9 @@ class _Graph(nn.Module):
         spared = [torch.cat([given, given.new_zeros(1, *given.shape[1:])])[: n + 1 // (n + 1)] for given in inputs]
         features, added = self.rows(*spared)
         rows = features.half().float() if images else features  # as estimators keep features of images
+        if isinstance(self.predictor, ClassPredictor):
+            p, sets = self.predictor(rows)
+            return tuple(part[:n] for part in (p + added, sets, *[features] * images))
         means, half_widths = (list(part) for part in zip(*(team(rows) for team in self.predictor.teams), strict=True))
         outputs = [torch.stack(means).mean(dim=0)]
         for joint in self.joint:
@@ -213,7 +234,7 @@ class _Graph(nn.Module):
 class _Table(_Graph):
     """The columns of a table: numbers as they are, codes of categories, and seconds since 1970 by the local clock."""
 
-    def __init__(self, model: IntervalRegressor, precision: torch.dtype) -> None:
+    def __init__(self, model: CalibratedEstimator, precision: torch.dtype) -> None:
         table, scaling, rng = model.source_.columns, model.predictor_.inputs, np.random.default_rng(0)
         names = getattr(model, "feature_names_in_", [f"column {number}" for number in range(model.n_features_in_)])
         columns = [{"name": str(name), "kind": "numbers"} for name in names]
@@ -258,7 +279,7 @@ def _seconds_by_the_clock(zone: str | None) -> str:
 class _Images(_Graph):
     """Pixels, and what the frozen layers make of them; the features are one output more, to be checked."""
 
-    def __init__(self, model: IntervalRegressor, precision: torch.dtype) -> None:
+    def __init__(self, model: CalibratedEstimator, precision: torch.dtype) -> None:
         source = cast(ImageSource, model.source_)
         mirror = None if source.mirroring is None else source.mirroring.targets
         super().__init__(model, model.predictor_, precision, kind="images", size=source.size, mirror=mirror)
@@ -485,6 +506,9 @@ def _check(graph: _Graph, proto: Any) -> None:
     found = dict(zip((o.name for o in session.get_outputs()), session.run(None, graph.examples), strict=True))
     (predictor,), (rows, added) = graph.model, graph.own_rows(found.get("features"))
     own = predictor.prediction(rows)
+    if isinstance(predictor, ClassPredictor):
+        _check_classes(predictor, own, found, added)
+        return
     expected = [own.mean, own.lower, own.upper]
     if True in graph.joint:
         expected += predictor.bounds(predictor.estimates(rows), joint=True)
@@ -499,3 +523,18 @@ def _check(graph: _Graph, proto: Any) -> None:
                 f"of the target, but its {name} lies {largest:.2g} away; nothing was written. Export with "
                 "precision='float64'; if that does not help, the model cannot be exported"
             )
+
+
+def _check_classes(predictor: ClassPredictor, own: Prediction, found: dict[str, NDArray[Any]], added: Array) -> None:
+    """The same for probabilities and sets; a class whose score lies at the threshold may be in or out."""
+    differences = np.abs(found["probability"] - own.mean - added)
+    p, thresholds = torch.from_numpy(own.mean), torch.from_numpy(own.upper)
+    at_threshold = (predictor.score.of(p)[..., None] - thresholds).abs() < LARGEST_DIFFERENCE
+    other = (predictor.sets(p, thresholds).numpy() != found["sets"]) & ~at_threshold.numpy()
+    useful = ~np.isnan(added[:, 0])
+    if not (differences[useful] <= LARGEST_DIFFERENCE).all() or other[useful].any():
+        raise ValueError(
+            f"the exported graph must give the model's probabilities within {LARGEST_DIFFERENCE:g} and its sets, but a "
+            f"probability lies {np.nanmax(differences):.2g} away and {other.sum()} classes are in other sets; nothing "
+            "was written. Export with precision='float64'; if that does not help, the model cannot be exported"
+        )

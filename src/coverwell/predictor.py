@@ -313,6 +313,11 @@ class Predictor(nn.Module):
         lower, upper = self.correction(list(means), list(half_widths), self.levels, joint)
         return torch.stack(means).mean(dim=0), lower, upper
 
+    def output_shapes(self, n_rows: int) -> list[tuple[int, ...]]:
+        """The shapes of what `forward` returns."""
+        n_targets = len(self.fitted_teams[0].targets.centre)
+        return [(n_rows, n_targets), *[(n_rows, n_targets, len(self.levels))] * 2]
+
     def moved(self, device: torch.device) -> Predictor:
         """This predictor on a device, at no cost if it is there."""
         return self if all(part.device == device for part in self.buffers()) else self.to(device)

@@ -18,14 +18,14 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coverwell.calibration import SMALLEST_HALF_WIDTH, Estimate, rank_factor, weighted_mean
-from coverwell.groups import GroupFactors
+from coverwell.calibration import SMALLEST_HALF_WIDTH, Correction, Estimate, rank_factor, weighted_mean
+from coverwell.groups import CLASS, GroupFactors
 from coverwell.inputs.scaling import Mirroring, Scaling
 from coverwell.networks.team import Team
 from coverwell.options import stored
 from coverwell.paper.matching import Matching
 from coverwell.paper.scores import Score
-from coverwell.predictor import MatchedTeam, Predictor
+from coverwell.predictor import FittedTeam, MatchedTeam, Predictor
 from coverwell.probabilities import Calibrator
 from coverwell.training.rows import Rows
 
@@ -36,7 +36,6 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of I's threshold in the mixture, tried o
 FEWEST_OF_A_SIZE = 30  # rows whose sets have one size, for their coverage to count
 SHORT_OF_A_SIZE = 0.05  # by how much sets of one size may cover less than asked
 ROUNDING = 1e-12  # of scores
-CLASS = "class"  # in `hold_for`
 
 
 @stored
@@ -156,14 +155,28 @@ class ClassTeam(MatchedTeam):
 class ClassPredictor(Predictor):
     """Predicts the probabilities of the classes and, for each level, which of them are in the set.
 
+    Parameters
+    ----------
+    levels, teams, correction : as in `Predictor`; one team
+    classes : (class,), the labels
+
     Shape: input `(row, ...)`; outputs probabilities `(row, class)` and sets `(row, class, level)`.
     """
+
+    def __init__(
+        self, levels: tuple[float, ...], teams: Sequence[FittedTeam], correction: Correction, classes: NDArray[Any]
+    ) -> None:
+        super().__init__(levels, teams, correction)
+        self.classes = classes
 
     def forward(self, rows: Tensor, joint: bool = False) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         (team,) = self.fitted_teams
         p, half_width = team(rows)
         _, upper = self.correction([torch.zeros_like(p)], [half_width], self.levels)
         return p, self.sets(p, upper)
+
+    def output_shapes(self, n_rows: int) -> list[tuple[int, ...]]:
+        return [(n_rows, len(self.classes)), (n_rows, len(self.classes), len(self.levels))]
 
     @property
     def score(self) -> Score:
@@ -191,7 +204,7 @@ def sets_of(scores: Tensor, p: Tensor, thresholds: Tensor, allow_empty: bool = F
     inside = scores[..., None] <= thresholds + ROUNDING
     if allow_empty:
         return inside
-    likeliest = torch.nn.functional.one_hot(p.argmax(dim=-1), p.shape[-1]).bool()
+    likeliest = p.argmax(dim=-1, keepdim=True) == torch.arange(p.shape[-1], device=p.device)
     return inside | likeliest[..., None]
 
 
