@@ -14,6 +14,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from coverwell.calibration import Calibration, Estimate, average_out_of_fold, out_of_fold_members
+from coverwell.class_metrics import places_of
 from coverwell.companions import FOREST
 from coverwell.estimator import CalibratedEstimator, Coverage, Judged, Trained, index_of, kept_rows
 from coverwell.groups import CLASS, Grouping
@@ -140,6 +141,12 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
             must = "each class needs at least two rows, one to learn from while the other is left out"
             raise ValueError(f"{must}, got one of class {rare!r}; leave it out, or join classes")
         return codes
+
+    def new_targets(self, y: Any, n_rows: int) -> Array:
+        labels = np.asarray(y).reshape(-1) if np.ndim(y) == 2 and np.shape(y)[1] == 1 else np.asarray(y)
+        if labels.shape != (n_rows,):
+            raise ValueError(f"y_new must have one class for each of {n_rows} rows, got the shape {labels.shape}")
+        return np.eye(len(self.classes_))[places_of(labels, self.classes_)]
 
     def as_numbers(self, targets: NDArray[Any]) -> Array:
         return np.eye(len(self.classes_))[targets.astype(np.intp)]

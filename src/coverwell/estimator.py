@@ -41,7 +41,7 @@ from coverwell.options import levels_from, part_from, stored
 from coverwell.paper.algorithm import History, Round
 from coverwell.prediction import PredictedDistribution, Prediction, PredictionInterval, central_shares, shares_from
 from coverwell.predictor import FittedTeam, Predictor
-from coverwell.shift import Recalibration, recalibration
+from coverwell.shift import Recalibration, checked_targets, recalibration
 from coverwell.slices import WorstSlice, worst_slices
 from coverwell.training.device import Trainable, device_from, few_threads, run_within_memory, seeded
 from coverwell.training.rows import Rows, check_dealing, equal_rows
@@ -281,6 +281,10 @@ class CalibratedEstimator(BaseEstimator):
     def given_targets(self, y: Any) -> Any:
         """What a source checks beside X: numbers."""
         return y
+
+    def new_targets(self, y: Any, n_rows: int) -> Array:
+        """Targets (row, target) of rows that come after the fit, checked."""
+        return checked_targets(self, y, n_rows)
 
     def as_numbers(self, targets: NDArray[Any]) -> Array:
         """What networks learn, (row, target), from the targets as they were checked."""

@@ -9,25 +9,39 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.integrate import trapezoid
 from scipy.stats import betabinom, binom
 
+from coverwell.class_metrics import (
+    brier_score,
+    coverage_by_set_size,
+    expected_reliability_error,
+    log_loss,
+    reliability,
+    reliability_error,
+)
 from coverwell.options import check_count, check_share, coverage_rank
 from coverwell.prediction import PredictedDistribution
 from coverwell.slices import by_quantile
 
 __all__ = [
     "average_width",
+    "brier_score",
     "calibration_curve",
     "calibration_error",
     "constant_width",
     "coverage",
     "coverage_band",
+    "coverage_by_set_size",
     "coverage_by_size",
     "coverage_rank",
     "crps",
     "expected_calibration_error",
+    "expected_reliability_error",
     "interval_score",
     "iou",
     "joint_coverage",
+    "log_loss",
     "pinball",
+    "reliability",
+    "reliability_error",
     "rmse",
     "rolling_coverage",
     "weighted_interval_score",

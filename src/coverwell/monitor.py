@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 from coverwell.options import check_share, stored
 
 if TYPE_CHECKING:
-    from coverwell.estimator import IntervalRegressor
+    from coverwell.estimator import CalibratedEstimator
 
 Array = NDArray[np.float64]
 Numbers = ArrayLike | float | int  # numpy counts a float as array-like by way of complex, which type checks do not
@@ -254,7 +254,7 @@ class CoverageMonitor:
         return evidence >= 1 / self.false_alarms
 
 
-def unlikeness(model: IntervalRegressor, X: Any) -> Array:
+def unlikeness(model: CalibratedEstimator, X: Any) -> Array:
     """How unlike the training rows each row of X is: the mean square of its scaled inputs, about 1 in training."""
     return model.predictor_.inputs.unlikeness(model.source_.rows(X, model))
 

@@ -25,7 +25,7 @@ from coverwell.training.device import device_from
 from coverwell.training.rows import equal_rows
 
 if TYPE_CHECKING:
-    from coverwell.estimator import IntervalRegressor
+    from coverwell.estimator import CalibratedEstimator
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -78,7 +78,7 @@ class Recalibration:
         return f"{self.n_ranked:,} ranked rows {worth}{outside}"
 
 
-def recalibration(model: IntervalRegressor, X_new: Any, y_new: Any) -> tuple[Array, Array, Recalibration]:
+def recalibration(model: CalibratedEstimator, X_new: Any, y_new: Any) -> tuple[Array, Array, Recalibration]:
     """Factors (target, level) for rows like the new ones, of each target and of boxes, and what they rest on."""
     correction = model.predictor_.correction
     if (kept := correction.kept) is None:
@@ -91,7 +91,7 @@ def recalibration(model: IntervalRegressor, X_new: Any, y_new: Any) -> tuple[Arr
     given = model.rows_of(X_new) if labelled else model.source_.rows(X_new, model)
     rows = given[:, : inputs.shape[0]]  # without predictions beside them
     if labelled:
-        scores = new_scores(model, given, checked_targets(model, y_new, len(rows)))
+        scores = new_scores(model, given, model.new_targets(y_new, len(rows)))
         before = weight = np.ones(len(rows))
         unlike, n_ranked = np.zeros(len(rows), dtype=bool), len(rows)
     else:
@@ -144,7 +144,7 @@ def new_factor(
     return np.where(enough, found, fitted * ratio[:, enough][:, -1:])
 
 
-def check_worth(found: Recalibration, model: IntervalRegressor, columns: str) -> None:
+def check_worth(found: Recalibration, model: CalibratedEstimator, columns: str) -> None:
     """Raise unless the ranked rows are worth enough for the fitted levels; warn of new rows that none of them is like.
 
     `columns` are those in which more of them lie outside than by chance.
@@ -164,7 +164,7 @@ def check_worth(found: Recalibration, model: IntervalRegressor, columns: str) ->
 # New rows with targets.
 
 
-def checked_targets(model: IntervalRegressor, y_new: Any, n_rows: int) -> Array:
+def checked_targets(model: CalibratedEstimator, y_new: Any, n_rows: int) -> Array:
     """The targets (row, target) of all new rows."""
     from sklearn.utils.validation import check_array
 
@@ -181,7 +181,7 @@ def checked_targets(model: IntervalRegressor, y_new: Any, n_rows: int) -> Array:
     return targets
 
 
-def new_scores(model: IntervalRegressor, rows: Array, y: Array) -> Array:
+def new_scores(model: CalibratedEstimator, rows: Array, y: Array) -> Array:
     """The scores of rows (row, target, level), of the half-widths before the factor."""
     (team,) = model.predictor_.moved(device_from(model.device)).fitted_teams
     expand = model.predictor_.correction.expand
