@@ -1,7 +1,7 @@
 """Metrics of classes as plain functions of arrays: probabilities that mean what they say, and the size of sets.
 
-`y` are labels `(n,)`, `probability` is `(n, class)`, in the order of `classes`; without these, labels are places from 0.
-`coverwell.metrics` offers all of them.
+`y` are labels `(n,)`, `probability` is `(n, class)`, in the order of `classes`; without these, labels are places from
+0. `coverwell.metrics` offers all of them.
 """
 
 from __future__ import annotations
@@ -122,13 +122,18 @@ def coverage_by_set_size(inside: ArrayLike, size: ArrayLike) -> dict[int, tuple[
 def places_of(y: ArrayLike, classes: ArrayLike) -> NDArray[np.intp]:
     """The place of each label among the classes; raises for a class that is not there."""
     labels, known = np.asarray(y), np.asarray(classes)
-    order = np.argsort(known)
-    found = order[np.searchsorted(known, labels, sorter=order).clip(max=len(known) - 1)]
-    if len(unknown := np.unique(labels[known[found] != labels])):
-        shown = ", ".join(map(str, known[:10].tolist()))
-        raise ValueError(f"y has classes that were not fitted, such as {unknown[0]}; the classes are {shown}")
-    places: NDArray[np.intp] = found.astype(np.intp)
+    places = places_or_none(labels, known)
+    if (places < 0).any():
+        shown = ", ".join(map(str, known[:10].tolist())) + (", ..." if len(known) > 10 else "")
+        strange = labels[places.argmin()]
+        raise ValueError(f"y has classes that were not fitted, such as {strange}; the classes are {shown}")
     return places
+
+
+def places_or_none(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
+    """The place of each label among the classes, -1 for a class that is not there."""
+    place = {label: number for number, label in enumerate(classes.tolist())}
+    return np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.intp)
 
 
 def _probabilities(probability: ArrayLike) -> Array:

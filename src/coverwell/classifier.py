@@ -240,7 +240,7 @@ class MatchedClassifier(MatchedEstimator, SetClassifier):
         The share of new rows whose set is to contain the true class; several levels give nested sets from one fit.
     matching : "confidence", None or an object such as `ConfidenceFit(0.2)`, default="confidence"
         How F's confidence is matched to I's thresholds; None trains F on the cross-entropy alone.
-    conformity_score : "probability", "adaptive", "regularised" or an object with `Score`'s method, default="probability"
+    conformity_score : "probability", "adaptive", "regularised" or an object such as a `Score`, default="probability"
         How badly a class fits: one minus its probability gives the smallest sets, the others add up the probabilities
         of likelier classes.
     ordered : bool or sequence of classes, default=False

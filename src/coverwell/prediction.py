@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from coverwell.class_metrics import places_or_none
 from coverwell.options import check_count, check_share, levels_from
 
 if TYPE_CHECKING:
@@ -146,9 +147,8 @@ class PredictionSet:
         labels = np.asarray(y)
         if labels.shape != (len(self),):
             raise ValueError(f"y must have one class for each of {len(self)} rows, got the shape {labels.shape}")
-        place = np.searchsorted(self.classes, labels).clip(max=len(self.classes) - 1)
-        known: NDArray[np.bool_] = self.classes[place] == labels
-        inside = self.members[np.arange(len(self)), place]
+        place = places_or_none(labels, self.classes)
+        known, inside = place >= 0, self.members[np.arange(len(self)), place]
         found: NDArray[np.bool_] = inside & (known if inside.ndim == 1 else known[:, None])
         return found
 

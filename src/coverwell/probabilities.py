@@ -1,7 +1,8 @@
 """Probabilities that mean what they say: smooth calibrators learned from out-of-fold rows, and Venn-Abers intervals.
 
-Every calibrator has a few numbers and keeps the order of the classes of a row. The one that is kept has the lowest log
-loss on rows that it was not fitted on; none is kept unless it is better than the probabilities as they are.
+Every calibrator has a few numbers and keeps an order: that of the classes of a row or, where there are two classes,
+that of the rows. The one that is kept has the lowest log loss on rows that it was not fitted on; none is kept unless it
+is better than the probabilities as they are.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ MOST_SCORES = 1000  # that a Venn-Abers predictor keeps
 
 
 class Calibrator(nn.Module):
-    """Probabilities from probabilities; at `start`, parameters of zero, they stay as they are."""
+    """Probabilities from probabilities; with parameters of zero, they stay as they are."""
 
     n_parameters: ClassVar[int]
     for_two: ClassVar[bool]  # for two classes alone; the others are for more
+    least: ClassVar[tuple[float, ...] | None] = None  # that each parameter may be; any number otherwise
     parameters_: Tensor
 
     def __init__(self, values: Array) -> None:
@@ -69,11 +71,12 @@ class MixedTemperature(Calibrator):
 
     n_parameters = 3
     for_two = False
+    least = (-np.inf, 0.0, 0.0)
 
     def calibrated(self, p: Probabilities, values: Tensor) -> Probabilities:
         tempered = (p.clamp_min(SMALLEST).log() * values[0].exp()).softmax(dim=-1)
-        share = torch.cat([values.new_zeros(1), values[1:] - 2]).softmax(dim=0)  # most of it tempered at the start
-        return share[0] * tempered + share[1] * p + share[2] / p.shape[-1]
+        _, given, equal = values.unbind()
+        return (tempered + given * p + equal / p.shape[-1]) / (1 + given + equal)
 
 
 class _OfTwo(Calibrator):
@@ -117,7 +120,7 @@ class Quadratic(_OfTwo):
 
     def logit(self, p: Probabilities, values: Tensor) -> Tensor:
         z = p[:, 1].log() - p[:, 0].log()
-        # The slope runs from exp(a - b) to exp(a + b): z + b |z| in the large, a parabola around zero.
+        # With b = tanh: z + b |z| in the large, so slopes 1 - b and 1 + b, and a parabola around zero.
         return values[0].exp() * (z + values[1].tanh() * ((1 + z.square()).sqrt() - 1)) + values[2]
 
 
@@ -172,7 +175,8 @@ def fitted(kind: type[Calibrator], p: Array, y: Array, weight: Array | None) -> 
         (gradient,) = torch.autograd.grad(loss, at)
         return float(loss.detach()) / len(p), gradient.numpy() / len(p)
 
-    found = minimize(objective, np.zeros(kind.n_parameters), jac=True, method="L-BFGS-B")
+    bounds = None if kind.least is None else [(least, np.inf) for least in kind.least]
+    found = minimize(objective, np.zeros(kind.n_parameters), jac=True, method="L-BFGS-B", bounds=bounds)
     return kind(found.x)
 
 
@@ -221,5 +225,7 @@ class VennAbers(nn.Module):
 
     def forward(self, p: Float[Tensor, " row"]) -> tuple[Float[Tensor, " row"], Float[Tensor, " row"]]:
         """Lower and upper probability of the second class."""
-        place = torch.searchsorted(self.scores, p.to(self.scores).contiguous())
-        return self.low[place], self.high[place]
+        p = p.to(self.scores).contiguous()
+        # A row with a known score counts as one of its rows: after them under the first label, before under the second.
+        after, before = torch.searchsorted(self.scores, p, right=True), torch.searchsorted(self.scores, p)
+        return self.low[after], self.high[before]
