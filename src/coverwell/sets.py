@@ -227,7 +227,8 @@ def scored(
     share = leaves_out / np.maximum(leaves_out.sum(axis=0), 1)
     moved = of_members + of_average - np.einsum("mr,mrt->rt", share, of_members)
     zero = torch.zeros(1, len(y), 1)
-    known: dict[str, Any] = {"targets": [Scaling.unit(1)], "mirroring": None, "beside": None}  # companions are in the averages
+    # Companions are in the averages already.
+    known: dict[str, Any] = {"targets": [Scaling.unit(1)], "mirroring": None, "beside": None}
     residuals = replace(rows, y=zero, leaves_out=torch.from_numpy(leaves_out)[None], **known)
     return residuals, Estimate(-moved, members.half_width), p
 
