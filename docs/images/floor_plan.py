@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src" / "coverwell"
 OPEN = ("paper", "training")
-READING = ("calibration", "predictor", "estimator", "regressor")  # with OPEN, a first hour
+READING = ("calibration", "predictor", "estimator", "matched", "regressor")  # with OPEN, a first hour
 LEFT_OUT = ("__init__", "__main__", "_version", "errors", "options", "files")  # that everybody uses
 
 
