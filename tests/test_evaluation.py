@@ -183,7 +183,7 @@ def test_bad_rows_are_refused_in_one_line(model, tmp_path):
     with pytest.raises(TypeError, match="rows that are in memory, got TableFiles"):
         outcome_of(model, TableFiles([tmp_path / "rows.parquet"]), y)
     for made, name in (("model", "str"), ({}, "dict")):
-        with pytest.raises(TypeError, match=f"expected a fitted regressor or forecaster, got {name}"):
+        with pytest.raises(TypeError, match=f"expected a fitted regressor, classifier or forecaster, got {name}"):
             outcome_of(made, X, y)
 
 

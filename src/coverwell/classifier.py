@@ -96,6 +96,12 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
             index=index_of(X),
         )
 
+    def classified(self, X: Any) -> tuple[Array, NDArray[np.bool_]]:
+        """Probabilities (row, class) and sets of all fitted levels (row, class, level), with one pass."""
+        check_is_fitted(self)
+        self.predictor_.moved(device_from(self.device))
+        return self.predictor_.classified(self.rows_of(X))
+
     def predict_probability_interval(self, X: Any) -> tuple[Array, Array]:
         """Lower and upper probability of the second of two classes, `(n,)` each (Venn-Abers).
 

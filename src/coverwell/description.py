@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from coverwell.baselines.training import EPOCHS_PER_ROUND
-from coverwell.estimator import IntervalRegressor
+from coverwell.classifier import SetClassifier
+from coverwell.estimator import CalibratedEstimator, IntervalRegressor
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import History
 from coverwell.groups import GAPS, GroupFactors, asked_columns
@@ -32,15 +33,16 @@ RECORDED = ("estimator", "calibration", "random_state", "folds", "repeats")
 
 
 class ModelDescription:
-    """A fitted regressor or forecaster as an evaluation or a report describes it; TypeError for anything else."""
+    """A fitted estimator or forecaster as an evaluation or a report describes it; TypeError for anything else."""
 
     def __init__(self, model: object) -> None:
-        if not isinstance(model, IntervalRegressor | SeriesForecaster):
-            raise TypeError(f"expected a fitted regressor or forecaster, got {type(model).__name__}")
+        if not isinstance(model, IntervalRegressor | SetClassifier | SeriesForecaster):
+            raise TypeError(f"expected a fitted regressor, classifier or forecaster, got {type(model).__name__}")
         check_is_fitted(model)
         self.model, self.name = model, type(model).__name__
         # The model, or the one inside a forecaster.
         regressor = self.regressor = model.regressor_ if isinstance(model, SeriesForecaster) else model
+        self.classes: tuple[str, ...] = tuple(map(str, getattr(model, "classes_", ())))  # none of a regressor
         source, correction = regressor.source_, regressor.predictor_.correction
         self.levels = regressor.predictor_.levels  # the fitted ones, rising
         self.target_names = regressor.target_names_  # a forecaster's targets are its steps ahead
@@ -194,12 +196,12 @@ def group_names(part: GroupFactors, names: Sequence[str] | None) -> list[str]:
     return found
 
 
-def _counts(model: IntervalRegressor) -> tuple[int | None, int | None]:
+def _counts(model: CalibratedEstimator) -> tuple[int | None, int | None]:
     """Rows of the fit, and rows whose ranks set the widths; None where no ranks did, or the model does not know."""
     columns, known, scores = model.source_.columns, model.out_of_fold_, model.predictor_.correction.scores
     n_trained, n_ranked = None if columns is None else columns.n_rows or None, sum(map(len, scores))
     if known is not None:
-        n_trained, n_left_out = len(known.prediction), int((~np.isnan(known.prediction[:, 0])).sum())
+        n_trained, n_left_out = len(known.known), int(known.known.sum())
         if not scores and (calibration := model.chosen_calibration).name is not None:
             n_ranked = n_left_out if calibration.ranks_out_of_fold else n_trained - n_left_out
     n_trained, n_ranked = getattr(model, "n_rows_", n_trained), getattr(model, "n_ranked_", n_ranked)  # of a stream

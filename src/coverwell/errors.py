@@ -61,8 +61,16 @@ class FarOffTargetWarning(UserWarning):
     """Some targets lie so far from all others that they look wrong; networks learn from them as if they were nearer."""
 
 
-class TwoValuesWarning(UserWarning):
+class FewValuesWarning(UserWarning):
+    """A target of numbers has few whole ones, as classes may have."""
+
+
+class TwoValuesWarning(FewValuesWarning):
     """A target has two values only, as classes have."""
+
+
+class UnseenClassWarning(UserWarning):
+    """Rows that a classifier is judged by have classes that it was not fitted on."""
 
 
 class DamagedFeaturesWarning(UserWarning):

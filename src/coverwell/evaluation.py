@@ -1,4 +1,4 @@
-"""Outcomes: targets beside their predictions and intervals, their scores, and the coverage of slices of the rows."""
+"""Outcomes: targets beside their predictions and intervals or sets, their scores, and the coverage of slices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coverwell import metrics
+from coverwell.class_metrics import SMALLEST, places_or_none
+from coverwell.classifier import SetClassifier
 from coverwell.description import ModelDescription, series_columns
+from coverwell.errors import UnseenClassWarning
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import read_history
 from coverwell.inputs.parquet import TableFiles
@@ -26,11 +29,80 @@ Mask = NDArray[np.bool_]
 
 ROUNDING = 1e-6  # of the sides of an image
 FEWEST_FOR_SLABS, MOST_FOR_SLABS, DIRECTIONS = 100, 5_000, 200  # rows, and directions that are tried
+MOST_NAMED = 5  # classes
 CALLER_OF_A_REPORT = 5  # stack level: the user's own line
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evaluated:
+    """What outcomes of numbers and of classes say about their rows."""
+
+    n_ranked: int | None = None  # rows whose ranks set the widths; None without ranks, or where that is not known
+    features: Mapping[str, Column] = field(default_factory=dict)  # (row,) each, to cut the rows by
+    groups: Mapping[str, Column] = field(default_factory=dict)  # the same; each value is a slice
+    quantiles: int = 4  # into how many slices numbers are cut
+    row_numbers: NDArray[np.int64] | None = None  # in the user's file, from 1; by default rows are counted from 0
+    n_skipped: int = 0  # rows left out because a target is missing
+    numbers: Array | None = None  # (row, input), those of a table as networks are given them
+    inputs: Any = None  # the rows as the model takes them; of a series, its values and covariates by name
+    warnings: tuple[str, ...] = ()  # of the model, while it predicted
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    @cached_property
+    def parts(self) -> dict[str, Parts]:
+        """How each group and feature cuts the rows; the same for all targets and levels."""
+        return cut(self.features, self.groups, len(self), self.quantiles)
+
+
+class Covered:
+    """Rows of an outcome at one level: which of them are inside, and in which slices too few."""
+
+    outcome: Evaluated
+    asked: float
+    rows: slice | Mask  # of the outcome
+
+    @property
+    def inside(self) -> Mask:
+        raise NotImplementedError
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the coverage lies in the expected band."""
+        return bool(self.scores["band"][0] <= self.scores["coverage"] <= self.scores["band"][1])
+
+    @cached_property
+    def slices(self) -> Slices:
+        return counted(self.inside, self._parts, self.asked)
+
+    @cached_property
+    def pairs(self) -> Slices:
+        """The slices of two columns that fall short by more than chance, and more surely than either column alone."""
+        return pairs(self.inside, self._parts, self.asked)
+
+    @property
+    def _parts(self) -> dict[str, Parts]:
+        return {column: (names, part_of_row[self.rows]) for column, (names, part_of_row) in self.outcome.parts.items()}
+
+    @cached_property
+    def worst_slab(self) -> float | None:
+        """Coverage of the worst slab of the rows of a table; None where they are few."""
+        numbers = self.outcome.numbers
+        if numbers is None or len(self.inside) < FEWEST_FOR_SLABS:
+            return None
+        some = np.random.default_rng(0).permutation(len(self.inside))[:MOST_FOR_SLABS]
+        missed = 1.0 - self.inside[some]
+        at = np.zeros(len(missed))  # what is inside lies at 0, and so do both ends
+        return float(metrics.worst_slab_coverage(numbers[self.rows][some], missed, at, at, n_directions=DIRECTIONS))
+
+
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class Outcome(Evaluated):
     """Targets beside their predictions and intervals: what `evaluate`, `plot`, `report` and studies read."""
 
     y: Array  # (row, target), NaN where nothing was observed; a forecaster's targets are its steps ahead
@@ -39,19 +111,10 @@ class Outcome:
     upper: Array
     levels: tuple[float, ...]  # the asked coverages, rising
     target_names: tuple[str, ...]
-    n_ranked: int | None = None  # rows whose ranks set the widths; None without ranks, or where that is not known
-    features: Mapping[str, Column] = field(default_factory=dict)  # (row,) each, to cut the rows by
-    groups: Mapping[str, Column] = field(default_factory=dict)  # the same; each value is a slice
-    quantiles: int = 4  # into how many slices numbers are cut
-    row_numbers: NDArray[np.int64] | None = None  # in the user's file, from 1; by default rows are counted from 0
-    n_skipped: int = 0  # rows left out because a target is missing
     n_seen: int = 0  # steps of a series that the model had seen before
     times: Column | None = None  # (row, target), dates or steps of a series
     static: Outcome | None = None  # a series without live calibration
     boxes: bool = False  # whether the targets are left, top, width and height of boxes in images
-    numbers: Array | None = None  # (row, input), those of a table as networks are given them
-    inputs: Any = None  # the rows as the model takes them; of a series, its values and covariates by name
-    warnings: tuple[str, ...] = ()  # of the model, while it predicted
 
     def __len__(self) -> int:
         return len(self.y)
@@ -85,14 +148,9 @@ class Outcome:
         static = None if self.static is None else self.static.of_targets(places)
         return replace(self, **chosen, target_names=tuple(self.target_names[place] for place in places), static=static)
 
-    @cached_property
-    def parts(self) -> dict[str, Parts]:
-        """How each group and feature cuts the rows; the same for all targets and levels."""
-        return cut(self.features, self.groups, len(self), self.quantiles)
-
 
 @dataclass(frozen=True, eq=False)
-class View:
+class View(Covered):
     """One target at one level; arrays have one entry for each row whose target is known."""
 
     outcome: Outcome
@@ -139,38 +197,118 @@ class View:
             "interval_score": metrics.interval_score(*given, self.asked),
         }
 
-    @property
-    def is_expected(self) -> bool:
-        """Whether the coverage lies in the expected band."""
-        return bool(self.scores["band"][0] <= self.scores["coverage"] <= self.scores["band"][1])
-
-    @cached_property
-    def slices(self) -> Slices:
-        return counted(self.inside, self._parts, self.asked)
-
-    @cached_property
-    def pairs(self) -> Slices:
-        """The slices of two columns that fall short by more than chance, and more surely than either column alone."""
-        return pairs(self.inside, self._parts, self.asked)
-
-    @property
-    def _parts(self) -> dict[str, Parts]:
-        return {column: (names, part_of_row[self.rows]) for column, (names, part_of_row) in self.outcome.parts.items()}
-
     @cached_property
     def by_size(self) -> list[float]:
         """Coverage of fifths of the rows, from the narrowest intervals to the widest."""
         shares = metrics.coverage_by_size(self.y, self.lower, self.upper)
         return [share for share in shares.tolist() if share == share]  # equal widths leave fewer
 
+
+@dataclass(frozen=True, eq=False)
+class ClassOutcome(Evaluated):
+    """Classes beside their probabilities and sets: an outcome of a classifier."""
+
+    y: Column  # (row,), labels
+    probability: Array  # (row, class)
+    members: Mask  # (row, class, level), which classes are in the set
+    classes: Column  # (class,), labels
+    levels: tuple[float, ...]  # the asked coverages, rising
+    target_names: tuple[str, ...]  # one
+
+    def __len__(self) -> int:
+        return len(self.y)
+
     @cached_property
-    def worst_slab(self) -> float | None:
-        """Coverage of the worst slab of the rows of a table; None where they are few."""
-        if self.outcome.numbers is None or len(self.y) < FEWEST_FOR_SLABS:
-            return None
-        some = np.random.default_rng(0).permutation(len(self.y))[:MOST_FOR_SLABS]
-        rows = (values[some] for values in (self.outcome.numbers[self.rows], self.y, self.lower, self.upper))
-        return float(metrics.worst_slab_coverage(*rows, n_directions=DIRECTIONS))
+    def places(self) -> NDArray[np.intp]:
+        """The place of each row's class, -1 for a class that was never seen in training."""
+        return places_or_none(self.y, self.classes)
+
+    @cached_property
+    def prediction(self) -> Column:
+        """The likeliest class of each row."""
+        likeliest: Column = self.classes[self.probability.argmax(axis=1)]
+        return likeliest
+
+    @cached_property
+    def of_rows(self) -> dict[str, Array]:
+        """What each row adds to accuracy, Brier score and log loss.
+
+        A class that was never seen counts as one of probability zero. Its log loss is infinite, and NaN here.
+        """
+        known, p = self.places >= 0, self.probability
+        truth = np.eye(p.shape[1])[self.places] * known[:, None]
+        of_truth = np.where(known, (p * truth).sum(axis=1), np.nan)
+        return {
+            "accuracy": (p.argmax(axis=1) == self.places).astype(np.float64),
+            "brier_score": ((p - truth) ** 2).sum(axis=1) + ~known,
+            "log_loss": -np.log(of_truth.clip(SMALLEST)),
+        }
+
+    @cached_property
+    def scores(self) -> dict[str, Any]:
+        """Accuracy, Brier score, log loss of the classes seen in training, reliability error and its expectation."""
+        p = np.column_stack([self.probability, np.zeros(len(self))])  # the last is for classes never seen
+        places = np.where(self.places < 0, p.shape[1] - 1, self.places)
+        return {
+            **{name: float(np.nanmean(values)) for name, values in self.of_rows.items()},
+            "reliability_error": metrics.reliability_error(places, p),
+            "expected_reliability_error": metrics.expected_reliability_error(p),
+            "n_unseen": int((self.places < 0).sum()),
+        }
+
+    @cached_property
+    def views(self) -> list[SetView]:
+        """Every level."""
+        return [
+            SetView(self, place, self.target_names[0], level, slice(None)) for place, level in enumerate(self.levels)
+        ]
+
+    def view(self, target: int, level: int) -> SetView:
+        return self.views[level]
+
+
+@dataclass(frozen=True, eq=False)
+class SetView(Covered):
+    """The sets of one level."""
+
+    outcome: ClassOutcome
+    level: int
+    name: str  # of the target
+    asked: float
+    rows: slice  # of the outcome: all
+
+    @property
+    def members(self) -> Mask:
+        return self.outcome.members[..., self.level]
+
+    @cached_property
+    def inside(self) -> Mask:
+        places = self.outcome.places
+        found: Mask = self.members[np.arange(len(places)), places] & (places >= 0)
+        return found
+
+    @cached_property
+    def size(self) -> NDArray[np.intp]:
+        """How many classes are in each set."""
+        found: NDArray[np.intp] = self.members.sum(axis=1)
+        return found
+
+    @cached_property
+    def scores(self) -> dict[str, Any]:
+        """Coverage and its expected band, calibration error and its expectation, and the mean size of the sets."""
+        reached, expected = float(self.inside.mean()), (self.asked, len(self.inside), self.outcome.n_ranked)
+        return {
+            "coverage": reached,
+            "band": metrics.coverage_band(*expected),
+            "calibration_error": abs(reached - self.asked),
+            "expected_calibration_error": metrics.expected_calibration_error(*expected),
+            "size": float(self.size.mean()),
+        }
+
+    @cached_property
+    def by_size(self) -> dict[int, tuple[float, int]]:
+        """For each size of set the coverage, and how many rows have it."""
+        return metrics.coverage_by_set_size(self.inside, self.size)
 
 
 def place_of_level(levels: tuple[float, ...], coverage: float | None) -> int:
@@ -183,48 +321,99 @@ def place_of_level(levels: tuple[float, ...], coverage: float | None) -> int:
 
 
 def outcome_of(
-    model: object,
-    X: Any,
-    y: ArrayLike,
-    *,
-    groups: Mapping[str, ArrayLike] | None = None,
-    quantiles: int = 4,
-    row_numbers: ArrayLike | None = None,
-    n_skipped: int = 0,
-    feature_names: Sequence[str] | None = None,
-    boxes: bool | None = None,
+    model: object, X: Any, y: ArrayLike, *, n_skipped: int = 0, boxes: bool | None = None, **more: Any
 ) -> Outcome:
     """A fitted regressor's predictions and intervals for rows whose targets are known; arguments as in `write_report`.
 
     A group replaces a feature of its name; `feature_names` are for the columns of an array.
     """
     description = ModelDescription(model)
-    if description.takes == "series":
-        raise TypeError(f"expected a fitted regressor, got {description.name}; see forecast_outcome")
-    if isinstance(X, TableFiles):
-        raise TypeError("evaluation takes rows that are in memory, got TableFiles; read the rows first")
+    if description.takes == "series" or description.classes:
+        instead = "forecast_outcome" if description.takes == "series" else "class_outcome_of"
+        raise TypeError(f"expected a fitted regressor, got {description.name}; see {instead}")
     targets = _targets(y, description.target_names)
     with _kept_warnings() as kept:
-        predicted = description.regressor.predict_all(X)
-    if len(predicted.mean) != len(targets):
-        raise ValueError(f"X and y must have the same rows, got {len(predicted.mean)} and {len(targets)}")
-    numbers = None if row_numbers is None else np.asarray(row_numbers)
-    if numbers is not None and (numbers.shape != (len(targets),) or numbers.dtype.kind not in "iu"):
-        raise ValueError(f"row_numbers must be a whole number for each of {len(targets)} rows, got {numbers!r:.80}")
-    grouped = {str(name): np.array(values, dtype=object) for name, values in (groups or {}).items()}
-    check_columns("group", grouped, len(targets))
-    for column in grouped.values():
-        column[:] = [None if missing else str(value) for value, missing in zip(column, is_missing(column), strict=True)]
-    features = description.features(X, feature_names)
-    about: dict[str, Any] = {"n_ranked": description.n_ranked, "row_numbers": numbers, "n_skipped": n_skipped}
-    about["features"] = {name: column for name, column in features.items() if name not in grouped}
-    about["numbers"] = description.inputs(X) if description.takes == "table" else None
-    about |= {"groups": grouped, "quantiles": quantiles, "inputs": X, "warnings": tuple(kept)}
+        found = description.regressor.predict_all(_in_memory(X))
+    about = _about_rows(description, X, len(found.mean), len(targets), **more)
     about["boxes"] = description.boxes if boxes is None else boxes  # numbers alone do not show it
     if about["boxes"]:
         _check_boxes(description, targets)
-    names = (description.levels, description.target_names)
-    return Outcome(targets, predicted.mean, predicted.lower, predicted.upper, *names, **about)
+    about |= {"levels": description.levels, "target_names": description.target_names, "warnings": tuple(kept)}
+    return Outcome(targets, found.mean, found.lower, found.upper, n_skipped=n_skipped, **about)
+
+
+def class_outcome_of(model: object, X: Any, y: ArrayLike, *, n_skipped: int = 0, **more: Any) -> ClassOutcome:
+    """A fitted classifier's probabilities and sets for rows whose classes are known; arguments as in `outcome_of`."""
+    description = ModelDescription(model)
+    if not isinstance(model, SetClassifier):
+        raise TypeError(f"expected a fitted classifier, got {description.name}; see outcome_of")
+    labels = labels_of(y, model.classes_)
+    with _kept_warnings() as kept:
+        warn_of_unseen(labels, model.classes_)
+        probability, members = model.classified(_in_memory(X))
+    about = _about_rows(description, X, len(probability), len(labels), **more)
+    about |= {"levels": description.levels, "target_names": description.target_names, "warnings": tuple(kept)}
+    return ClassOutcome(labels, probability, members, model.classes_, n_skipped=n_skipped, **about)
+
+
+def _in_memory(X: Any) -> Any:
+    if isinstance(X, TableFiles):
+        raise TypeError("evaluation takes rows that are in memory, got TableFiles; read the rows first")
+    return X
+
+
+def _about_rows(
+    description: ModelDescription,
+    X: Any,
+    n_predicted: int,
+    n_rows: int,
+    *,
+    groups: Mapping[str, ArrayLike] | None = None,
+    quantiles: int = 4,
+    row_numbers: ArrayLike | None = None,
+    feature_names: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """What an outcome says about its rows, checked."""
+    if n_predicted != n_rows:
+        raise ValueError(f"X and y must have the same rows, got {n_predicted} and {n_rows}")
+    numbers = None if row_numbers is None else np.asarray(row_numbers)
+    if numbers is not None and (numbers.shape != (n_rows,) or numbers.dtype.kind not in "iu"):
+        raise ValueError(f"row_numbers must be a whole number for each of {n_rows} rows, got {numbers!r:.80}")
+    grouped = {str(name): np.array(values, dtype=object) for name, values in (groups or {}).items()}
+    check_columns("group", grouped, n_rows)
+    for column in grouped.values():
+        column[:] = [None if missing else str(value) for value, missing in zip(column, is_missing(column), strict=True)]
+    features = description.features(X, feature_names)
+    about: dict[str, Any] = {"n_ranked": description.n_ranked, "row_numbers": numbers, "quantiles": quantiles}
+    about["features"] = {name: column for name, column in features.items() if name not in grouped}
+    about["numbers"] = description.inputs(X) if description.takes == "table" else None
+    return about | {"groups": grouped, "inputs": X}
+
+
+def labels_of(y: Any, classes: Column) -> Column:
+    """The classes as labels (row,); raises where there is none, or where none of them was fitted."""
+    labels = np.asarray(y)
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.ndim != 1 or not len(labels):
+        raise ValueError(f"y must have one class for each of at least one row, got the shape {labels.shape}")
+    if (missing := is_missing(labels)).any():
+        row = int(missing.argmax())
+        raise ValueError(f"y must have a class in every row, but row {row} (counted from 0) has none; leave these out")
+    if (places_or_none(labels, classes) < 0).all():
+        fitted = f"one of the {len(classes)} that were fitted, such as {classes[0]}"
+        raise ValueError(f"y must have {fitted}, but no row has one of them; the first has {labels[0]}")
+    return labels
+
+
+def warn_of_unseen(labels: Column, classes: Column) -> None:
+    """Warn of classes that were not seen in training."""
+    unseen = labels[places_or_none(labels, classes) < 0]
+    if len(unseen):
+        different = list(dict.fromkeys(map(str, unseen.tolist())))
+        named = ", ".join(different[:MOST_NAMED]) + (", ..." if len(different) > MOST_NAMED else "")
+        rows = "1 row has a class" if len(unseen) == 1 else f"{len(unseen):,} rows have classes"
+        what = f"{rows} never seen in training ({named}): no set has it, so it counts as missed"
+        warnings.warn(f"{what}, and the log loss leaves it out", UnseenClassWarning, stacklevel=2)
 
 
 def forecast_outcome(

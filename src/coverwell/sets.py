@@ -199,6 +199,11 @@ class ClassPredictor(Predictor):
         """Which classes are in the set of each level; the likeliest one in any case, unless sets may be empty."""
         return sets_of(self.score.of(p), p, thresholds, allow_empty)
 
+    def classified(self, X: NDArray[Any], levels: Sequence[float] | None = None) -> tuple[Array, Mask]:
+        """Probabilities (row, class) and sets of the asked levels or of others, (row, class, level), part by part."""
+        found = self.prediction(X, levels)
+        return found.mean, self.sets(torch.from_numpy(found.mean), torch.from_numpy(found.upper)).numpy()
+
 
 def sets_of(scores: Tensor, p: Tensor, thresholds: Tensor, allow_empty: bool = False) -> Tensor:
     inside = scores[..., None] <= thresholds + ROUNDING

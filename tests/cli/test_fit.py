@@ -134,10 +134,11 @@ def test_columns_that_tell_nothing_are_warned_of(run, table, numbers, out):
         assert f"{name}: left out" in result.stdout
 
 
-def test_a_target_with_two_values_is_warned_of_in_one_line(run, table, numbers, out):
+def test_a_target_with_few_values_brings_a_hint_in_one_line(run, table, numbers, out):
     classes = numbers.with_columns(y=(pl.col("y") > 0).cast(int))
-    (line,) = run("fit", table(classes), "--target", "y", *QUICKLY, "--out", out).stderr.splitlines()
-    assert line.startswith("Warning: y has only two values, 0 and 1: if they are classes, take a classifier")
+    result = run("fit", table(classes), "--target", "y", *QUICKLY, "--out", out)
+    assert result.stderr == "Warning: y has only 2 values (0, 1): if these are classes, give --classify\n"
+    assert "y: RMSE" in result.stdout  # no guess
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(model, flats, f
         write_report(forecaster, X, y, path)
     with pytest.raises(TypeError, match="takes a fitted forecaster, got MatchedRegressor; see write_report"):
         write_series_report(model, series, path)
-    with pytest.raises(TypeError, match="expected a fitted regressor or forecaster, got dict"):
+    with pytest.raises(TypeError, match="expected a fitted regressor, classifier or forecaster, got dict"):
         write_series_report({}, series, path)
     with pytest.raises(ValueError, match=r"coverage 0\.5 was not fitted"):
         write_series_report(forecaster, series, path, coverage=0.5)

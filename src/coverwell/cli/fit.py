@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,18 @@ import click
 
 import coverwell
 from coverwell.cli import options
-from coverwell.cli.messages import check_output, print_json
-from coverwell.tables import TableFile
+from coverwell.cli.messages import BadInput, check_output, print_json
+from coverwell.errors import FewValuesWarning, TwoValuesWarning
+from coverwell.tables import TableFile, needed_polars
 
 if TYPE_CHECKING:
+    import polars as pl
     from numpy.typing import NDArray
 
-    from coverwell.regressor import MatchedRegressor
+# What --calibration and --matching may be; the first is the default.
+CALIBRATIONS, MATCHINGS = ("local", "cross", "cv+", "split", "none"), ("balanced", "sigma", "iqr")
+OF_CLASSES = ("cross", "split", "none")
+MOST_NAMED = 12  # classes
 
 
 @click.command(short_help="Fit a model to the rows of a file.")
@@ -29,7 +35,16 @@ if TYPE_CHECKING:
     default=("0.9",),
     metavar="SHARE",
     callback=options.shares,
-    help="The share of new rows inside their intervals; several, as 0.5,0.9 or given again, give nested intervals.",
+    help="The share of new rows inside their intervals or sets; several, as 0.5,0.9 or given again, give nested ones.",
+)
+@click.option("--classify", is_flag=True, help="The target holds classes though they are numbers; text always does.")
+@click.option(
+    "--ordered",
+    is_flag=False,
+    flag_value="",
+    metavar="[CLASSES]",
+    help="The classes have an order, as low,mid,high: sets then have no gaps. Classes that are numbers need not be "
+    "named.",
 )
 @options.out("The model file, by custom .safetensors.")
 @click.option("--group", metavar="COLUMN", help="No feature: rows with one value here, as a patient, stay in one fold.")
@@ -37,19 +52,19 @@ if TYPE_CHECKING:
 @click.option("--ignore", multiple=True, metavar="COLUMN", help="A column that is not to be used; may be given again.")
 @click.option(
     "--calibration",
-    type=click.Choice(["local", "cross", "cv+", "split", "none"]),
-    default="local",
-    callback=lambda context, option, value: None if value == "none" else value,
+    type=click.Choice(CALIBRATIONS),
     help="How widths are set: by quantiles of out-of-fold residuals in each part of the table, then ranks (local), "
     "by ranks alone (cross; cv+ is slower, with a weak guarantee), by ranks of rows kept apart (split, with a "
-    "guarantee), or as the networks learned them.",
+    "guarantee), or as the networks learned them. For classes cross, split or none.  [default: local; cross for "
+    "classes]",
 )
 @click.option(
     "--hold-for",
     multiple=True,
     metavar="COLUMN",
     callback=lambda context, option, values: values or None,
-    help="Hold the coverage for each value of this feature, not only on average; may be given again.",
+    help="Hold the coverage for each value of this feature, not only on average; `class` holds it for each class; may "
+    "be given again.",
 )
 @click.option(
     "--companions",
@@ -60,9 +75,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--matching",
-    type=click.Choice(["balanced", "sigma", "iqr"]),
-    default="balanced",
-    help="How both networks are matched; sigma and iqr are the paper's.",
+    type=click.Choice(MATCHINGS),
+    help="How both networks are matched; sigma and iqr are the paper's. Not for classes.  [default: balanced]",
 )
 @click.option("--seed", "random_state", type=click.IntRange(0, 2**32 - 1), default=0, help="Same seed, same model.")
 @click.option("--folds", type=click.IntRange(min=2), default=5, help="Parts, each left out by some of the networks.")
@@ -79,6 +93,7 @@ def fit(
     group: str | None,
     weight: str | None,
     ignore: tuple[str, ...],
+    classify: bool,
     max_rounds: int | None,
     streamed: bool,
     skip_missing: bool,
@@ -88,6 +103,9 @@ def fit(
 ) -> None:
     """Fit a model that gives every prediction an interval, to a table in DATA (.csv, .tsv or .parquet).
 
+    If the target is text, or with --classify, it gives every row the probabilities of its classes, and sets that
+    contain the right class as often as asked.
+
     All columns but the targets, --group, --weight and --ignore are features. Columns of text become categories, those
     of dates (written as 2026-11-15 or 2026-11-15 10:30) calendar features, and missing values are filled and flagged;
     what was done with each column is printed, and kept in the model. The first line of a text file has the column
@@ -96,6 +114,7 @@ def fit(
     \b
     Example:
       coverwell fit houses.csv --target price --coverage 0.9 --out model.safetensors
+      coverwell fit flowers.csv --target species --out model.safetensors
       coverwell fit sales-*.parquet --streamed --target price --out model.safetensors
     """
     check_output(out, force=force, inputs=[table.path for table in tables])
@@ -104,32 +123,38 @@ def fit(
         raise ValueError(f"one file is read into memory, got {len(tables)}; {way_out}")
     if streamed and skip_missing:
         raise ValueError("--skip-missing is for a table that is read whole; leave these rows out of what is --streamed")
-    model = coverwell.MatchedRegressor(
-        coverage=coverage if len(coverage) > 1 else coverage[0],
-        schedule=None if max_rounds is None else coverwell.Schedule(max_rounds=max_rounds),
-        verbose=int(sys.stderr.isatty()),
-        **asked,
-    )
-    from coverwell.cli.rows import features_in, training_rows
+    from coverwell.cli.rows import features_in, few_values, training_rows
     from coverwell.slices import in_one_line
 
+    asked |= {"coverage": coverage if len(coverage) > 1 else coverage[0], "verbose": int(sys.stderr.isatty())}
+    asked["schedule"] = None if max_rounds is None else coverwell.Schedule(max_rounds=max_rounds)
     start = time.perf_counter()
     names = features_in(tables[0], target, coverage, ignore, group=group, weight=weight)
     if streamed:
+        if classify or not (tables[0].is_text or all(tables[0].schema[name].is_numeric() for name in target)):
+            raise BadInput("--streamed is for targets of numbers; fit classes to a table that is read whole")
+        model = _estimator(None, **asked)
         used = list(dict.fromkeys([*names, *target, *filter(None, (group, weight))]))
         files = coverwell.TableFiles([table.path for table in tables], columns=used)
         model.fit(files, target if len(target) > 1 else target[0], group, weight)
         y, n_skipped = files.take(model.out_of_fold_rows_, target).to_numpy(), 0
         weights = None if weight is None else files.take(model.out_of_fold_rows_, [weight]).to_numpy()[:, 0]
     else:
-        features, y, groups, weights, n_skipped = training_rows(
-            tables[0], names, target, group=group, weight=weight, skip_missing=skip_missing
+        features, given, groups, weights, n_skipped = training_rows(
+            tables[0], names, target, group=group, weight=weight, skip_missing=skip_missing, classify=classify
         )
-        if len(y) == 1:
-            needed = f"--folds {model.folds} needs at least {model.folds}"
+        if len(given) == 1:
+            needed = f"--folds {asked['folds']} needs at least {asked['folds']}"
             raise ValueError(f"{tables[0].path} has one row to learn from, but {needed}; give more rows")
-        model.fit(features, y if len(target) > 1 else y[target[0]], groups, weights)
-        y = y.to_numpy()
+        is_class = isinstance(given, needed_polars().Series)
+        model = _estimator(given if is_class else None, **asked)
+        with warnings.catch_warnings():
+            if not is_class and len(target) == 1 and (values := few_values(given.to_series())):
+                has = f"{target[0]} has only {len(values)} values ({', '.join(map(str, values))})"
+                warnings.warn(f"{has}: if these are classes, give --classify", FewValuesWarning, stacklevel=2)
+                warnings.simplefilter("ignore", TwoValuesWarning)
+            model.fit(features, given if is_class or len(target) > 1 else given[target[0]], groups, weights)
+        y = given.to_numpy()
     seconds = time.perf_counter() - start
     coverwell.save(model.set_params(verbose=0), out)
     found = {"out": str(out), "rows_skipped": n_skipped, **_summary(model, y, weights), "seconds": round(seconds, 3)}
@@ -138,19 +163,83 @@ def fit(
         return
     skipped = f" ({n_skipped:,} without a target left out)" if n_skipped else ""
     click.echo(f"fitted on {found['rows']:,} rows{skipped}: {found['rounds']} rounds in {seconds:.1f} s")
+    if classes := found.get("classes"):
+        in_order = ", in the order" if model.ordered else ""
+        named = ", ".join(map(str, classes[:MOST_NAMED])) + (", ..." if len(classes) > MOST_NAMED else "")
+        click.echo(f"class target: {len(classes)} classes{in_order} {named}")
     click.echo("\n  ".join(["columns:", *found["columns"]]))
     which = "training rows" if len(y) == found["rows"] else f"a sample of {len(y):,} rows"
     click.echo(f"{which}, each predicted by networks that did not train on it:")
     for entry in found["out_of_fold"]:
-        at = f"at {entry['asked']:g} coverage {entry['coverage']:.3f}, mean width {entry['width']:.4g}"
-        click.echo(f"  {entry['target']}: RMSE {entry['rmse']:.4g}; {at}")
+        at = f"at {entry['asked']:g} coverage {entry['coverage']:.3f}"
+        if "width" in entry:
+            click.echo(f"  {entry['target']}: RMSE {entry['rmse']:.4g}; {at}, mean width {entry['width']:.4g}")
+        else:
+            scores = f"accuracy {entry['accuracy']:.3f}, log loss {entry['log_loss']:.3f}"
+            click.echo(f"  {entry['target']}: {scores}; {at}, mean set size {entry['size']:.2f}")
     if model.worst_slices_:
         click.echo(f"  {in_one_line(model.worst_slices_)}")
     click.echo(f"wrote {out}")
 
 
-def _summary(model: MatchedRegressor, y: NDArray[Any], weight: NDArray[Any] | None) -> dict[str, Any]:
+def _estimator(classes: pl.Series | None, *, ordered: str | None, **asked: Any) -> Any:
+    """The estimator for targets of numbers, or for classes."""
+    calibration, matching = asked.pop("calibration"), asked.pop("matching")
+    if classes is None:
+        if ordered is not None:
+            raise BadInput("--ordered is for classes; leave it out, or give --classify if the numbers are classes")
+        calibration = calibration or CALIBRATIONS[0]
+        asked["matching"] = matching or MATCHINGS[0]
+        asked["calibration"] = None if calibration == "none" else calibration
+        return coverwell.MatchedRegressor(**asked)
+    calibration = calibration or OF_CLASSES[0]
+    if calibration not in OF_CLASSES:
+        of_classes = f"{', '.join(OF_CLASSES[:-1])} or {OF_CLASSES[-1]}"
+        raise BadInput(f"--calibration must be {of_classes} for classes, as {classes.name} has, got {calibration}")
+    if matching is not None:
+        raise BadInput(f"--matching {matching} is for targets of numbers, and {classes.name} has classes; leave it out")
+    asked["calibration"] = None if calibration == "none" else calibration
+    return coverwell.MatchedClassifier(**asked, ordered=_order(classes, ordered))
+
+
+def _order(classes: pl.Series, ordered: str | None) -> Any:
+    """False, True for numbers in their order, or the classes in theirs."""
+    if ordered is None:
+        return False
+    known = classes.unique().sort().to_list()
+    if not ordered:
+        if isinstance(known[0], str):
+            way_out = f"name them, separated by commas, as --ordered {','.join(known[:MOST_NAMED])}"
+            raise BadInput(f"text says nothing about the order of the classes of {classes.name}; {way_out}")
+        return True
+    by_name = {str(label): label for label in known}
+    given = [name.strip() for name in ordered.split(",")]
+    if sorted(given) != sorted(by_name):
+        must = f"--ordered must name every class of {classes.name} once"
+        raise BadInput(f"{must}, {', '.join(list(by_name)[:MOST_NAMED])}, separated by commas, got {ordered}")
+    return [by_name[name] for name in given]
+
+
+def _summary(model: Any, y: NDArray[Any], weight: NDArray[Any] | None) -> dict[str, Any]:
     """What was fitted, and how it does on training rows by members that did not train on them."""
+    is_class = isinstance(model, coverwell.MatchedClassifier)
+    return {
+        "rows": getattr(model, "n_rows_", len(y)),
+        "rows_evaluated": len(y),
+        **({"classes": _classes(model)} if is_class else {}),
+        "columns": list(model.columns_.report()) if model.columns_ is not None else model.source_.table_columns,
+        "rounds": len(model.rounds_),
+        "out_of_fold": (_of_sets if is_class else _of_intervals)(model, y, weight),
+        "worst_slices": [vars(one) | {"coverage": one.coverage} for one in model.worst_slices_],
+    }
+
+
+def _classes(model: Any) -> list[Any]:
+    return model.ordered if isinstance(model.ordered, list) else model.classes_.tolist()
+
+
+def _of_intervals(model: Any, y: NDArray[Any], weight: NDArray[Any] | None) -> list[dict[str, Any]]:
+    """The scores of each target and level, out of fold."""
     import numpy as np
 
     from coverwell.calibration import weighted_mean
@@ -163,15 +252,24 @@ def _summary(model: MatchedRegressor, y: NDArray[Any], weight: NDArray[Any] | No
         return {**means, "rmse": means["rmse"] ** 0.5}
 
     known = model.out_of_fold_
-    assert known is not None
     truth = np.where(np.isnan(known.prediction), np.nan, y.astype(float))  # NaN where no member left the row out
     bounds, levels = (known.lower, known.upper), model.predictor_.levels
     views = Outcome(truth, known.prediction, *bounds, levels, model.target_names_).views
-    return {
-        "rows": getattr(model, "n_rows_", len(y)),
-        "rows_evaluated": len(y),
-        "columns": list(model.columns_.report()) if model.columns_ is not None else model.source_.table_columns,
-        "rounds": len(model.rounds_),
-        "out_of_fold": [{"target": view.name, "asked": view.asked, **scores(view)} for view in views],
-        "worst_slices": [vars(one) | {"coverage": one.coverage} for one in model.worst_slices_],
-    }
+    return [{"target": view.name, "asked": view.asked, **scores(view)} for view in views]
+
+
+def _of_sets(model: Any, y: NDArray[Any], weight: NDArray[Any] | None) -> list[dict[str, Any]]:
+    """The same of classes, for each level."""
+    from coverwell.calibration import weighted_mean
+    from coverwell.evaluation import ClassOutcome
+
+    known, own = model.out_of_fold_, model.out_of_fold_.known
+    given = (y[own], known.probability[own], known.members[own], model.classes_)
+    outcome = ClassOutcome(*given, model.predictor_.levels, model.target_names_)
+    weight = weight if weight is None else weight[own]
+    found = []
+    for view in outcome.views:
+        values = {**outcome.of_rows, "coverage": view.inside, "size": view.size}
+        means = {name: float(weighted_mean(one, weight)) for name, one in values.items()}
+        found.append({"target": view.name, "asked": view.asked, **means})
+    return found

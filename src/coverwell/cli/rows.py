@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coverwell.errors import TableFileError
 from coverwell.inputs.scaling import LARGEST_NUMBER
 from coverwell.inputs.source import InputSource
 from coverwell.model_file import check_takes_tables, load
 from coverwell.prediction import prediction_columns
 from coverwell.predictor import ROWS_AT_A_TIME
-from coverwell.tables import TableFile, needed_polars
+from coverwell.tables import KINDS, TableFile, needed_polars
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from coverwell.estimator import IntervalRegressor
-    from coverwell.evaluation import Outcome
+    from coverwell.evaluation import ClassOutcome, Outcome
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -31,23 +31,39 @@ Mask = NDArray[np.bool_]
 ROWS_IN_A_PART = 4 * ROWS_AT_A_TIME
 
 
-def load_table_model(path: Path, *, device: str) -> IntervalRegressor:
-    model: IntervalRegressor = load(path)
+LIKE_A_NUMBER = r"^[+-]?[0-9.,]*[0-9][0-9.,]*(?:[eE][+-]?[0-9]+)?$"  # of a text that is none, as 1,5 or 1.000,5
+FEW_VALUES, FEWEST_OF_EACH = 10, 10  # of whole numbers, and rows: targets that may be classes
+
+
+def load_table_model(path: Path, *, device: str) -> Any:
+    model = load(path)
     check_takes_tables(path, type(model).__name__, getattr(model, "source_", None))
     model.set_params(device=device)
     return model
 
 
-def read_outcome(
-    path: Path, table: TableFile, *, device: str, skip_missing: bool, group: Sequence[str] = (), quantiles: int = 4
-) -> Outcome:
+def read_outcome(path: Path, table: TableFile, **asked: Any) -> Outcome:
     """The rows of a file with all targets, beside the predictions and intervals of the model in `path`."""
-    from coverwell.evaluation import outcome_of
+    from coverwell.evaluation import ClassOutcome
+
+    outcome = read_any_outcome(path, table, **asked)
+    if isinstance(outcome, ClassOutcome):
+        raise ValueError(f"{path} holds a classifier, which has sets, not intervals; see `coverwell evaluate`")
+    return outcome
+
+
+def read_any_outcome(
+    path: Path, table: TableFile, *, device: str, skip_missing: bool, group: Sequence[str] = (), quantiles: int = 4
+) -> Outcome | ClassOutcome:
+    """The same, or of a classifier the rows that have a class, beside its probabilities and sets."""
+    from coverwell.evaluation import class_outcome_of, outcome_of
 
     model = load_table_model(path, device=device)
-    reader = Reader(model.source_, model.target_names_, path, table)
+    classes = getattr(model, "classes_", None)
+    reader = Reader(model.source_, model.target_names_, path, table, classes=classes)
     X, y, about = reader.known_rows(group, skip_missing=skip_missing)
-    return outcome_of(model, X, y, quantiles=quantiles, feature_names=reader.names, **about)
+    about |= {"quantiles": quantiles, "feature_names": reader.names}
+    return outcome_of(model, X, y, **about) if classes is None else class_outcome_of(model, X, y, **about)
 
 
 @dataclass(frozen=True)
@@ -59,6 +75,7 @@ class Reader:
     path: Path  # of the model
     table: TableFile
     images: str | None = None  # the column that names image files
+    classes: NDArray[Any] | None = None  # of a classifier
 
     @cached_property
     def names(self) -> list[str]:
@@ -97,13 +114,14 @@ class Reader:
         first = {name: self.table.kinds(texts.select(name).drop_nulls().head(1)).get(name) for name in self.names}
         return {name: "booleans" if kind == "booleans" else "numbers" for name, kind in first.items()}
 
-    def known_rows(self, groups: Sequence[str], *, skip_missing: bool) -> tuple[Any, Array, dict[str, Any]]:
-        """Features and targets of the rows that have all targets; and their groups and numbers, for an `Outcome`."""
+    def known_rows(self, groups: Sequence[str], *, skip_missing: bool) -> tuple[Any, NDArray[Any], dict[str, Any]]:
+        """Features and targets of the rows that have all targets; and their groups and numbers, for an outcome."""
         names, targets = self.names, self.targets
         self.table.check_has(targets, "column for the target:")
         self.table.check_has(groups, "column for --group:")
         rows = self.table.read(list(dict.fromkeys([*names, *targets, *groups])))
-        y, there = targets_of(self.table, rows, targets, skip=skip_missing)
+        kind = None if self.classes is None else self._kind_of_classes(rows)
+        y, there = targets_of(self.table, rows, targets, kind, skip=skip_missing)
         features: Any = self.features(rows)
         features = features[there] if isinstance(features, np.ndarray) else features.filter(there)
         if self.images is not None:
@@ -117,7 +135,15 @@ class Reader:
             "row_numbers": np.flatnonzero(there) + 1,
             "n_skipped": int((~there).sum()),
         }
-        return features, y.to_numpy(), about
+        return features, y.to_numpy() if kind is None else y[targets[0]].to_numpy(), about
+
+    def _kind_of_classes(self, rows: pl.DataFrame) -> str:
+        assert self.classes is not None
+        if self.classes.dtype.kind in "OU":
+            return "text"
+        if self.classes.dtype.kind == "b":
+            return "booleans"
+        return "whole" if self.table.kinds(rows.select(self.targets)).get(self.targets[0]) == "whole" else "numbers"
 
 
 def features_in(
@@ -154,11 +180,16 @@ def training_rows(
     group: str | None,
     weight: str | None,
     skip_missing: bool,
+    classify: bool,
 ) -> tuple[Any, Any, NDArray[Any] | None, Array | None, int]:
-    """Features, targets, groups and weights of the rows that have all targets, and how many others were left out."""
+    """Features, targets, groups and weights of the rows that have all targets, and how many others were left out.
+
+    Targets are a data frame of numbers, or a series of classes.
+    """
     rows = table.read(list(dict.fromkeys([*names, *targets, *filter(None, (group, weight))])))
     groups, weights = None, None
-    y, there = targets_of(table, rows, targets, skip=skip_missing)
+    kind = kind_of_class_target(table, rows.select(targets), classify=classify)
+    y, there = targets_of(table, rows, targets, kind, skip=skip_missing)
     features = rows.select(names).filter(there)
     features = table.typed(features, table.kinds(features), there.nonzero()[0].tolist())
     if group is not None:
@@ -169,21 +200,49 @@ def training_rows(
         groups = of_rows.cast(needed_polars().String).to_numpy()[there]
     if weight is not None:
         weights = weights_of(table, rows, weight)[there]
-    return features, y, groups, weights, len(rows) - len(y)
+    return features, y if kind is None else y[targets[0]], groups, weights, len(rows) - len(y)
 
 
-def targets_of(table: TableFile, rows: pl.DataFrame, names: Sequence[str], *, skip: bool) -> tuple[pl.DataFrame, Mask]:
-    """The targets of the rows that have all of them, and which rows these are; others are an error or skipped."""
+def kind_of_class_target(table: TableFile, targets: pl.DataFrame, *, classify: bool) -> str | None:
+    """What the classes of a target are (text, booleans, whole numbers or numbers); None where targets are numbers."""
+    kinds = table.kinds(targets) if table.is_text else {column.name: _kind_in_parquet(column) for column in targets}
+    found = [name for name, kind in kinds.items() if classify or kind in ("text", "booleans")]
+    if found and len(kinds) > 1:
+        way_out = "fit one model for each" + (", or leave out --classify" if classify else "")
+        raise ValueError(f"classes must be the only target, but {found[0]} is one of {', '.join(kinds)}; {way_out}")
+    for name in found if table.is_text and not classify else ():
+        if targets[name].str.strip_chars().str.contains(LIKE_A_NUMBER).any():  # one wrong cell makes no classes
+            try:
+                table.typed(targets, {name: "numbers"}, what="the target")
+            except TableFileError as error:
+                raise TableFileError(f"{error}; if they are classes, give --classify") from None
+    return kinds[found[0]] if found else None
+
+
+def _kind_in_parquet(column: pl.Series) -> str:
+    polars = needed_polars()
+    if column.dtype == polars.Boolean:
+        return "booleans"
+    return "text" if column.dtype in (polars.String, polars.Categorical, polars.Enum) else "numbers"
+
+
+def few_values(y: pl.Series) -> list[int]:
+    """The values of a target of few whole numbers, of which classes may be made; none for other targets."""
+    values = y.unique().sort()
+    is_few = len(values) <= min(FEW_VALUES, len(y) / FEWEST_OF_EACH) and len(values) > 1
+    return [int(value) for value in values] if is_few and (values == values.round()).all() else []
+
+
+def targets_of(
+    table: TableFile, rows: pl.DataFrame, names: Sequence[str], kind: str | None = None, *, skip: bool
+) -> tuple[pl.DataFrame, Mask]:
+    """The targets of the rows that have all of them, and which rows these are; others are an error or skipped.
+
+    A target of classes is of a `kind`; others are numbers.
+    """
     polars, path = needed_polars(), table.path
-    targets = table.typed(rows.select(names), dict.fromkeys(names, "numbers"), what="the target")
-    for column in targets:
-        if not column.dtype.is_numeric():
-            raise ValueError(f"the target {column.name} must hold numbers, but {path} has {column.dtype}; convert it")
-    targets = targets.with_columns(polars.all().cast(polars.Float64).fill_nan(None))
-    for column in targets:
-        if (largest := float(np.abs(column.drop_nulls().to_numpy()).max(initial=0.0))) > LARGEST_NUMBER:
-            must = f"the target {column.name} must lie within {LARGEST_NUMBER:g} of zero"
-            raise ValueError(f"{must}, but {path} has {largest:g}; give it in larger units")
+    typed = table.typed(rows.select(names), dict.fromkeys(names, kind or "numbers"), what="the target")
+    targets = _numbers(table, typed) if kind is None else _classes(table, typed, kind)
     there = targets.select(polars.all_horizontal(polars.all().is_not_null())).to_series().to_numpy()
     if not there.all() and not skip:
         gaps = next(column.is_null() for column in targets if column.null_count())
@@ -193,6 +252,37 @@ def targets_of(table: TableFile, rows: pl.DataFrame, names: Sequence[str], *, sk
     if not there.any():
         raise ValueError(f"no row of {path} has a value for all of the targets {', '.join(names)}")
     return targets.filter(there), there
+
+
+def _numbers(table: TableFile, targets: pl.DataFrame) -> pl.DataFrame:
+    polars, path = needed_polars(), table.path
+    for column in targets:
+        if not column.dtype.is_numeric():
+            raise ValueError(f"the target {column.name} must hold numbers, but {path} has {column.dtype}; convert it")
+    targets = targets.with_columns(polars.all().cast(polars.Float64).fill_nan(None))
+    for column in targets:
+        if (largest := float(np.abs(column.drop_nulls().to_numpy()).max(initial=0.0))) > LARGEST_NUMBER:
+            must = f"the target {column.name} must lie within {LARGEST_NUMBER:g} of zero"
+            raise ValueError(f"{must}, but {path} has {largest:g}; give it in larger units")
+    return targets
+
+
+def _classes(table: TableFile, targets: pl.DataFrame, kind: str) -> pl.DataFrame:
+    """Classes as text, as whole numbers, or as true and false."""
+    polars, (column,) = needed_polars(), targets
+    if kind == "text":
+        return targets.cast(polars.String)
+    if not column.dtype.is_numeric() and column.dtype != polars.Boolean:
+        must = f"the target {column.name} must hold {KINDS[kind]}"
+        raise ValueError(f"{must}, but {table.path} has {column.dtype}; convert it")
+    if column.dtype.is_float():
+        column = column.fill_nan(None)
+        if (odd := (column != column.round()).fill_null(False)).any():
+            row = int(odd.arg_max() or 0)
+            must = f"the target {column.name} must hold text, whole numbers, or true and false for its classes"
+            raise ValueError(f"{must}, but row {row + 1} of {table.path} has {column[row]:g}")
+        column = column.cast(polars.Int64)
+    return column.to_frame()
 
 
 def weights_of(table: TableFile, rows: pl.DataFrame, name: str) -> Array:
