@@ -30,6 +30,10 @@ CONFIDENCE = 0.95
 BY_CHANCE = 1 - CONFIDENCE  # a shortfall with less probability than this, over all slices together, is named
 MOST_LEVELS = 10  # of a categorical feature: the most frequent; the rest are one slice
 MISSING, OTHERS = "missing", "others"
+COUNTS_APART, FIRST_COUNTS = (
+    12,
+    (1, 2, 3, 4, 5, 6, 11, 21, 51, 101, 201, 501),
+)  # if there are larger counts than so many
 
 FEWEST_ROWS = 20  # of a slice of two columns
 MOST_PARTS = 640  # of columns that are looked at in pairs: the first 128 if each is cut into five
@@ -274,6 +278,17 @@ def by_quantile(column: Column, n_parts: int) -> Parts:
     ends = [(as_text(low), as_text(high)) for low, high in zip(first, last, strict=True)]
     names = [low if low == high else f"{low} to {high}" for low, high in ends]
     return [*names, MISSING], np.where(missing, len(names), np.searchsorted(last, column, side="left"))
+
+
+def by_count(counts: NDArray[np.intp]) -> Parts:
+    """A slice for each count, or where some are large, for several that follow each other."""
+    largest = int(counts.max())
+    if largest <= COUNTS_APART:
+        return [str(count) for count in range(largest + 1)], counts
+    first = [0, *(count for count in FIRST_COUNTS if count <= largest)]
+    last = [following - 1 for following in first[1:]] + [largest]
+    names = [str(low) if low == high else f"{low} to {high}" for low, high in zip(first, last, strict=True)]
+    return names, np.searchsorted(first, counts, side="right") - 1
 
 
 def _by_level(column: Column, most: int | None) -> Parts:

@@ -14,6 +14,7 @@ from coverwell.plots.charts import (
     draw_slices,
     draw_width_curve,
 )
+from coverwell.plots.classes import draw_confusion, draw_reliability, draw_set_sizes
 
 BAND, BAR, CENTRE, PAPER = COLOURS["band"], COLOURS["bar"], COLOURS["centre"], COLOURS["paper"]
 INSIDE, OTHER, OUTSIDE = COLOURS["inside"], COLOURS["other"], COLOURS["outside"]
@@ -21,3 +22,4 @@ INSIDE, OTHER, OUTSIDE = COLOURS["inside"], COLOURS["other"], COLOURS["outside"]
 __all__ = ["BAND", "BAR", "CENTRE", "INSIDE", "OTHER", "OUTSIDE", "PAPER", "CurveStyle", "draw_box"]
 __all__ += ["draw_calibration_curve", "draw_forecast", "draw_intervals", "draw_rolling_coverage", "draw_rounds"]
 __all__ += ["draw_slices", "draw_width_curve", "inner_and_outer", "legend_below"]
+__all__ += ["draw_confusion", "draw_reliability", "draw_set_sizes"]

@@ -26,8 +26,10 @@ P = ParamSpec("P")
 COLOURS = {"inside": "#0072B2", "outside": "#D55E00", "other": "#00805C", "bar": "#BDC3C9", "band": "#B5D7EC"}
 COLOURS |= {"centre": "#444444", "paper": "#F2F2F2", "ink": "black"}
 SLICE = 46  # pixels on a page: the name above, the marks below
+BAR, CELL = 0.84, 0.94  # of the room between two places
 DOTS = (2.6, 6.0)  # points: the smallest and the largest mark of a step
 BELOW_LABELS = 3.6  # font sizes from the axes down to a legend: tick labels and the axis label stand between
+LETTERS_ACROSS = 40  # of names side by side
 LETTER, AROUND_LABEL = 0.55, 5.0  # font sizes: an average letter, and the handle and space beside a label
 
 
@@ -46,16 +48,21 @@ class Axis:
     """What an axis shows, and from where to where; None leaves that to the data."""
 
     title: str | None
-    kind: Literal["number", "share", "time", "round", "slice"] = "number"
+    kind: Literal["number", "share", "time", "round", "slice", "place"] = "number"
     domain: tuple[Any, Any] | None = None
     zero: bool = False  # whether it begins at zero
+    names: tuple[str, ...] = ()  # of places, counted from 0; those of y go down, and then those of x stand above
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One layer of a chart. x, y and `to`, the other end of an area, bar or column, name columns of the table."""
+    """One layer of a chart. x, y and `to` name columns of the table.
 
-    kind: Literal["line", "area", "columns", "rows", "points", "rule", "diagonal", "bars"]
+    `to` is the other end of an area, bar or column; of bars at places there is none, of cells it is how strong their
+    colour is (0 to 1), and of texts it is what they say.
+    """
+
+    kind: Literal["line", "area", "columns", "rows", "points", "rule", "diagonal", "bars", "cells", "texts"]
     x: Any = ""  # of a rule: its place, or "" for all across
     y: Any = ""
     to: str = ""
@@ -161,7 +168,8 @@ def draw(chart: Chart, ax: Axes | None = None) -> Axes:
 
 
 def _draw_mark(ax: Axes, mark: Mark, chart: Chart) -> None:
-    rows, look = chart.rows(mark), {"color": COLOURS.get(mark.colour, mark.colour), "zorder": mark.z}
+    rows, colour = chart.rows(mark), COLOURS.get(mark.colour, mark.colour)
+    look: dict[str, Any] = {"color": colour, "zorder": mark.z}
     line: dict[str, Any] = {**look, "label": mark.label, "linewidth": mark.thickness, "linestyle": mark.dash}
     span: dict[str, Any] = {**look, "label": mark.label or "", "alpha": None if mark.opacity == 1 else mark.opacity}
     columns: Any = [np.asarray(chart.table[name])[rows] for name in (mark.x, mark.y, mark.to) if name in chart.table]
@@ -187,16 +195,31 @@ def _draw_mark(ax: Axes, mark: Mark, chart: Chart) -> None:
         case "rows":
             low, place, high = columns
             ax.hlines(place, low, high, linewidth=mark.thickness, **span)
+        case "bars" if not mark.to:
+            place, height = columns
+            ax.bar(place, height, BAR, **span)
         case "bars":
             low, height, high = columns
             ax.bar(low, height, width=high - low, align="edge", **span)
+        case "cells":
+            from matplotlib.colors import to_rgba
+
+            across, down, strength = columns
+            colours = [to_rgba(colour, one) for one in strength]
+            ax.bar(across, CELL, CELL, down - CELL / 2, color=colours, zorder=mark.z)
+            ax.fill_between([], [], **span)  # for the legend, in full colour
+        case "texts":
+            for across, down, text in zip(*columns, strict=True):
+                ax.text(across, down, text, ha="center", va="center", fontsize=mark.size, **look)
 
 
 def _set_axis(ax: Axes, name: str, axis: Axis, *, shared: bool) -> None:
     """Title, ends and ticks; where several charts share the axes, all of them stay in view."""
     if axis.title is not None:
         ax.set(**{f"{name}label": axis.title})
-    if axis.domain is not None:
+    if axis.kind == "place":
+        _name_places(ax, name, axis)
+    elif axis.domain is not None:
         ends = getattr(ax, f"get_{name}lim")() if shared else axis.domain
         ax.set(**{f"{name}lim": (min(axis.domain[0], ends[0]), max(axis.domain[1], ends[1]))})
     elif axis.zero:
@@ -208,6 +231,26 @@ def _set_axis(ax: Axes, name: str, axis: Axis, *, shared: bool) -> None:
 
         ax.xaxis.set_major_locator(locator := AutoDateLocator(minticks=3, maxticks=8))  # type: ignore[no-untyped-call]
         ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+
+
+def _name_places(ax: Axes, name: str, axis: Axis) -> None:
+    n, ends = len(axis.names), (-0.5, len(axis.names) - 0.5)
+    if name == "y":
+        ax.set_yticks(range(n), axis.names)
+        ax.set_ylim(*reversed(ends))
+        ax.xaxis.tick_top()
+        ax.xaxis.set_label_position("top")
+        ax.tick_params(length=0)
+    else:
+        ax.set_xticks(range(n), axis.names)
+        ax.set_xlim(*ends)
+        if is_turned(axis.names):
+            ax.tick_params(axis="x", labelrotation=90)
+
+
+def is_turned(names: Sequence[str]) -> bool:
+    """Whether names of places have no room side by side."""
+    return len(names) * max(map(len, names)) > LETTERS_ACROSS
 
 
 def legend_below(ax: Axes, *, from_the_right: bool = False) -> Axes:

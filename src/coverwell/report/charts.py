@@ -16,7 +16,7 @@ from scipy.stats import norm
 from coverwell import metrics
 from coverwell.evaluation import Outcome, View
 from coverwell.plots import charts
-from coverwell.plots.chart import COLOURS, SLICE, Axis, Chart, Mark, Tip, shortened
+from coverwell.plots.chart import BAR, CELL, COLOURS, SLICE, Axis, Chart, Mark, Tip, is_turned, shortened
 from coverwell.prediction import PredictionInterval
 from coverwell.report.facts import Shift, row_number, time_of, window_of
 
@@ -35,7 +35,7 @@ EDGE = {"stroke": "var(--edge)", "strokeWidth": 0.75}  # of what is too pale to 
 VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 DASHES = {"-": [1, 0], "--": [5, 3], ":": [2, 3]}
 FORMATS = {"share": ".1~%", "number": ",.7~g", "count": ","}
-SIGNS = {"area": "▮", "columns": "│", "rows": "▬", "diagonal": "╌", "bars": "▮"}
+SIGNS = {"area": "▮", "columns": "│", "rows": "▬", "diagonal": "╌", "bars": "▮", "cells": "▮"}
 # Very large and very small numbers have so many digits that a chart has no room beside them.
 SHORT_LABEL = (
     "datum.value && (abs(datum.value) >= 1e12 || abs(datum.value) < 1e-6) ? format(datum.value, '.3~e') : datum.label"
@@ -174,7 +174,7 @@ def shift_chart(shifts: Sequence[Shift]) -> Chart | None:
 
 def specification(chart: Chart) -> Spec:
     """The layers of a chart; its records come to it in the page."""
-    pointed = [mark.kind in ("points", "bars") for mark in chart.marks]
+    pointed = [mark.kind in ("points", "bars", "cells") for mark in chart.marks]
     tipped = pointed if any(pointed) else [mark.kind == "line" for mark in chart.marks]
     layers = [_layer(chart, mark, tips=tips) for mark, tips in zip(chart.marks, tipped, strict=True)]
     if chart.y.kind == "slice":  # the name of each above its marks, where a narrow screen has room for it
@@ -203,10 +203,18 @@ def _layer(chart: Chart, mark: Mark, *, tips: bool) -> Spec:
     if mark.kind in ("rule", "diagonal"):
         return _reference(chart, mark)
     encoding: Spec = {"x": _channel(chart, "x", mark.x), "y": _channel(chart, "y", mark.y)}
-    if mark.to:
-        encoding["x2" if mark.kind in ("rows", "bars") else "y2"] = {"field": mark.to}
-    if mark.kind == "bars":
-        encoding["y2"] = {"datum": 0}
+    match mark.kind:
+        case "cells":
+            strength = {"type": "quantitative", "scale": {"domain": [0, 1], "range": [0, 1]}, "legend": None}
+            encoding["opacity"] = {"field": mark.to, **strength}
+        case "texts":
+            encoding["text"] = {"field": mark.to}
+        case "bars":
+            encoding |= {"y2": {"datum": 0}} | ({"x2": {"field": mark.to}} if mark.to else {})
+        case "rows":
+            encoding["x2"] = {"field": mark.to}
+        case _ if mark.to:
+            encoding["y2"] = {"field": mark.to}
     if tips:
         forms = {kind: {"type": "quantitative", "format": form} for kind, form in FORMATS.items()}
         forms |= {"text": {}, "time": {"type": "temporal", "format": "%Y-%m-%d %H:%M:%S"}}
@@ -222,7 +230,8 @@ def _reference(chart: Chart, mark: Mark) -> Spec:
     """A line that no row of the table stands for."""
     look = {"color": _colour(mark), "strokeWidth": PIXELS * mark.thickness}
     if mark.kind == "diagonal":
-        ends = {"values": [{"x": 0, "y": 0}, {"x": 1, "y": 1}]}
+        low, high = chart.x.domain or (0, 1)
+        ends = {"values": [{"x": low, "y": low}, {"x": high, "y": high}]}
         line = {"type": "line", "strokeDash": [4, 3], **look}
         return {"data": ends, "mark": line, "encoding": {c: _channel(chart, c, c) for c in ("x", "y")}}
     if chart.y.kind == "slice" and mark.x != "":  # beside every slice, not through the names
@@ -250,7 +259,11 @@ def _look(chart: Chart, mark: Mark) -> Spec:
         case "rows":
             return {"type": "rule", "strokeWidth": width, **down, **({"y2Offset": MARKS_DOWN} if down else {})}
         case "bars":
-            return {"type": "rect", "stroke": "var(--paper)", "strokeWidth": 1}
+            return {"type": "rect", "stroke": "var(--paper)", "strokeWidth": 1} | ({} if mark.to else edge)
+        case "cells":
+            return {"type": "rect"}
+        case "texts":
+            return {"type": "text", "fontSize": 11}
     size, shape = (1.6 * (mark.size or 2.6)) ** 2, "cross" if mark.marker == "X" else "circle"
     return {"type": "point", "filled": True, "shape": shape, "size": size, "opacity": mark.opacity, **down}
 
@@ -261,6 +274,8 @@ def _channel(chart: Chart, name: str, column: str) -> Spec:
     if axis.kind == "slice":
         scale: Spec = {"domain": list(range(len(chart.table["place"]))), "paddingInner": 0}
         return {**field, "type": "ordinal", "axis": None, "scale": scale}
+    if axis.kind == "place":
+        return {**field, "type": "ordinal", "title": axis.title, **_places(chart, name, axis.names)}
     ticks: Spec = {"labelOverlap": True, "tickCount": 5}
     if axis.kind == "time":
         ticks |= {"grid": False}
@@ -272,6 +287,15 @@ def _channel(chart: Chart, name: str, column: str) -> Spec:
     else:
         ticks |= {"format": ".0%"} if axis.kind == "share" else {"labelExpr": SHORT_LABEL}
     return {**field, "type": "quantitative", "title": axis.title, "scale": scale, "axis": ticks}
+
+
+def _places(chart: Chart, name: str, names: Sequence[str]) -> Spec:
+    """Scale and axis of places that have names."""
+    crossed = chart.y.kind == "place"
+    scale = {"domain": list(range(len(names))), "padding": 0, "paddingInner": 1 - (CELL if crossed else BAR)}
+    above = {"orient": "top"} if crossed and name == "x" else {}
+    look = {"labelAngle": -90 if name == "x" and is_turned(names) else 0, "ticks": False, "domain": not crossed}
+    return {"scale": scale, "axis": {**look, **above, "grid": False, "labelExpr": f"{json.dumps(names)}[datum.value]"}}
 
 
 class ChartStore:
