@@ -8,9 +8,18 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.datasets import make_classification
 
-from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, Schedule, metrics
-from coverwell.evaluation import Outcome, forecast_outcome, outcome_of, place_of_level
+from coverwell import LSTM, MLP, MatchedClassifier, MatchedForecaster, MatchedRegressor, Schedule, metrics
+from coverwell.evaluation import (
+    SIZE,
+    ClassOutcome,
+    Outcome,
+    class_outcome_of,
+    forecast_outcome,
+    outcome_of,
+    place_of_level,
+)
 from coverwell.streaming import TableFiles
 
 BRIEF = Schedule(max_rounds=1)
@@ -228,3 +237,75 @@ def test_regressors_and_forecasters_have_functions_of_their_own(model, forecaste
         outcome_of(forecaster, np.zeros((12, 2)), np.zeros(12))
     with pytest.raises(TypeError, match="expected a fitted forecaster, got MatchedRegressor; see outcome_of"):
         forecast_outcome(model, hourly(100))
+
+
+# Of classes ----------------------------------------------------------------------------------------------------------
+
+
+def sets_by_hand(**more):
+    """Four rows of three classes at two levels; the last set would be empty at .5, and b is covered least."""
+    p = [[0.8, 0.1, 0.1], [0.5, 0.4, 0.1], [0.2, 0.2, 0.6], [0.4, 0.3, 0.3]]
+    low = [[1, 0, 0], [1, 0, 0], [0, 0, 1], [1, 0, 0]]
+    high = [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 1]]
+    alone = np.array([[False, False]] * 3 + [[True, False]])
+    members = np.stack([low, high], axis=2).astype(bool)
+    y, about = np.array(["a", "b", "c", "a"]), {"alone": alone, "n_ranked": 50, **more}
+    return ClassOutcome(y, np.array(p), members, np.array(["a", "b", "c"]), (0.5, 0.8), ("kind",), **about)
+
+
+def test_sets_have_the_scores_of_their_metrics():
+    outcome = sets_by_hand()
+    assert outcome.prediction.tolist() == ["a", "a", "c", "a"]
+    low, high = (view.scores for view in outcome.views)
+    assert (low["coverage"], low["size"], high["coverage"], high["size"]) == (0.75, 1.0, 1.0, 2.0)
+    assert low["coverage_if_empty"] == 0.5  # the last row's class is there only because it is the likeliest
+    given = (outcome.y, outcome.probability, outcome.classes)
+    scores = {"accuracy": 0.75, "brier_score": (0.06 + 0.62 + 0.24 + 0.54) / 4, "log_loss": metrics.log_loss(*given)}
+    assert {name: outcome.scores[name] for name in scores} == pytest.approx(scores)
+    assert high["band"] == metrics.coverage_band(0.8, 4, 50)
+
+
+def test_sets_are_judged_by_class_by_size_by_feature_and_by_group():
+    view = sets_by_hand(features={"size": np.array([1.0, 1, 2, 2])}, groups={"kind": np.array(["x"] * 4)}).views[0]
+    found = [(part.name, part.n_inside, part.n_rows) for part in view.slices]
+    by_class = [("kind a", 2, 2), ("kind b", 0, 1), ("kind c", 1, 1)]
+    assert found == [*by_class, ("size 1", 1, 2), ("size 2", 2, 2), ("classes in the set 1", 3, 4)]
+    assert [part.values for part in view.slices.of("kind")] == ["a", "b", "c"]
+    assert [(part.values, part.n_rows) for part in sets_by_hand().views[1].slices.of(SIZE)] == [
+        ("1", 1),
+        ("2", 2),
+        ("3", 1),
+    ]
+
+
+def test_coverage_above_the_band_is_expected_where_no_set_may_be_empty():
+    y, p = np.zeros(200, dtype=int), np.tile([0.9, 0.1], (200, 1))
+    members = np.tile([[True], [False]], (200, 1, 1))
+    alone = (np.arange(200) < 20)[:, None]  # 180 of 200 are inside without them
+    given = (y, p, members, np.array([0, 1]), (0.9,), ("y",))
+    assert ClassOutcome(*given, alone=alone).views[0].is_expected
+    assert not ClassOutcome(*given).views[0].is_expected
+
+
+def test_a_classifier_is_evaluated_as_it_predicts():
+    X, y = make_classification(
+        120, 3, n_informative=3, n_redundant=0, n_classes=3, n_clusters_per_class=1, random_state=0
+    )
+    y = np.array(["a", "b", "c"])[y]
+    brief = {"schedule": Schedule(max_rounds=1), "repeats": 1, "folds": 2, "companions": (), "random_state": 0}
+    model = MatchedClassifier([0.5, 0.9], network=MLP(hidden=4), **brief).fit(X[:60], y[:60])
+    outcome = class_outcome_of(model, X[60:], y[60:], groups={"half": np.arange(60) < 30})
+    found = model.predict_set(X[60:])
+    np.testing.assert_array_equal(outcome.members, found.members)
+    np.testing.assert_array_equal(outcome.prediction, model.predict(X[60:]))
+    assert [view.scores["coverage"] for view in outcome.views] == found.contains(y[60:]).mean(axis=0).tolist()
+    empty = ~model.predict_set(X[60:], allow_empty=True).members.any(axis=1)
+    np.testing.assert_array_equal(outcome.alone, empty)
+    assert outcome.n_ranked == 60
+    assert list(outcome.views[0].parts) == ["y", "half", "column 0", "column 1", "column 2", SIZE]
+    with pytest.raises(ValueError, match="X and y must have the same rows, got 2 and 1"):
+        class_outcome_of(model, X[:2], ["a"])
+    with pytest.raises(TypeError, match="expected a fitted regressor, got MatchedClassifier; see class_outcome_of"):
+        outcome_of(model, X[:2], [1.0, 2.0])
+    with pytest.raises(TypeError, match="expected a fitted classifier, got MatchedRegressor; see outcome_of"):
+        class_outcome_of(MatchedRegressor(0.5, network=MLP(hidden=4), **brief).fit(X[:60], X[:60, 0]), X[:2], [1, 2])

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from coverwell import metrics
@@ -21,12 +22,14 @@ from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import read_history
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import targets_by_name
-from coverwell.slices import Parts, Slices, check_columns, counted, cut, is_missing, pairs
+from coverwell.prediction import PredictionSet
+from coverwell.slices import Parts, Slices, by_count, check_columns, counted, cut, is_missing, pairs
 
 Array = NDArray[np.float64]
 Column = NDArray[Any]
 Mask = NDArray[np.bool_]
 
+SIZE = "classes in the set"  # cuts rows like a column
 ROUNDING = 1e-6  # of the sides of an image
 FEWEST_FOR_SLABS, MOST_FOR_SLABS, DIRECTIONS = 100, 5_000, 200  # rows, and directions that are tried
 MOST_NAMED = 5  # classes
@@ -78,15 +81,15 @@ class Covered:
 
     @cached_property
     def slices(self) -> Slices:
-        return counted(self.inside, self._parts, self.asked)
+        return counted(self.inside, self.parts, self.asked)
 
     @cached_property
     def pairs(self) -> Slices:
         """The slices of two columns that fall short by more than chance, and more surely than either column alone."""
-        return pairs(self.inside, self._parts, self.asked)
+        return pairs(self.inside, self.parts, self.asked)
 
     @property
-    def _parts(self) -> dict[str, Parts]:
+    def parts(self) -> dict[str, Parts]:
         return {column: (names, part_of_row[self.rows]) for column, (names, part_of_row) in self.outcome.parts.items()}
 
     @cached_property
@@ -214,6 +217,12 @@ class ClassOutcome(Evaluated):
     classes: Column  # (class,), labels
     levels: tuple[float, ...]  # the asked coverages, rising
     target_names: tuple[str, ...]  # one
+    alone: Mask | None = None  # (row, level), sets that hold the likeliest class only because none may be empty
+
+    n_seen: ClassVar[int] = 0  # these are of an `Outcome`
+    times: ClassVar[None] = None
+    static: ClassVar[None] = None
+    boxes: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return len(self.y)
@@ -266,6 +275,19 @@ class ClassOutcome(Evaluated):
     def view(self, target: int, level: int) -> SetView:
         return self.views[level]
 
+    def of_target(self, target: int) -> list[SetView]:
+        return self.views
+
+    def of_level(self, level: int) -> list[SetView]:
+        return [self.views[level]]
+
+    @cached_property
+    def parts(self) -> dict[str, Parts]:
+        """How the class, each group and each feature cuts the rows; the same for all levels."""
+        (name,) = self.target_names
+        groups = {name: self.y.astype(str).astype(object), **{key: v for key, v in self.groups.items() if key != name}}
+        return cut(self.features, groups, len(self), self.quantiles)
+
 
 @dataclass(frozen=True, eq=False)
 class SetView(Covered):
@@ -277,9 +299,20 @@ class SetView(Covered):
     asked: float
     rows: slice  # of the outcome: all
 
+    target: ClassVar[int] = 0  # these two are of a `View`
+    static: ClassVar[None] = None
+
+    @property
+    def y(self) -> Column:
+        return self.outcome.y
+
     @property
     def members(self) -> Mask:
         return self.outcome.members[..., self.level]
+
+    @property
+    def sets(self) -> PredictionSet:
+        return PredictionSet(self.members, coverage=self.asked, classes=self.outcome.classes)
 
     @cached_property
     def inside(self) -> Mask:
@@ -295,15 +328,43 @@ class SetView(Covered):
 
     @cached_property
     def scores(self) -> dict[str, Any]:
-        """Coverage and its expected band, calibration error and its expectation, and the mean size of the sets."""
+        """Coverage and its expected band, calibration error and its expectation, and the mean size of the sets.
+
+        `coverage_if_empty` is the coverage if sets could be empty, which is what ranks bring to the asked level.
+        """
         reached, expected = float(self.inside.mean()), (self.asked, len(self.inside), self.outcome.n_ranked)
         return {
             "coverage": reached,
             "band": metrics.coverage_band(*expected),
             "calibration_error": abs(reached - self.asked),
             "expected_calibration_error": metrics.expected_calibration_error(*expected),
+            "coverage_if_empty": float((self.inside & ~self.alone).mean()),
             "size": float(self.size.mean()),
         }
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the coverage lies in the expected band, or above it only because no set may be empty."""
+        low, high = self.scores["band"]
+        return bool(low <= self.scores["coverage"] and self.scores["coverage_if_empty"] <= high)
+
+    @property
+    def alone(self) -> Mask:
+        """Which sets hold the likeliest class only because none may be empty."""
+        alone = self.outcome.alone
+        return np.zeros(len(self.inside), dtype=bool) if alone is None else alone[:, self.level]
+
+    @cached_property
+    def missed_by(self) -> Array:
+        """What the probability of the class lacks to 1; 0 inside."""
+        p, places = self.outcome.probability, self.outcome.places
+        of_class = np.where(places < 0, 0.0, p[np.arange(len(places)), places])
+        return np.where(self.inside, 0.0, 1 - of_class)
+
+    @cached_property
+    def parts(self) -> dict[str, Parts]:
+        """How the class, each group, each feature and the size of the sets cut the rows."""
+        return {**self.outcome.parts, SIZE: by_count(self.size)}
 
     @cached_property
     def by_size(self) -> dict[int, tuple[float, int]]:
@@ -350,10 +411,12 @@ def class_outcome_of(model: object, X: Any, y: ArrayLike, *, n_skipped: int = 0,
     labels = labels_of(y, model.classes_)
     with _kept_warnings() as kept:
         warn_of_unseen(labels, model.classes_)
-        probability, members = model.classified(_in_memory(X))
+        probability, thresholds = model.predicted(_in_memory(X))
+    given, sets = (torch.from_numpy(probability), torch.from_numpy(thresholds)), model.predictor_.sets
     about = _about_rows(description, X, len(probability), len(labels), **more)
     about |= {"levels": description.levels, "target_names": description.target_names, "warnings": tuple(kept)}
-    return ClassOutcome(labels, probability, members, model.classes_, n_skipped=n_skipped, **about)
+    about["alone"] = ~sets(*given, allow_empty=True).numpy().any(axis=1)
+    return ClassOutcome(labels, probability, sets(*given).numpy(), model.classes_, n_skipped=n_skipped, **about)
 
 
 def _in_memory(X: Any) -> Any:
