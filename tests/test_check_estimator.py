@@ -19,7 +19,7 @@ EQUIVALENCE, WORTH_FIVE = "check_sample_weight_equivalence_on_dense_data", "chec
 SCRIPT = """
 import json, warnings
 from sklearn.utils.estimator_checks import check_estimator
-from coverwell import MLP, MatchedRegressor, Schedule
+from coverwell import MLP, MatchedClassifier, MatchedRegressor, Schedule
 from coverwell.baselines import *
 warnings.simplefilter("error")
 for model in [{models}]:
@@ -55,6 +55,10 @@ def test_scikit_learns_checks_pass(matching):
     assert_no_failure(f"MatchedRegressor(0.8, matching={matching!r}, random_state=0, {SMALL})")
 
 
+def test_scikit_learns_checks_pass_for_the_classifier():
+    assert_no_failure(f"MatchedClassifier(0.8, random_state=0, companions=(), {SMALL})")
+
+
 def test_scikit_learns_checks_pass_for_every_baseline():
     assert_no_failure(*[f"{name}(random_state=0, {SMALL_BASELINE})" for name in baselines.__all__])
 
@@ -63,6 +67,11 @@ def test_scikit_learns_checks_pass_for_every_baseline():
 @pytest.mark.parametrize("matching", ["sigma", "iqr"])
 def test_scikit_learns_checks_pass_by_default(matching):
     assert_no_failure(f"MatchedRegressor(matching={matching!r})", but=(EQUIVALENCE, WORTH_FIVE))
+
+
+@pytest.mark.slow
+def test_scikit_learns_checks_pass_for_the_classifier_by_default():
+    assert_no_failure("MatchedClassifier()", but=(EQUIVALENCE, WORTH_FIVE))
 
 
 @pytest.mark.slow

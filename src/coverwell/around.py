@@ -177,7 +177,8 @@ class IntervalAround(IntervalRegressor):
             lacks = "is a class" if isinstance(estimator, type) else f"has no {missing[0]}"
             raise TypeError(f"estimator must be a regressor with fit, predict and get_params, {estimator!r} {lacks}")
         if hasattr(estimator, "__sklearn_tags__") and is_classifier(estimator):
-            raise TypeError(f"estimator must be a regressor, got the classifier {estimator!r}")
+            way_out = "give it to MatchedClassifier(companions=[...]), whose sets and probabilities then rest on it too"
+            raise TypeError(f"estimator must be a regressor, got the classifier {estimator!r}; {way_out}")
         if calibration.name is None:
             raise ValueError("calibration=None leaves nothing to set the widths; give 'cross' for one of all rows")
         if self.folds is None:

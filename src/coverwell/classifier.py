@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,17 +14,18 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from coverwell.calibration import Calibration, Estimate, average_out_of_fold, out_of_fold_members
+from coverwell.calibration import Calibration, Estimate, Ranked, average_out_of_fold, out_of_fold_members, rows_worth
 from coverwell.class_metrics import places_of
 from coverwell.companions import FOREST
-from coverwell.estimator import CalibratedEstimator, Coverage, Judged, Trained, index_of, kept_rows
+from coverwell.errors import FullSetsWarning, ManyClassesWarning, RareClassWarning
+from coverwell.estimator import CalibratedEstimator, Coverage, Judged, OfOthers, Trained, index_of, kept_rows
 from coverwell.groups import CLASS, Grouping
 from coverwell.matched import MatchedEstimator, NetworkChoice
-from coverwell.options import Schedule, levels_from, part_from, stored
+from coverwell.options import Schedule, fewest_for, levels_from, part_from, stored
 from coverwell.paper.algorithm import History
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
-from coverwell.paper.scores import Contiguous, Score
+from coverwell.paper.scores import Contiguous, Score, check_score
 from coverwell.prediction import PredictionSet
 from coverwell.predictor import MatchedTeam
 from coverwell.probabilities import VennAbers, fit_calibrator
@@ -32,6 +34,7 @@ from coverwell.training.device import device_from
 from coverwell.training.rows import Rows
 
 Array = NDArray[np.float64]
+SETS = "it predicts classes; take predict_set or predict_proba, or MatchedRegressor for numbers"
 
 
 @stored
@@ -54,6 +57,10 @@ class SetsOutOfFold:
 class SetClassifier(ClassifierMixin, CalibratedEstimator):
     """A classifier with a set of classes for every row."""
 
+    predict_interval = OfOthers(SETS)
+    predict_quantiles = OfOthers(SETS)
+    predict_distribution = OfOthers(SETS)
+
     classes_: NDArray[Any]
     predictor_: ClassPredictor
     out_of_fold_: SetsOutOfFold | None
@@ -67,8 +74,7 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
 
     def predict_proba(self, X: Any) -> Array:
         """The probabilities of the classes, `(n, class)`, in the order of `classes_`."""
-        check_is_fitted(self)
-        return self.predicted(X)[0]
+        return self.predicted(X).mean
 
     def predict_set(self, X: Any, coverage: Coverage | None = None, *, allow_empty: bool = False) -> PredictionSet:
         """The set of classes for each row.
@@ -85,8 +91,8 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
         check_is_fitted(self)
         wanted = self.coverage if coverage is None else coverage
         levels = tuple(sorted(levels_from(wanted)))
-        p, thresholds = self.predicted(X, levels)
-        sets = self.predictor_.sets(torch.from_numpy(p), torch.from_numpy(thresholds), allow_empty).numpy()
+        found = self.predicted(X, levels)
+        sets = self.predictor_.sets(torch.from_numpy(found.mean), torch.from_numpy(found.upper), allow_empty).numpy()
         places: Any = [levels.index(level) for level in levels_from(wanted)]
         one = np.ndim(wanted) == 0
         return PredictionSet(
@@ -110,42 +116,24 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
         """
         check_is_fitted(self)
         if self.venn_abers_ is None:
-            must = "an interval for the probability needs two classes and out-of-fold rows"
-            raise ValueError(f"{must}, got {len(self.classes_)} classes and calibration={self.calibration!r}")
+            must = "an interval for the probability needs two classes and folds"
+            raise ValueError(f"{must}, got {len(self.classes_)} classes and folds={getattr(self, 'folds', None)!r}")
         low, high = self.venn_abers_(torch.from_numpy(self.predict_proba(X)[:, 1]))
         return low.numpy(), high.numpy()
 
-    def predicted(self, X: Any, levels: tuple[float, ...] | None = None) -> tuple[Array, Array]:
-        """Probabilities (row, class) and thresholds of their scores (row, class, level)."""
-        found = self.predictor_.moved(device_from(self.device)).prediction(self.rows_of(X), levels)
-        return found.mean, found.upper
-
     # What a fit learns.
 
-    def given_targets(self, y: Any) -> Any:
+    def given_targets(self, y: Any, before: dict[str, Any]) -> Any:
         """The place of each row's class; sets `classes_`."""
-        from sklearn.utils.multiclass import check_classification_targets
-        from sklearn.utils.validation import assert_all_finite, column_or_1d
-
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        labels = column_or_1d(y, warn=True)
-        if labels.dtype.kind == "f":
-            assert_all_finite(labels, input_name="y")
-        missing = [number for number, label in enumerate(labels.tolist()) if label is None or label != label]
-        if missing:
-            raise ValueError(f"y must have a class in every row, but row {missing[0]} (counted from 0) has none (NaN)")
-        check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
+        self.classes_, codes = np.unique(labels_of(y), return_inverse=True)
         if not len(codes):
             return codes  # a source says what is wrong with no rows
-        if len(self.classes_) < 2:
-            raise ValueError(f"y must have at least two classes, got one class: {self.classes_[0]!r}")
-        counts = np.bincount(codes)
-        if (counts < 2).any():
-            rare = self.classes_[counts.argmin()]
-            must = "each class needs at least two rows, one to learn from while the other is left out"
-            raise ValueError(f"{must}, got one of class {rare!r}; leave it out, or join classes")
+        check_classes(self.classes_, np.bincount(codes))
+        if before and not np.array_equal(before["classes_"], self.classes_):
+            was, now = before["classes_"].tolist(), self.classes_.tolist()
+            raise ValueError(f"warm_start goes on with the same classes, {was}, got {now}; fit with warm_start=False")
         return codes
 
     def new_targets(self, y: Any, n_rows: int) -> Array:
@@ -157,26 +145,32 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
     def as_numbers(self, targets: NDArray[Any]) -> Array:
         return np.eye(len(self.classes_))[targets.astype(np.intp)]
 
+    @property
+    def held_columns(self) -> Any:
+        wanted = self.hold_for
+        if wanted is None or isinstance(wanted, str | Integral):
+            return None if isinstance(wanted, str) and wanted == CLASS else wanted
+        return [one for one in wanted if one != CLASS] or None
+
+    @property
+    def holds_classes(self) -> bool:
+        """Whether coverage is held within each class."""
+        wanted = self.hold_for
+        one = wanted is None or isinstance(wanted, str | Integral)
+        return CLASS in ([wanted] if one else list(wanted))
+
     def groupings(self) -> list[Grouping]:
-        wanted, held = [self.hold_for] if isinstance(self.hold_for, str | Integral) else self.hold_for, self.hold_for
-        by_class = wanted is not None and CLASS in list(wanted)
-        try:
-            self.hold_for = ([one for one in wanted if one != CLASS] or None) if by_class else held
-            found = super().groupings()
-        finally:
-            self.hold_for = held
         n_columns = self.source_.row_shape[0] if self.source_.scaled else 0
-        return [*found, Grouping(CLASS, (n_columns,))] if by_class else found
+        return [*super().groupings(), *[Grouping(CLASS, (n_columns,))] * self.holds_classes]
 
     def told_by(self, X: NDArray[Any], y: Array) -> Array:
         """Rows by whose values groups are told apart: the features of a table, and the class."""
         return np.column_stack([X, y.argmax(axis=1)]) if X.ndim == 2 else y.argmax(axis=1)[:, None].astype(np.float64)
 
     def check_groups(self, rows: NDArray[Any]) -> None:
-        if [one.name for one in self.groupings()] != [CLASS]:
-            super().check_groups(rows)
-        elif self.chosen_calibration.name is None:
+        if self.holds_classes and self.chosen_calibration.name is None:
             raise ValueError("hold_for='class' needs ranks: give calibration='cross' or 'split', got None")
+        super().check_groups(rows)
 
     def set_fitted(
         self, rows: Rows, trained: Trained, history: History, jobs: slice, calibration: Calibration | None = None
@@ -203,10 +197,39 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
         team.to(device_from(self.device))
         correction = calibration.correction([team], residuals, members)
         members = self.hold_groups(calibration, [team], residuals, members)
+        if self.holds_classes:
+            self.warn_of_rare_classes(calibration.ranked([team], residuals, members), rows)
         correction.kept = kept_rows(calibration, [team], residuals, members, correction)
         self.predictor_ = ClassPredictor(levels, [team], correction, self.classes_)
         if out_of_fold is not None:
             self.out_of_fold_ = self.sets_out_of_fold(rows, out_of_fold, some)
+            self.warn_of_full_sets(self.out_of_fold_)
+
+    def warn_of_rare_classes(self, ranked: Ranked | None, rows: Rows) -> None:
+        """Say which class has too few ranked rows for the highest level."""
+        assert rows.given is not None  # rows of a fit know what they were made from
+        if ranked is None:
+            return
+        place, level = rows.given[1][ranked.places].argmax(axis=1), max(rows.levels[0])
+        weight = np.ones(len(place)) if ranked.weight is None else ranked.weight
+        worth = [rows_worth(weight[place == number]) for number in range(len(self.classes_))]
+        needed = fewest_for(level)
+        if few := [number for number, n in enumerate(worth) if n < needed]:
+            rarest = min(few, key=worth.__getitem__)
+            more = f", and {len(few) - 1} more classes have too few" if len(few) > 1 else ""
+            what = f"coverage {level:g} within a class needs {needed} ranked rows of it"
+            found = f"{self.classes_[rarest].item()!r} has {worth[rarest]}{more}"
+            line = f"{what}, but {found}: there the ranks of other classes help, and coverage may be lower"
+            warnings.warn(line, RareClassWarning, stacklevel=5)
+
+    def warn_of_full_sets(self, known: SetsOutOfFold) -> None:
+        """Say at which level all classes are in all sets."""
+        full = known.members[known.known].all(axis=(0, 1))
+        if full.any():
+            level, n = self.predictor_.levels[int(full.argmax())], len(self.classes_)
+            why = "the columns tell too little about the class"
+            line = f"at coverage {level:g} every set holds all {n} classes: {why}, or a lower coverage would do"
+            warnings.warn(line, FullSetsWarning, stacklevel=5)
 
     def sets_out_of_fold(self, rows: Rows, estimate: Estimate, some: NDArray[np.bool_]) -> SetsOutOfFold:
         """What members say of rows that they left out, as it is deployed."""
@@ -259,7 +282,8 @@ class MatchedClassifier(MatchedEstimator, SetClassifier):
         How thresholds are brought to the asked level: by ranks of out-of-fold rows, by those of rows kept for it (at
         least the asked coverage on average), or not at all.
     hold_for : "class", name or place of a column of X, or several, optional
-        Coverage is held within each class, or within each group of rows that have the same value in a column.
+        Coverage is held within each class, or within each group of rows that have the same value in a column. "class"
+        is that of y, also where a column has this name.
 
     Attributes
     ----------
@@ -320,9 +344,67 @@ class MatchedClassifier(MatchedEstimator, SetClassifier):
     def chosen_score(self) -> Score:
         """The conformity score as an object, for the classes in their order if they have one."""
         score: Score = part_from("conformity_score", self.conformity_score, Score)
+        known = self.classes_.tolist()
+        check_score(score, len(known))
         if isinstance(self.ordered, bool | np.bool_):
-            return Contiguous(score, tuple(range(len(self.classes_)))) if self.ordered else score
-        order, known = list(self.ordered), self.classes_.tolist()
-        if sorted(map(str, order)) != sorted(map(str, known)) or not set(order) <= set(known):
-            raise ValueError(f"ordered must be True, False or all classes in their order, got {order} for {known}")
-        return Contiguous(score, tuple(known.index(label) for label in order))
+            return Contiguous(score, tuple(range(len(known)))) if self.ordered else score
+        given = list(self.ordered) if hasattr(self.ordered, "__getitem__") else self.ordered  # not of a set
+        order = [known.index(label) for label in given if label in known] if isinstance(given, list) else []
+        if sorted(order) != list(range(len(known))) or len(given) > len(known):
+            raise ValueError(f"ordered must be True, False or all classes in their order, got {given!r} for {known}")
+        return Contiguous(score, tuple(order))
+
+
+# What is given as classes.
+
+MANY_NUMBERS, ROWS_OF_A_CLASS = 20, 10  # more classes than this, with fewer rows each on average, look like a quantity
+KINDS_OF_CLASSES: tuple[Any, ...] = (bool | np.bool_, Real, str)
+A_QUANTITY = "for a quantity, take MatchedRegressor"
+
+
+def labels_of(y: Any) -> NDArray[Any]:
+    """The class of each row: texts, whole numbers or booleans, and none missing."""
+    from sklearn.utils.validation import assert_all_finite, column_or_1d
+
+    given = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)
+    if given.ndim == 2 and given.shape[1] > 1:
+        raise ValueError(f"y must have one class for each row, got {given.shape[1]} columns; fit a classifier for each")
+    labels: NDArray[Any] = column_or_1d(given, warn=True)
+    labels = of_one_kind(labels) if labels.dtype == object else labels
+    if labels.dtype.kind == "f":
+        assert_all_finite(labels, input_name="y")
+        if (broken := labels != labels.round()).any():
+            found = f"{labels[broken][0]:g} in row {broken.argmax()} (counted from 0)"
+            raise ValueError(f"Unknown label type: y must hold classes, got the number {found}; {A_QUANTITY}")
+    if len(labels) and labels.dtype.kind not in "biufU":
+        raise ValueError(f"y must hold texts, whole numbers or booleans, got {labels[0]!r}; convert it to text")
+    return labels
+
+
+def of_one_kind(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels that came as objects, as an array of texts, numbers or booleans where they are of such a kind."""
+    kinds: list[Any] = []
+    for row, label in enumerate(labels.tolist()):
+        if label is None or type(label).__name__ == "NAType" or label != label:
+            must = "y must have a class in every row"
+            raise ValueError(f"{must}, got {label!r} in row {row} (counted from 0); leave such rows out")
+        kinds.append(next((kind for kind in KINDS_OF_CLASSES if isinstance(label, kind)), type(label)))
+        if kinds[row] != kinds[0]:
+            found = f"{labels[0]!r} in row 0 and {label!r} in row {row}"
+            raise ValueError(f"y must hold classes of one kind, got {found}; convert them")
+    return np.array(labels.tolist()) if kinds and kinds[0] in KINDS_OF_CLASSES else labels
+
+
+def check_classes(classes: NDArray[Any], counts: NDArray[np.intp]) -> None:
+    """Raise unless there are two classes, with two rows each; warn if they look like a quantity."""
+    if len(classes) < 2:
+        raise ValueError(f"y must have at least two classes, got one class: {classes[0].item()!r}")
+    many = classes.dtype.kind in "iuf" and len(classes) > MANY_NUMBERS
+    many = many and counts.sum() < ROWS_OF_A_CLASS * len(classes)
+    if counts.min() < 2:
+        must = "each class needs at least two rows, one to learn from while the other is left out"
+        way_out = A_QUANTITY if many else "leave it out, or join classes"
+        raise ValueError(f"{must}, got one of class {classes[counts.argmin()].item()!r}; {way_out}")
+    if many:
+        line = f"y has {len(classes)} different numbers in {counts.sum()} rows, each a class of its own; {A_QUANTITY}"
+        warnings.warn(line, ManyClassesWarning, stacklevel=6)

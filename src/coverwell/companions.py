@@ -158,6 +158,9 @@ class AsProbabilities(RegressorMixin, BaseEstimator):
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        return repr(self.estimator)  # errors name what the user gave
+
     def fit(self, X: Any, y: Array, **how: Any) -> AsProbabilities:
         self.n_classes_, self.estimator_ = y.shape[1], clone(self.estimator)
         self.estimator_.fit(X, y.argmax(axis=1), **how)

@@ -73,6 +73,18 @@ class UnseenClassWarning(UserWarning):
     """Rows that a classifier is judged by have classes that it was not fitted on."""
 
 
+class ManyClassesWarning(UserWarning):
+    """The classes are so many different numbers that they look like a quantity."""
+
+
+class RareClassWarning(UserWarning):
+    """Coverage is to be held within each class, and some class has too few rows for it."""
+
+
+class FullSetsWarning(UserWarning):
+    """At some level every set holds all classes, and says nothing."""
+
+
 class DamagedFeaturesWarning(UserWarning):
     """A file of kept features was damaged, and the features are computed again."""
 

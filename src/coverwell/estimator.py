@@ -159,7 +159,8 @@ class CalibratedEstimator(BaseEstimator):
             a list or a data frame of file paths (see `coverwell.inputs.images`). `TableFiles` are read part by part,
             for tables that are larger than memory (`MatchedRegressor` alone, see `coverwell.streaming`).
         y : array-like (n,) or (n, target)
-            For `TableFiles`, the name or names of the columns to predict.
+            Of a classifier, the class of each row: texts, whole numbers or booleans. For `TableFiles`, the name or
+            names of the columns to predict.
         groups : array-like (n,), optional
             Rows of one group (a patient, a house, a day) are held out together, so that training stops, and intervals
             are calibrated, for groups that were not seen. For `TableFiles`, the name of a column.
@@ -221,6 +222,22 @@ class CalibratedEstimator(BaseEstimator):
             return estimate_files(self, X, noise=noise)
         return self.predictor_.moved(device_from(self.device)).estimates(self.rows_of(X), noise=noise)
 
+    def predicted(
+        self, X: Any, levels: tuple[float, ...] | None = None, shares: Any = (), *, joint: bool = False
+    ) -> Prediction:
+        """Predictions, bounds of the fitted levels or of others, and quantiles at some shares, for X as in `fit`.
+
+        A classifier predicts probabilities, and its upper bounds are the thresholds of scores (row, class, level).
+        """
+        check_is_fitted(self)
+        if isinstance(X, TableFiles):
+            from coverwell.streaming import estimates_of_parts
+
+            estimates = (found for _, found in estimates_of_parts(self, X))
+            parts = [self.predictor_.calibrated(found, levels, shares, joint=joint) for found in estimates]
+            return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
+        return self.predictor_.moved(device_from(self.device)).prediction(self.rows_of(X), levels, shares, joint=joint)
+
     @property
     def factor_(self) -> Array | None:
         """By how much the learned intervals are stretched, (target, level); None for "cv+"."""
@@ -278,8 +295,8 @@ class CalibratedEstimator(BaseEstimator):
         """
         raise NotImplementedError
 
-    def given_targets(self, y: Any) -> Any:
-        """What a source checks beside X: numbers."""
+    def given_targets(self, y: Any, before: dict[str, Any]) -> Any:
+        """What a source checks beside X: numbers. `before` is a fit that is continued."""
         return y
 
     def new_targets(self, y: Any, n_rows: int) -> Array:
@@ -289,7 +306,7 @@ class CalibratedEstimator(BaseEstimator):
     def as_numbers(self, targets: NDArray[Any]) -> Array:
         """What networks learn, (row, target), from the targets as they were checked."""
         if targets.dtype.kind not in "biuf":
-            raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first")
+            raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first, or take MatchedClassifier")
         return targets.astype(np.float64).reshape(len(targets), -1)
 
     def hold_groups(
@@ -323,8 +340,13 @@ class CalibratedEstimator(BaseEstimator):
 
     def groupings(self) -> list[Grouping]:
         """The groups of rows within which coverage is held."""
-        found = groupings_of(self.source_, self.hold_for) if self.holds_groups else []
+        found = groupings_of(self.source_, self.held_columns) if self.holds_groups else []
         return [one for one in found if one.name != GAPS or self.chosen_calibration.holds_gaps]
+
+    @property
+    def held_columns(self) -> Any:
+        """The columns of X for whose groups coverage is held."""
+        return self.hold_for
 
     def told_by(self, X: NDArray[Any], y: Array) -> NDArray[Any]:
         """Rows (row, feature) by whose values the groups of `groupings` are told apart."""
@@ -364,7 +386,7 @@ class CalibratedEstimator(BaseEstimator):
         self.check_params()
         levels = tuple(sorted(levels_from(self.coverage)))
         self.source_ = InputSource.of(self.network, getattr(self, "interval_network", None), before.get("source_"))
-        read, targets = self.source_.fit(X, self.given_targets(y), self)
+        read, targets = self.source_.fit(X, self.given_targets(y, before), self)
         numbers = self.as_numbers(targets)
         self.target_names_, self.one_dimensional_ = target_names_of(y, targets), targets.ndim == 1
         group_of_row = None if groups is None else checked_groups(groups, len(targets))
@@ -401,7 +423,7 @@ class CalibratedEstimator(BaseEstimator):
 
     def check_groups(self, rows: NDArray[Any]) -> None:
         """Raise unless coverage can be held for the groups that are asked for."""
-        if self.hold_for is None:
+        if self.held_columns is None:
             return
         calibration = self.chosen_calibration
         if calibration.name is None or calibration.one_team_per_fold or not self.source_.scaled:
@@ -424,8 +446,26 @@ class CalibratedEstimator(BaseEstimator):
                 delattr(self, name)
 
 
+class OfOthers:
+    """A verb that another kind of estimator has: here it is no attribute, and the error says what to take."""
+
+    def __init__(self, instead: str) -> None:
+        self.instead = instead
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.name = name
+
+    def __get__(self, estimator: Any, kind: type[Any]) -> Any:
+        if estimator is None:
+            return self
+        raise AttributeError(f"{kind.__name__} has no {self.name}: {self.instead}")
+
+
 class IntervalRegressor(MultiOutputMixin, RegressorMixin, CalibratedEstimator):
     """A regressor with a prediction interval for every row."""
+
+    predict_proba = OfOthers("it predicts numbers; take MatchedClassifier for classes")
+    predict_set = OfOthers("it predicts numbers; take predict_interval, or MatchedClassifier for classes")
 
     out_of_fold_: OutOfFold | None
 
@@ -475,19 +515,6 @@ class IntervalRegressor(MultiOutputMixin, RegressorMixin, CalibratedEstimator):
     def predict_all(self, X: Any) -> Prediction:
         """Predictions and the bounds of all fitted levels, with one pass through the networks."""
         return self.predicted(X)
-
-    def predicted(
-        self, X: Any, levels: tuple[float, ...] | None = None, shares: Any = (), *, joint: bool = False
-    ) -> Prediction:
-        """Predictions, bounds of the fitted levels or of others, and quantiles at some shares, for X as in `fit`."""
-        check_is_fitted(self)
-        if isinstance(X, TableFiles):
-            from coverwell.streaming import estimates_of_parts
-
-            estimates = (found for _, found in estimates_of_parts(self, X))
-            parts = [self.predictor_.calibrated(found, levels, shares, joint=joint) for found in estimates]
-            return Prediction(*map(np.concatenate, zip(*parts, strict=True)))
-        return self.predictor_.moved(device_from(self.device)).prediction(self.rows_of(X), levels, shares, joint=joint)
 
     def interval(
         self, X: Any, wanted: Coverage, lower: Array, upper: Array, known: tuple[float, ...] | None = None

@@ -120,11 +120,23 @@ def coverage_rank(asked: float, n_train: int) -> int:
     share = Fraction(str(round(float(asked), 12)))
     rank = max(1, math.ceil((n_train + 1) * share))  # a share that rounds to 0 still has rank 1
     if rank > n_train:
-        needed = "more than 10^12" if share == 1 else str(math.ceil(share / (1 - share)))
+        needed = "more than 10^12" if share == 1 else str(fewest_for(asked))
         raise ValueError(
             f"coverage {asked!r} by ranks needs at least {needed} rows, got {n_train}: give more rows or ask for less"
         )
     return rank
+
+
+def fewest_for(level: float) -> int:
+    """How many rows must be ranked for a level below one to have a rank.
+
+    Examples
+    --------
+    >>> fewest_for(0.9)
+    9
+    """
+    share = Fraction(str(round(float(level), 12)))
+    return math.ceil(share / (1 - share))
 
 
 def check_enough_rows(n: int, levels: tuple[float, ...], what: str) -> None:

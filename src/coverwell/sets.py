@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -255,14 +256,15 @@ def best_thresholds(
     own, levels = (scores * y).sum(axis=1), tuple(levels)  # of the true class
     over_learned = own[:, None] / np.maximum(learned, SMALLEST_HALF_WIDTH)
     same = np.repeat(own[:, None], len(levels), axis=1)
-    constant, factor = (rank_factor(one[:, None], levels, weight)[0] for one in (same, over_learned))  # (level,)
+    ranks = partial(rank_factor, weight=weight, or_largest=True)  # "split" may leave few rows for training
+    constant, factor = (ranks(one[:, None], levels)[0] for one in (same, over_learned))  # (level,)
     shares = np.empty(len(levels))
     for place, level in enumerate(levels):
         found = []
         for share in SHARES:
             mixed = (1 - share) * constant[place] + share * factor[place] * learned[:, place]
             ratio = own / np.maximum(mixed, SMALLEST_HALF_WIDTH)
-            threshold = mixed * rank_factor(ratio[:, None, None], (level,), weight)[0, 0]
+            threshold = mixed * ranks(ratio[:, None, None], (level,))[0, 0]
             of_rows = torch.from_numpy(threshold)[:, None, None]
             sets = sets_of(torch.from_numpy(scores), torch.from_numpy(p), of_rows)[..., 0].numpy()
             short = max(0.0, level - SHORT_OF_A_SIZE - coverage_of_worst_size(sets, y > 0))

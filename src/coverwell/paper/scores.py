@@ -27,6 +27,18 @@ class Score(Protocol):
         """The score of every class, from probabilities that sum to one; the likeliest class has the lowest."""
 
 
+def check_score(score: Score, n_classes: int) -> None:
+    """Raise unless a score gives every class a finite number, the likeliest the lowest, for any leading axes."""
+    falling = torch.linspace(2, -2, n_classes, dtype=torch.float64).softmax(dim=0)
+    p = torch.stack([falling, falling.roll(1), torch.full_like(falling, 1 / n_classes)]).expand(2, 3, n_classes)
+    found, must = score.of(p), "conformity_score must give each class a finite number, and the likeliest the lowest"
+    if not isinstance(found, Tensor) or found.shape != p.shape:
+        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"{must}: a tensor of shape {tuple(p.shape)} for probabilities of that shape, got {got}")
+    if not found.isfinite().all() or (found.gather(-1, p.argmax(dim=-1, keepdim=True)) > found).any():
+        raise ValueError(f"{must}, but {score!r} gives {found[0, 0].tolist()} for {p[0, 0].tolist()}")
+
+
 @named("conformity_score", "probability")
 @dataclass(frozen=True)
 class LeastLikely:

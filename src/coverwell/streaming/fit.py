@@ -234,7 +234,8 @@ def check_fit(
 ) -> StreamedTable:
     """Raise whatever `fit_streamed` would raise before it reads a row; the model stays as it is."""
     if not isinstance(model, MatchedRegressor):
-        raise TypeError(f"a streamed fit trains a MatchedRegressor, got a {type(model).__name__}")
+        way_out = "fit it on rows in memory, of which a sample of the files may be enough"
+        raise TypeError(f"a streamed fit trains a MatchedRegressor, got a {type(model).__name__}; {way_out}")
     check_number("buffer_rows", buffer_rows, least=FEWEST_ROWS, whole=True)
     model.check_params()
     levels_from(model.coverage)
