@@ -374,7 +374,7 @@ def test_a_constant_target_is_fitted_with_a_warning(calibration):
 @pytest.mark.parametrize("calibration", ["local", "cross"])
 def test_a_target_with_two_values_is_fitted_with_a_warning_that_points_to_classification(calibration):
     y, model = np.where(X[:, 0] > 0, 2.5, -1.0), unfitted(calibration=calibration)
-    line = "y has only two values, -1 and 2.5: if they are classes, take a classifier, which coverwell does not have"
+    line = "y has only two values, -1 and 2.5: if they are classes, take MatchedClassifier"
     with pytest.warns(TwoValuesWarning) as caught:
         model.fit(X, y)
     (message,) = [str(warning.message) for warning in caught]
