@@ -35,7 +35,7 @@ from table_fits import (
     size_of,
 )
 
-from coverwell import MatchedRegressor, Schedule, companions, estimator, fit_together, metrics, regressor
+from coverwell import MatchedRegressor, Schedule, companions, estimator, fit_together, matched, metrics
 from coverwell.calibration import Cross
 from coverwell.local import Local
 from coverwell.predictor import MeanTeam
@@ -70,7 +70,7 @@ class Candidate:
 
 def networks(*names: str, **changes: Any) -> tuple[tuple[Any, str, Any], ...]:
     """Other networks in place of the default ones. Given as a parameter, there would be no second network."""
-    return tuple((regressor, name, replace(getattr(regressor, name), **changes)) for name in names)
+    return tuple((matched, name, replace(getattr(matched, name), **changes)) for name in names)
 
 
 MEAN, INTERVAL, SECOND_MEAN = "MEAN_NETWORK", "INTERVAL_NETWORK", "SECOND_NETWORK"
@@ -82,7 +82,7 @@ CANDIDATES: dict[str, Candidate] = {
     "dropout": Candidate(attributes=networks(MEAN, INTERVAL, SECOND_MEAN, dropout=0.1)),
     "twice as wide": Candidate(attributes=(*networks(MEAN, hidden=256), *networks(INTERVAL, hidden=128))),
     "4 layers": Candidate(attributes=networks(MEAN, INTERVAL, layers=4)),
-    "no second network": Candidate(attributes=((regressor, "SECOND_ROWS", (1, 0)),), needs=SECOND),
+    "no second network": Candidate(attributes=((matched, "SECOND_ROWS", (1, 0)),), needs=SECOND),
     "equal rounds": Candidate({n: FIRST_VERSION[n] for n in vars(Schedule()) if n in FIRST_VERSION}),
     "one long round": Candidate({"schedule": Schedule(max_rounds=1, mean_epochs=128, interval_epochs=64)}),
     "squared error alone": Candidate({"matching": None}),

@@ -27,7 +27,7 @@ from coverwell.baselines.training import NormalHead
 from coverwell.inputs.features import features_of
 from coverwell.inputs.scaling import Mirroring, Scaling
 from coverwell.networks.resnet import ResNet18
-from coverwell.regressor import EMA_DECAY
+from coverwell.matched import EMA_DECAY
 from coverwell.training.device import Settings, device_from, seeded
 from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows, as_tensor

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from coverwell import MLP, MatchedRegressor, Schedule, fit_together, load, metrics, regressor, save
+from coverwell import MLP, MatchedRegressor, Schedule, fit_together, load, matched, metrics, save
 from coverwell.companions import Foreign, fit_companions, fit_forest
 from coverwell.local import Local
 from coverwell.paper import algorithm
@@ -260,9 +260,9 @@ def test_a_gpu_blends_as_a_cpu_does(companions):
 def test_a_second_network_is_trained_where_scores_still_fall_and_nowhere_else(monkeypatch):
     """Two tables in one stack: pure noise, which settles at once, and a plane without any, which does not."""
     short = {"mean_epochs": 1, "interval_epochs": 1, "max_rounds": 2}
-    monkeypatch.setattr(regressor, "DEFAULTS", {**regressor.DEFAULTS, **short})
-    monkeypatch.setattr(regressor, "ROUNDS_BEFORE", 2)
-    monkeypatch.setattr(regressor, "SECOND_LONGER", 1)
+    monkeypatch.setattr(matched, "DEFAULTS", {**matched.DEFAULTS, **short})
+    monkeypatch.setattr(matched, "ROUNDS_BEFORE", 2)
+    monkeypatch.setattr(matched, "SECOND_LONGER", 1)
     monkeypatch.setattr(algorithm, "FEWEST_STEPS", 0)
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (1000, 2))
@@ -281,8 +281,8 @@ def test_a_second_network_is_trained_where_scores_still_fall_and_nowhere_else(mo
 def test_members_of_a_second_team_each_hold_their_own_first_one(monkeypatch):
     """Ranks compare members with averages over them, so each must err by itself; the averages are unchanged."""
     short = {"mean_epochs": 1, "interval_epochs": 1, "max_rounds": 2}
-    monkeypatch.setattr(regressor, "DEFAULTS", {**regressor.DEFAULTS, **short})
-    monkeypatch.setattr(regressor, "SECOND_LONGER", 1)
+    monkeypatch.setattr(matched, "DEFAULTS", {**matched.DEFAULTS, **short})
+    monkeypatch.setattr(matched, "SECOND_LONGER", 1)
     seen, shaped = [], Local.shaped
     monkeypatch.setattr(Local, "shaped", lambda self, *given: seen.append(given) or shaped(self, *given))
     rows = np.random.default_rng(0).uniform(-1, 1, (1000, 2))

@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from coverwell import MLP, IntervalAround, MatchedRegressor, Schedule, load, regressor, save
+from coverwell import MLP, IntervalAround, MatchedRegressor, Schedule, load, matched, save
 from coverwell.calibration import Split, rank_factor
 from coverwell.description import ModelDescription
 from coverwell.errors import ColumnWarning
@@ -235,12 +235,12 @@ def test_copies_that_hide_nothing_are_predicted_as_their_rows_are_out_of_fold(se
         same.append(Altered(rows, np.arange(len(rows)), np.full((len(rows), 2), -1)))
         return same[0]
 
-    monkeypatch.setattr(regressor, "masked_copies", unmasked)
-    monkeypatch.setattr(regressor, "edge_copies", lambda *_: None)
+    monkeypatch.setattr(matched, "masked_copies", unmasked)
+    monkeypatch.setattr(matched, "edge_copies", lambda *_: None)
     how = SHORT
     if second:
-        monkeypatch.setattr(regressor, "SECOND_ROWS", (100, 200))
-        monkeypatch.setattr(regressor, "SECOND_LONGER", 1)
+        monkeypatch.setattr(matched, "SECOND_ROWS", (100, 200))
+        monkeypatch.setattr(matched, "SECOND_LONGER", 1)
         how = {"folds": 3, "random_state": 0, "schedule": Schedule(mean_epochs=1, interval_epochs=1)}
     model = MatchedRegressor(0.9, **how | {"companions": ("forest", Ridge())}).fit(X, y)
     (team,), (altered,), found = model.predictor_.fitted_teams, same, model.out_of_fold_

@@ -407,7 +407,7 @@ class Special(MatchedRegressor):
 
 @pytest.mark.parametrize("other", [LinearRegression(), make_pipeline(MatchedRegressor()), Special()])
 def test_what_is_not_ours_cannot_be_saved(other, path):
-    with pytest.raises(TypeError, match=r"takes a regressor or forecaster of coverwell, .* got"):
+    with pytest.raises(TypeError, match=r"takes a regressor, classifier or forecaster of coverwell, .* got"):
         coverwell.save(other, path)
 
 

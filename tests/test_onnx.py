@@ -575,7 +575,7 @@ def test_a_model_that_is_not_fitted_is_refused(model, tmp_path):
 
 
 def test_what_is_none_of_our_estimators_or_precisions_is_refused(table, tmp_path):
-    with pytest.raises(TypeError, match=r"regressor or forecaster of coverwell, got LinearRegression"):
+    with pytest.raises(TypeError, match=r"regressor, classifier or forecaster of coverwell, got LinearRegression"):
         to_onnx(LinearRegression(), tmp_path / "model.onnx")
     with pytest.raises(ValueError, match=r"precision must be 'float32' or 'float64', got 'float16'"):
         to_onnx(table[0], tmp_path / "model.onnx", precision="float16")

@@ -15,12 +15,12 @@ from torch import nn
 from coverwell import MLP, SigmaFit
 from coverwell.calibration import Uncalibrated
 from coverwell.inputs.scaling import Scaling
+from coverwell.matched import MatchedTraining
 from coverwell.networks.team import FactoryNetwork, LoopTeam
 from coverwell.paper.algorithm import Recipe
 from coverwell.paper.losses import Levels, QuantileLoss, z_score
 from coverwell.paper.matching import Unmatched
 from coverwell.predictor import FARTHEST, ROWS_AT_A_TIME, FittedTeam, MatchedTeam, combined
-from coverwell.regressor import MatchedTraining
 from coverwell.training.device import Settings
 from coverwell.training.rows import Rows
 

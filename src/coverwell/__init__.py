@@ -24,23 +24,12 @@ if TYPE_CHECKING:
     from coverwell.onnx import to_onnx
     from coverwell.options import Schedule
     from coverwell.paper.matching import IQRFit, SigmaFit
-    from coverwell.prediction import PredictedDistribution, PredictionInterval, PredictionSet
+    from coverwell.prediction import PredictionInterval
     from coverwell.regressor import MatchedRegressor
 
 __all__ = ["LSTM", "MLP", "Backtest", "CoverageMonitor", "Forecaster", "IQRFit", "IntervalAround", "LiveCalibrator"]
-__all__ += ["MatchedClassifier", "MatchedForecaster", "MatchedRegressor", "PredictedDistribution", "PredictionInterval"]
-__all__ += [
-    "PredictionSet",
-    "ResNet18",
-    "Schedule",
-    "SigmaFit",
-    "TableFiles",
-    "__version__",
-    "fit_together",
-    "load",
-    "save",
-    "to_onnx",
-]
+__all__ += ["MatchedClassifier", "MatchedForecaster", "MatchedRegressor", "PredictionInterval", "ResNet18", "Schedule"]
+__all__ += ["SigmaFit", "TableFiles", "__version__", "fit_together", "load", "save", "to_onnx"]
 
 _NAMES_OF = {
     "around": ("IntervalAround",),
@@ -48,7 +37,7 @@ _NAMES_OF = {
     "estimator": ("fit_together",),
     "onnx": ("to_onnx",),
     "forecasting": ("Backtest", "Forecaster", "LiveCalibrator", "MatchedForecaster"),
-    "prediction": ("PredictedDistribution", "PredictionInterval", "PredictionSet"),
+    "prediction": ("PredictionInterval",),
     "paper.matching": ("IQRFit", "SigmaFit"),
     "networks": ("LSTM", "MLP", "ResNet18"),
     "model_file": ("load", "save"),

@@ -27,11 +27,6 @@ Masks = NDArray[np.bool_]  # (member, row)
 FOREST = "forest"
 COMPANION, ESTIMATOR = "the companion", "the estimator"  # in errors, with what to do about it
 WAYS_OUT = {COMPANION: "leave it out or mend it", ESTIMATOR: "mend it or give another"}
-# Why a file cannot hold a fitted regressor.
-NO_TENSORS = (
-    "cannot be written to a file: it takes linear models, trees, forests and boosting of scikit-learn, also behind "
-    "scalings, on columns of numbers without gaps; pickle the model instead"
-)
 # Tried out of fold on splits 100 to 102; `make bench-selection` does not compare them yet.
 N_TREES = 100
 TREE_ROWS = 10_000  # that one tree sees at most

@@ -343,7 +343,7 @@ def crps(y: ArrayLike, distribution: PredictedDistribution) -> Score:
 
     Examples
     --------
-    >>> from coverwell import PredictedDistribution
+    >>> from coverwell.prediction import PredictedDistribution
     >>> point = PredictedDistribution(np.array([0.1, 0.9]), np.zeros((2, 2)))
     >>> crps([3.0, -1.0], point)
     2.0

@@ -34,7 +34,6 @@ from safetensors.numpy import save as safetensors_bytes
 from torch import Tensor, nn
 
 from coverwell._version import __version__
-from coverwell.companions import NO_TENSORS
 from coverwell.errors import ModelFileError
 from coverwell.files import new_file
 from coverwell.inputs.source import InputSource, without_cache
@@ -43,6 +42,7 @@ from coverwell.networks.team import Team, network_from
 from coverwell.options import STORED, levels_from
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
+from coverwell.portable import NO_TENSORS
 from coverwell.predictor import Predictor
 from coverwell.sets import ClassPredictor
 

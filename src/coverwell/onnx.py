@@ -29,7 +29,7 @@ from torch.nn.functional import embedding
 
 from coverwell._version import __version__
 from coverwell.calibration import Correction
-from coverwell.companions import NO_TENSORS, Foreign
+from coverwell.companions import Foreign
 from coverwell.estimator import CalibratedEstimator
 from coverwell.files import new_file
 from coverwell.inputs.columns import Column
@@ -37,6 +37,7 @@ from coverwell.inputs.images import ROUNDING
 from coverwell.inputs.source import ImageSource
 from coverwell.networks.mlp import MLPTeam
 from coverwell.networks.team import Team
+from coverwell.portable import NO_TENSORS
 from coverwell.prediction import Prediction
 from coverwell.predictor import Predictor
 from coverwell.sets import ClassPredictor, ClassTeam

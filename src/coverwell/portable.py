@@ -19,6 +19,12 @@ from coverwell.trees import Nodes, Trees, joined
 
 Array = NDArray[np.float64]
 
+# Why a file cannot hold a fitted regressor.
+NO_TENSORS = (
+    "cannot be written to a file: it takes linear models, trees, forests and boosting of scikit-learn, also behind "
+    "scalings, on columns of numbers without gaps; pickle the model instead"
+)
+
 
 @stored
 class LinearMap(nn.Module):

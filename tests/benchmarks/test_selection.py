@@ -8,7 +8,7 @@ import selection
 from result_lines import append
 from selection import ATOMS, CANDIDATES, DEFAULT, EQUAL_ROWS, SECOND
 
-from coverwell import MatchedRegressor, companions, estimator, regressor
+from coverwell import MatchedRegressor, companions, estimator, matched
 from coverwell.options import Schedule
 
 
@@ -58,8 +58,8 @@ def test_equal_rows_are_found_by_default_alone():
 def test_what_a_candidate_removes_is_not_used(monkeypatch):
     """One short round, after which the scores still fall: a second network follows. Red wine has grades and copies."""
     short = {"mean_epochs": 1, "interval_epochs": 1, "max_rounds": 1}
-    monkeypatch.setattr(regressor, "DEFAULTS", {**regressor.DEFAULTS, **short})
-    monkeypatch.setattr(regressor, "SECOND_LONGER", 1)
+    monkeypatch.setattr(matched, "DEFAULTS", {**matched.DEFAULTS, **short})
+    monkeypatch.setattr(matched, "SECOND_LONGER", 1)
     monkeypatch.setattr(companions, "N_TREES", 5)
     used = {
         candidate: set(selection.run(candidate, "red wine", [100], "cpu", {})[0]["used"][0])
