@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges clean
+.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges bench-classification clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +145,9 @@ bench-slices: venv ## how often a fit names the rows that it covers too little (
 bench-edges: venv ## coverage of rows outside the training range (QUICK=1: a minute; JOBS=2)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/edges.py $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 
+bench-classification: venv ## sets and probabilities of classes next to MAPIE, TorchCP, crepes, venn-abers and scikit-learn, in .venv-class-peers (QUICK=1: a minute; JOBS=2)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/classification.py $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+
 clean: ## remove the environment, caches and build output
-	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-lowest .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-class-peers .venv-lowest .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

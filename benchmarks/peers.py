@@ -83,15 +83,22 @@ class Cut(NamedTuple):
     y_test: np.ndarray
 
 
-def peer_python() -> Path:
-    """The interpreter of the peers' environment, which is made when it is missing or its versions have changed."""
-    python = PEER_ENVIRONMENT / "bin" / "python"
-    done = PEER_ENVIRONMENT / ".installed"
-    wanted = REQUIREMENTS.read_text()
+def peer_python(
+    environment: Path = PEER_ENVIRONMENT, requirements: Path = REQUIREMENTS, alone: Sequence[str] = ()
+) -> Path:
+    """The interpreter of the peers' environment, which is made when it is missing or its versions have changed.
+
+    Packages `alone` are installed without what they depend on.
+    """
+    python = environment / "bin" / "python"
+    done = environment / ".installed"
+    wanted = "\n".join([requirements.read_text(), *alone])
     if not done.exists() or done.read_text() != wanted:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(PEER_ENVIRONMENT)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "--requirement", str(REQUIREMENTS)], check=True)
+        subprocess.run([*pip, "--requirement", str(requirements)], check=True)
+        if alone:
+            subprocess.run([*pip, "--no-deps", *alone], check=True)
         done.write_text(wanted)
     return python
 

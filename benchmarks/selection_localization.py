@@ -26,8 +26,8 @@ from coverwell import metrics
 from coverwell.baselines.training import NormalHead
 from coverwell.inputs.features import features_of
 from coverwell.inputs.scaling import Mirroring, Scaling
-from coverwell.networks.resnet import ResNet18
 from coverwell.matched import EMA_DECAY
+from coverwell.networks.resnet import ResNet18
 from coverwell.training.device import Settings, device_from, seeded
 from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows, as_tensor
