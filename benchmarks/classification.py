@@ -166,10 +166,10 @@ def measure(method: str, data: str, split: int, quick: bool) -> list[Line]:
 
 def strictly_inside(model: Any, rows: pd.DataFrame, y: NDArray[np.intp]) -> list[float]:
     """The share of rows whose score is below the threshold, by level: less than coverage where scores are the same."""
-    p, thresholds = model.predicted(rows, model.coverage)
-    scores = model.predictor_.score.of(torch.from_numpy(p)).numpy()
+    found = model.predicted(rows, model.coverage)
+    scores = model.predictor_.score.of(torch.from_numpy(found.mean)).numpy()
     at = np.arange(len(y)), y
-    return [round(float(share), DIGITS) for share in (scores[at][:, None] < thresholds[at] - ROUNDING).mean(axis=0)]
+    return [round(float(share), DIGITS) for share in (scores[at][:, None] < found.upper[at] - ROUNDING).mean(axis=0)]
 
 
 def measure_out_of_fold(method: str, data: str, split: int, quick: bool) -> list[Line]:

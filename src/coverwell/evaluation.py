@@ -411,12 +411,12 @@ def class_outcome_of(model: object, X: Any, y: ArrayLike, *, n_skipped: int = 0,
     labels = labels_of(y, model.classes_)
     with _kept_warnings() as kept:
         warn_of_unseen(labels, model.classes_)
-        probability, thresholds = model.predicted(_in_memory(X))
-    given, sets = (torch.from_numpy(probability), torch.from_numpy(thresholds)), model.predictor_.sets
-    about = _about_rows(description, X, len(probability), len(labels), **more)
+        found = model.predicted(_in_memory(X))
+    given, sets = (torch.from_numpy(found.mean), torch.from_numpy(found.upper)), model.predictor_.sets
+    about = _about_rows(description, X, len(found.mean), len(labels), **more)
     about |= {"levels": description.levels, "target_names": description.target_names, "warnings": tuple(kept)}
     about["alone"] = ~sets(*given, allow_empty=True).numpy().any(axis=1)
-    return ClassOutcome(labels, probability, sets(*given).numpy(), model.classes_, n_skipped=n_skipped, **about)
+    return ClassOutcome(labels, found.mean, sets(*given).numpy(), model.classes_, n_skipped=n_skipped, **about)
 
 
 def _in_memory(X: Any) -> Any:
