@@ -20,6 +20,7 @@ from coverwell.groups import GAPS, GroupFactors, asked_columns
 from coverwell.inputs.columns import MISSING, OTHER
 from coverwell.inputs.source import ImageSource
 from coverwell.paper.algorithm import Round
+from coverwell.paper.scores import Contiguous
 from coverwell.slices import WorstSlice
 from coverwell.training.device import device_from
 
@@ -50,6 +51,7 @@ class ModelDescription:
         self.n_effective: float | None = getattr(regressor, "n_effective_", None)  # what rows with weights are worth
         self.rounds: Sequence[Round] = regressor.rounds_
         self.is_ranked = regressor.chosen_calibration.name is not None  # whether ranks of rows set the widths
+        self.promise: str = regressor.chosen_calibration.promise
         self.has_joint = correction.joint_factor is not None or correction.n_scores > 0  # for all targets together
         self.leaves_out = getattr(regressor, "folds", 0) is not None  # whether rounds have rows not trained on
         single = any(one.interval_loss is None for one in self.rounds)
@@ -110,11 +112,30 @@ class ModelDescription:
     @property
     def held_groups(self) -> dict[str, dict[str, int]]:
         """What coverage is held for, and how many rows each group's ranks rest on, the fewest first."""
-        names, found = self.regressor.source_.names, {}
-        for part in self.regressor.predictor_.fitted_teams[0].group_factors:
-            counts = zip([*group_names(part, names), "all others"], part.n_rows.tolist(), strict=True)
+        (team, *_), found = self.regressor.predictor_.fitted_teams, {}
+        parts = [(part, group_names(part, self.regressor.source_.names)) for part in team.group_factors]
+        if (by_class := getattr(team, "by_class", None)) is not None:
+            parts.append((by_class, [self.classes[int(place)] for (place,) in by_class.keys.tolist()]))
+        for part, names in parts:
+            counts = zip([*names, "all others"], part.n_rows.tolist(), strict=True)
             found[part.name] = dict(sorted(((group, n) for group, n in counts if n), key=itemgetter(1)))
         return found
+
+    @property
+    def holds_classes(self) -> bool:
+        """Whether coverage is held within each class."""
+        return getattr(self.regressor, "holds_classes", False)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the classes have an order."""
+        return isinstance(getattr(self.regressor.predictor_, "score", None), Contiguous)
+
+    @property
+    def class_order(self) -> tuple[int, ...]:
+        """The places of the classes in their order, or in that of `classes` if they have none."""
+        score: Any = getattr(self.regressor.predictor_, "score", None)
+        return score.order if self.is_ordered else tuple(range(len(self.classes)))
 
     @property
     def weights(self) -> str:

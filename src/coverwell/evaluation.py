@@ -253,11 +253,16 @@ class ClassOutcome(Evaluated):
             "log_loss": -np.log(of_truth.clip(SMALLEST)),
         }
 
+    @property
+    def padded(self) -> tuple[NDArray[np.intp], Array]:
+        """Places and probabilities of the classes, and one more class of probability zero for those never seen."""
+        p = np.column_stack([self.probability, np.zeros(len(self))])
+        return np.where(self.places < 0, p.shape[1] - 1, self.places), p
+
     @cached_property
     def scores(self) -> dict[str, Any]:
         """Accuracy, Brier score, log loss of the classes seen in training, reliability error and its expectation."""
-        p = np.column_stack([self.probability, np.zeros(len(self))])  # the last is for classes never seen
-        places = np.where(self.places < 0, p.shape[1] - 1, self.places)
+        places, p = self.padded
         return {
             **{name: float(np.nanmean(values)) for name, values in self.of_rows.items()},
             "reliability_error": metrics.reliability_error(places, p),

@@ -80,7 +80,8 @@ def _write_rows(about: ModelDescription, table: TableFile, *, images: str | None
         raise BadInput(f"{path} holds a model of images; name the column of their files with --images")
     if images is not None and not takes_images:
         raise BadInput(f"--images is for models of images, and {path} holds one of tables; leave it out")
-    reader = Reader(about.regressor.source_, about.target_names, path, table, images)
+    classes = getattr(about.model, "classes_", None)
+    reader = Reader(about.regressor.source_, about.target_names, path, table, images, classes)
     X, y, known = reader.known_rows(asked.pop("group"), skip_missing=asked.pop("skip_missing"))
     return write_report(about.model, X, y, boxes=boxes or None, **known, **asked)
 

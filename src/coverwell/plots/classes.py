@@ -149,7 +149,7 @@ def draw_confusion(sets: PredictionSet, y: ArrayLike, *, most: int = 12) -> Char
     cells = np.column_stack([holds, several])
     row, column = np.nonzero(cells > 0)
     share = cells[row, column]
-    labels = [shortened(str(sets.classes[place]), LONGEST_CLASS) for place in shown]
+    labels = _short_names([str(sets.classes[place]) for place in shown])
     table: dict[str, Any] = {"row": row, "column": column, "share": share}
     table |= {"of_class": row == column, "several": column == len(shown)}
     table |= {"of_other": ~(table["of_class"] | table["several"])}
@@ -166,6 +166,15 @@ def draw_confusion(sets: PredictionSet, y: ArrayLike, *, most: int = 12) -> Char
     down = tuple(f"{label} ({n_rows[place]:,})" for label, place in zip(labels, shown, strict=True))
     axes = Axis("class in the set", "place", names=(*labels, SEVERAL)), Axis("true class (rows)", "place", names=down)
     return Chart(table, marks, *axes, tips, legend="below", height=AROUND_CELLS + CELL_HEIGHT * len(shown))
+
+
+def _short_names(names: list[str]) -> list[str]:
+    """Names of classes in few letters; where these begin alike, the middle is left out."""
+    short = [shortened(name, LONGEST_CLASS) for name in names]
+    if len(set(short)) == len(set(names)):
+        return short
+    half = LONGEST_CLASS // 2
+    return [name if len(name) <= LONGEST_CLASS else f"{name[: half - 1]}…{name[-half:]}" for name in names]
 
 
 def most_confused(members: NDArray[np.bool_], true: NDArray[np.intp], most: int) -> NDArray[np.intp]:

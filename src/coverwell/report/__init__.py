@@ -1,7 +1,7 @@
 """Reports on fitted models: one HTML file each, which needs no network and opens from disk."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coverwell.description import ModelDescription
-from coverwell.evaluation import forecast_outcome, outcome_of, place_of_level
+from coverwell.evaluation import ClassOutcome, Outcome, class_outcome_of, forecast_outcome, outcome_of, place_of_level
 from coverwell.report.facts import Source, counted, time_of
 from coverwell.report.page import check_library, rendered, write_page
 
@@ -40,10 +40,10 @@ def write_report(
 
     Parameters
     ----------
-    model : fitted regressor
+    model : fitted regressor or classifier
     X : array-like or data frame (n, feature), or images, as in `fit`
         At least ten rows that were not trained on. The worst images and some others are shown.
-    y : array-like (n,) or (n, target)
+    y : array-like (n,) or (n, target); of a classifier the classes (n,)
     path : str or path; an existing file is replaced once the new one is complete
     groups : mapping from name to array-like (n,), by which coverage is shown as well, such as a region or a customer
     coverage : float, the fitted level that is shown first; the highest if None
@@ -69,15 +69,21 @@ def write_report(
     check_library()
     description, source = ModelDescription(model), source or Source()
     if description.takes == "series":
-        raise TypeError(f"write_report takes a fitted regressor, got {description.name}; see write_series_report")
+        takes = f"write_report takes a fitted regressor or classifier, got {description.name}"
+        raise TypeError(f"{takes}; see write_series_report")
     level = place_of_level(description.levels, coverage)
-    about: dict[str, Any] = {"groups": groups, "quantiles": quantiles, "row_numbers": row_numbers, "boxes": boxes}
-    outcome = outcome_of(model, X, y, n_skipped=n_skipped, **about)
+    about: dict[str, Any] = {"groups": groups, "quantiles": quantiles, "row_numbers": row_numbers}
+    if description.classes and boxes:
+        raise ValueError("boxes are targets of a regressor, and this model predicts classes; leave it out")
+    about |= {} if description.classes else {"boxes": boxes}
+    read: Callable[..., Outcome | ClassOutcome] = class_outcome_of if description.classes else outcome_of
+    outcome = read(model, X, y, n_skipped=n_skipped, **about)
     if len(outcome) < FEWEST_ROWS:
         why = f"since fewer tell nothing about coverage, got {len(outcome)}; give more rows"
         raise ValueError(f"a report needs at least {FEWEST_ROWS} rows whose targets are known, {why}")
     of = f" of {source.data_file.name}" if source.data_file else ""
-    subtitle = f"{counted(len(outcome), 'row')}{of}; prediction of {', '.join(outcome.target_names)} with intervals"
+    how = f", one of {len(description.classes)} classes, with sets" if description.classes else " with intervals"
+    subtitle = f"{counted(len(outcome), 'row')}{of}; prediction of {', '.join(outcome.target_names)}{how}"
     page = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)
     return write_page(page, Path(path))
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from coverwell import metrics
-from coverwell.evaluation import Outcome, View
+from coverwell.evaluation import Outcome, SetView, View
 from coverwell.plots import charts
 from coverwell.plots.chart import BAR, CELL, COLOURS, SLICE, Axis, Chart, Mark, Tip, is_turned, shortened
 from coverwell.prediction import PredictionInterval
@@ -45,15 +45,16 @@ PIXELS = 1.5  # of a line, for each point
 DIGITS, MOST_DIGITS = 6, 15  # of stored numbers; a double has 15
 
 
-def calibration_chart(view: View) -> Chart:
+def calibration_chart(view: View | SetView) -> Chart:
     """Coverage of a target against asked coverage, the level of the view marked."""
     views = view.outcome.of_target(view.target)
     low, high = np.array([one.scores["band"] for one in views]).T
-    label = "where nine of ten samples lie if the intervals are right"
+    is_number = isinstance(view, View)
+    label = f"where nine of ten samples lie if the {'intervals' if is_number else 'sets'} are right"
     found = [one.scores["coverage"] for one in views]
     chart = charts.draw_calibration_curve.chart([one.asked for one in views], found, band=(low, high), band_label=label)
     marks = [replace(mark, label="reached as asked") if mark.kind == "diagonal" else mark for mark in chart.marks]
-    labels = "reached, inside the band", "reached, outside the band"
+    labels = ("reached, inside the band", "reached, outside the band") if is_number else ("as expected", "not expected")
     marks += [CHOSEN, *charts.split_points("asked", "value", "expected", labels=labels)]
     truths = {"expected": [one.is_expected for one in views], "chosen": [one is view for one in views]}
     table = {**chart.table, **{name: np.array(values) for name, values in truths.items()}}

@@ -23,7 +23,7 @@ from scipy.stats import norm
 from coverwell import metrics
 from coverwell._version import __version__
 from coverwell.description import ModelDescription
-from coverwell.evaluation import Outcome, View
+from coverwell.evaluation import ClassOutcome, Outcome, SetView, View
 from coverwell.inputs.images import images_of, pillow
 from coverwell.model_file import read_tensors
 from coverwell.plots.boxes import inner_and_outer
@@ -44,6 +44,7 @@ STRETCH, MOST_WINDOW = 150, 500  # values of a series
 PERIODS, ONE_IN_TWENTY = 200, 0.05  # that are simulated, and what the worst of them is taken to be
 SIDE, QUALITY = 240, 80  # pixels, and of JPEG
 N_WORST, N_OTHERS = 6, 6  # images
+HEADS_OF_SETS = ("class", "its probability", "set, the likeliest first")
 
 
 def number(value: float) -> str:
@@ -76,7 +77,7 @@ def by_chance(probability: float) -> str:
     return "may be" if probability >= BY_CHANCE else chance_of(probability)
 
 
-def room_for(outcome: Outcome, most: int) -> int:
+def room_for(outcome: Outcome | ClassOutcome, most: int) -> int:
     """How many rows a table of each view may have, `most` at best: a page holds those of all views."""
     return max(FEWEST_IN_A_TABLE, min(most, ROWS_OF_ALL_TABLES // len(outcome.views)))
 
@@ -86,24 +87,24 @@ def joint_coverage(outcome: Outcome, level: int) -> float:
     return metrics.joint_coverage(outcome.y, outcome.lower[..., level], outcome.upper[..., level])
 
 
-def slice_columns(outcome: Outcome, first: View) -> tuple[list[str], int]:
+def slice_columns(outcome: Outcome | ClassOutcome, first: View | SetView) -> tuple[list[str], int]:
     """The columns that a page has room for, those with the worst slices, and the place of the very worst."""
     by_column, n_views = first.slices.by_column, len(outcome.views)
     drawn = np.cumsum([min(len(parts), MOST_OF_A_COLUMN) for parts in by_column.values()]) * n_views
     n_charts = np.arange(1, len(drawn) + 1) * n_views
     room = max(3, int(((drawn <= MOST_RECORDS) & (n_charts <= MOST_CHARTS)).sum()))
     worst = list(by_column)[: min(room, MOST_CHOSEN)]
-    columns = [column for column in (*outcome.groups, *outcome.features) if column in worst]
+    columns = [column for column in first.parts if column in worst]
     return columns, columns.index(worst[0])
 
 
-def slices_by(view: View, column: str) -> tuple[Sequence[Slice], int]:
+def slices_by(view: View | SetView, column: str) -> tuple[Sequence[Slice], int]:
     """The slices by a column, or where they are many the worst of them, and how many there are."""
     ranked = view.slices.by_column[column]
     return ranked[:MOST_OF_A_COLUMN] if len(ranked) > MOST_OF_A_COLUMN else view.slices.of(column), len(ranked)
 
 
-def more_slices(view: View, model: ModelDescription) -> list[Row]:
+def more_slices(view: View | SetView, model: ModelDescription) -> list[Row]:
     """Slices of two columns that are short in these rows, and the worst of the training rows, in a line each."""
     found = [("test", part, view.pairs.chance(part)) for part in view.pairs.short[:MOST_MORE]]
     of_fit = [one for one in model.worst_slices if (one.target, one.asked) == (view.name, view.asked)]
@@ -146,23 +147,29 @@ def lowest_by_chance(asked: float, n_values: int, n: int) -> float:
     return float(np.quantile(lowest, ONE_IN_TWENTY, method="lower"))
 
 
-def row_number(outcome: Outcome, place: int) -> int:
+def row_number(outcome: Outcome | ClassOutcome, place: int) -> int:
     return place if outcome.row_numbers is None else int(outcome.row_numbers[place])
 
 
-def miss_heads(outcome: Outcome) -> tuple[Row, Row, int, int]:
+def miss_heads(outcome: Outcome | ClassOutcome, most: int = MOST_FEATURES) -> tuple[Row, Row, int, int]:
     """Heads of a table of misses, those of texts, how many columns there are, and how many of them are shown."""
     columns = {**outcome.groups, **outcome.features}
-    names = list(columns)[:MOST_FEATURES]
+    names = list(columns)[:most]
     heads = ["time" if outcome.times is not None else "row", "observed", "predicted", "lower", "upper", "missed by"]
+    heads = ["row", *HEADS_OF_SETS] if isinstance(outcome, ClassOutcome) else heads
     texts = [shortened(name) for name in names if columns[name].dtype.kind not in "iuf"]
-    return [*heads, *map(shortened, names)], ["time", *texts], len(columns), len(names)
+    return [*heads, *map(shortened, names)], ["time", *HEADS_OF_SETS[::2], *texts], len(columns), len(names)
+
+
+def row_columns(outcome: Outcome | ClassOutcome, place: int) -> Row:
+    """What is known about a row."""
+    columns = list({**outcome.groups, **outcome.features}.values())[:MOST_FEATURES]
+    return [as_text(column[place]) for column in columns]
 
 
 def miss_rows(view: View, most: int) -> list[Row]:
     """The rows that lie farthest from their intervals, the farthest first, with what is known about them."""
     outcome, rows = view.outcome, list[Row]()
-    columns = list({**outcome.groups, **outcome.features}.values())[:MOST_FEATURES]
     numbers = np.stack([view.y, view.prediction, view.lower, view.upper, view.missed_by], axis=1)  # (row, number)
     for place in np.argsort(-view.missed_by, kind="stable")[:most].tolist():
         if view.missed_by[place] > 0:
@@ -171,14 +178,16 @@ def miss_rows(view: View, most: int) -> list[Row]:
             cells = [f"{round(value, decimals) + 0.0:,.{decimals}f}" for value in numbers[place].tolist()]  # never "-0"
             if decimals > MOST_DECIMALS or np.abs(numbers[place]).max() > LARGEST_WRITTEN_OUT:
                 cells = [f"{value:,.7g}" for value in numbers[place].tolist()]
-            rows.append([name, *cells, *(as_text(column[place]) for column in columns)])
+            rows.append([name, *cells, *row_columns(outcome, place)])
     return rows
 
 
-def chosen_images(outcome: Outcome, level: int) -> list[tuple[int, bool, bool]]:
+def chosen_images(outcome: Outcome | ClassOutcome, level: int) -> list[tuple[int, bool, bool]]:
     """The places of the images that are shown, whether each is among the worst, and whether it is inside."""
+    views: Sequence[View | SetView] = outcome.of_level(level)
     # In units of the mean width, so that targets on different scales count alike.
-    missed = np.max([view.missed_by / max(view.width.mean(), 1e-300) for view in outcome.of_level(level)], axis=0)
+    units = [max(view.width.mean(), 1e-300) if isinstance(view, View) else 1.0 for view in views]
+    missed = np.max([view.missed_by / unit for view, unit in zip(views, units, strict=True)], axis=0)
     worst = [int(place) for place in np.argsort(-missed, kind="stable")[:N_WORST] if missed[place] > 0]
     others = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(len(outcome)), worst))[:N_OTHERS]
     return [(place, place in worst, not missed[place]) for place in [*worst, *np.sort(others).tolist()]]
@@ -192,9 +201,9 @@ def jpeg(inputs: Any, place: int) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def boxes_in(outcome: Outcome, place: int, level: int) -> list[tuple[str, float, float, float, float]]:
+def boxes_in(outcome: Outcome | ClassOutcome, place: int, level: int) -> list[tuple[str, float, float, float, float]]:
     """Name, left, top, width and height of each box of an image, cut at its edges; none if targets are no boxes."""
-    if not outcome.boxes:
+    if not isinstance(outcome, Outcome) or not outcome.boxes:
         return []
     inner, outer = inner_and_outer(outcome.lower[place, :, level], outcome.upper[place, :, level])
     found = {"outer": outer, "inner": inner, "predicted": outcome.prediction[place], "true": outcome.y[place]}
@@ -206,10 +215,11 @@ def boxes_in(outcome: Outcome, place: int, level: int) -> list[tuple[str, float,
     return boxes
 
 
-def column_rows(outcome: Outcome, model: ModelDescription) -> tuple[list[Row], int]:
+def column_rows(outcome: Outcome | ClassOutcome, model: ModelDescription) -> tuple[list[Row], int]:
     """Targets, groups and features in a line each, and how many there are."""
     columns = {**outcome.groups, **outcome.features}
-    rows = [column_row(name, outcome.y[:, place], "target", "0") for place, name in enumerate(outcome.target_names)]
+    targets = outcome.y.astype(str).astype(object)[:, None] if isinstance(outcome, ClassOutcome) else outcome.y
+    rows = [column_row(name, targets[:, place], "target", "0") for place, name in enumerate(outcome.target_names)]
     for name, values in list(columns.items())[:MOST_COLUMNS]:
         kind, n_missing = model.columns.get(name, ("numbers", None))
         in_training = "unknown" if n_missing is None else f"{n_missing:,} of {model.n_trained:,}"

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coverwell.description import ModelDescription
-from coverwell.evaluation import Outcome
+from coverwell.evaluation import ClassOutcome, Outcome
 from coverwell.files import new_file
 from coverwell.plots.chart import percent
 from coverwell.plots.charts import slices_chart
-from coverwell.report import charts, facts
+from coverwell.report import charts, classes, facts
 from coverwell.slices import BY_CHANCE
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def write_page(html: str, path: Path) -> int:
 
 
 def rendered(
-    outcome: Outcome,
+    outcome: Outcome | ClassOutcome,
     model: ModelDescription,
     *,
     title: str | None = None,
@@ -102,10 +102,10 @@ def _environment() -> jinja2.Environment:
     filters = (facts.share, facts.span, facts.number, facts.counted, facts.chance_of, facts.by_chance, percent)
     environment.filters |= {format.__name__: format for format in filters}
     environment.filters["squeezed"] = lambda text: type(text)(re.sub(r"[ \n]+", " ", text).strip())
-    for module in (facts, charts):
+    for module in (facts, charts, classes):
         environment.globals |= {name: value for name, value in vars(module).items() if callable(value)}
     environment.globals |= {"slices_chart": slices_chart, "legend_of": charts.legend, "BY_CHANCE": BY_CHANCE}
-    environment.globals["MOST_LOOKED_AT"] = facts.MOST_LOOKED_AT
+    environment.globals |= {"MOST_LOOKED_AT": facts.MOST_LOOKED_AT, "COLUMNS_OF_EXAMPLES": classes.COLUMNS_OF_EXAMPLES}
     # The choices that show a view.
     environment.globals["when"] = lambda view, **more: {"target": view.target, "level": view.level, **more}
     return environment
