@@ -128,6 +128,23 @@ def test_images_are_found_beside_the_table(run, tmp_path, refused):
     assert "must name a file in every row, but row 1 has none" in refused(*given, "--images", "file", "--force")
 
 
+def test_a_report_on_a_classifier_is_about_its_sets(run, refused, tmp_path, houses):
+    options = ("--folds", 2, "--max-rounds", 1, "--device", "cpu", "--seed", 0)
+    kinds = houses.drop("rent", "price", "id").with_columns(kind=pl.when(pl.col("area") > 90).then(1).otherwise(0))
+    kinds[:90].write_csv(tmp_path / "train.csv")
+    kinds[90:].with_columns(kind=pl.Series([None, *kinds["kind"][91:]])).write_csv(tmp_path / "test.csv")
+    model, out = tmp_path / "kind.safetensors", tmp_path / "report.html"
+    run("fit", tmp_path / "train.csv", "--target", "kind", "--classify", *options, "--out", model)
+    given = (model, tmp_path / "test.csv", "--out", out)
+    assert "the target kind is missing in 1 of 40 rows" in refused(*given)
+    run("report", *given, "--skip-missing", "--group", "city")
+    html = written(out)
+    assert "39 rows of test.csv; prediction of kind, one of 2 classes, with sets" in html
+    assert "1 row without a target left out." in html
+    assert "Rows with their sets" in html
+    assert "boxes are targets of a regressor" in refused(*given, "--skip-missing", "--boxes", "--force")
+
+
 @pytest.fixture(scope="module")
 def load_series():
     rng = np.random.default_rng(0)

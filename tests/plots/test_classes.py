@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from coverwell import PredictionSet, metrics
+from coverwell import metrics
 from coverwell.plots import draw_confusion, draw_reliability, draw_set_sizes
 from coverwell.plots.classes import STRONGEST
+from coverwell.prediction import PredictionSet
 from coverwell.report.charts import specification
 
 CLASSES = np.array(["cat", "dog", "fox"])
@@ -114,6 +115,14 @@ def test_rows_of_a_class_that_was_never_seen_are_left_out():
     assert shares["dog", "cat"] == shares["fox", "dog"] == 1.0
     with pytest.raises(ValueError, match=r"there must be a row of a fitted class.*got 0 of 4 rows"):
         draw_confusion(None, PETS, ["emu"] * 4)
+
+
+def test_long_names_that_begin_alike_stay_apart():
+    names = np.array(["a species of the north", "a species of the south", "fox"])
+    sets = PredictionSet(np.ones((3, 3), dtype=bool), coverage=0.9, classes=names)
+    chart = draw_confusion.chart(sets, names)
+    assert chart.y.names == ("a spec…e north (1)", "a spec…e south (1)", "fox (1)")
+    assert set(chart.table["true"]) == set(names)
 
 
 def test_of_many_classes_those_are_drawn_that_share_sets_most_often():

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from torch import nn
 
-from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, Schedule
+from coverwell import LSTM, MLP, MatchedClassifier, MatchedForecaster, MatchedRegressor, Schedule
 from coverwell.description import ModelDescription
 from coverwell.evaluation import Outcome, outcome_of
 from coverwell.networks.team import LoopTeam
@@ -120,6 +120,32 @@ def forecaster(series):
     network = LSTM(hidden=4)
     made = MatchedForecaster(coverage=[0.8, 0.9], past=12, horizon=2, network=network, schedule=BRIEF, folds=2)
     return made.set_params(random_state=0).fit(series[:200])
+
+
+GRADES = ["poor", "fair", "good"]
+
+
+def graded_frame(n, *, seed=0):
+    """Pupils with a grade that their work and luck decide."""
+    rng = np.random.default_rng(seed)
+    work, town = rng.normal(size=n).round(3), rng.choice(["Rome", "Oslo"], n)
+    score = work + 0.5 * rng.normal(size=n)
+    return pl.DataFrame({"work": work, "town": town, "grade": np.array(GRADES)[np.digitize(score, [-0.6, 0.6])]})
+
+
+@pytest.fixture(scope="session")
+def graded():
+    """Makes rows; see `graded_frame`."""
+    return graded_frame
+
+
+@pytest.fixture(scope="session")
+def classifier():
+    """Fitted at two levels to 90 pupils with grades in their order; to be left as it is."""
+    rows = graded_frame(90)
+    brief = {"network": MLP(hidden=4), "schedule": BRIEF, "folds": 3, "repeats": 1, "random_state": 0}
+    made = MatchedClassifier([0.5, 0.9], ordered=GRADES, hold_for="class", companions=(), **brief)
+    return made.fit(rows.drop("grade"), rows["grade"].rename("grade").to_pandas())
 
 
 def shown(n):

@@ -20,7 +20,7 @@ from coverwell.report import Source, write_report, write_series_report
 
 pytestmark = pytest.mark.browser
 
-KINDS = ("table", "series", "boxes")
+KINDS = ("table", "series", "boxes", "classes")
 WIDTHS = (360, 800, 1600)
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage")
 ALL_DRAWN = """
@@ -129,13 +129,15 @@ def browser():
 
 
 @pytest.fixture(scope="session")
-def pages(tmp_path_factory, forecaster, series, image_model):
+def pages(tmp_path_factory, forecaster, series, image_model, classifier, graded):
     """A report of each kind."""
     folder = tmp_path_factory.mktemp("pages")
     made = {kind: folder / f"{kind}.html" for kind in KINDS}
     write_table(made["table"])
     write_series_report(forecaster, series, made["series"])
     write_report(*image_model([0.5, 0.9]), made["boxes"], boxes=True)
+    rows = graded(200, seed=1)
+    write_report(classifier, rows.drop("grade"), rows["grade"].to_numpy(), made["classes"])
     return made
 
 
@@ -240,6 +242,25 @@ def test_another_feature_shows_its_own_slices(browser, pages):
     assert browser.run("return window.broken === undefined")  # a name with HTML in it stays text
     options = browser.run("return [...document.querySelectorAll('#choose-column option')].map(o => o.textContent)")
     assert any("<script>" in option for option in options)
+
+
+def test_another_level_shows_its_own_sets(browser, pages):
+    browser.open(pages["classes"])
+    at_first = [
+        browser.run(VISIBLE, f"#{key} figcaption, #{key} caption") for key in ("sizes", "confusion", "examples")
+    ]
+    assert "90" in at_first[1][0]
+    choose(browser, "level", up=True)
+    chosen = [browser.run(VISIBLE, place) for place in places]
+    assert "50" in chosen[1][0]
+    assert all(before != now and len(before) == len(now) for before, now in zip(at_first, chosen, strict=True))
+    names = browser.run(
+        "return [...document.querySelectorAll('#confusion .block:not([hidden]) svg .role-axis-label text')]"
+        ".map(t => t.textContent.split(' (')[0])"
+    )
+    assert names[:4] == ["poor", "fair", "good", "> 1"]  # as they are ordered
+    assert names[4:] == ["poor", "fair", "good"]
+    assert browser.messages() == []
 
 
 def test_a_series_shows_another_stretch_and_step(browser, pages):

@@ -101,7 +101,9 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(model, flats, f
             write_report(model, X[:n], y[:n], path)
     with pytest.raises(ValueError, match="y must be finite, but row 7"):
         write_report(model, X, np.where(np.arange(30) == 7, np.nan, y), path)
-    with pytest.raises(TypeError, match="takes a fitted regressor, got MatchedForecaster; see write_series_report"):
+    with pytest.raises(
+        TypeError, match="a fitted regressor or classifier, got MatchedForecaster; see write_series_report"
+    ):
         write_report(forecaster, X, y, path)
     with pytest.raises(TypeError, match="takes a fitted forecaster, got MatchedRegressor; see write_report"):
         write_series_report(model, series, path)

@@ -36,8 +36,9 @@ def report(context: click.Context, /, model: Path, table: TableFile, out: Path, 
 
     For a model of tables: coverage by level, by feature and by group with the worst slices named;
     width against error; the largest misses; residuals; training; columns, and how far they lie from those of the
-    training. For a forecaster, DATA has the values that came later, in a column with the name of the series (and a
-    column of times, if it was fitted with times). The file needs no network and opens in any browser.
+    training. For a classifier: sets by size and by class, which classes are taken for which, and how far probabilities
+    can be trusted. For a forecaster, DATA has the values that came later, in a column with the name of the series (and
+    a column of times, if it was fitted with times). The file needs no network and opens in any browser.
 
     \b
     Example:

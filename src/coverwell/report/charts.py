@@ -40,6 +40,7 @@ SIGNS = {"area": "▮", "columns": "│", "rows": "▬", "diagonal": "╌", "bar
 SHORT_LABEL = (
     "datum.value && (abs(datum.value) >= 1e12 || abs(datum.value) < 1e-6) ? format(datum.value, '.3~e') : datum.label"
 )
+CELL_TEXT = "min(11, 0.5 * bandwidth('x'))"  # pixels: three digits have room in a cell
 NAME_UP, MARKS_DOWN = -13, 8  # pixels: the name of a slice above, its marks below
 PIXELS = 1.5  # of a line, for each point
 DIGITS, MOST_DIGITS = 6, 15  # of stored numbers; a double has 15
@@ -264,7 +265,7 @@ def _look(chart: Chart, mark: Mark) -> Spec:
         case "cells":
             return {"type": "rect"}
         case "texts":
-            return {"type": "text", "fontSize": 11}
+            return {"type": "text", "fontSize": {"expr": CELL_TEXT} if chart.x.kind == "place" else 11}
     size, shape = (1.6 * (mark.size or 2.6)) ** 2, "cross" if mark.marker == "X" else "circle"
     return {"type": "point", "filled": True, "shape": shape, "size": size, "opacity": mark.opacity, **down}
 
