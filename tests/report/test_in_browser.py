@@ -245,10 +245,9 @@ def test_another_feature_shows_its_own_slices(browser, pages):
 
 
 def test_another_level_shows_its_own_sets(browser, pages):
+    places = [f"#{key} figcaption, #{key} caption" for key in ("sizes", "confusion", "examples")]
     browser.open(pages["classes"])
-    at_first = [
-        browser.run(VISIBLE, f"#{key} figcaption, #{key} caption") for key in ("sizes", "confusion", "examples")
-    ]
+    at_first = [browser.run(VISIBLE, place) for place in places]
     assert "90" in at_first[1][0]
     choose(browser, "level", up=True)
     chosen = [browser.run(VISIBLE, place) for place in places]
