@@ -233,6 +233,13 @@ class ClassOutcome(Evaluated):
         return places_or_none(self.y, self.classes)
 
     @cached_property
+    def labels(self) -> Column:
+        """The class of each row as text, written as in training if it was seen there: 1, also where it came as 1.0."""
+        labels: Column = self.y.astype(str).astype(object)
+        labels[self.places >= 0] = self.classes.astype(str)[self.places[self.places >= 0]]
+        return labels
+
+    @cached_property
     def prediction(self) -> Column:
         """The likeliest class of each row."""
         likeliest: Column = self.classes[self.probability.argmax(axis=1)]
@@ -290,7 +297,7 @@ class ClassOutcome(Evaluated):
     def parts(self) -> dict[str, Parts]:
         """How the class, each group and each feature cuts the rows; the same for all levels."""
         (name,) = self.target_names
-        groups = {name: self.y.astype(str).astype(object), **{key: v for key, v in self.groups.items() if key != name}}
+        groups = {name: self.labels, **{key: v for key, v in self.groups.items() if key != name}}
         return cut(self.features, groups, len(self), self.quantiles)
 
 

@@ -57,6 +57,17 @@ def test_confusions_say_how_often_the_set_gave_no_warning():
     ]
 
 
+def test_classes_that_come_as_other_numbers_are_those_of_the_fit():
+    members = np.array([[1, 0], [1, 1], [0, 1]], dtype=bool)[:, :, None]
+    p = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])
+    outcome = ClassOutcome(np.array([1.0, 2.0, 3.0]), p, members, np.array([1, 2]), (0.8,), ("y",))
+    assert outcome.labels.tolist() == ["1", "2", "3.0"]
+    assert [row[:3] for row in confusion_rows(outcome.views[0], 10)] == [
+        ("2", "1", "1 of 1"),
+        ("3.0", "2", "1 of 1"),
+    ]
+
+
 def test_every_class_has_a_line_in_the_order_of_the_classes_and_those_never_seen_come_last(described):
     rows = class_rows(by_hand().views[0], described)
     assert [row[0] for row in rows] == ["poor", "fair", "good", "none"]

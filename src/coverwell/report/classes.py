@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from coverwell.description import ModelDescription
 from coverwell.evaluation import ClassOutcome, SetView
-from coverwell.plots.chart import SLICE, Chart, shortened
+from coverwell.plots.chart import Chart, shortened
 from coverwell.plots.charts import slices_chart
 from coverwell.plots.classes import draw_confusion, draw_reliability, draw_set_sizes
 from coverwell.prediction import PredictionSet
@@ -50,9 +49,10 @@ def confusion_chart(view: SetView, model: ModelDescription) -> Chart:
 
 def confusion_rows(view: SetView, most: int) -> list[Row]:
     """The likeliest classes that were wrong: of which class, how often, and whether the sets showed doubt."""
-    y, taken = view.y.astype(str), view.outcome.prediction.astype(str)
-    wrong, rows, n_of_class = Counter(zip(y[y != taken], taken[y != taken], strict=True)), list[Row](), Counter(y)
-    for (true, instead), n in wrong.most_common(most):
+    y, taken, rows = view.outcome.labels, view.outcome.prediction.astype(str), list[Row]()
+    is_wrong, n_of_class = view.outcome.of_rows["accuracy"] == 0, Counter(y)
+    pairs = Counter(zip(y[is_wrong], taken[is_wrong], strict=True))
+    for (true, instead), n in pairs.most_common(most):
         own = (y == true) & (taken == instead)
         names = (shortened(true, LONGEST_CLASS), shortened(instead, LONGEST_CLASS))
         sure, inside = int((view.size[own] == 1).sum()), int(view.inside[own].sum())
@@ -67,17 +67,16 @@ def class_slices(view: SetView, model: ModelDescription) -> list[Slice]:
 
 
 def class_chart(view: SetView, model: ModelDescription) -> Chart:
-    """Coverage by class, of many classes that of the worst; the axis begins where the data do."""
+    """Coverage by class, of many classes that of the worst."""
     parts = class_slices(view, model)
-    if len(parts) > MOST_CLASSES:
-        parts = view.slices.by_column[view.name][:MOST_CLASSES]
-    return replace(slices_chart(view.slices, parts), height=SLICE * len(parts))
+    worst = view.slices.by_column[view.name][:MOST_CLASSES]
+    return slices_chart(view.slices, worst if len(parts) > MOST_CLASSES else parts)
 
 
 def class_rows(view: SetView, model: ModelDescription) -> list[Row]:
     """Every class in a line: its rows, how many were taken for it, how many of its own were, coverage, size of sets."""
     outcome, rows = view.outcome, list[Row]()
-    y, taken, right = view.y.astype(str), outcome.prediction.astype(str), outcome.of_rows["accuracy"]
+    y, taken, right = outcome.labels, outcome.prediction.astype(str), outcome.of_rows["accuracy"]
     for part in class_slices(view, model):
         own = y == part.values
         counts = (f"{part.n_rows:,}", f"{(taken == part.values).sum():,}", share(right[own].mean()))
@@ -99,7 +98,7 @@ def set_rows(view: SetView, places: Sequence[int], n_columns: int) -> list[Row]:
     """Rows with their classes, sets and first columns."""
     outcome, rows = view.outcome, list[Row]()
     for place in places:
-        label, known = str(view.y[place]), outcome.places[place]
+        label, known = outcome.labels[place], outcome.places[place]
         of_class = "never seen" if known < 0 else f"{outcome.probability[place, known]:.3f}"
         mark = "✓" if view.inside[place] else "✕"
         about = (f"{mark} {shortened(label, LONGEST_CLASS)}", of_class, set_in_words(view, place))

@@ -218,7 +218,7 @@ def boxes_in(outcome: Outcome | ClassOutcome, place: int, level: int) -> list[tu
 def column_rows(outcome: Outcome | ClassOutcome, model: ModelDescription) -> tuple[list[Row], int]:
     """Targets, groups and features in a line each, and how many there are."""
     columns = {**outcome.groups, **outcome.features}
-    targets = outcome.y.astype(str).astype(object)[:, None] if isinstance(outcome, ClassOutcome) else outcome.y
+    targets = outcome.labels[:, None] if isinstance(outcome, ClassOutcome) else outcome.y
     rows = [column_row(name, targets[:, place], "target", "0") for place, name in enumerate(outcome.target_names)]
     for name, values in list(columns.items())[:MOST_COLUMNS]:
         kind, n_missing = model.columns.get(name, ("numbers", None))
