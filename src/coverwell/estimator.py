@@ -157,10 +157,10 @@ class CalibratedEstimator(BaseEstimator):
             A data frame may have columns of text, booleans and dates, and missing values (see
             `coverwell.inputs.columns`). Images are an array (n, channel, height, width), a `torch.utils.data.Dataset`,
             a list or a data frame of file paths (see `coverwell.inputs.images`). `TableFiles` are read part by part,
-            for tables that are larger than memory (`MatchedRegressor` alone, see `coverwell.streaming`).
+            for tables that are larger than memory (`MatchedRegressor`, `MatchedClassifier`; see `coverwell.streaming`).
         y : array-like (n,) or (n, target)
             Of a classifier, the class of each row: texts, whole numbers or booleans. For `TableFiles`, the name or
-            names of the columns to predict.
+            names of the columns to predict, or that of the classes.
         groups : array-like (n,), optional
             Rows of one group (a patient, a house, a day) are held out together, so that training stops, and intervals
             are calibrated, for groups that were not seen. For `TableFiles`, the name of a column.

@@ -450,7 +450,7 @@ def test_settings_that_cannot_be_streamed_are_refused(files, options, message):
 
 
 def test_other_estimators_targets_and_buffers_are_refused(files):
-    with pytest.raises(TypeError, match="trains a MatchedRegressor, got a IntervalRegressor"):
+    with pytest.raises(TypeError, match="trains a MatchedRegressor or MatchedClassifier, got a IntervalRegressor"):
         IntervalRegressor().fit(files, "y")
     with pytest.raises(TableFileError, match="no target price"):
         fit_streamed(model(), files, "price")

@@ -123,7 +123,7 @@ def fit(
         raise ValueError(f"one file is read into memory, got {len(tables)}; {way_out}")
     if streamed and skip_missing:
         raise ValueError("--skip-missing is for a table that is read whole; leave these rows out of what is --streamed")
-    from coverwell.cli.rows import features_in, few_values, training_rows
+    from coverwell.cli.rows import features_in, few_values, streamed_classes, training_rows
     from coverwell.slices import in_one_line
 
     asked |= {"coverage": coverage if len(coverage) > 1 else coverage[0], "verbose": int(sys.stderr.isatty())}
@@ -131,13 +131,13 @@ def fit(
     start = time.perf_counter()
     names = features_in(tables[0], target, coverage, ignore, group=group, weight=weight)
     if streamed:
-        if classify or not (tables[0].is_text or all(tables[0].schema[name].is_numeric() for name in target)):
-            raise BadInput("--streamed is for targets of numbers; fit classes to a table that is read whole")
-        model = _estimator(None, **asked)
         used = list(dict.fromkeys([*names, *target, *filter(None, (group, weight))]))
         files = coverwell.TableFiles([table.path for table in tables], columns=used)
+        classes = streamed_classes(tables[0], files, target, classify=classify)
+        model = _estimator(classes, **asked)
         model.fit(files, target if len(target) > 1 else target[0], group, weight)
-        y, n_skipped = files.take(model.out_of_fold_rows_, target).to_numpy(), 0
+        known, n_skipped = files.take(model.out_of_fold_rows_, target), 0
+        y = known.to_numpy() if classes is None else known[target[0]].to_numpy()
         weights = None if weight is None else files.take(model.out_of_fold_rows_, [weight]).to_numpy()[:, 0]
     else:
         features, given, groups, weights, n_skipped = training_rows(

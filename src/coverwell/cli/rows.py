@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from coverwell.evaluation import ClassOutcome, Outcome
+    from coverwell.inputs.parquet import TableFiles
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -201,6 +202,21 @@ def training_rows(
     if weight is not None:
         weights = weights_of(table, rows, weight)[there]
     return features, y if kind is None else y[targets[0]], groups, weights, len(rows) - len(y)
+
+
+def streamed_classes(
+    table: TableFile, files: TableFiles, targets: Sequence[str], *, classify: bool
+) -> pl.Series | None:
+    """The classes of a target that is read part by part; None where targets are numbers."""
+    from coverwell.streaming.buffers import StreamedTable
+
+    polars = needed_polars()
+    empty = polars.DataFrame(schema={name: files.types[name] for name in targets})
+    if kind_of_class_target(table, empty, classify=classify) is None:
+        return None
+    counts = StreamedTable.of(files, targets, None, classify=True).class_counts()
+    classes: pl.Series = polars.Series(targets[0], list(counts))
+    return classes
 
 
 def kind_of_class_target(table: TableFile, targets: pl.DataFrame, *, classify: bool) -> str | None:

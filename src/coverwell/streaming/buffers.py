@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from coverwell.errors import ColumnWarning, TableFileError
 from coverwell.inputs.columns import Columns
-from coverwell.inputs.parquet import Part, TableFiles
+from coverwell.inputs.parquet import PART_NUMBERS, PART_ROWS, Part, TableFiles
 from coverwell.inputs.scaling import LARGEST_NUMBER
 from coverwell.tables import needed_polars
 from coverwell.training.rows import MOST_ROWS_PER_EPOCH, Batches, Draw, Rows, Workers, as_tensor
@@ -36,6 +37,7 @@ Mask = NDArray[np.bool_]
 
 # About so many rows are sampled, and so many are learned from in a round; of wide tables fewer, with so many numbers.
 SAMPLE_ROWS, SAMPLE_NUMBERS, BUFFER_ROWS, BUFFER_NUMBERS = 50_000, 2**24, 2**18, 2**26
+MOST_CLASSES = 1000  # each is a column of every buffer
 PARTS_OF_A_BUFFER = 16  # at least, from all over the table: files may be sorted
 N_LANES = 8  # with equal shares of a batch, so that 1, 2, 4 or 8 workers can make the same batches together
 FEWEST_IN_LANE = 16  # rows of a member in a buffer; else, as with a single group, the sample is added
@@ -101,10 +103,15 @@ class TableRows(NamedTuple):
     """Some rows of a table, in the user's units."""
 
     X: Any  # the features: a data frame, or numbers (row, input)
-    y: Array  # (row, target)
+    y: Array  # (row, target); of classes (row, class), 1 at that of a row
     keys: Keys  # what decides the fold of a row: its group, or its number
     numbers: Keys  # in the table
     weight: Array  # one where all count alike
+
+    def at(self, chosen: Mask) -> TableRows:
+        """Some of the rows."""
+        X, y, keys, numbers, weight = self
+        return TableRows(X.filter(chosen), y[chosen], keys[chosen], numbers[chosen], weight[chosen])
 
 
 @dataclass(frozen=True)
@@ -116,12 +123,19 @@ class StreamedTable:
     targets: tuple[str, ...]
     group: str | None
     weight: str | None = None  # how much rows count; those of zero are not read
+    classes: NDArray[Any] | None = None  # of a classifier's target, ascending
 
     @classmethod
     def of(
-        cls, files: TableFiles, targets: Sequence[str], group: str | None, weight: str | None = None
+        cls,
+        files: TableFiles,
+        targets: Sequence[str],
+        group: str | None,
+        weight: str | None = None,
+        *,
+        classify: bool = False,
     ) -> StreamedTable:
-        """All columns but the targets, the group and the weight are features."""
+        """All columns but the targets, the group and the weight are features; with `classify`, targets are classes."""
         files.check_has(targets, "target")
         files.check_has([] if group is None else [group], "column of groups")
         files.check_has([] if weight is None else [weight], "column of weights")
@@ -132,8 +146,11 @@ class StreamedTable:
         if not targets or len(set(targets)) < len(targets) or group in targets:
             raise ValueError(f"targets must be columns, each once and none of them groups, got {list(targets)}")
         for name in targets:
-            if not files.types[name].is_numeric():
-                raise TableFileError(f"the target {name!r} must hold numbers, got {files.types[name]}; convert it")
+            if not (_may_be_class(files.types[name]) if classify else files.types[name].is_numeric()):
+                must = "texts, whole numbers or booleans for its classes" if classify else "numbers"
+                raise TableFileError(f"the target {name!r} must hold {must}, got {files.types[name]}; convert it")
+        if classify and len(targets) > 1:
+            raise ValueError(f"a classifier has one target, got {', '.join(targets)}; fit a classifier for each")
         features = tuple(name for name in files.columns if name not in (*targets, group, weight))
         if not features:
             raise ValueError("there must be a column to learn from beside targets and groups, got none")
@@ -142,20 +159,42 @@ class StreamedTable:
     @property
     def sample_size(self) -> int:
         """About how many rows are sampled, if there are so many."""
-        return min(SAMPLE_ROWS, SAMPLE_NUMBERS // len(self.features))
+        return min(SAMPLE_ROWS, SAMPLE_NUMBERS // max(len(self.features), self.n_outputs))
+
+    @property
+    def n_outputs(self) -> int:
+        """How many numbers say what is to be predicted of a row."""
+        return len(self.targets) if self.classes is None else len(self.classes)
+
+    def parts(self, most: int = PART_ROWS) -> list[Part]:
+        """The whole table in parts of at most so many rows, in order."""
+        return self.files.parts(min(most, PART_NUMBERS // self.n_outputs))
+
+    def class_counts(self) -> Counter[Any]:
+        """How many rows each class has, from a pass over the target alone."""
+        counts: Counter[Any] = Counter()
+        for part in self.files.parts():
+            labels = self._labels(self.files.read(part, self.targets), part)
+            counts.update(dict(labels.alias("class").value_counts().iter_rows()))
+            if len(counts) > MOST_CLASSES:
+                must = f"the target {self.targets[0]!r} of a streamed fit must have at most {MOST_CLASSES:,} classes"
+                found = f"got {len(counts):,} in the first {part.number + part.n_rows:,} rows"
+                raise TableFileError(f"{must}, {found}; join rare ones, or take MatchedRegressor for a quantity")
+        return counts
 
     def survey(self, row_hash: RowHash) -> tuple[TableRows, float, float]:
         """Read all rows once: a uniform sample of those that may train, and how many there are and are kept for ranks.
 
-        With weights the two are how many rows of equal weight these are worth.
+        With weights the two are how many rows of equal weight these are worth. The sample of a classifier has kept rows
+        as well.
         """
         share = self.sample_size / len(self.files)
         sample, sums = [], np.zeros((2, 2))  # of weights and their squares, of all and of the kept ones
-        for part in self.files.parts():
-            X, *arrays = rows = self.read(part)
+        for part in self.parts():
+            rows = self.read(part)
             kept = row_hash.kept(rows.keys)
-            drawn = row_hash.drawn(rows.numbers, share) & ~kept
-            sample.append((X.filter(drawn), *(array[drawn] for array in arrays)))
+            drawn = row_hash.drawn(rows.numbers, share)
+            sample.append(rows.at(drawn if self.classes is not None else drawn & ~kept))
             sums += [[own.sum(), np.square(own).sum()] for own in (rows.weight, rows.weight[kept])]
         if not sums[0, 0]:
             raise ValueError("sample_weight must be above zero for some rows, got zero for all of them")
@@ -167,14 +206,7 @@ class StreamedTable:
         """The rows of a part that count; raises for a missing target, group or weight."""
         frame = self.files.read(part)
         weight = self.weights_of(frame, part)
-        targets = frame.select(self.targets).cast(needed_polars().Float64).to_numpy()
-        odd = ~np.isfinite(targets)
-        if odd.any():
-            row, column = np.argwhere(odd)[0].tolist()
-            what = "infinite" if np.isinf(targets[row, column]) else "missing"
-            found = f"is {what} in row {part.first + row + 1} of {part.path}; leave these rows out"
-            must = f"the target {self.targets[column]!r} must be a finite number in every row"
-            raise TableFileError(f"{must}, but {found}")
+        targets = self._numbers(frame, part) if self.classes is None else self._one_of_classes(frame, part)
         keys = numbers = np.arange(part.number, part.number + part.n_rows, dtype=np.uint64)
         if self.group is not None:
             groups = frame[self.group]
@@ -183,8 +215,45 @@ class StreamedTable:
                 found = f"has none in row {part.first + int(missing.arg_true()[0]) + 1} of {part.path}; fill it in"
                 raise TableFileError(f"the groups {self.group!r} must have a value in every row, but {found}")
             keys = group_keys(groups.cast(needed_polars().String).to_list())
-        X, targets, counts = frame.select(self.features), np.ascontiguousarray(targets), weight > 0
-        return TableRows(X.filter(counts), targets[counts], keys[counts], numbers[counts], weight[counts])
+        rows = TableRows(frame.select(self.features), np.ascontiguousarray(targets), keys, numbers, weight)
+        return rows.at(weight > 0)
+
+    def _numbers(self, frame: pl.DataFrame, part: Part) -> Array:
+        targets: Array = frame.select(self.targets).cast(needed_polars().Float64).to_numpy()
+        odd = ~np.isfinite(targets)
+        if odd.any():
+            row, column = np.argwhere(odd)[0].tolist()
+            what = "infinite" if np.isinf(targets[row, column]) else "missing"
+            found = f"is {what} in row {part.first + row + 1} of {part.path}; leave these rows out"
+            must = f"the target {self.targets[column]!r} must be a finite number in every row"
+            raise TableFileError(f"{must}, but {found}")
+        return targets
+
+    def _one_of_classes(self, frame: pl.DataFrame, part: Part) -> Array:
+        """1 at the class of a row, (row, class)."""
+        assert self.classes is not None  # they are known
+        labels, known = self._labels(frame, part), self.classes.tolist()
+        places = labels.replace_strict(known, range(len(known)), return_dtype=needed_polars().Int64)
+        one_each: Array = np.eye(len(known))[places.to_numpy()]
+        return one_each
+
+    def _labels(self, frame: pl.DataFrame, part: Part) -> pl.Series:
+        """The classes of the rows of a part; raises for a missing one, and for what is no whole number."""
+        polars, labels = needed_polars(), frame[self.targets[0]]
+        if labels.dtype in (polars.Categorical, polars.Enum):
+            labels = labels.cast(polars.String)
+        of_numbers = labels.dtype.is_float()
+        missing = labels.is_null() | (labels.is_nan() if of_numbers else False)
+        odd = missing | (labels != labels.round() if of_numbers else False)
+        if odd.any():
+            row = int(odd.arg_max() or 0)
+            where = f"in row {part.first + row + 1} of {part.path}"
+            if missing[row]:
+                must = f"the target {labels.name!r} must have a class in every row"
+                raise TableFileError(f"{must}, but has none {where}; leave these rows out")
+            must = f"the target {labels.name!r} must hold classes"
+            raise TableFileError(f"{must}, got {labels[row]:g} {where}; for a quantity, take MatchedRegressor")
+        return labels
 
     def weights_of(self, frame: pl.DataFrame, part: Part) -> Array:
         """How much the rows of a part count."""
@@ -196,6 +265,13 @@ class StreamedTable:
             found = f"{weight[row]:g} in row {part.first + row + 1} of {part.path}; zero leaves a row out"
             raise TableFileError(f"the weights {self.weight!r} must lie in [0, {LARGEST_NUMBER:g}], got {found}")
         return weight
+
+
+def _may_be_class(kind: Any) -> bool:
+    """Whether the values of a column of files can be classes."""
+    polars = needed_polars()
+    texts = (polars.String, polars.Categorical, polars.Enum)
+    return bool(kind in (*texts, polars.Boolean) or kind.is_integer() or kind.is_float())
 
 
 def lanes_of(rank: int, n_workers: int) -> range:
@@ -286,11 +362,11 @@ class RowStream:
     numbers: Keys  # of the sample's rows in the table
     n_kept: int = 0  # rows that train nobody
     forests: Sequence[SampledForest] = ()  # the companions
-    shown: Any = None  # the features of the sample, as in the table
+    shown: Any = None  # the features of the sample, kept rows included, as in the table
 
     def own_parts(self) -> Iterator[TableRows]:
         rank, n_workers = _place(self.sample.workers)
-        return map(self.read, self.table.files.parts()[rank::n_workers])
+        return map(self.read, self.table.parts()[rank::n_workers])
 
     def read(self, part: Part) -> TableRows:
         rows = self.table.read(part)
@@ -319,8 +395,8 @@ class RowStream:
         A table that fits into one buffer is read once.
         """
         files, number = self.table.files, itertools.count(1)
-        n_rows = max(1, min(n_rows, BUFFER_NUMBERS // self.sample.x.shape[-1]))
-        parts = files.parts(n_rows // PARTS_OF_A_BUFFER)
+        n_rows = max(1, min(n_rows, BUFFER_NUMBERS // max(self.sample.x.shape[-1], self.sample.y.shape[-1])))
+        parts = self.table.parts(n_rows // PARTS_OF_A_BUFFER)
         n_buffers = -(-len(files) // n_rows)
         for sweep in itertools.count():
             order = np.random.default_rng(seed_of(self.row_hash.seed, sweep)).permutation(len(parts))
@@ -359,11 +435,12 @@ class RowStream:
             x, y = torch.cat([x, sample.x[:, mine]], dim=1), torch.cat([y, sample.y[:, mine]], dim=1)
             left_out.append(sample.leaves_out[..., mine])
             lanes.append(torch.from_numpy(lane).to(device)[mine])
-            weights += [] if sample.given_weight is None else [sample.given_weight[mine.cpu().numpy()]]
+            weights += [] if sample.seen_weight is None else [sample.seen_weight[mine.cpu().numpy()]]
             beside += [] if sample.beside is None else [sample.beside[:, mine]]
         leaves_out, longest = torch.cat(left_out, dim=2), int(counts.max())
         rows, workers = (x, y, ~leaves_out, leaves_out, sample.coverage), sample.workers
         known: dict[str, Any] = {"seeds": sample.seeds, "workers": workers, "lanes": torch.cat(lanes)}
+        known |= {"score": sample.score}
         if sample.weight is not None:
             known["weight"] = torch.from_numpy(np.concatenate(weights))[None].to(device)
         return Buffer(*rows, beside=torch.cat(beside, dim=1) if beside else None, longest=longest, **known)

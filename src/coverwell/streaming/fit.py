@@ -6,11 +6,15 @@ grown on it. Then come the rounds of Algorithm 1, each on the next 262,144 rows 
 calibration learns from the sample and ranks it. For "cross", one more pass counts the scores of all rows in a sketch,
 whose factor is never below that of exact ranks, and at most 0.1 % above it (0.3 % with repeats).
 
+Classes are counted in a pass of their own, before the first. The sample then sets their probabilities, thresholds and
+ranks, also those of "split".
+
 Memory holds the networks, the sample, one buffer in single precision, one part of 32,768 rows, and the outputs for
 these. In wide tables they have at most 2^24, 2^26 and 2^22 numbers. None of it grows with the number of rows.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +29,6 @@ from torch import Tensor
 
 from coverwell.calibration import (
     ROUNDING,
-    Calibration,
     Correction,
     Cross,
     Estimate,
@@ -39,15 +42,17 @@ from coverwell.calibration import (
     scores_of,
     weighted_mean,
 )
+from coverwell.classifier import MatchedClassifier, check_classes, labels_of
 from coverwell.companions import FOREST, grown_forest
-from coverwell.estimator import CALIBRATION, IntervalRegressor, progress_bar, show_round
+from coverwell.errors import RareClassWarning
+from coverwell.estimator import CALIBRATION, CalibratedEstimator, progress_bar, show_round
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.inputs.source import InputSource, is_image_network
 from coverwell.local import Local
+from coverwell.matched import MatchedEstimator
 from coverwell.options import check_enough_rows, check_number, coverage_rank, levels_from, part_from
 from coverwell.paper.algorithm import History, Measures, alternate
 from coverwell.predictor import FittedTeam
-from coverwell.regressor import MatchedRegressor
 from coverwell.streaming.buffers import (
     BUFFER_ROWS,
     RowHash,
@@ -74,7 +79,7 @@ N_BINS = math.ceil(math.log(LARGEST / SMALLEST) / LOG_STEP)
 
 
 def fit_streamed(
-    model: IntervalRegressor,
+    model: CalibratedEstimator,
     files: TableFiles,
     target: str | Sequence[str],
     *,
@@ -83,18 +88,20 @@ def fit_streamed(
     buffer_rows: int = BUFFER_ROWS,
     workers: Workers | None = None,
     on_round: OnRound = lambda measures: None,
-) -> MatchedRegressor:
+) -> MatchedEstimator:
     """Fit a model on a table in files, of which only a part is in memory at any time; returns the model.
 
     `out_of_fold_` and `rounds_` are about the sample, whose row numbers, counted from 0 through the files, are
     `out_of_fold_rows_`. `n_rows_` is the number of all rows, `n_ranked_` of those whose ranks set the widths: the
-    sample for "local", all for "cross", those that were kept for it for "split", none without calibration.
+    sample for "local", all for "cross", those that were kept for it for "split", none without calibration. Of
+    classes, the sample alone is ranked.
 
     Parameters
     ----------
-    model : MatchedRegressor with a whole number of folds, a calibration other than "cv+", and no companion but "forest"
+    model : MatchedRegressor or MatchedClassifier with a whole number of folds, a calibration other than "cv+", and no
+        companion but "forest"
     files : TableFiles
-    target : str or sequence of str, the column or columns to predict
+    target : str or sequence of str, the column or columns to predict; one of classes
     groups : str, optional, a column whose values are held out together; it is not a feature
     sample_weight : str, optional, a column that says how much each row counts; it is not a feature
     buffer_rows : int, how many rows a round learns from
@@ -116,10 +123,11 @@ def fit_streamed(
         workers = workers if workers.size > 1 else None
     columns: dict[str, Any] = {"groups": groups, "sample_weight": sample_weight}
     table = check_fit(model, files, target, **columns, buffer_rows=buffer_rows)
-    assert isinstance(model, MatchedRegressor)
+    assert isinstance(model, MatchedEstimator)
     model.forget()
     try:
-        model.one_dimensional_, model.target_names_ = isinstance(target, str), table.targets
+        model.one_dimensional_ = isinstance(target, str) or isinstance(model, MatchedClassifier)
+        model.target_names_ = table.targets
         with progress_bar(model.verbose, "first pass") as bar:
             stream = _stream(model, table, workers, bar)
             _learn(model, stream, stream.buffers(buffer_rows), on_round, bar)
@@ -129,7 +137,7 @@ def fit_streamed(
     return model
 
 
-def _learn(model: MatchedRegressor, stream: RowStream, buffers: Iterator[Rows], on_round: OnRound, bar: Any) -> None:
+def _learn(model: MatchedEstimator, stream: RowStream, buffers: Iterator[Rows], on_round: OnRound, bar: Any) -> None:
     training, sample, workers = model.training_for(len(stream.table.files)), stream.sample, stream.sample.workers
     settings = training.settings
     with seeded(sample.seeds[0], settings.device), few_threads(training, sample):
@@ -146,10 +154,10 @@ def _learn(model: MatchedRegressor, stream: RowStream, buffers: Iterator[Rows], 
         history = alternate(F, I, training.recipe, buffers, sample, after_round)
         bar.set_description_str(CALIBRATION)
         unit, calibration = history.best[1].unit, model.chosen_calibration
-        if _ranks_all(calibration):
+        if _ranks_all(model):
             estimate = partial(training.estimates_of_members, F, I, unit=unit, left_out=True)
             calibration = StreamedRanks(stream, estimate)
-        elif isinstance(calibration, Split):
+        elif isinstance(calibration, Split) and sample.score is None:
             calibration = StreamedRanks(stream)
         trained = training.taken_apart(F, I, sample, unit)
         model.set_fitted(sample, trained, history, slice(0, 1), calibration)
@@ -157,47 +165,71 @@ def _learn(model: MatchedRegressor, stream: RowStream, buffers: Iterator[Rows], 
         bar.set_description_str(f"{bar.n} round{'s' * (bar.n > 1)}")
 
 
-def _ranks_all(calibration: Calibration) -> bool:
-    """Whether all rows are ranked: local calibration learns from the sample, and ranks it."""
-    return isinstance(calibration, Cross) and not isinstance(calibration, Local)
+def _ranks_all(model: MatchedEstimator) -> bool:
+    """Whether all rows are ranked: what local calibration and classifiers learn from the sample is ranked on it."""
+    calibration, classifies = model.chosen_calibration, isinstance(model, MatchedClassifier)
+    return isinstance(calibration, Cross) and not (classifies or isinstance(calibration, Local))
 
 
-def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | None, bar: Any) -> RowStream:
+def _with_classes(model: MatchedClassifier, table: StreamedTable) -> StreamedTable:
+    """The table with the classes of its target; sets `classes_`."""
+    counts = table.class_counts()
+    model.classes_, first = np.unique(labels_of(np.array(list(counts), dtype=object)), return_index=True)
+    check_classes(model.classes_, np.array(list(counts.values()))[first])
+    return replace(table, classes=model.classes_)
+
+
+def _check_sampled(classes: NDArray[Any], y: Array) -> None:
+    """Raise unless the sample, y (row, class), has two of the classes; warn of one that it lacks."""
+    there = y.any(axis=0)
+    if lacking := classes[~there].tolist():
+        more = f", nor of {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        line = f"the sample of {len(y):,} rows that sets probabilities and sets has none of class {lacking[0]!r}{more}"
+        if there.sum() < 2:
+            raise ValueError(f"{line}; two classes are needed there: read more rows of it into memory, and fit on them")
+        warnings.warn(f"{line}: it may be in too few sets; join rare classes", RareClassWarning, stacklevel=5)
+
+
+def _stream(model: MatchedEstimator, table: StreamedTable, workers: Workers | None, bar: Any) -> RowStream:
     """The first pass, and all that is learned from the sample; sets what is known about inputs and rows."""
     random_state, calibration = check_random_state(model.random_state), model.chosen_calibration
+    if isinstance(model, MatchedClassifier):
+        table = _with_classes(model, table)
     dealing, levels, n_rows = model.dealing(None, random_state), levels_from(model.coverage), len(table.files)
-    by_all = 0.0
-    if (repeats := dealing["repeats"]) == "auto":
-        repeats = auto_repeats(n_rows)
-        if repeats == 1 and isinstance(calibration, Local):
-            by_all = LEFT_BY_ALL / min(n_rows, table.sample_size)
-    kept_share = calibration.size if isinstance(calibration, Split) else 0.0
-    row_hash = RowHash(random_state.randint(2**31 - 1), int(model.folds), int(repeats), kept_share, by_all)
-    sample, *worth = table.survey(row_hash)
+    row_hash = _dealt(model, table, dealing["repeats"], random_state)
+    given, *worth = table.survey(row_hash)
     n_counted, n_kept = (int(n + ROUNDING) for n in worth)
+    kept = row_hash.kept(given.keys)
+    sample = given.at(~kept)
     weight = None if table.weight is None else sample.weight
     left_out = row_hash.left_out_by(sample.keys)
     if not left_out.any(axis=1).all() or left_out.all(axis=1).any():
         needed = "rows" if table.group is None else f"groups in {table.group!r}"
         dealt = "a hash deals them out, so there should be several times as many as folds"
         raise ValueError(f"folds={row_hash.folds} needs {needed} for every fold, but one has none; {dealt}")
+    if table.classes is not None:
+        _check_sampled(table.classes, sample.y)
+        n_kept = rows_worth(given.weight[kept])
     if isinstance(calibration, Split):
         check_enough_rows(n_kept, levels, f"calibration='split' keeps {n_kept} of {n_rows} rows")
-    model.n_rows_, model.out_of_fold_rows_ = n_rows, sample.numbers.astype(np.int64)
-    model.n_ranked_ = n_counted if _ranks_all(calibration) else n_kept
-    if isinstance(calibration, Local):
-        model.n_ranked_ = len(sample.numbers) if weight is None else rows_worth(weight)
+    model.n_rows_, model.out_of_fold_rows_ = n_rows, given.numbers.astype(np.int64)
+    model.n_ranked_ = n_counted if _ranks_all(model) else n_kept
+    if isinstance(calibration, Cross) and not _ranks_all(model):
+        model.n_ranked_ = rows_worth(sample.weight)
     if weight is not None:
         model.n_effective_ = worth[0]
     model.source_ = InputSource.of(model.network, model.interval_network)
-    X, _ = model.source_.fit(sample.X, sample.y[:, 0] if model.one_dimensional_ else sample.y, model)
-    assert isinstance(X, np.ndarray)  # a table is read already
+    y = given.y if table.classes is None else given.y.argmax(axis=1)
+    read, _ = model.source_.fit(given.X, y[:, 0] if y.ndim == 2 and model.one_dimensional_ else y, model)
+    assert isinstance(read, np.ndarray)  # a table is read already
     assert model.source_.columns is not None  # a data frame has named columns
+    model.check_groups(read)
+    X = read[~kept]
     folds = [(np.flatnonzero(~out), np.flatnonzero(out)) for out in left_out]
-    # Kept rows are not in the sample: only "cross" ranks its rows.
+    # Kept rows are not dealt out: only "cross" ranks rows of folds.
     ranked = calibration if isinstance(calibration, Cross) else part_from("calibration", None, object)
-    known = {"random_state": random_state, "bounded": model.bounded_, "unit_range": dealing["unit_range"]}
-    known |= {"calibration": ranked, "weight": weight}
+    known: dict[str, Any] = {"random_state": random_state, "bounded": model.bounded_, "weight": weight}
+    known |= {"calibration": ranked, "unit_range": dealing["unit_range"], "score": dealing.get("score")}
     rows = Rows.of(X, sample.y, levels=tuple(sorted(levels)), folds=folds, repeats=1, **known)
     check_weights(ranked, rows)
     bar.set_description_str("companions")
@@ -205,26 +237,41 @@ def _stream(model: MatchedRegressor, table: StreamedTable, workers: Workers | No
     if forests:
         beside = rows.targets[0](torch.from_numpy(np.stack(found, axis=1))).to(rows.y)[None]
         rows = replace(rows, beside=beside, companions=[[forest.trees for forest in forests]])
+    if kept.any():
+        known = {"given_weight": None if weight is None else given.weight, "held_back": [np.flatnonzero(kept)]}
+        rows = replace(rows, given=(read, given.y), **known)
     rows = replace(rows, workers=workers, units=[None if table.group is None else sample.keys])
     rows = rows.to(model.training_for(n_rows).settings.device)
-    return RowStream(table, row_hash, model.source_.columns, rows, sample.numbers, n_kept, forests, sample.X)
+    return RowStream(table, row_hash, model.source_.columns, rows, sample.numbers, n_kept, forests, given.X)
+
+
+def _dealt(model: MatchedEstimator, table: StreamedTable, repeats: int | str, random_state: Any) -> RowHash:
+    """Who trains on which row."""
+    calibration, by_all = model.chosen_calibration, 0.0
+    if repeats == "auto":
+        repeats = auto_repeats(len(table.files))
+        if repeats == 1 and isinstance(calibration, Cross) and not _ranks_all(model):
+            by_all = LEFT_BY_ALL / min(len(table.files), table.sample_size)
+    kept_share = calibration.size if isinstance(calibration, Split) else 0.0
+    return RowHash(random_state.randint(2**31 - 1), int(model.folds), int(repeats), kept_share, by_all)
 
 
 def _forests(
-    model: MatchedRegressor, X: Array, sample: TableRows, seed: int, weight: Array | None
+    model: MatchedEstimator, X: Array, sample: TableRows, seed: int, weight: Array | None
 ) -> tuple[list[SampledForest], list[Array]]:
     """The companions, and what they predict for the sample out of bag, (row, target) each."""
     forests, found = [], []
     units, first = np.unique(sample.keys, return_index=True)
+    classes = isinstance(model, MatchedClassifier)
     for number in range(len(model.companions)):
-        trees, out_of_bag, in_bag = grown_forest(X, sample.y, sample.keys, seed + number, weight)
+        trees, out_of_bag, in_bag = grown_forest(X, sample.y, sample.keys, seed + number, weight, classes=classes)
         forests.append(SampledForest(trees, in_bag[:, first], units, weighted_mean(sample.y, weight, axis=0)))
         found.append(out_of_bag)
     return forests, found
 
 
 def check_fit(
-    model: IntervalRegressor,
+    model: CalibratedEstimator,
     files: TableFiles,
     target: str | Sequence[str],
     *,
@@ -233,9 +280,9 @@ def check_fit(
     sample_weight: Any = None,
 ) -> StreamedTable:
     """Raise whatever `fit_streamed` would raise before it reads a row; the model stays as it is."""
-    if not isinstance(model, MatchedRegressor):
-        way_out = "fit it on rows in memory, of which a sample of the files may be enough"
-        raise TypeError(f"a streamed fit trains a MatchedRegressor, got a {type(model).__name__}; {way_out}")
+    if not isinstance(model, MatchedEstimator):
+        kinds, way_out = "a MatchedRegressor or MatchedClassifier", "fit it on rows in memory, as a sample of the files"
+        raise TypeError(f"a streamed fit trains {kinds}, got a {type(model).__name__}; {way_out}")
     check_number("buffer_rows", buffer_rows, least=FEWEST_ROWS, whole=True)
     model.check_params()
     levels_from(model.coverage)
@@ -256,7 +303,8 @@ def check_fit(
         raise ValueError(f"a streamed fit needs at least {FEWEST_ROWS} rows, got {n}; read them into a data frame")
     if not (sample_weight is None or isinstance(sample_weight, str)):
         raise TypeError(f"sample_weight of a streamed fit must name a column, got a {type(sample_weight).__name__}")
-    return StreamedTable.of(files, (target,) if isinstance(target, str) else tuple(target), groups, sample_weight)
+    targets, classify = (target,) if isinstance(target, str) else tuple(target), isinstance(model, MatchedClassifier)
+    return StreamedTable.of(files, targets, groups, sample_weight, classify=classify)
 
 
 class ScoreSketch:
@@ -370,7 +418,7 @@ class StreamedRanks(Cross):
 
 
 def estimates_of_parts(
-    model: IntervalRegressor, files: TableFiles, *, noise: bool = True
+    model: CalibratedEstimator, files: TableFiles, *, noise: bool = True
 ) -> Iterator[tuple[Part, list[Estimate]]]:
     """The rows of files part by part, in order, each with the estimate of every team; only one part is in memory.
 
@@ -389,7 +437,7 @@ def estimates_of_parts(
         yield part, model.estimates(frame.to_numpy() if fitted is None else frame, noise=noise)
 
 
-def estimate_files(model: IntervalRegressor, files: TableFiles, *, noise: bool = True) -> list[Estimate]:
+def estimate_files(model: CalibratedEstimator, files: TableFiles, *, noise: bool = True) -> list[Estimate]:
     """The estimates of all rows at once, one for each team; memory must hold a mean and half-widths per row."""
     by_part = [estimates for _, estimates in estimates_of_parts(model, files, noise=noise)]
     teams = [[(one.mean, one.half_width) for one in team] for team in zip(*by_part, strict=True)]
