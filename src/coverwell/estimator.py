@@ -606,6 +606,10 @@ def fit_together(
         if len(models) != 1 or len(tables) != 1:
             _check_alike(models, tables)
         for model, table, was in zip(models, tables, before, strict=True):
+            if isinstance(table[0], TableFiles):
+                raise TypeError(
+                    "models that are fitted together take rows in memory, got TableFiles; fit them one by one"
+                )
             continued = was if "predictor_" in was and was.get("warm_start") else {}
             start += continued["predictor_"].fitted_teams if continued else []
             if "predictor_" in was:

@@ -26,8 +26,9 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from coverwell._version import __version__
+from coverwell.classifier import SetClassifier
 from coverwell.errors import ClusterError
-from coverwell.estimator import IntervalRegressor
+from coverwell.estimator import CalibratedEstimator, IntervalRegressor
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import TableSource
 from coverwell.model_file import load
@@ -134,7 +135,7 @@ class TorchWorkers:
 
 
 def fit_on_ray(
-    model: IntervalRegressor,
+    model: CalibratedEstimator,
     files: Any,
     target: str | Names,
     *,
@@ -144,7 +145,7 @@ def fit_on_ray(
     address: str | None = None,
     gpus: bool = False,
     buffer_rows: int = BUFFER_ROWS,
-) -> IntervalRegressor:
+) -> CalibratedEstimator:
     """Fit a model on a table in files by several workers of a Ray cluster together; returns the model.
 
     The result is that of `fit_streamed`, but for rounding if networks have no dropout. Rounding grows with the steps:
@@ -155,7 +156,8 @@ def fit_on_ray(
 
     Parameters
     ----------
-    model : MatchedRegressor, as for `fit_streamed`; its `device` is ignored: workers use a GPU each, or the CPU
+    model : MatchedRegressor or MatchedClassifier, as for `fit_streamed`
+        Its `device` is ignored: workers use a GPU each, or the CPU.
     files : TableFiles, or what it is made of
     target, groups, sample_weight, buffer_rows : as for `fit_streamed`
     workers : int, how many: 1, 2, 4 or 8, with one CPU and one thread each
@@ -282,6 +284,9 @@ def predict_dataset(
     ray = needed_ray()
     if isinstance(model, str | os.PathLike):
         model = load(model)
+    if isinstance(model, SetClassifier):
+        way_out = "take predict_proba or predict_set in rows.map_batches"
+        raise TypeError(f"a Dataset gets the intervals of a regressor, got a {type(model).__name__}; {way_out}")
     if not isinstance(model, IntervalRegressor) or not isinstance(getattr(model, "source_", None), TableSource):
         must = "the model must be a fitted regressor on tables or the path of one"
         raise TypeError(f"{must}, got {type(model).__name__}")
