@@ -1,6 +1,7 @@
 """What all estimators share: levels and names, several models fitted as one stack, groups, warm starts."""
 
 import math
+import pickle
 import re
 from datetime import date
 
@@ -13,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
 
-from coverwell import MLP, MatchedRegressor, Schedule, fit_together
+from coverwell import MLP, MatchedClassifier, MatchedRegressor, Schedule, TableFiles, fit_together
 from coverwell.baselines import (
     BayesByBackpropRegressor,
     ConcreteDropoutRegressor,
@@ -48,7 +49,7 @@ TABLE = (X, Y, None)
 
 def unfitted(kind, *coverage, **changes):
     matched = {"folds": 3, "repeats": 1, "schedule": Schedule(max_rounds=2)}
-    own = matched if kind is MatchedRegressor else {"max_epochs": 20}
+    own = matched if kind in (MatchedRegressor, MatchedClassifier) else {"max_epochs": 20}
     network = MLP(hidden=8, layers=2, bins=4, dropout=0.2)
     return kind(*coverage, **{"network": network, "random_state": 0} | own | changes)
 
@@ -435,6 +436,45 @@ def test_models_fitted_together_continue_each_from_its_own_networks():
         assert model.predictor_.fitted_teams[0] is not was
         assert_array_equal(model.predictor_.fitted_teams[0].targets.spread, was.targets.spread)
     assert abs(models[1].predict(X_NEW).mean() - 5e4) < 3000
+
+
+def classifier(seed=0, **more):
+    return unfitted(MatchedClassifier, 0.8, **{"random_state": seed, "companions": (), **more})
+
+
+def test_classifiers_fitted_together_keep_their_own_classes_and_continue_through_a_pickle():
+    folds, side = KFold(3), X[:, 0] > 0.5
+    models = [classifier(seed, warm_start=True, folds=folds) for seed in range(2)]
+    tables = [(X, np.where(side, "right", "left"), None), (X[:40], 3 - side[:40], None)]
+    fit_together(models, tables)
+    assert [model.classes_.tolist() for model in models] == [["left", "right"], [2, 3]]
+    models = pickle.loads(pickle.dumps(models))
+    before = [model.predictor_.fitted_teams[0] for model in models]
+    fit_together(models, tables)
+    for model, was, (rows, y, _) in zip(models, before, tables, strict=True):
+        assert model.predictor_.fitted_teams[0] is not was
+        # With all rows on one side a guess would be right for half of them: the standard deviation is half a root.
+        assert model.score(rows, y) > 0.5 + 2 * 0.5 / np.sqrt(len(y))
+        assert model.predict_set(rows).contains(y).mean() > 0.8 - 4 * np.sqrt(0.16 * 2 / len(y))
+    with pytest.raises(ValueError, match=r"goes on with the same classes, .*, got .*; fit with warm_start=False"):
+        models[0].fit(X, side)
+
+
+def test_classifiers_that_differ_in_classes_or_score_are_not_fitted_together():
+    halves, thirds = X[:, 0] > 0.5, (3 * X[:, 0]).astype(int)
+    with pytest.raises(
+        ValueError, match=r"must be alike in columns, targets, .* 2 targets, .* beside 3 columns, 3 targets"
+    ):
+        fit_together([classifier(), classifier()], [(X, halves, None), (X, thirds, None)])
+    with pytest.raises(ValueError, match="must have the same conformity_score, got 'adaptive' and 'probability'"):
+        fit_together([classifier(conformity_score="adaptive"), classifier()], [(X, halves, None)] * 2)
+
+
+@pytest.mark.parametrize("kind", [MatchedRegressor, MatchedClassifier])
+def test_tables_in_files_are_not_fitted_together(kind, tmp_path):
+    pl.DataFrame({"a": X[:, 0], "y": Y}).write_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(TypeError, match="fitted together take rows in memory, got TableFiles; fit them one by one"):
+        fit_together([unfitted(kind)], [(TableFiles(tmp_path), "y", None)])
 
 
 def test_models_fitted_together_continue_all_or_none():

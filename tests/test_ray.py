@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from coverwell import MLP, MatchedRegressor, Schedule, SigmaFit, TableFiles, save
+from coverwell import MLP, MatchedClassifier, MatchedRegressor, Schedule, SigmaFit, TableFiles, save
 from coverwell.errors import ClusterError, TableFileError
 from coverwell.estimator import IntervalRegressor
 from coverwell.ray import TorchWorkers, cause_of, check_cluster, fit_on_ray, predict_dataset
@@ -102,6 +102,24 @@ def test_two_workers_give_what_one_gives(second_node, files, calibration):
     assert [r.coverage for r in together.rounds_] == pytest.approx([r.coverage for r in alone.rounds_], abs=1e-4)
     assert together.n_ranked_ == 1500
     assert together.get_params()["device"] == "cpu"
+
+
+@pytest.mark.slow
+def test_two_workers_fit_classes_as_one_does(second_node, tmp_path):
+    sizes = pl.col("y").cut([-0.5, 0.5], labels=["low", "mid", "high"]).cast(pl.String)
+    rows = draw(1500, 0).with_columns(y=sizes)
+    rows[:700].write_parquet(tmp_path / "1.parquet")
+    rows[700:].write_parquet(tmp_path / "2.parquet")
+    known = {**model().get_params(deep=False), "matching": "confidence", "calibration": "cross", "hold_for": "class"}
+    del known["shape"]
+    together, alone = MatchedClassifier(**known), MatchedClassifier(**known)
+    assert fit_on_ray(together, tmp_path, "y", workers=2, buffer_rows=600) is together
+    fit_streamed(alone, TableFiles(tmp_path), "y", buffer_rows=600)
+    new = draw(500, 1).drop("y")
+    assert together.classes_.tolist() == ["high", "low", "mid"]
+    np.testing.assert_allclose(together.predict_proba(new), alone.predict_proba(new), rtol=0, atol=1e-4)
+    assert (together.predict_set(new).members == alone.predict_set(new).members).mean() > 0.995
+    assert set(vars(together)) == set(vars(alone))
 
 
 @pytest.mark.slow
@@ -311,6 +329,11 @@ def test_what_cannot_be_predicted_is_an_error_before_any_row_is_read(dataset, pr
         (price, ["id", "id"], "two columns named id"),
         (model().fit(X, X[:, 0]), [], "without column names on 2 columns, but the dataset has 4"),
         ({}, [], "must be a fitted regressor on tables or the path of one, got dict"),
+        (
+            MatchedClassifier(),
+            [],
+            "a Dataset gets the intervals of a regressor, got a MatchedClassifier; take predict_pr",
+        ),
     ]
     for given, keep, message in mistakes:
         with pytest.raises((ValueError, TypeError), match=message):

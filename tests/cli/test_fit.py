@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import coverwell
-from coverwell import MatchedRegressor, Schedule, TableFiles
+from coverwell import MatchedClassifier, MatchedRegressor, Schedule, TableFiles
 
 QUICKLY = ("--folds", 2, "--max-rounds", 1, "--device", "cpu")
 BRIEF = {"folds": 2, "schedule": Schedule(max_rounds=1), "device": "cpu"}  # the same for the Python API
@@ -248,6 +248,61 @@ def test_a_streamed_fit_takes_a_column_of_weights(run, sales, out):
     twin = MatchedRegressor(0.9, random_state=0, **BRIEF).fit(files, "y", "g", "unused")
     np.testing.assert_array_equal(coverwell.load(out).predict(files), twin.predict(files))
     assert twin.feature_names_in_.tolist() == ["a", "b"]
+
+
+@pytest.fixture
+def birds(tmp_path):
+    """Two Parquet files of 300 rows each, with classes of text, of whole numbers and of truths."""
+    rng = np.random.default_rng(3)
+    a = rng.normal(size=600)
+    place = np.digitize(a + rng.normal(size=600) / 2, [-0.5, 0.5])
+    frame = pl.DataFrame({"a": a, "species": np.array(["wren", "crow", "rook"])[place], "n": 1.0 * place, "up": a > 0})
+    paths = [tmp_path / "birds-1.parquet", tmp_path / "birds-2.parquet"]
+    for path, part in zip(paths, (frame[:300], frame[300:]), strict=True):
+        part.write_parquet(path)
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("options", "own", "ordered", "classes"),
+    [
+        (["--target", "species", "--ordered", "wren,crow,rook"], "species", ["wren", "crow", "rook"], None),
+        (["--target", "n", "--classify", "--ordered"], "n", True, [0.0, 1.0, 2.0]),
+        (["--target", "up", "--hold-for", "class"], "up", False, [False, True]),
+    ],
+)
+def test_a_streamed_fit_of_classes_is_the_one_that_the_python_api_gives(
+    run, birds, out, options, own, ordered, classes
+):
+    others = [name for name in ("species", "n", "up") if name != own]
+    ignored = [part for name in others for part in ("--ignore", name)]
+    found = json.loads(run("fit", *birds, "--streamed", *options, *ignored, *QUICKLY, "--json", "--out", out).stdout)
+    files, hold_for = TableFiles(birds, columns=["a", own]), ["class"] if own == "up" else None
+    twin = MatchedClassifier(0.9, ordered=ordered, hold_for=hold_for, random_state=0, **BRIEF).fit(files, own)
+    np.testing.assert_array_equal(coverwell.load(out).predict_set(files).members, twin.predict_set(files).members)
+    assert found["classes"] == (classes or ordered)
+    assert found["rows"] == found["rows_evaluated"] == 600
+    truth = pl.concat(map(pl.read_parquet, birds))[own].to_numpy()[:, None] == twin.classes_
+    inside = (twin.out_of_fold_.members[..., 0] & truth).any(axis=1)
+    assert found["out_of_fold"][0]["coverage"] == pytest.approx(inside.mean())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--target", "species", "--target", "a"], "classes must be the only target, but species is one of species, a"),
+        (["--target", "species", "--calibration", "local"], "--calibration must be cross, split or none for classes"),
+        (
+            ["--target", "species", "--ordered", "wren,crow"],
+            "--ordered must name every class of species once, crow, rook",
+        ),
+        (["--target", "a", "--classify"], "'a' must hold classes, got "),
+        (["--target", "n", "--ordered"], "--ordered is for classes; leave it out, or give --classify"),
+    ],
+)
+def test_classes_that_cannot_be_streamed_are_refused(refused, birds, out, options, message):
+    assert message in refused("fit", *birds, "--streamed", *options, "--out", out)
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
