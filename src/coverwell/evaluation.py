@@ -63,6 +63,7 @@ class Covered:
     """Rows of an outcome at one level: which of them are inside, and in which slices too few."""
 
     outcome: Evaluated
+    name: str  # of the target
     asked: float
     rows: slice | Mask  # of the outcome
 
@@ -293,6 +294,9 @@ class ClassOutcome(Evaluated):
     def of_level(self, level: int) -> list[SetView]:
         return [self.views[level]]
 
+    def of_targets(self, places: Sequence[int]) -> ClassOutcome:
+        return self
+
     @cached_property
     def parts(self) -> dict[str, Parts]:
         """How the class, each group and each feature cuts the rows; the same for all levels."""
@@ -422,7 +426,7 @@ def class_outcome_of(model: object, X: Any, y: ArrayLike, *, n_skipped: int = 0,
         raise TypeError(f"expected a fitted classifier, got {description.name}; see outcome_of")
     labels = labels_of(y, model.classes_)
     with _kept_warnings() as kept:
-        warn_of_unseen(labels, model.classes_)
+        warn_of_unseen(labels, model.classes_, ", and the log loss leaves it out")
         found = model.predicted(_in_memory(X))
     given, sets = (torch.from_numpy(found.mean), torch.from_numpy(found.upper)), model.predictor_.sets
     about = _about_rows(description, X, len(found.mean), len(labels), **more)
@@ -480,15 +484,15 @@ def labels_of(y: Any, classes: Column) -> Column:
     return labels
 
 
-def warn_of_unseen(labels: Column, classes: Column) -> None:
-    """Warn of classes that were not seen in training."""
+def warn_of_unseen(labels: Column, classes: Column, also: str = "") -> None:
+    """Warn of classes that were not seen in training, and say what that means."""
     unseen = labels[places_or_none(labels, classes) < 0]
     if len(unseen):
         different = list(dict.fromkeys(map(str, unseen.tolist())))
         named = ", ".join(different[:MOST_NAMED]) + (", ..." if len(different) > MOST_NAMED else "")
         rows = "1 row has a class" if len(unseen) == 1 else f"{len(unseen):,} rows have classes"
         what = f"{rows} never seen in training ({named}): no set has it, so it counts as missed"
-        warnings.warn(f"{what}, and the log loss leaves it out", UnseenClassWarning, stacklevel=2)
+        warnings.warn(f"{what}{also}", UnseenClassWarning, stacklevel=2)
 
 
 def forecast_outcome(

@@ -396,16 +396,28 @@ class Prediction:
 
 
 def prediction_columns(
-    targets: Sequence[str], levels: Sequence[float], keep: Sequence[str] = (), shares: Sequence[float] = ()
+    targets: Sequence[str],
+    levels: Sequence[float],
+    keep: Sequence[str] = (),
+    shares: Sequence[float] = (),
+    classes: Sequence[str] | None = None,
 ) -> list[str]:
-    """The columns of a table of predictions: those that are kept, then each target with its bounds and quantiles."""
+    """The columns of a table of predictions: those that are kept, then each target with its bounds and quantiles.
+
+    A target of classes comes with the probability of each class, and a set for each level.
+    """
     names = [*keep]
     for target in targets:
-        names += [target, *(f"{target}_{bound}_{level!r}" for level in levels for bound in ("lower", "upper"))]
+        names.append(target)
+        if classes is not None:
+            names += [f"{target}_probability_{label}" for label in classes]
+            names += [f"{target}_set_{level!r}" for level in levels]
+            continue
+        names += [f"{target}_{bound}_{level!r}" for level in levels for bound in ("lower", "upper")]
         names += [f"{target}_quantile_{share!r}" for share in shares]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(
             f"predictions would have two columns named {twice[0]}; keep every column once, and let no target and no "
-            "kept column be named like a prediction, a bound or a quantile of another"
+            "kept column be named like a prediction, a bound, a quantile, a probability or a set of another"
         )
     return names

@@ -14,10 +14,19 @@ from coverwell.tables import TableFile
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from coverwell.evaluation import View
+    from coverwell.evaluation import ClassOutcome, Covered, Outcome, SetView, View
     from coverwell.slices import Slice, Slices
 
-HEADS = ("target", "asked", "RMSE", "coverage", "expected", "CE", "expected", "width", "interval score")
+COVERAGE_HEADS = ("coverage", "expected", "CE", "expected")
+HEADS = ("target", "asked", "RMSE", *COVERAGE_HEADS, "width", "interval score")
+HEADS_OF_SETS = ("target", "asked", *COVERAGE_HEADS, "mean set size")
+OF_CLASSES = {
+    "accuracy": "accuracy",
+    "Brier score": "brier_score",
+    "log loss": "log_loss",
+    "reliability error": "reliability_error",
+    "expected": "expected_reliability_error",
+}
 SLICE_HEADS = ("slice", "rows", "coverage", "95 % interval")
 
 
@@ -41,46 +50,90 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
     slices look so bad. Slices of two columns are named if they fall short by more than chance, and more surely than
     either column alone.
 
+    For a target of classes: accuracy, Brier score (0 to 2), log loss, and the reliability error of the probabilities,
+    beside the one to expect if they are right. For each level the coverage, and the mean size of the sets. Slices are
+    also those by class and by size of set. A class that the training never had counts as missed.
+
     \b
     Example:
       coverwell evaluate model.safetensors test.csv --group city
     """
     from coverwell.cli.rows import read_outcome
+    from coverwell.evaluation import SIZE, ClassOutcome
 
     outcome = read_outcome(model, table, **reading)
     if as_json:
         about = {"data": str(table.path), "rows": len(outcome), "rows_skipped": outcome.n_skipped}
+        if isinstance(outcome, ClassOutcome):
+            about |= {"classes": outcome.classes.tolist(), **outcome.scores}
         print_json({**about, "results": [_content(view, worst) for view in outcome.views]})
         return
     skipped = f" ({outcome.n_skipped:,} without a target left out)" if outcome.n_skipped else ""
     click.echo(f"{table.path}: {len(outcome):,} rows{skipped}\n")
+    columns = list(outcome.groups)
+    if isinstance(outcome, ClassOutcome):
+        _print_sets(outcome)
+        columns = [*dict.fromkeys([*outcome.target_names, *columns]), SIZE]
+    else:
+        _print_intervals(outcome)
+    for view in outcome.views:
+        _print_slices(view, columns, worst, all_slices=all_slices)
+
+
+def _print_slices(view: Covered, columns: list[str], worst: int, *, all_slices: bool) -> None:
+    """The slices by some columns, or all of them; and those that are covered least."""
+    name = f"{view.name} at {view.asked:g}"
+    listed = {f"by {column}": view.slices.of(column) for column in columns}
+    for title, parts in (listed | ({"all slices": view.slices.slices} if all_slices else {})).items():
+        click.echo(f"\n{name}, {title}:")
+        counts = [(f"{part.column} {part.values}", f"{part.n_rows:,}") for part in parts]
+        shares = [(f"{part.coverage:.3f}", f"{part.low:.3f} to {part.high:.3f}") for part in parts]
+        _print_table(SLICE_HEADS, [(*count, *share) for count, share in zip(counts, shares, strict=True)])
+    if worst and not all_slices:
+        click.echo(f"\n{name}, the worst of {len(view.slices)} slices:")
+        _print_worst(view.slices, worst)
+        if view.pairs.short:
+            n_short, n = len(view.pairs.short), view.pairs.n_searched
+            click.echo(f"\n{name}, slices of two columns that fall short ({n_short:,} of {n:,}):")
+            _print_worst(view.pairs, worst)
+
+
+def _print_intervals(outcome: Outcome) -> None:
     lines = []
     for view in outcome.views:
-        scores, (low, high) = view.scores, view.scores["band"]
-        coverage = (f"{scores['coverage']:.3f}", f"{low:.3f} to {high:.3f}")
-        errors = (f"{scores[name]:.3f}" for name in ("calibration_error", "expected_calibration_error"))
+        scores = view.scores
         widths = (f"{scores[name]:.4g}" for name in ("width", "interval_score"))
-        lines.append((view.name, f"{view.asked:g}", f"{scores['rmse']:.4g}", *coverage, *errors, *widths))
+        lines.append((view.name, f"{view.asked:g}", f"{scores['rmse']:.4g}", *_coverage_cells(scores), *widths))
     _print_table(HEADS, lines)
     for view in outcome.views:
         sizes = ", ".join(f"{share:.3f}" for share in view.by_size)
-        slab = "" if view.worst_slab is None else f", {view.worst_slab:.3f} in the worst slab"
-        click.echo(f"{view.name} at {view.asked:g}: coverage {sizes} from the narrowest intervals to the widest{slab}")
+        _print_coverage(view, [f"{sizes} from the narrowest intervals to the widest"])
+
+
+def _print_sets(outcome: ClassOutcome) -> None:
+    (name,) = outcome.target_names
+    _print_table(("target", *OF_CLASSES), [(name, *(f"{outcome.scores[score]:.3f}" for score in OF_CLASSES.values()))])
+    click.echo()
+    lines = []
     for view in outcome.views:
-        name = f"{view.name} at {view.asked:g}"
-        listed = {f"by {column}": view.slices.of(column) for column in outcome.groups}
-        for title, parts in (listed | ({"all slices": view.slices.slices} if all_slices else {})).items():
-            click.echo(f"\n{name}, {title}:")
-            counts = [(f"{part.column} {part.values}", f"{part.n_rows:,}") for part in parts]
-            shares = [(f"{part.coverage:.3f}", f"{part.low:.3f} to {part.high:.3f}") for part in parts]
-            _print_table(SLICE_HEADS, [(*count, *share) for count, share in zip(counts, shares, strict=True)])
-        if worst and not all_slices:
-            click.echo(f"\n{name}, the worst of {len(view.slices)} slices:")
-            _print_worst(view.slices, worst)
-            if view.pairs.short:
-                n_short, n = len(view.pairs.short), view.pairs.n_searched
-                click.echo(f"\n{name}, slices of two columns that fall short ({n_short:,} of {n:,}):")
-                _print_worst(view.pairs, worst)
+        lines.append((name, f"{view.asked:g}", *_coverage_cells(view.scores), f"{view.scores['size']:.2f}"))
+    _print_table(HEADS_OF_SETS, lines)
+    for view in outcome.views:
+        bare = f"{view.scores['coverage_if_empty']:.3f} if sets could be empty"
+        _print_coverage(view, [bare] if view.alone.any() else [])
+
+
+def _coverage_cells(scores: dict[str, Any]) -> list[str]:
+    low, high = scores["band"]
+    errors = (f"{scores[name]:.3f}" for name in ("calibration_error", "expected_calibration_error"))
+    return [f"{scores['coverage']:.3f}", f"{low:.3f} to {high:.3f}", *errors]
+
+
+def _print_coverage(view: Covered, parts: list[str]) -> None:
+    """One line with the coverage of some parts of the rows, and of the worst slab."""
+    parts += [] if view.worst_slab is None else [f"{view.worst_slab:.3f} in the worst slab"]
+    if parts:
+        click.echo(f"{view.name} at {view.asked:g}: coverage {', '.join(parts)}")
 
 
 def _print_worst(slices: Slices, most: int) -> None:
@@ -92,7 +145,7 @@ def _print_worst(slices: Slices, most: int) -> None:
         click.echo(f"  {part.name}: {reached}, {inside}")
 
 
-def _content(view: View, worst: int) -> dict[str, Any]:
+def _content(view: View | SetView, worst: int) -> dict[str, Any]:
     names = ("column", "values", "second", "n_rows", "n_inside", "coverage", "low", "high")
 
     def entries(slices: Slices, parts: Iterable[Slice]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`coverwell predict`: predictions and intervals for the rows of files, part by part."""
+"""`coverwell predict`: predictions with their intervals or sets for the rows of files, part by part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from coverwell.cli import options
-from coverwell.cli.messages import check_output, print_json
+from coverwell.cli.messages import BadInput, check_output, print_json
 from coverwell.tables import PARQUET, TableFile, needed_polars, table_suffix, write_table
 
 if TYPE_CHECKING:
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from coverwell.cli.rows import Reader
+    from coverwell.sets import ClassPredictor
+
+BETWEEN_CLASSES = "|"  # of a set in a text file
 
 
-@click.command(short_help="Predictions and intervals for the rows of files.")
+@click.command(short_help="Predictions and intervals or sets for the rows of files.")
 @options.MODEL
 @options.FILES
 @options.out("The file to write: .csv, .tsv or .parquet.")
@@ -33,14 +36,14 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="SHARE",
     callback=options.shares,
-    help="Intervals at these levels, as 0.5,0.9 or given again; any will do.  [default: the fitted ones]",
+    help="Intervals or sets at these levels, as 0.5,0.9 or given again; any will do.  [default: the fitted ones]",
 )
 @click.option(
     "--quantiles",
     multiple=True,
     metavar="SHARE",
     callback=options.shares,
-    help="Add the quantiles at these shares, as 0.05,0.5,0.95 or given again.",
+    help="Add the quantiles at these shares, as 0.05,0.5,0.95 or given again. Not for classes.",
 )
 @click.option(
     "--float32",
@@ -64,12 +67,14 @@ def predict(
     as_json: bool,
     force: bool,
 ) -> None:
-    """Write predictions and intervals for every row of DATA, files that may be larger than the memory.
+    """Write predictions and intervals or sets for every row of DATA, files that may be larger than the memory.
 
     The columns of a target `price` at coverage 0.9 are price, price_lower_0.9 and price_upper_0.9; then comes
-    price_quantile_0.05 for --quantiles 0.05. Rows keep their order, those of several files one file after the other.
-    Columns are found by name; others than those that MODEL was fitted on are ignored. OUT appears when it is complete,
-    and not before.
+    price_quantile_0.05 for --quantiles 0.05. Those of a target `kind` of classes are kind, the likeliest class, then
+    kind_probability_cat for each class, and kind_set_0.9: the classes in the set, as cat|dog, in .parquet as a list.
+
+    Rows keep their order, those of several files one file after the other. Columns are found by name; others than those
+    that MODEL was fitted on are ignored. OUT appears when it is complete, and not before.
 
     \b
     Example:
@@ -87,11 +92,16 @@ def predict(
     from coverwell.networks.team import Team
     from coverwell.options import levels_from
     from coverwell.prediction import prediction_columns
+    from coverwell.sets import ClassPredictor
     from coverwell.training.device import device_from
 
     polars, (source, predictor, targets) = needed_polars(), load_predictor(model)
-    levels = levels_from(coverage or predictor.levels)
-    names = prediction_columns(targets, levels, keep, quantiles)
+    levels, classes = levels_from(coverage or predictor.levels), None
+    if isinstance(predictor, ClassPredictor):
+        if quantiles:
+            raise BadInput(f"--quantiles are of targets of numbers, and {model} predicts classes; leave it out")
+        classes = _class_names(predictor, out, in_text=suffix != PARQUET)
+    names = prediction_columns(targets, levels, keep, quantiles, classes)
     if float32:
         for team in (module for module in predictor.modules() if isinstance(module, Team)):
             team.to(torch.float32)
@@ -110,23 +120,52 @@ def predict(
     predictor = predictor.to(device_from(device))
     outside = [predictor.inputs.count_outside(np.empty((0, *predictor.inputs.shape)))]
 
-    def predicted(rows: NDArray[Any]) -> list[NDArray[Any]]:
+    def predicted(rows: NDArray[Any]) -> list[Any]:
         outside.append(predictor.inputs.count_outside(rows))
+        if isinstance(predictor, ClassPredictor):
+            return _columns_of_classes(predictor, rows, levels, classes if suffix != PARQUET else None)
         return predictor.prediction(rows, levels, quantiles).columns
 
     write_table(out, _parts(predicted, readers, keep, names, parts))
     n_rows, seconds, beyond = sum(parts), time.perf_counter() - start, functools.reduce(operator.add, outside)
     beyond.warn(source.names)
     if as_json:
-        found = {"out": str(out), "rows": n_rows, "outside": beyond.n_outside, "columns": names}
+        found: dict[str, Any] = {"out": str(out), "rows": n_rows, "outside": beyond.n_outside, "columns": names}
+        found |= {} if classes is None else {"classes": classes}
         print_json({**found, "seconds": round(seconds, 3)})
     else:
         more = f", {beyond.n_outside:,} of them outside the training range" if beyond.n_outside else ""
         click.echo(f"wrote {out}: {n_rows:,} rows in {seconds:.1f} s{more}")
 
 
+def _class_names(predictor: ClassPredictor, out: Path, *, in_text: bool) -> list[str]:
+    """The classes as text; raises if a set of them could not be read from a text file."""
+    polars = needed_polars()
+    names: list[str] = polars.Series(predictor.classes).cast(polars.String).to_list()
+    if in_text and (odd := [name for name in names if BETWEEN_CLASSES in name]):
+        cannot = f"{out} cannot have sets of classes such as {odd[0]!r}, since {BETWEEN_CLASSES} stands between them"
+        raise BadInput(f"{cannot} in a text file; let --out end in .parquet")
+    return names
+
+
+def _columns_of_classes(
+    predictor: ClassPredictor, rows: NDArray[Any], levels: tuple[float, ...], names: list[str] | None
+) -> list[Any]:
+    """The likeliest class, the probability of each, and the set of each level: `names` in a text, or else a list."""
+    import numpy as np
+
+    polars, (p, sets) = needed_polars(), predictor.classified(rows, levels)
+    columns = [polars.Series(predictor.classes[p.argmax(axis=1)]), *p.T]
+    labels = polars.Series(predictor.classes if names is None else names)
+    for members in np.moveaxis(sets, 2, 0):
+        different, of_row = np.unique(members, axis=0, return_inverse=True)
+        of_sets = polars.Series([labels.filter(one) for one in different], dtype=polars.List(labels.dtype))
+        columns.append((of_sets if names is None else of_sets.list.join(BETWEEN_CLASSES)).gather(of_row))
+    return columns
+
+
 def _parts(
-    predicted: Callable[[NDArray[Any]], list[NDArray[Any]]],
+    predicted: Callable[[NDArray[Any]], list[Any]],
     readers: list[Reader],
     keep: tuple[str, ...],
     names: list[str],

@@ -43,20 +43,10 @@ def load_table_model(path: Path, *, device: str) -> Any:
     return model
 
 
-def read_outcome(path: Path, table: TableFile, **asked: Any) -> Outcome:
-    """The rows of a file with all targets, beside the predictions and intervals of the model in `path`."""
-    from coverwell.evaluation import ClassOutcome
-
-    outcome = read_any_outcome(path, table, **asked)
-    if isinstance(outcome, ClassOutcome):
-        raise ValueError(f"{path} holds a classifier, which has sets, not intervals; see `coverwell evaluate`")
-    return outcome
-
-
-def read_any_outcome(
+def read_outcome(
     path: Path, table: TableFile, *, device: str, skip_missing: bool, group: Sequence[str] = (), quantiles: int = 4
 ) -> Outcome | ClassOutcome:
-    """The same, or of a classifier the rows that have a class, beside its probabilities and sets."""
+    """The rows of a file with all targets, beside what the model in `path` predicts: intervals, or sets of classes."""
     from coverwell.evaluation import class_outcome_of, outcome_of
 
     model = load_table_model(path, device=device)
