@@ -26,7 +26,7 @@ def recalibrate(
     DATA holds rows from where the model will be used, none of which trained it. Without --target, each ranked row of
     the fit is weighted by how much likelier it is in DATA. That is right if only the features differ, not how the
     target follows from them. With --target, the rows of DATA are ranked themselves. Recalibrating again starts from the
-    fit.
+    fit. Of a model of classes the thresholds are set, so the sets; probabilities stay.
 
     \b
     Example:
@@ -42,14 +42,16 @@ def recalibrate(
     names, before, own_device = fitted.target_names_, fitted.factor_, fitted.device
     if target and sorted(target) != sorted(names):
         raise BadInput(f"--target must name what {model} predicts, {', '.join(names)}, got {', '.join(target)}")
-    reader = Reader(fitted.source_, names, model, table)
+    classes = getattr(fitted, "classes_", None)
+    reader = Reader(fitted.source_, names, model, table, classes=classes)
     if target:
         X, y, _ = reader.known_rows([], skip_missing=skip_missing)
     else:
         X, y = reader.features(table.read(reader.names)), None
     fitted.set_params(device=device).recalibrate(X, y).set_params(device=own_device)
     save(fitted, out)
+    what = "widths" if classes is None else "thresholds"
     for name, factors, old in zip(names, fitted.factor_, before, strict=True):
         for level, factor, fitted_factor in zip(fitted.predictor_.levels, factors, old, strict=True):
-            click.echo(f"{name} at {level:g}: widths times {factor:.3f}, before {fitted_factor:.3f}")
+            click.echo(f"{name} at {level:g}: {what} times {factor:.3f}, before {fitted_factor:.3f}")
     click.echo(f"wrote {out}: {fitted.recalibration_}")

@@ -1,4 +1,4 @@
-"""`coverwell watch`: whether the intervals of a model still hold on rows whose targets have become known."""
+"""`coverwell watch`: whether intervals or sets of a model still hold on rows whose targets have become known."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from coverwell.files import new_file
 from coverwell.tables import TableFile
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from coverwell.forecasting.forecaster import SeriesForecaster
     from coverwell.monitor import CoverageMonitor
+    from coverwell.predictor import Predictor
 
 HEADS = ("rows", "batch_coverage", "coverage", "evidence", "input_evidence", "alarm", "worst_group")
 HEADS_OF_A_SERIES = (*HEADS[:4], "static_evidence", "alarm")
@@ -29,7 +32,7 @@ INPUTS, STATIC = "inputs", "static intervals"  # the second alarms
 MOST_REMEMBERED = 100_000  # rows, by which repeated ones are known
 
 
-@click.command(short_help="An alarm when the intervals of a model no longer hold.")
+@click.command(short_help="An alarm when the intervals or sets of a model no longer hold.")
 @options.MODEL
 @options.DATA
 @click.option("--out", type=click.Path(path_type=Path), help="A .csv file to which the lines are added.")
@@ -67,7 +70,7 @@ def watch(
     Prints a line for each batch: rows and coverage so far, and the evidence against the coverage, which rings the alarm
     once it reaches 1 / SHARE. If the intervals hold, that happens with probability SHARE, however long the stream is.
     The exit code is 1 once an alarm has rung: for the coverage, or for a group. That inputs have changed is only
-    printed, unless --inputs is given.
+    printed, unless --inputs is given. A row of a target of classes is missed if its class is not in its set.
 
     The next call goes on from there. Rows that were watched before are left out: those that a file which has grown
     begins with, or all of a file that comes again.
@@ -179,8 +182,9 @@ def _rows_of(asked: _Asked) -> _Stream:
     import numpy as np
 
     from coverwell.cli.rows import Reader
+    from coverwell.class_metrics import places_or_none
     from coverwell.cli.stream import n_watched, row_digests, row_times
-    from coverwell.evaluation import place_of_level
+    from coverwell.evaluation import place_of_level, warn_of_unseen
     from coverwell.model_file import load_predictor
     from coverwell.monitor import CoverageMonitor
     from coverwell.training.device import device_from
@@ -192,8 +196,10 @@ def _rows_of(asked: _Asked) -> _Stream:
         state, earlier, last = asked.earlier(asked.state.read_text(), about, ("monitor", "rows", "last"))
     monitor = CoverageMonitor(level, false_alarms=asked.false_alarms, state=state)
     table.check_has([time] if time else [], "column for --time:")
-    columns, reader = [name for name in (group, time) if name], Reader(source, targets, asked.model, table)
+    columns, classes = [name for name in (group, time) if name], getattr(predictor, "classes", None)
+    reader = Reader(source, targets, asked.model, table, classes=classes)
     X, y, more = reader.known_rows(columns, skip_missing=asked.skip_missing)
+    labels, y = y, y if classes is None else places_or_none(y, classes)[:, None].astype(np.float64)
     rows, numbers = source.rows(X, None), more["row_numbers"].tolist()
     if time:
         times = row_times(more["groups"][time], last, f"column {time} of {table.path}", numbers)
@@ -207,8 +213,10 @@ def _rows_of(asked: _Asked) -> _Stream:
     lower, upper, unlikeness = y, y, np.zeros(0)
     if len(y):
         predictor.inputs.count_outside(rows).warn(source.names)
-        bounds = predictor.to(device_from(asked.device)).prediction(rows, (level,))
-        lower, upper, unlikeness = bounds.lower[..., 0], bounds.upper[..., 0], predictor.inputs.unlikeness(rows)
+        if classes is not None:
+            warn_of_unseen(labels[first:], classes)
+        lower, upper = _ends(predictor.to(device_from(asked.device)), rows, y, level)
+        unlikeness = predictor.inputs.unlikeness(rows)
     names = ["missing" if name is None else name for name in more["groups"][group][first:]] if group else None
 
     def feed(part: slice) -> None:
@@ -222,6 +230,20 @@ def _rows_of(asked: _Asked) -> _Stream:
     after = f" below {first:,} old ones" if first else ""
     news = asked.news(len(y), after, "a target", more["n_skipped"])
     return _Stream(news, len(y), monitor, feed, INPUTS, lambda: monitor.input_evidence, asked.inputs, keep)
+
+
+def _ends(predictor: Predictor, rows: NDArray[Any], y: NDArray[Any], level: float) -> tuple[Any, Any]:
+    """The interval of each row; of classes, whose places are y, one that holds y where the set has the class."""
+    import numpy as np
+
+    from coverwell.sets import ClassPredictor
+
+    if isinstance(predictor, ClassPredictor):
+        (_, sets), place = predictor.classified(rows, (level,)), y[:, 0].astype(np.intp)
+        inside = sets[np.arange(len(place)), place, 0] & (place >= 0)
+        return (both := y + ~inside[:, None]), both
+    found = predictor.prediction(rows, (level,))
+    return found.lower[..., 0], found.upper[..., 0]
 
 
 # Series.
