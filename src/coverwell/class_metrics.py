@@ -126,7 +126,9 @@ def places_of(y: ArrayLike, classes: ArrayLike) -> NDArray[np.intp]:
     if (places < 0).any():
         shown = ", ".join(map(str, known[:10].tolist())) + (", ..." if len(known) > 10 else "")
         strange = labels[places.argmin()]
-        raise ValueError(f"y has classes that were not fitted, such as {strange}; the classes are {shown}")
+        raise ValueError(
+            f"y has classes that were not fitted, such as {strange}; the classes are {shown}; leave out others"
+        )
     return places
 
 

@@ -359,7 +359,7 @@ class MatchedClassifier(MatchedEstimator, SetClassifier):
 
 MANY_NUMBERS, ROWS_OF_A_CLASS = 20, 10  # more classes than this, with fewer rows each on average, look like a quantity
 KINDS_OF_CLASSES: tuple[Any, ...] = (bool | np.bool_, Real, str)
-A_QUANTITY = "for a quantity, take MatchedRegressor"
+A_QUANTITY = "for a quantity, take MatchedRegressor, and at the command line leave out --classify"
 
 
 def labels_of(y: Any) -> NDArray[Any]:

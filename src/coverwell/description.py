@@ -21,6 +21,7 @@ from coverwell.inputs.columns import MISSING, OTHER
 from coverwell.inputs.source import ImageSource
 from coverwell.paper.algorithm import Round
 from coverwell.paper.scores import Contiguous
+from coverwell.sets import ClassTeam
 from coverwell.slices import WorstSlice
 from coverwell.training.device import device_from
 
@@ -108,6 +109,26 @@ class ModelDescription:
         """The level up to which a row of the training table that comes again has its target; None where it has not."""
         copies = [team.copies for team in self.regressor.predictor_.fitted_teams if team.copies is not None]
         return copies[0].level if copies else None
+
+    @property
+    def of_classes(self) -> dict[str, Any]:
+        """How a classifier makes probabilities and sets; empty for other models."""
+        (team, *_) = self.regressor.predictor_.fitted_teams
+        if not isinstance(team, ClassTeam):
+            return {}
+        order, thresholds = getattr(team.score, "order", None), team.thresholds
+        found: dict[str, Any] = {
+            "classes": [self.classes[place] for place in order or range(len(self.classes))],
+            "in_order": order is not None,
+            "score": getattr(team.score, "score", team.score).name,
+            "calibrator": None if team.calibrator is None else type(team.calibrator).__name__,
+            "matching": None if self.regressor.matching is None else str(self.regressor.matching),
+        }
+        if thresholds is None:
+            return found | {"thresholds": dict.fromkeys(self.levels, "as learned")}
+        kinds = zip(thresholds.base.tolist(), thresholds.share.tolist(), strict=True)
+        words = ["one for all rows" if not own else "each row's own" if not base else "mixed" for base, own in kinds]
+        return found | {"thresholds": dict(zip(self.levels, words, strict=True))}
 
     @property
     def held_groups(self) -> dict[str, dict[str, int]]:

@@ -483,7 +483,8 @@ def _exported(graph: _Graph, metadata: dict[str, Any]) -> Any:
     for value in (*nodes.input, *nodes.output):
         value.type.tensor_type.shape.dim[0].dim_param = "row"
     proto.ir_version, proto.producer_name, proto.producer_version = IR_VERSION, "coverwell", __version__
-    proto.doc_string = f"{metadata['class']}: prediction intervals, exported by coverwell {__version__}"
+    what = "prediction sets" if "classes" in metadata else "prediction intervals"
+    proto.doc_string = f"{metadata['class']}: {what}, exported by coverwell {__version__}"
     _needed("onnx").helper.set_model_props(proto, {"coverwell": json.dumps(metadata, ensure_ascii=False)})
     if proto.ByteSize() > MOST_BYTES:
         raise ValueError(

@@ -26,7 +26,7 @@ class _Commands(OneLineGroup):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="coverwell")
 def main() -> None:
-    """Regression with a prediction interval for every row, from tables in files.
+    """Regression with a prediction interval for every row, classification with a set, from tables in files.
 
     \b
     Example:

@@ -7,6 +7,7 @@ import click
 
 import coverwell
 from coverwell.cli import options
+from coverwell.cli.fit import classes_in_words
 from coverwell.cli.messages import check_output, print_json
 
 
@@ -24,6 +25,8 @@ from coverwell.cli.messages import check_output, print_json
 @options.FORCE
 def export(model: Path, out: Path, precision: str, as_json: bool, force: bool) -> None:
     """Write MODEL to OUT as one ONNX graph, from columns of numbers to predictions and bounds.
+
+    Of a target of classes, the outputs are `probability`, of each class, and `sets`, whether it is in each level's set.
 
     MODEL may be about tables, series or images. Names and shapes of inputs and outputs, the codes of categories and
     the levels are in the metadata of OUT; --json prints them. OUT appears when onnxruntime has given the numbers of
@@ -45,3 +48,5 @@ def export(model: Path, out: Path, precision: str, as_json: bool, force: bool) -
         for entry in metadata[what]:
             sizes = ", ".join(map(str, entry["shape"]))
             click.echo(f"  {what.removesuffix('s'):<7}{entry['name']:<16}{entry['type']:<9}({sizes})")
+    if classes := metadata.get("classes"):
+        click.echo(f"  {classes_in_words(classes)}")

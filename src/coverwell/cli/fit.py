@@ -164,9 +164,7 @@ def fit(
     skipped = f" ({n_skipped:,} without a target left out)" if n_skipped else ""
     click.echo(f"fitted on {found['rows']:,} rows{skipped}: {found['rounds']} rounds in {seconds:.1f} s")
     if classes := found.get("classes"):
-        in_order = ", in the order" if model.ordered else ""
-        named = ", ".join(map(str, classes[:MOST_NAMED])) + (", ..." if len(classes) > MOST_NAMED else "")
-        click.echo(f"class target: {len(classes)} classes{in_order} {named}")
+        click.echo(f"class target: {classes_in_words(classes, in_order=bool(model.ordered))}")
     click.echo("\n  ".join(["columns:", *found["columns"]]))
     which = "training rows" if len(y) == found["rows"] else f"a sample of {len(y):,} rows"
     click.echo(f"{which}, each predicted by networks that did not train on it:")
@@ -180,6 +178,11 @@ def fit(
     if model.worst_slices_:
         click.echo(f"  {in_one_line(model.worst_slices_)}")
     click.echo(f"wrote {out}")
+
+
+def classes_in_words(classes: list[Any], *, in_order: bool = False) -> str:
+    named = ", ".join(map(str, classes[:MOST_NAMED])) + (", ..." if len(classes) > MOST_NAMED else "")
+    return f"{len(classes)} classes{', in the order' * in_order} {named}"
 
 
 def _estimator(classes: pl.Series | None, *, ordered: str | None, **asked: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from coverwell.cli import options
+from coverwell.cli.fit import classes_in_words
 from coverwell.cli.messages import print_json
 
 MOST_LOOKED_AT = 8
@@ -37,6 +38,7 @@ def info(model: Path, as_json: bool) -> None:
         "bytes": model.stat().st_size,
         "class": about.name,
         "targets": list(about.target_names),
+        **about.of_classes,
         "coverage": list(about.levels),
         "features": fitted.source_.table_columns,
         "n_features": int(fitted.n_features_in_),
@@ -71,6 +73,7 @@ def info(model: Path, as_json: bool) -> None:
         "file": f"{found['file']} ({found['bytes']:,} bytes)",
         "model": f"{found['class']}, {found['members']} networks, {found['weights']:,} weights",
         "targets": ", ".join(found["targets"]),
+        **(_lines_of_classes(about.of_classes) if about.of_classes else {}),
         "coverage": ", ".join(map(str, found["coverage"])),
         "features": ", ".join(names),
         "looks at": ", ".join(looks_at[:MOST_LOOKED_AT]) + (f", and {n_more} more" if n_more > 0 else ""),
@@ -78,7 +81,7 @@ def info(model: Path, as_json: bool) -> None:
         "seen rows": f"have their targets, with no width up to {about.repeated_up_to}" if about.repeated_up_to else "",
         "held for": about.held_for,
         "slices": in_one_line(fitted.worst_slices_) if fitted.worst_slices_ else "",
-        "calibration": "none, widths as the networks learned them",
+        "calibration": f"none, {'thresholds' if about.of_classes else 'widths'} as the networks learned them",
         "new rows": about.recalibration or "",
         "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds'] or 0:.1f} s",
         "weights": about.weights,
@@ -95,3 +98,13 @@ def info(model: Path, as_json: bool) -> None:
             click.echo(f"{name + ':':<13}{value}")
     if found["columns"]:
         click.echo("\n  ".join(["columns:", *found["columns"]]))
+
+
+def _lines_of_classes(found: dict[str, Any]) -> dict[str, str]:
+    return {
+        "classes": classes_in_words(found["classes"], in_order=found["in_order"]),
+        "score": found["score"],
+        "thresholds": ", ".join(f"{kind} at {level:g}" for level, kind in found["thresholds"].items()),
+        "calibrator": found["calibrator"] or "none, probabilities as they are",
+        "matching": found["matching"] or "none",
+    }

@@ -15,15 +15,20 @@ from coverwell.cli import options
 from coverwell.cli.messages import check_output
 
 if TYPE_CHECKING:
-    from coverwell.evaluation import Outcome
+    from coverwell.evaluation import ClassOutcome, Outcome
 
 OUT = options.out("The figure to write: .png, .svg or .pdf.")
 TARGET = click.option("--target", multiple=True, metavar="COLUMN", help="Only this; again for more.  [default: all]")
 UNIT = click.option("--unit", metavar="TEXT", help="The unit of the targets, for the axes.")
 
 
-def _drawing(*own: Callable[[Any], Any], of_rows: bool = True) -> Callable[[Callable[[], None]], Any]:
-    """A command with options of its own that draws by the function of its name in `coverwell.plots.figures`."""
+def _drawing(
+    *own: Callable[[Any], Any], of_rows: bool = True, of_classes: bool | None = None
+) -> Callable[[Callable[[], None]], Any]:
+    """A command with options of its own that draws by the function of its name in `coverwell.plots.figures`.
+
+    `of_classes` says whether it is for classes alone, or for numbers alone.
+    """
 
     def drawing(kind: Callable[[], None]) -> Callable[..., None]:
         @functools.wraps(kind)
@@ -42,6 +47,7 @@ def _drawing(*own: Callable[[Any], Any], of_rows: bool = True) -> Callable[[Call
 
                 names = ("device", "skip_missing", "group", "quantiles")
                 drawn: Any = read_outcome(model, table, **{name: asked.pop(name) for name in names if name in asked})
+                _check_kind(drawn, model, kind.__name__, of_classes)
                 drawn = drawn.of_targets(_places(drawn.target_names, target))
             else:
                 drawn = ModelDescription(coverwell.load(model))
@@ -63,6 +69,8 @@ def _drawing(*own: Callable[[Any], Any], of_rows: bool = True) -> Callable[[Call
 def plot() -> None:
     """Draw a model, or how it does on rows with known targets.
 
+    Targets of numbers have intervals and widths; targets of classes have reliability, sizes and classes.
+
     \b
     Example:
       coverwell plot intervals model.safetensors test.csv --out intervals.png
@@ -76,6 +84,7 @@ def plot() -> None:
     click.option("--along", metavar="COLUMN", help="Place rows by this feature.  [default: by their predictions]"),
     click.option("--rows", "most", type=click.IntRange(1), default=200, help="At most so many; the title counts all."),
     click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the choice of rows."),
+    of_classes=False,
 )
 def intervals() -> None:
     """Draw rows of DATA with their predictions, intervals and observed values, those outside marked.
@@ -89,7 +98,7 @@ def intervals() -> None:
 @plot.command(short_help="Coverage against requested coverage.")
 @_drawing()
 def calibration() -> None:
-    """Draw the share of rows inside their intervals at every fitted level, beside the share to expect.
+    """Draw the share of rows inside their intervals or sets at every fitted level, beside the share to expect.
 
     A model that was fitted with several levels (coverwell fit --coverage 0.5,0.9 ...) has a curve, others have a point.
 
@@ -100,13 +109,52 @@ def calibration() -> None:
 
 
 @plot.command(short_help="Average width by requested coverage.")
-@_drawing(UNIT)
+@_drawing(UNIT, of_classes=False)
 def widths() -> None:
     """Draw the average width at every fitted level, beside the width that one size for all rows would need.
 
     \b
     Example:
       coverwell plot widths model.safetensors test.csv --unit EUR --out widths.png
+    """
+
+
+@plot.command(short_help="Of classes: whether probabilities mean what they say.")
+@_drawing(of_classes=True)
+def reliability() -> None:
+    """Draw how often the likeliest class of rows is the right one, against its probability.
+
+    \b
+    Example:
+      coverwell plot reliability model.safetensors test.csv --out reliability.png
+    """
+
+
+@plot.command(short_help="Of classes: how many are in a set, and the coverage by that.")
+@_drawing(options.LEVEL, of_classes=True)
+def sizes() -> None:
+    """Draw the share of rows whose set has one class, two and so on, and the coverage of these rows.
+
+    \b
+    Example:
+      coverwell plot sizes model.safetensors test.csv --coverage 0.9 --out sizes.png
+    """
+
+
+@plot.command(short_help="Of classes: which share a set.")
+@_drawing(
+    options.LEVEL,
+    click.option("--most", type=click.IntRange(2), default=12, help="At most so many classes."),
+    of_classes=True,
+)
+def classes() -> None:
+    """Draw, for the rows of each true class, how often their sets hold each of the classes.
+
+    Of many classes, those are drawn that share sets most often.
+
+    \b
+    Example:
+      coverwell plot classes model.safetensors test.csv --coverage 0.9 --out classes.png
     """
 
 
@@ -132,12 +180,22 @@ def slices() -> None:
 @plot.command(short_help="Error, coverage and width by round of training.")
 @_drawing(options.LEVEL, UNIT, of_rows=False)
 def rounds() -> None:
-    """Draw how error, coverage and width of MODEL changed from round to round of its training.
+    """Draw how error, coverage and width or threshold of MODEL changed from round to round of its training.
 
     \b
     Example:
       coverwell plot rounds model.safetensors --out rounds.png
     """
+
+
+def _check_kind(outcome: Outcome | ClassOutcome, model: Path, kind: str, of_classes: bool | None) -> None:
+    """Raise unless a kind of figure is of what the model predicts."""
+    from coverwell.evaluation import ClassOutcome
+
+    if of_classes not in (None, found := isinstance(outcome, ClassOutcome)):
+        has, others = ("classes", "reliability, sizes or classes") if found else ("numbers", "intervals or widths")
+        other = "numbers" if found else "classes"
+        raise ValueError(f"plot {kind} is for models of {other}, and {model} predicts {has}; draw {others}")
 
 
 def _places(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:

@@ -286,7 +286,8 @@ def _classes(table: TableFile, targets: pl.DataFrame, kind: str) -> pl.DataFrame
         if (odd := (column != column.round()).fill_null(False)).any():
             row = int(odd.arg_max() or 0)
             must = f"the target {column.name} must hold text, whole numbers, or true and false for its classes"
-            raise ValueError(f"{must}, but row {row + 1} of {table.path} has {column[row]:g}")
+            has = f"row {row + 1} of {table.path} has {column[row]:g}"
+            raise ValueError(f"{must}, but {has}; leave out --classify if it is a quantity")
         column = column.cast(polars.Int64)
     return column.to_frame()
 

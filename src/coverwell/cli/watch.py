@@ -181,8 +181,8 @@ class _Stream:
 def _rows_of(asked: _Asked) -> _Stream:
     import numpy as np
 
-    from coverwell.cli.rows import Reader
     from coverwell.class_metrics import places_or_none
+    from coverwell.cli.rows import Reader
     from coverwell.cli.stream import n_watched, row_digests, row_times
     from coverwell.evaluation import place_of_level, warn_of_unseen
     from coverwell.model_file import load_predictor

@@ -15,6 +15,7 @@ from coverwell import metrics
 from coverwell.files import new_file
 from coverwell.plots.chart import COLOURS, CurveStyle, percent, with_unit
 from coverwell.plots.charts import draw_calibration_curve, draw_intervals, draw_rounds, draw_slices, draw_width_curve
+from coverwell.plots.classes import draw_confusion, draw_reliability, draw_set_sizes
 from coverwell.prediction import PredictionInterval
 
 if TYPE_CHECKING:
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from coverwell.description import ModelDescription
-    from coverwell.evaluation import Outcome, View
+    from coverwell.evaluation import ClassOutcome, Outcome, SetView, View
 
 WIDTH, SQUARE, MOST_BESIDE = 9.0, 4.5, 3  # inches of a figure and of a panel of curves; how many stand side by side
 ROWS_HEIGHT, ROUNDS_HEIGHT, SLICE_HEIGHT, AROUND_SLICES = 4.6, 2.8, 0.26, 1.5  # inches
+CLASS_HEIGHT, AROUND_CLASSES = 0.35, 1.6
 LETTERS_PER_INCH = 11.0  # of a title
 DPI = 200
 UNSTAMPED: dict[str, dict[str, Any]] = {  # neither time nor version, so that a figure made again is the same file
@@ -33,7 +35,7 @@ UNSTAMPED: dict[str, dict[str, Any]] = {  # neither time nor version, so that a 
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-TO_EXPECT = "nine of ten samples lie here if the intervals are right"
+TO_EXPECT = "nine of ten samples lie here if coverage is as asked"
 PLAIN = CurveStyle(COLOURS["other"], "s", "--", 2.2)
 ONE_WIDTH = "one width for all rows that covers as many of them"
 
@@ -64,15 +66,14 @@ def intervals_figure(
         draw_intervals(ax, interval, prediction=view.prediction[rows], y=view.y[rows], **about)
         absent = "" if placed.all() else f" ({np.sum(~placed):,} have no {along_name})"
         shown = f"{len(rows):,} of {n:,} rows are drawn{absent}; of all, " if len(rows) < n else ""
-        inside = f"{view.inside.sum():,} of {n:,} inside, {percent(view.inside.mean().round(3))}"
-        _set_title(ax, f"{view.name}: {shown}{inside} (asked {percent(view.asked)})")
+        _set_title(ax, f"{view.name}: {shown}{_inside(view)}")
     return figure
 
 
-def calibration_figure(outcome: Outcome) -> Figure:
-    """Coverage against asked coverage, with the band of nine in ten samples if the intervals are right."""
+def calibration_figure(outcome: Outcome | ClassOutcome) -> Figure:
+    """Coverage against asked coverage, with the band of nine in ten samples if coverage is as asked."""
 
-    def draw(ax: Axes, views: list[View]) -> None:
+    def draw(ax: Axes, views: list[Any]) -> None:
         levels, reached = [view.asked for view in views], [view.scores["coverage"] for view in views]
         low, high = np.array([view.scores["band"] for view in views]).T
         label = f"reached{_lone(outcome, percent(round(reached[0], 3)))}"
@@ -95,7 +96,7 @@ def widths_figure(outcome: Outcome, *, unit: str | None = None) -> Figure:
     return _curves(outcome, draw)
 
 
-def _curves(outcome: Outcome, draw: Callable[[Axes, list[View]], None]) -> Figure:
+def _curves(outcome: Outcome | ClassOutcome, draw: Callable[[Axes, list[Any]], None]) -> Figure:
     """A panel of curves over the levels for each target, and one legend below them."""
     n_panels = len(outcome.target_names)
     n_columns = min(n_panels, MOST_BESIDE)
@@ -108,7 +109,41 @@ def _curves(outcome: Outcome, draw: Callable[[Axes, list[View]], None]) -> Figur
     return figure
 
 
-def slices_figure(outcome: Outcome, level: int, *, most: int = 20) -> Figure:
+def reliability_figure(outcome: ClassOutcome) -> Figure:
+    """How often the likeliest class is the right one, against its probability."""
+
+    def draw(ax: Axes, views: list[SetView]) -> None:
+        draw_reliability(ax, *outcome.padded)
+        ax.set_aspect("equal")
+
+    figure = _curves(outcome, draw)
+    error, chance = (outcome.scores[name] for name in ("reliability_error", "expected_reliability_error"))
+    told = f"{outcome.target_names[0]}, {len(outcome):,} rows: error {error:.3f}, by chance {chance:.3f}"
+    _set_title(figure.axes[0], told)
+    return figure
+
+
+def sizes_figure(outcome: ClassOutcome, level: int) -> Figure:
+    """How many rows have a set of each size, and how often the true class is in sets of this size."""
+    view = outcome.views[level]
+    figure, (ax,) = _panels(1, 1, (WIDTH, ROWS_HEIGHT))
+    draw_set_sizes(ax, view.sets, view.y)
+    told = f"{view.name}: sets of {view.scores['size']:.2f} classes on average"
+    _set_title(ax, f"{told}; {_inside(view)}")
+    return figure
+
+
+def classes_figure(outcome: ClassOutcome, level: int, *, most: int = 12) -> Figure:
+    """Of the rows of each true class, the percentage whose set holds each of the classes."""
+    view = outcome.views[level]
+    n_shown = min(most, len(np.unique(outcome.places[outcome.places >= 0])))
+    figure, (ax,) = _panels(1, 1, (WIDTH, CLASS_HEIGHT * n_shown + AROUND_CLASSES))
+    draw_confusion(ax, view.sets, view.y, most=most)
+    _set_title(ax, f"{view.name}: percentage of rows whose set holds the class; {_inside(view)}")
+    return figure
+
+
+def slices_figure(outcome: Outcome | ClassOutcome, level: int, *, most: int = 20) -> Figure:
     """The coverage of the worst slices of the rows, for each target."""
     views = outcome.of_level(level)
     n_parts = max(min(most, len(view.slices)) for view in views)
@@ -122,13 +157,19 @@ def slices_figure(outcome: Outcome, level: int, *, most: int = 20) -> Figure:
 
 
 def rounds_figure(model: ModelDescription, level: int, targets: Sequence[int] = (), unit: str | None = None) -> Figure:
-    """Error, coverage and width by round, for each target or some of them; error and width begin at zero."""
+    """Error, coverage and width by round, for each target or some of them; error and width begin at zero.
+
+    Of classes the error is the root of the Brier score, and the threshold of scores stands for the width.
+    """
     if not model.rounds:
         raise ValueError(f"rounds are those of networks, and an {model.name} has none; draw something else of it")
     shown, asked = targets or range(len(model.target_names)), model.levels[level]
     rmse, coverage, width = model.by_round
-    measures = {with_unit("RMSE", unit): rmse, f"coverage, asked {percent(asked)}": coverage[..., level]}
-    measures[with_unit("average width", unit)] = width[..., level]
+    error, size, learned = "RMSE", "average width", "width are those of the learned intervals"
+    if model.classes:
+        error, size, learned, width = "root of the Brier score", "average threshold", "threshold are learned", width / 2
+    measures = {with_unit(error, unit): rmse, f"coverage, asked {percent(asked)}": coverage[..., level]}
+    measures[with_unit(size, unit)] = width[..., level]
     figure, axes = _panels(3 * len(shown), 3, (WIDTH, ROUNDS_HEIGHT * len(shown) + 0.6))
     for row, target in enumerate(shown):
         for ax, (title, values) in zip(axes[3 * row : 3 * row + 3], measures.items(), strict=True):
@@ -138,7 +179,7 @@ def rounds_figure(model: ModelDescription, level: int, targets: Sequence[int] = 
             _set_title(ax, title, room=1 / 3)
         axes[3 * row].set_ylabel(model.target_names[target], fontweight="bold")
     on = "rows that the networks did not train on" if model.leaves_out else "the training rows"
-    note = f"Measured on {on}; coverage and width are those of the learned intervals, before calibration."
+    note = f"Measured on {on}; coverage and {learned}, before calibration."
     figure.suptitle(textwrap.fill(note, int(WIDTH * LETTERS_PER_INCH)), fontsize="medium")
     return figure
 
@@ -152,7 +193,12 @@ def save_figure(figure: Figure, path: Path) -> None:
         figure.savefig(file, format=form, dpi=DPI, metadata=UNSTAMPED[form])
 
 
-def _lone(outcome: Outcome, value: str) -> str:
+def _inside(view: View | SetView) -> str:
+    reached = percent(view.inside.mean().round(3))
+    return f"{view.inside.sum():,} of {len(view.inside):,} inside, {reached} (asked {percent(view.asked)})"
+
+
+def _lone(outcome: Outcome | ClassOutcome, value: str) -> str:
     """The value itself, for the legend, where a single panel has a single point."""
     return f": {value}" if len(outcome.levels) == len(outcome.target_names) == 1 else ""
 
