@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from sklearn.datasets import load_iris
 
 from coverwell.cli import main
 
@@ -89,3 +90,39 @@ def folder(tmp_path_factory, houses):
 @pytest.fixture
 def model(folder):
     return folder / "model.safetensors"
+
+
+@pytest.fixture(scope="session")
+def flowers(tmp_path_factory):
+    """`old.csv` and `new.csv`, irises whose kind is text, and `model.safetensors` at two levels; to be left so."""
+    data = load_iris()
+    columns = dict(zip(["sepal", "sepal_width", "petal", "petal_width"], data.data.T, strict=True))
+    frame = pl.DataFrame({**columns, "kind": data.target_names[data.target]}).sample(fraction=1, shuffle=True, seed=0)
+    folder = tmp_path_factory.mktemp("flowers")
+    frame[:N_TRAIN].write_csv(folder / "old.csv")
+    frame[N_TRAIN:].write_csv(folder / "new.csv")
+    brief = ("--seed", 3, "--folds", 2, "--max-rounds", 1, "--device", "cpu")
+    asked = ("--target", "kind", "--coverage", "0.5,0.9", "--hold-for", "class", *brief)
+    result = run_command("fit", folder / "old.csv", *asked, "--out", folder / "model.safetensors")
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+@pytest.fixture
+def classifier(flowers):
+    return flowers / "model.safetensors"
+
+
+@pytest.fixture
+def irises(flowers):
+    """Features and kinds of the new irises."""
+    rows = pl.read_csv(flowers / "new.csv")
+    return rows.drop("kind"), rows["kind"].to_numpy()
+
+
+@pytest.fixture
+def lilies(flowers, tmp_path):
+    """The new irises, of which one kind was never seen."""
+    path = tmp_path / "lilies.csv"
+    path.write_text((flowers / "new.csv").read_text().replace("virginica", "lily"))
+    return path

@@ -148,3 +148,54 @@ def test_a_word_for_a_missing_value_is_no_group(run, model, houses, tmp_path):
     houses[90:].with_columns(side=pl.Series(words)).write_csv(tmp_path / "sides.csv")
     text = run("evaluate", model, tmp_path / "sides.csv", "--group", "side", "--all-slices").stdout
     assert {line.split()[1] for line in text.splitlines() if line.startswith("side ")} == {"north", "south", "missing"}
+
+
+# Of classes ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_of_classes_are_those_of_the_metrics_on_the_apis_predictions(run, flowers, irises, classifier):
+    (test, y), fitted = irises, coverwell.load(classifier)
+    probability, classes = fitted.predict_proba(test), fitted.classes_
+    found = json.loads(run("evaluate", classifier, flowers / "new.csv", "--json").stdout)
+    assert found["classes"] == classes.tolist()
+    assert found["accuracy"] == fitted.score(test, y)
+    for name in ("brier_score", "log_loss", "reliability_error"):
+        assert found[name] == pytest.approx(getattr(metrics, name)(y, probability, classes))
+    assert found["expected_reliability_error"] == pytest.approx(metrics.expected_reliability_error(probability))
+    for entry, level in zip(found["results"], (0.5, 0.9), strict=True):
+        sets = fitted.predict_set(test, level)
+        inside = sets.contains(y)
+        assert (entry["asked"], entry["coverage"], entry["size"]) == (level, inside.mean(), sets.size.mean())
+        assert entry["coverage_if_empty"] == fitted.predict_set(test, level, allow_empty=True).contains(y).mean()
+        assert entry["band"] == list(metrics.coverage_band(level, n_test=60, n_train=90))
+        by_size = {int(size): tuple(found) for size, found in entry["coverage_by_size"].items()}
+        assert by_size == metrics.coverage_by_set_size(inside, sets.size)
+        of_kind = {part["values"]: part["coverage"] for part in entry["slices"] if part["column"] == "kind"}
+        assert of_kind == {name: inside[y == name].mean() for name in classes}
+
+
+def test_the_text_of_classes_has_scores_levels_and_coverage_by_class_and_by_size(run, flowers, classifier):
+    text = run("evaluate", classifier, flowers / "new.csv", "--worst", 1).stdout
+    heads = [line.split() for line in text.splitlines() if line.startswith("target ")]
+    assert heads[0][:3] == ["target", "accuracy", "Brier"]
+    assert heads[1][-3:] == ["mean", "set", "size"]
+    assert "kind at 0.5: coverage 0." in text  # if sets could be empty
+    for title in ("kind at 0.9, by kind:", "kind at 0.9, by classes in the set:", "kind at 0.9, the worst of "):
+        assert title in text
+
+
+def test_a_class_never_seen_is_a_warning_and_missed_and_a_file_of_no_other_is_refused(
+    run, refused, flowers, classifier, lilies
+):
+    result = run("evaluate", classifier, lilies, "--json")
+    assert result.stderr.startswith("Warning: ")
+    n_unseen = lilies.read_text().count("lily")
+    assert f"{n_unseen} rows have classes never seen in training (lily): no set has it" in result.stderr
+    found = json.loads(result.stdout)
+    assert found["n_unseen"] == n_unseen
+    (part,) = [part for part in found["results"][1]["slices"] if part["values"] == "lily"]
+    assert (part["n_inside"], part["n_rows"]) == (0, n_unseen)
+    lilies.write_text(
+        "".join(line for line in lilies.read_text().splitlines(True) if line.endswith(("kind\n", "lily\n")))
+    )
+    assert "y must have one of the 3 that were fitted, such as setosa" in refused("evaluate", classifier, lilies)

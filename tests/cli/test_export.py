@@ -74,3 +74,29 @@ def test_json_has_all_of_it(run, model):
     assert list(found["blend"]) == ["networks", "forest"]
     assert sum(found["blend"].values()) == pytest.approx(1.0, abs=2e-3)
     assert (found["training_rows"], found["rows_ranked"], found["bytes"]) == (90, 90, model.stat().st_size)
+
+
+def test_a_model_of_classes_is_exported_and_described(run, irises, classifier, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    out = tmp_path / "kind.onnx"
+    printed = run("export", classifier, out).stdout.splitlines()
+    assert [line.split()[:2] for line in printed[2:4]] == [["output", "probability"], ["output", "sets"]]
+    assert printed[4].strip() == "3 classes setosa, versicolor, virginica"
+    (rows, _), fitted = irises, coverwell.load(classifier)
+    probability, sets = onnxruntime.InferenceSession(out).run(None, {"X": rows.to_numpy()})
+    np.testing.assert_allclose(probability, fitted.predict_proba(rows), atol=1e-5)
+    assert (sets == fitted.predict_set(rows, [0.5, 0.9]).members).mean() > 0.99  # one may lie at its threshold
+
+
+def test_info_says_how_probabilities_and_sets_are_made_and_what_each_class_rests_on(run, flowers, classifier):
+    lines = dict(line.split(":", 1) for line in run("info", classifier).stdout.splitlines() if line[0] != " ")
+    found = {name: value.strip() for name, value in lines.items()}
+    assert found["classes"] == "3 classes setosa, versicolor, virginica"
+    assert (found["score"], found["matching"]) == ("probability", "confidence")
+    assert re.fullmatch(r".* at 0\.5, .* at 0\.9", found["thresholds"])
+    counts = dict(pl.read_csv(flowers / "old.csv")["kind"].value_counts().rows())
+    about = json.loads(run("info", classifier, "--json").stdout)
+    assert about["held_groups"] == {"class": counts}
+    assert found["held for"].startswith("class, 3 groups: ")
+    assert about["classes"] == sorted(counts)
+    assert about["in_order"] is False

@@ -74,3 +74,29 @@ def test_without_matplotlib_the_extra_is_named_before_any_work(refused, argument
     message = refused(*arguments("rounds"), "--out", tmp_path / "a.png", code=1)
     assert 'pip install "coverwell[plots]"' in message
     assert list(tmp_path.iterdir()) == []
+
+
+# Of classes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["reliability", "sizes", "classes", "calibration", "slices", "rounds"])
+def test_every_kind_of_figure_of_classes_is_written_though_a_class_was_never_seen(
+    run, classifier, lilies, kind, tmp_path
+):
+    out = tmp_path / "figure.png"
+    result = run("plot", kind, classifier, *([] if kind == "rounds" else [lilies]), "--out", out)
+    assert result.stdout == f"wrote {out}\n"
+    assert out.read_bytes().startswith(PNG)
+
+
+def test_figures_of_numbers_and_of_classes_are_not_drawn_of_each_other(
+    refused, arguments, flowers, classifier, tmp_path
+):
+    out = ("--out", tmp_path / "figure.png")
+    message = refused("plot", "widths", classifier, flowers / "new.csv", *out)
+    assert message.startswith("plot widths is for models of numbers, and ")
+    assert message.endswith("predicts classes; draw reliability, sizes or classes")
+    test, model = arguments("widths")[3], arguments("widths")[2]
+    message = refused("plot", "classes", model, test, *out)
+    assert message == f"plot classes is for models of classes, and {model} predicts numbers; draw intervals or widths"
+    assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import coverwell
-from coverwell import MLP, MatchedForecaster, MatchedRegressor, Schedule
+from coverwell import MLP, MatchedClassifier, MatchedForecaster, MatchedRegressor, Schedule
 from coverwell.cli import rows as cli_rows
 from coverwell.predictor import ROWS_AT_A_TIME
 
@@ -326,3 +326,58 @@ def test_a_kept_column_has_one_type_in_all_files(refused, folder, model, houses,
     paths = (tmp_path / "named.parquet", tmp_path / "numbered.parquet")
     line = refused("predict", model, *paths, "--out", out, "--keep", "id")
     assert line.startswith("--keep id must have one type in all files, but it is String in ")
+
+
+# Of classes ----------------------------------------------------------------------------------------------------------
+
+
+def test_classes_come_with_their_probabilities_and_with_a_set_for_each_level_as_in_the_api(
+    run, flowers, irises, classifier, out
+):
+    (rows, _), fitted = irises, coverwell.load(classifier)
+    asked = ("--coverage", "0.8,0.98", "--keep", "petal", "--json")
+    found = json.loads(run("predict", classifier, flowers / "new.csv", "--out", out, *asked).stdout)
+    classes = ["setosa", "versicolor", "virginica"]
+    probabilities = [f"kind_probability_{name}" for name in classes]
+    assert found["classes"] == classes
+    assert found["columns"] == ["petal", "kind", *probabilities, "kind_set_0.8", "kind_set_0.98"]
+    frame = pl.read_csv(out)
+    assert frame["kind"].to_list() == fitted.predict(rows).tolist()
+    np.testing.assert_array_equal(frame[probabilities].to_numpy(), fitted.predict_proba(rows))
+    for level in (0.8, 0.98):
+        sets = fitted.predict_set(rows, level).to_list()
+        assert [text.split("|") for text in frame[f"kind_set_{level}"]] == sets
+    assert max(map(len, sets)) > 1
+
+
+def test_sets_of_a_parquet_file_are_lists_of_the_classes_own_type(run, tmp_path, out):
+    rng = np.random.default_rng(0)
+    rows = pl.DataFrame(rng.normal(size=(60, 2)), schema=["a", "b"])
+    grade = (rows["a"] + 0.3 * rng.normal(size=60) > 0).to_numpy() + 2 * (rows["b"] > 0).to_numpy()
+    fitted = MatchedClassifier([0.5, 0.9], network=MLP(hidden=4), folds=2, repeats=1, schedule=BRIEF, companions=())
+    path, new = tmp_path / "grade.safetensors", tmp_path / "new.parquet"
+    coverwell.save(fitted.fit(rows, pl.Series("grade", grade)), path)
+    rows.write_parquet(new)
+    run("predict", path, new, "--out", tmp_path / "out.parquet")
+    frame = pl.read_parquet(tmp_path / "out.parquet")
+    assert frame.schema["grade_set_0.9"] == pl.List(pl.Int64)
+    assert frame["grade_set_0.9"].to_list() == fitted.predict_set(rows, 0.9).to_list()
+    assert frame["grade"].to_list() == fitted.predict(rows).tolist()
+
+
+def test_what_is_of_numbers_is_refused_for_classes(refused, flowers, classifier, out):
+    message = refused("predict", classifier, flowers / "new.csv", "--out", out, "--quantiles", 0.5)
+    assert message == f"--quantiles are of targets of numbers, and {classifier} predicts classes; leave it out"
+    assert not out.exists()
+
+
+def test_classes_that_could_not_be_told_apart_in_a_set_need_a_parquet_file(run, refused, tmp_path, out):
+    rows = "".join(f"{i},{['left|right', 'up'][i % 2]}\n" for i in range(40))
+    (tmp_path / "way.csv").write_text(f"a,way\n{rows}")
+    model = tmp_path / "way.safetensors"
+    brief = ("--folds", 2, "--max-rounds", 1, "--companions", "none")
+    run("fit", tmp_path / "way.csv", "--target", "way", *brief, "--out", model)
+    message = refused("predict", model, tmp_path / "way.csv", "--out", out)
+    assert "cannot have sets of classes such as 'left|right'" in message
+    run("predict", model, tmp_path / "way.csv", "--out", tmp_path / "way.parquet")
+    assert set(pl.read_parquet(tmp_path / "way.parquet")["way_set_0.9"].explode()) == {"left|right", "up"}

@@ -81,3 +81,23 @@ def test_what_cannot_be_done_is_one_line_and_nothing_is_written(refused, model, 
 
 def test_the_model_itself_is_not_replaced(refused, model, small):
     assert "is the file that is read" in refused("recalibrate", model, small, "--out", model, "--force")
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_thresholds_of_classes_are_those_of_the_method(run, flowers, irises, classifier, tmp_path, labelled):
+    out, (rows, y) = tmp_path / "other.safetensors", irises
+    asked = ("--target", "kind") if labelled else ()
+    printed = run("recalibrate", classifier, flowers / "new.csv", *asked, "--out", out).stdout.splitlines()
+    expected, found = coverwell.load(classifier), coverwell.load(out)
+    expected.recalibrate(rows, y if labelled else None)
+    np.testing.assert_array_equal(found.factor_, expected.factor_)
+    assert printed[0].startswith(f"kind at 0.5: thresholds times {expected.factor_[0, 0]:.3f}, before ")
+    assert found.recalibration_.labelled == labelled
+
+
+def test_a_class_never_seen_cannot_be_ranked(refused, classifier, lilies, tmp_path):
+    out = tmp_path / "other.safetensors"
+    message = refused("recalibrate", classifier, lilies, "--target", "kind", "--out", out)
+    assert "y has classes that were not fitted, such as lily" in message
+    assert message.endswith("leave out others")
+    assert not out.exists()

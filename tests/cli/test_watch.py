@@ -392,3 +392,24 @@ def test_what_does_not_fit_a_series_is_refused(refused, forecaster, load, series
     series_state.write_bytes(forecaster.read_bytes())
     assert "state.safetensors is not what watch wrote; give another --state" in refused(*given)
     assert series_state.read_bytes() == forecaster.read_bytes()
+
+
+# Of classes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_missed_if_its_class_is_not_in_its_set(run, flowers, irises, classifier, state):
+    (rows, y), fitted = irises, coverwell.load(classifier)
+    missed = ~fitted.predict_set(rows, 0.5).contains(y)
+    monitor = CoverageMonitor(0.5).update(missed.astype(float), np.zeros(60), np.zeros(60))
+    monitor.update_inputs(unlikeness(fitted, rows))
+    options = ("--coverage", 0.5, "--state", state)
+    assert run("watch", classifier, flowers / "new.csv", *options).stdout.splitlines()[-1].endswith(f": {monitor}")
+    again = run("watch", classifier, flowers / "new.csv", *options).stdout
+    assert "\n0 new rows in " in again
+
+
+def test_classes_never_seen_are_a_warning_and_ring_the_alarm(tried, classifier, lilies, state):
+    result = tried("watch", classifier, lilies, "--state", state)
+    assert result.exit_code == 1
+    assert "never seen in training (lily): no set has it, so it counts as missed\n" in result.stderr
+    assert result.stdout.endswith("ALARM: coverage\n")
