@@ -116,10 +116,10 @@ class ModelDescription:
         (team, *_) = self.regressor.predictor_.fitted_teams
         if not isinstance(team, ClassTeam):
             return {}
-        order, thresholds = getattr(team.score, "order", None), team.thresholds
+        thresholds = team.thresholds
         found: dict[str, Any] = {
-            "classes": [self.classes[place] for place in order or range(len(self.classes))],
-            "in_order": order is not None,
+            "classes": [self.classes[place] for place in self.class_order],
+            "in_order": self.is_ordered,
             "score": getattr(team.score, "score", team.score).name,
             "calibrator": None if team.calibrator is None else type(team.calibrator).__name__,
             "matching": None if self.regressor.matching is None else str(self.regressor.matching),
