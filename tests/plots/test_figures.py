@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from coverwell import MLP, MatchedRegressor, Schedule, metrics
 from coverwell.description import ModelDescription
-from coverwell.evaluation import Outcome
+from coverwell.evaluation import ClassOutcome, Outcome
 from coverwell.paper.algorithm import Round
 from coverwell.plots import figures
 
@@ -171,3 +171,32 @@ def test_a_figure_made_again_is_the_same_file(tmp_path, ending):
     one, other = (file.read_bytes() for file in files)
     assert one == other
     assert one[:5] in (b"\x89PNG\r", b"<?xml", b"%PDF-")
+
+
+def class_outcome(n_rows=200):
+    """Rows of two classes whose probabilities are right; the sets of 90 % hold both where neither is likely."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.01, 0.99, n_rows)
+    y = np.where(rng.random(n_rows) < p, "yes", "no")
+    probability = np.stack([1 - p, p], axis=1)
+    return ClassOutcome(y, probability, (probability > 0.1)[..., None], np.array(["no", "yes"]), (0.9,), ("kept",))
+
+
+def test_figures_of_classes_say_in_their_titles_what_was_reached():
+    rows = class_outcome()
+    (view,), n_inside = rows.views, rows.views[0].inside.sum()
+    reached = f"{n_inside} of 200 inside, {100 * n_inside / 200:g} % (asked 90 %)"
+    drawn = [figures.reliability_figure(rows), figures.sizes_figure(rows, 0), figures.classes_figure(rows, 0)]
+    titles = [" ".join(figure.axes[0].get_title().split()) for figure in drawn]
+    error, chance = (rows.scores[name] for name in ("reliability_error", "expected_reliability_error"))
+    assert titles[0] == f"kept, 200 rows: error {error:.3f}, by chance {chance:.3f}"
+    assert titles[1] == f"kept: sets of {view.size.mean():.2f} classes on average; {reached}"
+    assert titles[2] == f"kept: percentage of rows whose set holds the class; {reached}"
+
+
+def test_rounds_of_classes_show_thresholds_which_are_half_the_widths(described):
+    made = trained(described, (0.9,), ("kept",))
+    made.classes = ("no", "yes")
+    axes = figures.rounds_figure(made, 0).axes
+    assert [ax.get_title() for ax in axes[::2]] == ["root of the Brier score", "average threshold"]
+    assert axes[2].lines[-1].get_ydata().tolist() == [5.0, 10.0, 15.0, 20.0]
