@@ -29,7 +29,7 @@ from coverwell.paper.scores import Contiguous, Score, check_score
 from coverwell.prediction import PredictionSet
 from coverwell.predictor import MatchedTeam
 from coverwell.probabilities import VennAbers, fit_calibrator
-from coverwell.sets import ClassPredictor, ClassTeam, best_thresholds, scored
+from coverwell.sets import ClassPredictor, ClassTeam, TeamOfClasses, best_thresholds, scored
 from coverwell.training.device import device_from
 from coverwell.training.rows import Rows
 
@@ -177,7 +177,7 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
     ) -> None:
         self.rounds_ = history.described(jobs, rows, one_target=True, one_level=np.ndim(self.coverage) == 0)
         (team,), members = trained.teams[jobs], trained.members[jobs][0]
-        assert isinstance(team, ClassTeam)
+        assert isinstance(team, TeamOfClasses)
         calibration, levels = calibration or self.chosen_calibration, rows.levels[0]
         self.out_of_fold_, self.venn_abers_, residuals, out_of_fold = None, None, rows, None
         if members is not None:
