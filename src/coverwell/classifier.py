@@ -142,8 +142,12 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
             raise ValueError(f"y_new must have one class for each of {n_rows} rows, got the shape {labels.shape}")
         return np.eye(len(self.classes_))[places_of(labels, self.classes_)]
 
-    def as_numbers(self, targets: NDArray[Any]) -> Array:
-        return np.eye(len(self.classes_))[targets.astype(np.intp)]
+    def as_numbers(self, targets: NDArray[Any], weight: Array | None = None) -> Array:
+        places = targets.astype(np.intp)
+        if weight is not None and len(counted := np.unique(places[weight > 0])) < 2:
+            only = self.classes_[counted[0]].item()
+            raise ValueError(f"rows of a sample_weight above zero must have at least two classes, got only {only!r}")
+        return np.eye(len(self.classes_))[places]
 
     @property
     def held_columns(self) -> Any:

@@ -261,6 +261,10 @@ def test_images_are_classified_with_their_mirror_images():
         ({"members": 0}, "members must be .* got 0"),
         ({"coverage": 1.0}, "coverage must lie strictly between 0 and 1"),
         ({"y": np.zeros(len(X), dtype=int)}, "y must have at least two classes, got one class: 0"),
+        (
+            {"sample_weight": Y == "hill"},
+            "rows of a sample_weight above zero must have .* two classes, got only 'hill'",
+        ),
         ({"y": X[:, 0]}, "y must hold classes, got the number .* MatchedRegressor"),
     ],
 )
