@@ -1,4 +1,4 @@
-"""What all six baselines for numbers promise, with errors that name what is wrong; and the truths of those without random weights.
+"""What the six baselines for numbers promise, with errors that name what is wrong; truths of those that are not random.
 
 The promises are the methods and shapes of MatchedRegressor.
 """
