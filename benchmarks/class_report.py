@@ -19,7 +19,8 @@ Line = dict[str, Any]
 ASKED, LEVELS = 0.9, (0.8, 0.9, 0.95, 0.99)
 DEFAULT, UNMATCHED, BY_CLASS = "coverwell", "unmatched", "by-class"
 OURS = (DEFAULT, UNMATCHED, BY_CLASS, "adaptive")
-BASELINES = ("mc-dropout", "deep-ensemble", "temperature")
+OWN_SETS, BY_RANKS = ("mc-dropout", "deep-ensemble", "temperature"), "-split"
+BASELINES = (*OWN_SETS, *(name + BY_RANKS for name in OWN_SETS))
 TOLERANCE, N_ERRORS = 0.005, 3
 FEWEST = 30
 SMALLEST = 1e-5  # the last digit that is stored, below which there are no ratios
@@ -34,7 +35,8 @@ trees. MAPIE: LAC, APS and RAPS with a fifth of the training rows kept for ranks
 the set is full), and LAC and APS across 5 folds; for two classes it has LAC alone. TorchCP: SAPS with the same rows
 kept. crepes: ranks of out-of-bag rows, of all classes together or each by itself. venn-abers: across 5 folds for up to
 three classes, else with a fifth of the rows kept. scikit-learn: `CalibratedClassifierCV` with 5 folds. Text is one-hot
-encoded for peers; gaps are left to the trees."""
+encoded for peers; gaps are left to the trees. Baselines, peers too: `coverwell.baselines` with its defaults, with the
+smallest sets that have the level by their own probabilities, or (*-split*) by the ranks of a fifth of the rows."""
 
 
 class Best(NamedTuple):
@@ -75,7 +77,10 @@ def report(lines: Sequence[Line]) -> str:
 
 def packages(lines: Iterable[Line]) -> str:
     found = {
-        f"{name} {number}" for line in lines if line["method"] not in OURS for name, number in line["versions"].items()
+        f"{name} {number}"
+        for line in lines
+        if line["method"] not in (*OURS, *BASELINES)
+        for name, number in line["versions"].items()
     }
     return ", ".join(sorted(found))
 
@@ -404,7 +409,7 @@ def matched(runs: Runs, tables: Sequence[str]) -> Iterator[str]:
 def seconds(runs: Runs, tables: Sequence[str]) -> Iterator[str]:
     """Fit times beside those of peers."""
     shown = [DEFAULT, "boosting", "forest", "sigmoid-boosting", "mapie-lac-forest", "mapie-cross-lac-boosting"]
-    shown += ["mapie-cross-lac-forest", "crepes-forest", "venn-abers-boosting"]
+    shown += ["mapie-cross-lac-forest", "crepes-forest", "venn-abers-boosting", *OWN_SETS]
     rows = [
         [
             data,

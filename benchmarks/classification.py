@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -24,7 +25,7 @@ import numpy as np
 import pandas as pd
 import torch
 from class_peers_runner import FOR_SEVERAL, PEERS
-from class_report import report, selection_report
+from class_report import BASELINES, BY_RANKS, OWN_SETS, report, selection_report
 from class_tables import CLASS_TABLES, load_classes
 from numpy.typing import NDArray
 from peers import ONE_THREAD, peer_python
@@ -34,6 +35,8 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from table_fits import Line, add_arguments, levels_for, run_jobs
 
 from coverwell import MatchedClassifier, Schedule, metrics
+from coverwell.baselines import DeepEnsembleClassifier, MCDropoutClassifier, TemperatureScalingClassifier
+from coverwell.calibration import Split
 from coverwell.sets import ROUNDING
 
 HERE = Path(__file__).parent
@@ -45,16 +48,19 @@ TEST_SHARE = 0.2
 FIRST_SPLITS, FIRST_SELECTION = 0, 100
 SPLITS, SELECTION_SPLITS = 20, 5
 SPLITS_PER_PROCESS = 5
-QUICK_TABLES, QUICK_METHODS = ("wine", "monk-2"), ("coverwell", "forest", "mapie-lac-forest")
+QUICK_TABLES, QUICK_METHODS = ("wine", "monk-2"), ("coverwell", "temperature", "forest", "mapie-lac-forest")
 DIGITS = 5  # of shares and scores in the stored lines
 
 Array = NDArray[np.float64]
 
+KINDS = dict(zip(OWN_SETS, (MCDropoutClassifier, DeepEnsembleClassifier, TemperatureScalingClassifier), strict=True))
 MODELS: dict[str, Any] = {
     "coverwell": MatchedClassifier(LEVELS),
     "unmatched": MatchedClassifier(LEVELS, matching=None),
     "by-class": MatchedClassifier(LEVELS, hold_for="class"),
     "adaptive": MatchedClassifier(LEVELS, conformity_score="adaptive"),
+    **{name: kind(LEVELS) for name, kind in KINDS.items()},
+    **{f"{name}{BY_RANKS}": kind(LEVELS, calibration="split") for name, kind in KINDS.items()},
 }
 
 
@@ -139,13 +145,16 @@ def about(method: str, data: str, split: int, levels: Sequence[float]) -> Line:
 
 
 def fitted(method: str, data: str, split: int, quick: bool) -> tuple[Any, float]:
-    """One of our models, and the seconds of the processor that its fit took."""
+    """One of our models or baselines, and the seconds of the processor that its fit took."""
     warnings.simplefilter("ignore")  # of sets that are all full, constant columns and outlying rows
     X, y = load_classes(data)
     train, _ = split_of(data, split)
-    model = clone(MODELS[method]).set_params(coverage=levels_for(len(train), LEVELS), device="cpu", random_state=split)
+    model = clone(MODELS[method])
+    n_ranked = math.ceil(Split().size * len(train)) if model.calibration == "split" else len(train)
+    model.set_params(coverage=levels_for(n_ranked, LEVELS), device="cpu", random_state=split)
     if quick:
-        model.set_params(schedule=Schedule(max_rounds=1), repeats=1)
+        brief: Line = {"max_epochs": 10} if method in BASELINES else {"schedule": Schedule(max_rounds=1), "repeats": 1}
+        model.set_params(**brief)
     started = time.process_time()
     model.fit(X.iloc[train], y[train])
     return model, round(time.process_time() - started, 2)
@@ -237,6 +246,7 @@ def jobs_of(given: argparse.Namespace, lines: Sequence[Line]) -> tuple[list[tupl
         for method in given.methods
         for data in tables
         if method in MODELS and (method, data, split) not in done
+        if not (given.selection and method in BASELINES)  # who leave no row out
     ]
     peers: list[tuple[Any, ...]] = []
     for at in range(splits.start, splits.stop, SPLITS_PER_PROCESS):

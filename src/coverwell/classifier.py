@@ -29,7 +29,7 @@ from coverwell.paper.scores import Contiguous, Score, check_score
 from coverwell.prediction import PredictionSet
 from coverwell.predictor import MatchedTeam
 from coverwell.probabilities import VennAbers, fit_calibrator
-from coverwell.sets import ClassPredictor, ClassTeam, best_thresholds, scored
+from coverwell.sets import ClassPredictor, ClassTeam, TeamOfClasses, best_thresholds, scored
 from coverwell.training.device import device_from
 from coverwell.training.rows import Rows
 
@@ -142,8 +142,12 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
             raise ValueError(f"y_new must have one class for each of {n_rows} rows, got the shape {labels.shape}")
         return np.eye(len(self.classes_))[places_of(labels, self.classes_)]
 
-    def as_numbers(self, targets: NDArray[Any]) -> Array:
-        return np.eye(len(self.classes_))[targets.astype(np.intp)]
+    def as_numbers(self, targets: NDArray[Any], weight: Array | None = None) -> Array:
+        places = targets.astype(np.intp)
+        if weight is not None and len(counted := np.unique(places[weight > 0])) < 2:
+            only = self.classes_[counted[0]].item()
+            raise ValueError(f"rows of a sample_weight above zero must have at least two classes, got only {only!r}")
+        return np.eye(len(self.classes_))[places]
 
     @property
     def held_columns(self) -> Any:
@@ -177,7 +181,7 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
     ) -> None:
         self.rounds_ = history.described(jobs, rows, one_target=True, one_level=np.ndim(self.coverage) == 0)
         (team,), members = trained.teams[jobs], trained.members[jobs][0]
-        assert isinstance(team, ClassTeam)
+        assert isinstance(team, TeamOfClasses)
         calibration, levels = calibration or self.chosen_calibration, rows.levels[0]
         self.out_of_fold_, self.venn_abers_, residuals, out_of_fold = None, None, rows, None
         if members is not None:

@@ -303,8 +303,8 @@ class CalibratedEstimator(BaseEstimator):
         """Targets (row, target) of rows that come after the fit, checked."""
         return checked_targets(self, y, n_rows)
 
-    def as_numbers(self, targets: NDArray[Any]) -> Array:
-        """What networks learn, (row, target), from the targets as they were checked."""
+    def as_numbers(self, targets: NDArray[Any], weight: Array | None = None) -> Array:
+        """What networks learn, (row, target), from the targets as they were checked and the weight of rows."""
         if targets.dtype.kind not in "biuf":
             raise ValueError(f"y must hold numbers, got {targets.dtype}; convert it first, or take MatchedClassifier")
         return targets.astype(np.float64).reshape(len(targets), -1)
@@ -387,10 +387,10 @@ class CalibratedEstimator(BaseEstimator):
         levels = tuple(sorted(levels_from(self.coverage)))
         self.source_ = InputSource.of(self.network, getattr(self, "interval_network", None), before.get("source_"))
         read, targets = self.source_.fit(X, self.given_targets(y, before), self)
-        numbers = self.as_numbers(targets)
+        weight = None if sample_weight is None else checked_weight(sample_weight, len(targets))
+        numbers = self.as_numbers(targets, weight)
         self.target_names_, self.one_dimensional_ = target_names_of(y, targets), targets.ndim == 1
         group_of_row = None if groups is None else checked_groups(groups, len(targets))
-        weight = None if sample_weight is None else checked_weight(sample_weight, len(targets))
         random_state = check_random_state(self.random_state)
         dealing = {"levels": levels, "groups": group_of_row, **self.dealing(group_of_row, random_state)}
         if not self.source_.scaled:

@@ -40,7 +40,7 @@ from coverwell.networks.team import Team
 from coverwell.portable import NO_TENSORS
 from coverwell.prediction import Prediction
 from coverwell.predictor import Predictor
-from coverwell.sets import ClassPredictor, ClassTeam
+from coverwell.sets import ClassPredictor, TeamOfClasses
 from coverwell.trees import Trees
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class _Graph(nn.Module):
             team.shape = None if team.shape is None else team.shape.only_asked()
             team.groups = nn.ModuleList(factors.at(predictor.levels) for factors in team.group_factors)
             team.edges = None if team.edges is None else team.edges.at(predictor.levels)
-            if isinstance(team, ClassTeam) and team.by_class is not None:
+            if isinstance(team, TeamOfClasses) and team.by_class is not None:
                 team.by_class = team.by_class.at(predictor.levels)
         self.model = (predictor,)  # in a tuple: no layer of this one
         known = predictor.levels, teams, copy.deepcopy(predictor.correction).cpu().only_asked()

@@ -68,36 +68,16 @@ class Thresholds(nn.Module):
         return found
 
 
-@stored
-class ClassTeam(MatchedTeam):
-    """A mean team whose average is the probabilities of the classes, and an interval team that gives thresholds.
+class TeamOfClasses(FittedTeam):
+    """A team whose means are the probabilities of the classes, and whose half-widths are thresholds of scores.
 
     Shape: input `(row, ...)`, outputs `(row, class)` and `(row, class, side, level)`.
     """
 
-    def __init__(
-        self,
-        mean_team: Team,
-        interval_team: Team,
-        matching: Matching,
-        unit: Array,
-        coverage: Sequence[float] | Array,
-        inputs: Scaling,
-        targets: Scaling,
-        mirroring: Mirroring | None = None,
-        *,
-        score: Score,
-        both: bool = False,
-        companions: Sequence[nn.Module] = (),
-        weights: Array | None = None,
-        groups: Sequence[GroupFactors] = (),
-        calibrator: Calibrator | None = None,
-        thresholds: Thresholds | None = None,
-        by_class: GroupFactors | None = None,
-    ) -> None:
-        known: dict[str, Any] = {"companions": companions, "weights": weights, "groups": groups}
-        super().__init__(mean_team, interval_team, matching, unit, coverage, inputs, targets, mirroring, **known)
-        self.score, self.calibrator, self.thresholds, self.by_class = score, calibrator, thresholds, by_class
+    score: Score
+    calibrator: Calibrator | None
+    thresholds: Thresholds | None
+    by_class: GroupFactors | None
 
     @property
     def n_classes(self) -> int:
@@ -153,6 +133,38 @@ class ClassTeam(MatchedTeam):
 
 
 @stored
+class ClassTeam(TeamOfClasses, MatchedTeam):
+    """A mean team whose average is the probabilities of the classes, and an interval team that gives thresholds.
+
+    Shape: that of a `TeamOfClasses`.
+    """
+
+    def __init__(
+        self,
+        mean_team: Team,
+        interval_team: Team,
+        matching: Matching,
+        unit: Array,
+        coverage: Sequence[float] | Array,
+        inputs: Scaling,
+        targets: Scaling,
+        mirroring: Mirroring | None = None,
+        *,
+        score: Score,
+        both: bool = False,
+        companions: Sequence[nn.Module] = (),
+        weights: Array | None = None,
+        groups: Sequence[GroupFactors] = (),
+        calibrator: Calibrator | None = None,
+        thresholds: Thresholds | None = None,
+        by_class: GroupFactors | None = None,
+    ) -> None:
+        known: dict[str, Any] = {"companions": companions, "weights": weights, "groups": groups}
+        super().__init__(mean_team, interval_team, matching, unit, coverage, inputs, targets, mirroring, **known)
+        self.score, self.calibrator, self.thresholds, self.by_class = score, calibrator, thresholds, by_class
+
+
+@stored
 class ClassPredictor(Predictor):
     """Predicts the probabilities of the classes and, for each level, which of them are in the set.
 
@@ -182,7 +194,7 @@ class ClassPredictor(Predictor):
     @property
     def score(self) -> Score:
         (team,) = self.fitted_teams
-        assert isinstance(team, ClassTeam)
+        assert isinstance(team, TeamOfClasses)
         return team.score
 
     def bounds(
@@ -218,7 +230,7 @@ def sets_of(scores: Tensor, p: Tensor, thresholds: Tensor, allow_empty: bool = F
 
 
 def scored(
-    rows: Rows, members: Estimate, average: Estimate, team: ClassTeam, leaves_out: Mask
+    rows: Rows, members: Estimate, average: Estimate, team: TeamOfClasses, leaves_out: Mask
 ) -> tuple[Rows, Estimate, Array]:
     """The rows and the members' outputs as residuals of scores around zero, and calibrated probabilities out of fold.
 

@@ -1,4 +1,4 @@
-"""What all six baselines promise, with errors that name what is wrong; and the truths of those without random weights.
+"""What the six baselines for numbers promise, with errors that name what is wrong; truths of those that are not random.
 
 The promises are the methods and shapes of MatchedRegressor.
 """
@@ -23,10 +23,13 @@ from coverwell import LSTM, MLP, baselines, fit_together, load, save
 from coverwell.baselines import (
     BayesByBackpropRegressor,
     ConcreteDropoutRegressor,
+    DeepEnsembleClassifier,
     DeepEnsembleRegressor,
     HeteroscedasticRegressor,
+    MCDropoutClassifier,
     MCDropoutRegressor,
     NeuralQuantileRegressor,
+    TemperatureScalingClassifier,
 )
 from coverwell.calibration import Cross, Split, Uncalibrated
 from coverwell.errors import ConstantDataWarning
@@ -37,6 +40,7 @@ SAMPLED = [MCDropoutRegressor, ConcreteDropoutRegressor, BayesByBackpropRegresso
 WITH_DOUBT = [*SAMPLED, DeepEnsembleRegressor]
 PLAIN = [HeteroscedasticRegressor, NeuralQuantileRegressor, DeepEnsembleRegressor]
 ALL = [*SAMPLED, *PLAIN]
+FOR_CLASSES = [DeepEnsembleClassifier, MCDropoutClassifier, TemperatureScalingClassifier]  # in test_classes.py
 SMALL = MLP(hidden=16, layers=2, bins=4, dropout=0.2)
 RNG = np.random.default_rng(0)
 N = 90
@@ -219,7 +223,7 @@ def test_a_row_has_its_interval_alone_and_pickles_copies_and_files_have_the_same
 
 
 def test_every_baseline_is_a_name_of_the_package():
-    assert baselines.__all__ == sorted(kind.__name__ for kind in ALL)
+    assert baselines.__all__ == sorted(kind.__name__ for kind in [*ALL, *FOR_CLASSES])
     stub = Path(baselines.__file__).with_suffix(".pyi").read_text()
     assert all(f" as {name}\n" in stub for name in baselines.__all__)
 

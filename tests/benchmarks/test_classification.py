@@ -122,3 +122,25 @@ def test_what_is_run_again_is_forgotten_first(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", command)
     classification.main()
     assert [line["method"] for line in classification.read_lines(path)] == ["a"]
+
+
+def test_our_baselines_are_peers_and_no_packages():
+    runs = Runs([made_up("coverwell", 0.9, 1.0), made_up("temperature", 0.9, 1.25), made_up("adaptive", 0.9, 1.1)])
+    assert class_report.best(runs, "wine", class_report.at("size"), kind="sets").method == "temperature"
+    assert class_report.packages(runs.lines) == ""
+    assert set(class_report.BASELINES) == set(classification.MODELS) - set(class_report.OURS)
+
+
+@pytest.mark.parametrize("method", ["temperature", "temperature-split"])
+def test_a_baseline_has_the_levels_for_which_its_rows_have_ranks(method):
+    """142 rows train, of which 29 are kept for ranks: .99 needs 99."""
+    (line,) = classification.measure(method, "wine", 0, quick=True)
+    levels = [0.8, 0.9, 0.95] + [0.99] * (method == "temperature")
+    assert (line["levels"], len(line["sets"]["coverage"]), line["rounds"]) == (levels, len(levels), 1)
+    assert line["sets"]["strictly"] <= line["sets"]["coverage"]
+
+
+def test_settings_are_not_chosen_by_baselines_who_leave_no_row_out(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["classification", "--selection", "--tables", "wine", "--splits", "1"])
+    ours, peers = classification.jobs_of(classification.arguments(), [])
+    assert ({job[0] for job in ours}, peers) == (set(class_report.OURS), [])

@@ -2,7 +2,10 @@ from coverwell.baselines.baseline import DeepEnsembleRegressor as DeepEnsembleRe
 from coverwell.baselines.baseline import HeteroscedasticRegressor as HeteroscedasticRegressor
 from coverwell.baselines.baseline import NeuralQuantileRegressor as NeuralQuantileRegressor
 from coverwell.baselines.bayes_by_backprop import BayesByBackpropRegressor as BayesByBackpropRegressor
+from coverwell.baselines.classes import DeepEnsembleClassifier as DeepEnsembleClassifier
+from coverwell.baselines.classes import TemperatureScalingClassifier as TemperatureScalingClassifier
 from coverwell.baselines.dropout import ConcreteDropoutRegressor as ConcreteDropoutRegressor
+from coverwell.baselines.dropout import MCDropoutClassifier as MCDropoutClassifier
 from coverwell.baselines.dropout import MCDropoutRegressor as MCDropoutRegressor
 
 __all__: list[str]

@@ -13,9 +13,16 @@ from numpy.typing import NDArray
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from sklearn.utils.validation import check_is_fitted
 
-from coverwell.baselines.training import EPOCHS_PER_ROUND, BaselineTraining, NormalHead, OutputHead, QuantileHead
+from coverwell.baselines.training import (
+    EPOCHS_PER_ROUND,
+    BaselineTeam,
+    BaselineTraining,
+    NormalHead,
+    OutputHead,
+    QuantileHead,
+)
 from coverwell.calibration import Correction, Split, Uncalibrated
-from coverwell.estimator import Coverage, IntervalRegressor
+from coverwell.estimator import CalibratedEstimator, Coverage, IntervalRegressor
 from coverwell.networks.lstm import LSTM
 from coverwell.networks.mlp import MLP
 from coverwell.networks.resnet import ResNet18
@@ -29,7 +36,7 @@ EMA_DECAY = 0.8  # of the running average of the weights, as in MatchedRegressor
 
 
 @dataclass(eq=False, repr=False)
-class BaselineRegressor(IntervalRegressor):
+class BaselineEstimator(CalibratedEstimator):
     """A network with an output head; a share of the rows is held out to stop its training.
 
     Parameters
@@ -42,7 +49,9 @@ class BaselineRegressor(IntervalRegressor):
     validation_size : float, default=0.1
         Share of the rows (of the groups, if given) that each member holds out to stop the training.
     calibration : "split", None or `Split(size=...)`, default=None
-        None gives the method's own interval, "split" stretches it by the ranks of rows that touched nothing before.
+        None gives the method's own interval, "split" stretches it by the ranks of rows that touched nothing before. Of
+        classes, None gives the smallest set whose probabilities sum to at least the level, "split" the classes that are
+        likely enough by those ranks, the likeliest in any case.
     max_epochs : int, default=400
     patience : int, default=60
         Epochs without a lower loss on the held-out rows after which training stops.
@@ -50,7 +59,7 @@ class BaselineRegressor(IntervalRegressor):
     learning_rate : float or "auto", default="auto"
         "auto" is the rate that was chosen for the method; with a `ResNet18`, that of its `defaults`.
     coverage, device, random_state, verbose
-        As in `MatchedRegressor`, as are the attributes; `rounds_` has one record per ten epochs.
+        As in `MatchedRegressor` or `MatchedClassifier`, as are the attributes; `rounds_` has one record per ten epochs.
     """
 
     HEAD: ClassVar[OutputHead]
@@ -58,6 +67,7 @@ class BaselineRegressor(IntervalRegressor):
     # Paper: five linear layers without a code of the inputs for every method; some need other sizes to do their best.
     NETWORK: ClassVar[MLP] = MLP(hidden=128, dropout=0.1)
     LEARNING_RATE: ClassVar[float] = 1e-3
+    KIND_OF_TEAM: ClassVar[type[BaselineTeam]] = BaselineTeam
     n_samples = 1  # a field of methods whose networks are random
 
     coverage: Coverage = 0.9
@@ -99,7 +109,13 @@ class BaselineRegressor(IntervalRegressor):
         rate = self.LEARNING_RATE if params["learning_rate"] == "auto" else float(params["learning_rate"])
         max_rounds, patience = (math.ceil(n / EPOCHS_PER_ROUND) for n in (self.max_epochs, self.patience))
         settings = Settings(max_rounds, batch_size, rate, EMA_DECAY, device)
-        return BaselineTraining(self.trained_network(), self.HEAD, settings, patience, self.n_samples)
+        return BaselineTraining(
+            self.trained_network(), self.HEAD, settings, patience, self.n_samples, self.KIND_OF_TEAM
+        )
+
+
+class BaselineRegressor(BaselineEstimator, IntervalRegressor):
+    """A baseline that predicts numbers."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +126,7 @@ class _HeldOut:
     size: float
     seed: int
 
-    def split(self, X: Any, y: None = None, groups: Any = None) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         n, what = (len(X), "rows") if groups is None else (len(np.unique(groups)), "groups")
         if math.ceil(self.size * n) >= n:
             raise ValueError(
@@ -126,7 +142,7 @@ class _HeldOut:
 class HeteroscedasticRegressor(BaselineRegressor):
     """A network that emits the mean and the standard deviation of a normal distribution (Nix and Weigend 1994).
 
-    It is trained by maximum likelihood, and has no doubt about itself. Parameters are those of `BaselineRegressor`.
+    It is trained by maximum likelihood, and has no doubt about itself. Parameters are those of `BaselineEstimator`.
 
     Examples
     --------
@@ -147,7 +163,7 @@ class NeuralQuantileRegressor(BaselineRegressor):
 
     It is trained by the pinball loss (Koenker and Bassett 1978; Tagasovska and Lopez-Paz 2019). With
     `calibration="split"` this is conformalized quantile regression (Romano et al. 2019), in its scaled form.
-    Parameters are those of `BaselineRegressor`.
+    Parameters are those of `BaselineEstimator`.
 
     Examples
     --------
@@ -195,7 +211,7 @@ class MixtureRegressor(BaselineRegressor):
 class DeepEnsembleRegressor(MixtureRegressor):
     """Several heteroscedastic networks, combined into one normal distribution (Lakshminarayanan et al. 2017).
 
-    There is no adversarial training. Parameters are those of `BaselineRegressor`.
+    There is no adversarial training. Parameters are those of `BaselineEstimator`.
 
     Examples
     --------
@@ -210,7 +226,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SampledRegressor(MixtureRegressor):
+class Sampled(BaselineEstimator):
     """A baseline whose networks are random, and are sampled for a prediction."""
 
     KINDS: ClassVar[tuple[type[MLP | LSTM | ResNet18], ...]] = (MLP, LSTM)  # networks that it can make random
@@ -229,3 +245,7 @@ class SampledRegressor(MixtureRegressor):
         super().check_params()
         check_count("n_samples", self.n_samples)
         self.plain_network()
+
+
+class SampledRegressor(Sampled, MixtureRegressor):
+    """A sampled baseline that predicts numbers."""

@@ -93,7 +93,7 @@ class BayesTeam(RandomWeights):
 class BayesByBackpropRegressor(SampledRegressor):
     """A Bayesian neural network with a normal distribution over every weight, and a noise that depends on the row.
 
-    Other parameters are those of `BaselineRegressor`.
+    Other parameters are those of `BaselineEstimator`.
 
     Parameters
     ----------

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import linear
 
-from coverwell.baselines.baseline import SampledRegressor
+from coverwell.baselines.baseline import Sampled, SampledRegressor
+from coverwell.baselines.classes import BaselineClassifier
 from coverwell.baselines.training import Draws, RandomNetwork, RandomWeights, inputs_of, squares
 from coverwell.networks.lstm import LSTM, StackedLSTM
 from coverwell.networks.mlp import MLP, MLPTeam
@@ -195,12 +196,9 @@ class SampledTails(Team):
         return cast(Tensor, wide.unflatten(-1, (self.n_samples, -1)).movedim(2, 1).flatten(0, 1))
 
 
-@stored
 @dataclass(eq=False, repr=False, kw_only=True)
-class MCDropoutRegressor(SampledRegressor):
-    """MC Dropout with a noise that depends on the row (Gal and Ghahramani 2016; Kendall and Gal 2017).
-
-    Other parameters are those of `BaselineRegressor`.
+class MCDropout(Sampled):
+    """A network that is sampled by its own dropout (Gal and Ghahramani 2016).
 
     Parameters
     ----------
@@ -212,14 +210,6 @@ class MCDropoutRegressor(SampledRegressor):
         How many networks are sampled for a prediction.
     length_scale : float, default=0.01
         Of the prior over the weights: larger holds them nearer to zero.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80)
-    >>> model = MCDropoutRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
-    >>> bool((model.predict_interval(X, noise=False).width < model.predict_interval(X).width).all())
-    True
     """
 
     NETWORK = MLP(hidden=1024, layers=3, dropout=0.5)
@@ -236,6 +226,40 @@ class MCDropoutRegressor(SampledRegressor):
 
     def trained_network(self) -> DropoutNetwork:
         return DropoutNetwork(self.plain_network(), self.length_scale, self.LEARNED)
+
+
+@stored
+@dataclass(eq=False, repr=False, kw_only=True)
+class MCDropoutRegressor(MCDropout, SampledRegressor):
+    """MC Dropout with a noise that depends on the row (Gal and Ghahramani 2016; Kendall and Gal 2017).
+
+    Parameters are those of `MCDropout` and `BaselineEstimator`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80)
+    >>> model = MCDropoutRegressor(coverage=0.8, max_epochs=20, random_state=0).fit(X, y)
+    >>> bool((model.predict_interval(X, noise=False).width < model.predict_interval(X).width).all())
+    True
+    """
+
+
+@stored
+@dataclass(eq=False, repr=False, kw_only=True)
+class MCDropoutClassifier(MCDropout, BaselineClassifier):
+    """MC Dropout for classes: the probabilities of the sampled networks, averaged (Gal and Ghahramani 2016).
+
+    Parameters are those of `MCDropout` and `BaselineEstimator`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = MCDropoutClassifier(coverage=0.9, max_epochs=20, random_state=0).fit(X, y)
+    >>> bool(model.predict_set(X, 0.99).contains(y).mean() > 0.9)
+    True
+    """
 
 
 @stored
@@ -259,7 +283,7 @@ class ConcreteDropoutRegressor(MCDropoutRegressor):
     (1, 5)
     """
 
-    NETWORK = SampledRegressor.NETWORK
+    NETWORK = Sampled.NETWORK
     LEARNING_RATE = 2e-3
     KINDS = (MLP, LSTM)
     LEARNED = True

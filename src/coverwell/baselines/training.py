@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -31,7 +31,9 @@ from coverwell.training.rows import Rows
 Outputs = Float[Tensor, "member batch output"]
 OfNetworks = Float[Tensor, "team network row output"]
 PerRow = Float[Tensor, "member batch"]
-Combined = tuple[Float[Tensor, "team row target"], Float[Tensor, "team row target side level"]]
+Combined = tuple[
+    Float[Tensor, "team row target"], Float[Tensor, "team row bounded side level"]
+]  # of classes, one score
 
 SMALLEST_SIGMA = 1e-3  # zero has an infinite likelihood; targets are of order one here
 EPOCHS_PER_ROUND = 10
@@ -276,6 +278,7 @@ class BaselineTraining:
     settings: Settings
     patience: int  # rounds
     n_samples: int = 1
+    kind_of_team: type[BaselineTeam] = BaselineTeam
 
     def shortened(self) -> BaselineTraining:
         """One round: enough to see whether memory suffices."""
@@ -299,9 +302,9 @@ class BaselineTraining:
     def objective(self, rows: Rows, team: Team) -> Objective:
         """The head's loss on a batch; for random networks, the evidence lower bound with its sign changed.
 
-        The bound is a sum over rows and targets less the penalty, and the loss an average over both.
+        The bound is a sum over rows and targets less the penalty, and the loss an average over both. A class is one.
         """
-        levels, n_values = rows.levels_of_members, rows.trains.sum(dim=2).flatten() * rows.y.shape[-1]
+        levels, n_values = rows.levels_of_members, rows.trains.sum(dim=2).flatten() * rows.n_bounded
 
         def objective(outputs: Tensor, batch: Tensor) -> Tensor:
             per_member = self.head.losses(outputs, rows.batch_of(rows.y, batch), levels).mean(dim=1)
@@ -333,5 +336,6 @@ class BaselineTraining:
         for job, seed in enumerate(rows.seeds):
             own = team.deployed(slice(job * rows.members_per_job, (job + 1) * rows.members_per_job))
             known = (rows.levels[job], rows.inputs[job], rows.targets[job], rows.mirroring)
-            teams.append(BaselineTeam(own, self.head, *known, n_samples=self.n_samples, seed=seed))
+            more: dict[str, Any] = {} if rows.score is None else {"score": rows.score}
+            teams.append(self.kind_of_team(own, self.head, *known, n_samples=self.n_samples, seed=seed, **more))
         return Trained(teams, [None] * len(teams))

@@ -248,7 +248,7 @@ class Mirroring:
 
     targets: str
 
-    def check(self, y: Array) -> None:
+    def check(self, y: NDArray[Any]) -> None:
         """Raise unless these targets, (image, target), can be mirrored."""
         if self.targets != "boxes":
             return
