@@ -317,7 +317,8 @@ def make_figure5(methods: tuple[Method, ...] | None, photographs: bool, **asked:
     written = figures.write(figures.draw_figure5(line), folder, "figure5")
     if photographs:
         shards = asked["shards"] or (SMALL_SHARDS if asked["small"] else None)
-        written += figures.write_photographs(line, folder, Source(shards, generated=asked["quick"]).problem())
+        problem = Source(shards, generated=asked["quick"]).problem()
+        written += figures.write_photographs(figures.draw_figure5(line, problem), folder, "figure5")
     return written
 
 

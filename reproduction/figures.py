@@ -47,7 +47,7 @@ BLACK, GREY, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
 
 
 @contextmanager
-def _new_figure(height: float, **layout: Any) -> Iterator[Figure]:
+def new_figure(height: float, **layout: Any) -> Iterator[Figure]:
     """A figure of this height in inches, to be drawn inside the block. Raises ImportError without matplotlib."""
     import matplotlib
     from matplotlib.figure import Figure  # extra `plots`; no pyplot, so no window and no global state
@@ -96,7 +96,7 @@ def draw_figure2(lines: Sequence[Line]) -> Figure:
     tables = [name for name in DATA if any(line["data"] == name for line in lines)]
     if not tables:
         raise ValueError("Figure 2 needs results by round, got none; run the command first")
-    with _new_figure(2 * len(tables) * 1.75 + 0.9, layout="constrained") as figure:
+    with new_figure(2 * len(tables) * 1.75 + 0.9, layout="constrained") as figure:
         axes = figure.subplots(2 * len(tables), len(ROUND_MEASURES), squeeze=False)
         for place, data in enumerate(tables):
             pair = axes[2 * place : 2 * place + 2]
@@ -194,7 +194,7 @@ def draw_figure3(lines: Iterable[Line]) -> Figure:
     by_table = {name: curves_of(chosen, name) for name in splits.data_of(chosen)}
     columns = min(COLUMNS, len(by_table))
     rows = 2 * math.ceil(len(by_table) / columns)
-    with _new_figure(2.2 * rows + 1.1, layout="constrained") as figure:
+    with new_figure(2.2 * rows + 1.1, layout="constrained") as figure:
         axes = figure.subplots(rows, columns, squeeze=False)
         for place, (name, curves) in enumerate(by_table.items()):
             row, column = 2 * (place // columns), place % columns
@@ -298,7 +298,7 @@ def draw_figure4(lines: dict[str, Line], method: str) -> Figure:
     rows = math.ceil(len(lines) / columns)
     height = PANEL_HEIGHT * rows + LEGEND_HEIGHT + NOTE_HEIGHT
     lowest = min(share for line in lines.values() for name in KINDS for share in line["rolling"][name])
-    with _new_figure(height) as figure:
+    with new_figure(height) as figure:
         # Places by hand: a solver of layouts may differ in the last digit from one run to the next.
         edges = {"left": 0.09, "right": 0.98, "top": 1 - LEGEND_HEIGHT / height, "bottom": NOTE_HEIGHT / height}
         grid = figure.add_gridspec(rows, columns, **edges, wspace=0.24, hspace=0.24)
@@ -372,9 +372,9 @@ FIGURE5 = [method.slug for method in BOX_METHODS if method.in_figure]
 BOX_TEXTS = {name: f"{name} box" for name in ("true", "predicted", "inner", "outer")}
 
 
-def write_photographs(line: Line, folder: Path, problem: BoxProblem) -> list[Path]:
-    """Write the figure on the photographs, as PNG, into a folder that git ignores."""
-    figure, path = draw_figure5(line, problem), folder / PHOTOGRAPHS / "figure5.png"
+def write_photographs(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure on photographs, as PNG, into a folder that git ignores."""
+    path = folder / PHOTOGRAPHS / f"{name}.png"
     with new_file(path.with_name(".gitignore")) as file:
         file.write(b"# The photographs remain their photographers'.\n*\n")
     with new_file(path) as file:
@@ -403,7 +403,7 @@ def draw_figure5(line: Line, problem: BoxProblem | None = None) -> Figure:
     """A row each for the narrowest, the middle and the widest intervals, on the photographs of a problem if given."""
     examples = [line["examples"][name] for name in EXAMPLES]
     height = 2.35 * len(EXAMPLES) + 0.5 + 1.25
-    with _new_figure(height) as figure:
+    with new_figure(height) as figure:
         # Places by hand, as in Figure 4.
         edges = {"left": 0.1, "right": 0.985, "top": 1 - 0.5 / height, "bottom": 1.25 / height}
         grid = figure.add_gridspec(len(EXAMPLES), max(map(len, examples)), **edges, wspace=0.2, hspace=0.2)

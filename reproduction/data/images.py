@@ -1,7 +1,7 @@
-"""CUB-200-2011, the photographs with one box each of the paper's third experiment.
+"""CUB-200-2011, the photographs with one box each of the paper's third experiment, and their 200 species.
 
-Two sources give the same boxes, sizes and split: a reduced copy (zip shards and `annotations.csv`), and the unpacked
-original archive.
+Two sources give the same boxes, sizes, species and split: a reduced copy (zip shards and `annotations.csv`), and the
+unpacked original archive.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BY_HAND = (
 
 @dataclass(frozen=True, eq=False)
 class BoxedImages:
-    """Images, as an array of paths or of pixels, with one box each and the official split.
+    """Images, as an array of paths or of pixels, with one box and one species each and the official split.
 
     Boxes are left, top, width and height in pixels of the original image, whose width and height are in `sizes`. The
     images themselves may be reduced copies.
@@ -52,6 +52,7 @@ class BoxedImages:
     sizes: NDArray[np.int64] = field(repr=False)  # (image, 2)
     image_ids: NDArray[np.int64] = field(repr=False)
     train: NDArray[np.bool_] = field(repr=False)
+    species: NDArray[np.str_] = field(repr=False)
     source: str = ""
     notes: str = ""
 
@@ -70,12 +71,12 @@ class BoxedImages:
 
     def take(self, rows: Rows) -> BoxedImages:
         """The images at these positions, or where a mask is true: ``cub.take(cub.train)``."""
-        arrays = ("images", "boxes", "sizes", "image_ids", "train")
+        arrays = ("images", "boxes", "sizes", "image_ids", "train", "species")
         return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 
 
 def load_images(name: str, *, shards: Iterable[str] | None = None, clip: str | None = "warn") -> BoxedImages:
-    """The images of that name, with their boxes; no image is read yet. ``"cub"`` is Caltech-UCSD Birds-200-2011.
+    """The images of that name, with boxes and species; no image is read yet. ``"cub"`` is Caltech-UCSD Birds-200-2011.
 
     They come from the folder in the environment variable ``COVERWELL_DATA`` or from the user's cache: the reduced copy
     where there is one, otherwise the original archive, as the folder ``CUB_200_2011``. Lists and annotations are
@@ -137,6 +138,7 @@ def _reduced(name: str, folder: Path, shards: tuple[str, ...]) -> BoxedImages:
         sizes=rows[["orig_width", "orig_height"]].to_numpy(dtype=np.int64),
         image_ids=ids,
         train=(rows["split"] == "train").to_numpy(),
+        species=_species(rows["name"]),
         notes=f"{CUB['notes'].strip()} The images are reduced copies; boxes and sizes are those of the originals.",
     )
 
@@ -172,8 +174,14 @@ def _original(name: str, folder: Path) -> BoxedImages:
         sizes=np.array([_size(path) for path in files], dtype=np.int64),
         image_ids=paths.index.to_numpy(dtype=np.int64),
         train=(split[1] == 1).to_numpy(),
+        species=_species(paths[1]),
         notes=CUB["notes"].strip(),
     )
+
+
+def _species(paths: Iterable[str]) -> NDArray[np.str_]:
+    """The species of images at official paths such as ``001.Black_footed_Albatross/...``: Black footed Albatross."""
+    return np.array([PurePosixPath(path).parts[0].partition(".")[2].replace("_", " ") for path in paths])
 
 
 def _size(path: Path) -> tuple[int, int]:

@@ -106,7 +106,8 @@ def _generated(half: str, seed: int) -> BoxedImages:
         image[:, top : top + height, left : left + width] += 130
     sizes = np.array(GENERATED_SIZES, dtype=np.int64)[np.arange(n) % len(GENERATED_SIZES)]
     boxes = np.concatenate([corners, sides], axis=1) / GENERATED_SIDE * np.tile(sizes, 2)
-    return BoxedImages(GENERATED, images, boxes, sizes, np.arange(1, n + 1), np.full(n, half == "train"))
+    shapes = np.where(sides[:, 0] > sides[:, 1], "wide", "high")
+    return BoxedImages(GENERATED, images, boxes, sizes, np.arange(1, n + 1), np.full(n, half == "train"), shapes)
 
 
 def shards_from(names: Sequence[str]) -> tuple[str, ...]:

@@ -42,9 +42,9 @@ MADE = (
     Made(1, "001.Robin/Robin_0007.jpg", "test-0", (60, 40), (10, 8, 20, 24)),
     Made(2, "001.Robin/Robin_0003.jpg", "train-0", (60, 44), (4, 4, 40, 30)),
     Made(3, "001.Robin/Robin_0001.jpg", "train-1", (50, 80), (0, 0, 50, 80)),
-    Made(4, "002.Wren/Wren_0002.jpg", "train-0", (64, 64), (32, 16, 16, 32)),
-    Made(5, "002.Wren/Wren_0009.jpg", "test-0", (80, 50), (40, 20, 42, 20)),  # 2 pixels past the right edge
-    Made(6, "002.Wren/Wren_0004.jpg", "train-1", (72, 48), (8, 8, 24, 24)),
+    Made(4, "002.Winter_Wren/Wren_0002.jpg", "train-0", (64, 64), (32, 16, 16, 32)),
+    Made(5, "002.Winter_Wren/Wren_0009.jpg", "test-0", (80, 50), (40, 20, 42, 20)),  # 2 pixels past the right edge
+    Made(6, "002.Winter_Wren/Wren_0004.jpg", "train-1", (72, 48), (8, 8, 24, 24)),
 )
 
 

@@ -21,7 +21,7 @@ from reproduction.data.store import ChecksumError
 def same(one, two):
     return all(
         np.array_equal(getattr(one, name), getattr(two, name)) and getattr(one, name).dtype == getattr(two, name).dtype
-        for name in ("boxes", "sizes", "image_ids", "train")
+        for name in ("boxes", "sizes", "image_ids", "train", "species")
     )
 
 
@@ -41,6 +41,7 @@ def test_both_sources_give_the_annotations_that_were_written(reduced, made, made
     assert loaded.boxes.tolist() == [list(made.box) for made in made_images]
     assert loaded.sizes.tolist() == [list(made.size) for made in made_images]
     assert loaded.train.tolist() == [False, True, True, True, False, True]
+    assert loaded.species.tolist() == ["Robin"] * 3 + ["Winter Wren"] * 3
     monkeypatch.setenv("COVERWELL_DATA", str(made))
     from_original = load_images("cub", clip=None)
     assert same(loaded, from_original)
@@ -98,6 +99,7 @@ def test_taken_rows_stay_together_and_fractions_are_of_the_originals_sides(reduc
     whole = load_images("cub", clip=None)
     train = whole.take(whole.train)
     assert train.image_ids.tolist() == [2, 3, 4, 6]
+    assert train.species.tolist() == ["Robin", "Robin", "Winter Wren", "Winter Wren"]
     assert train.images[3] == whole.images[5]
     assert whole.take(np.array([5, 0])).image_ids.tolist() == [6, 1]
     small = np.tile([shape(path) for path in whole.images], 2)  # half as wide and high
@@ -121,7 +123,7 @@ def test_the_original_has_no_shards_and_a_missing_image_of_it_is_named(original,
     with pytest.raises(ValueError, match=r"shards must be None for the original archive in .*CUB_200_2011"):
         load_images("cub", shards=("train-0",))
     (original / "images" / made_images[3].path).unlink()
-    with pytest.raises(ImageError, match=r"002.Wren/Wren_0002.jpg cannot be read: FileNotFound"):
+    with pytest.raises(ImageError, match=r"002.Winter_Wren/Wren_0002.jpg cannot be read: FileNotFound"):
         load_images("cub")
 
 

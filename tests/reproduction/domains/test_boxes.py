@@ -161,7 +161,15 @@ def test_methods_without_ranks_have_no_joint_boxes_and_only_those_in_the_figure_
 
 
 def boxed(boxes, sizes, image_ids):
-    return BoxedImages("made up", np.empty(len(boxes)), boxes, sizes, image_ids, np.zeros(len(boxes), dtype=bool))
+    return BoxedImages(
+        "made up",
+        np.empty(len(boxes)),
+        boxes,
+        sizes,
+        image_ids,
+        np.zeros(len(boxes), dtype=bool),
+        np.full(len(boxes), "bird"),
+    )
 
 
 IMAGES = boxed(
