@@ -246,7 +246,7 @@ def of_run(lines: Sequence[Line]) -> list[str]:
     heads += [f"{what} at {level}" for level in LEVELS for what in ("coverage", "size")]
     heads += [f"worst size at {LEVELS[0]}", "seconds"]
     rows = []
-    for line in lines:
+    for line in sorted(lines, key=lambda line: [*MODELS, HEAD].index(line["method"])):
         chance = f"{line['reliability_error']:.3f} ({line['expected_reliability_error']:.3f})"
         cells = [f"{line['accuracy']:.3f}", f"{line['brier']:.3f}", chance]
         for coverage, size in zip(line["sets"]["coverage"], line["sets"]["size"], strict=True):
@@ -385,7 +385,7 @@ def missing(birds: Birds, lines: Sequence[Line]) -> list[str]:
     keys = ("data", "n_classes", "size")
     known = birds.about("")
     done = [line["method"] for line in lines if all(line[key] == known[key] for key in keys)]
-    return [method for method in (*MODELS, HEAD) if method not in done]
+    return [method for method in (HEAD, *MODELS) if method not in done]
 
 
 def main() -> None:

@@ -238,15 +238,17 @@ def scored(
     average, which is what is deployed.
     """
     y, p = rows.y[0].double().cpu().numpy(), team.normalised(average.mean, calibrate=True)
-    if rows.mirroring is not None:
-        y = rows.mirroring.own(y, axis=0)
+    # Companions are in the averages already.
+    known: dict[str, Any] = {"targets": [Scaling.unit(1)], "mirroring": None, "beside": None}
+    if (mirroring := rows.mirroring) is not None:  # one row for an image, without its mirror image
+        y = mirroring.own(y, axis=0)
+        known |= {"x": mirroring.own(rows.x, axis=1), "trains": mirroring.own(rows.trains, axis=2), "lengths": [len(y)]}
+        known |= {} if rows.weight is None else {"weight": mirroring.own(rows.weight, axis=1)}
     of_average = of_class(team.score, p, y)
     of_members = of_class(team.score, team.normalised(members.mean, calibrate=True), y)
     share = leaves_out / np.maximum(leaves_out.sum(axis=0), 1)
     moved = of_members + of_average - np.einsum("mr,mrt->rt", share, of_members)
     zero = torch.zeros(1, len(y), 1)
-    # Companions are in the averages already.
-    known: dict[str, Any] = {"targets": [Scaling.unit(1)], "mirroring": None, "beside": None}
     residuals = replace(rows, y=zero, leaves_out=torch.from_numpy(leaves_out)[None], **known)
     return residuals, Estimate(-moved, members.half_width), p
 

@@ -19,7 +19,7 @@ from sklearn.model_selection import KFold
 from torch import nn
 from torch.utils.data import Dataset
 
-from coverwell import MLP, MatchedRegressor, ResNet18, load, save
+from coverwell import MLP, MatchedClassifier, MatchedRegressor, ResNet18, load, save
 from coverwell.baselines import (
     DeepEnsembleRegressor,
     HeteroscedasticRegressor,
@@ -178,6 +178,82 @@ def test_intervals_cover_new_images_as_often_as_asked(calibration, mirror):
         inside = (lower <= boxes[n:]) & (boxes[n:] <= upper)
         reached = inside.all(axis=1).mean() if joint else inside.mean(axis=0)
         assert (np.abs(reached - asked) <= tolerance + more).all(), reached
+
+
+def heights(boxes):
+    """A class for each image, the same in the mirror: where the middle of the box lies."""
+    return np.array(["above", "middle", "below"])[np.digitize(boxes[:, 1] + boxes[:, 3] / 2, [0.4, 0.6])]
+
+
+def classifier(**options):
+    schedule = Schedule(mean_epochs=options.pop("mean_epochs", 10))
+    known = {"network": Small(mirror="same"), "folds": 3, "schedule": schedule, "device": "cpu", "random_state": 0}
+    return MatchedClassifier(options.pop("coverage", 0.8), **known | options)
+
+
+@pytest.fixture(scope="module")
+def classes():
+    return classifier(coverage=[0.8, 0.9], mean_epochs=40).fit(IMAGES, heights(BOXES))
+
+
+def test_a_classifier_learns_from_images_and_a_mirror_image_has_the_same_set(classes):
+    y, known = heights(BOXES), classes.out_of_fold_
+    most_frequent = max(np.unique(y, return_counts=True)[1]) / len(y)
+    assert (classes.classes_[known.probability.argmax(axis=1)] == y).mean() > most_frequent + 0.2
+    assert classes.score(NEW, heights(NEW_BOXES)) > most_frequent + 0.2
+    (p, sets), (turned, of_turned) = (classes.classified(images) for images in (NEW, NEW[..., ::-1].copy()))
+    assert_allclose(turned, p, atol=1e-6)
+    assert (sets == of_turned).mean() > 0.99  # I's threshold is that of the image itself
+    assert (sets[..., 1] >= sets[..., 0]).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"network": Small()}, {"calibration": "split"}, {"matching": None}])
+def test_sets_cover_new_images_as_often_as_asked(options):
+    n, n_new, asked = 500, 500, 0.8
+    images, boxes = shown(n + n_new, seed=6)
+    model = classifier(coverage=asked, **options).fit(images[:n], heights(boxes[:n]))
+    reached = model.predict_set(images[n:], allow_empty=True).contains(heights(boxes[n:])).mean()
+    n_ranked, more = (0.2 * n, 0.0) if "calibration" in options else (n, 0.03)  # as of intervals
+    assert abs(reached - asked) <= 4 * math.sqrt(asked * (1 - asked) * (1 / n_ranked + 1 / n_new)) + more
+
+
+def test_every_fold_has_its_share_of_each_class_with_the_mirror_images():
+    y = np.repeat(["robin", "wren", "tit"], [30, 12, 6])
+    rows = classifier(repeats=2).prepare(IMAGES[:48], y, None, {})
+    assert rows.leaves_out.shape == (1, 6, 96)
+    places = rows.y[0].argmax(dim=1)  # of classes in their order: robin, tit, wren
+    for leaves_out in rows.leaves_out[0]:
+        assert torch.bincount(places[leaves_out]).tolist() == [20, 4, 8]
+        assert (leaves_out[::2] == leaves_out[1::2]).all()
+
+
+def test_a_classifier_looks_at_each_image_once():
+    shelf = Shelf(IMAGES[:60])
+    model = classifier(mean_epochs=1).fit(shelf, heights(BOXES[:60]))
+    assert shelf.n_asked == 60
+    model.classified(shelf)
+    assert shelf.n_asked == 120
+
+
+def test_a_classifier_of_images_comes_back_from_its_file(tmp_path):
+    network = ResNet18(weights=None, size=SIDE, mirror="same")
+    model = MatchedClassifier(0.8, network=network, repeats=1, **BRIEF).fit(IMAGES[:40], heights(BOXES[:40]))
+    save(model, tmp_path / "birds.safetensors")
+    again = load(tmp_path / "birds.safetensors")
+    assert_array_equal(again.predict_proba(NEW[:9]), model.predict_proba(NEW[:9]))
+    assert_array_equal(np.asarray(again.predict_set(NEW[:9])), np.asarray(model.predict_set(NEW[:9])))
+
+
+def test_what_a_classifier_of_images_cannot_take_is_refused():
+    y = heights(BOXES)
+    with pytest.raises(ValueError, match=r"mirror='boxes' needs four targets .* got 1; give mirror='same'"):
+        classifier(network=Small(mirror="boxes")).fit(IMAGES, y)
+    with pytest.raises(ValueError, match="one entry per image, got 119 for 120 images"):
+        classifier().fit(IMAGES, y[1:])
+    with pytest.raises(ValueError, match=r"hold_for needs a table .* and images"):
+        classifier(hold_for=0).fit(IMAGES, y)
+    with pytest.raises(ValueError, match="table; the network takes images"):
+        classifier().fit(np.zeros((120, 5)), y)
 
 
 def test_a_fit_learns_where_the_boxes_are():

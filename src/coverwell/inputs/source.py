@@ -178,7 +178,7 @@ class ImageSource(InputSource):
         if len(images) < 2:
             raise ValueError(f"at least 2 images are needed to learn from, got {len(images)}")
         if self.mirroring is not None:
-            self.mirroring.check(targets.reshape(len(targets), -1))
+            self.mirroring.check(targets.astype(np.float64).reshape(len(targets), -1))
 
         def read(random_state: np.random.RandomState) -> NDArray[Any]:
             if self.trunk is None:
