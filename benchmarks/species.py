@@ -74,10 +74,10 @@ class Birds:
     settings: dict[str, Any]
 
     @property
-    def classes(self) -> NDArray[np.str_]:
+    def classes(self) -> NDArray[Any]:
         return np.unique(self.problem.train.species)
 
-    def places(self, species: NDArray[np.str_]) -> NDArray[np.intp]:
+    def places(self, species: NDArray[Any]) -> NDArray[np.intp]:
         return np.searchsorted(self.classes, species)
 
     @cached_property

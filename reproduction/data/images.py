@@ -52,7 +52,7 @@ class BoxedImages:
     sizes: NDArray[np.int64] = field(repr=False)  # (image, 2)
     image_ids: NDArray[np.int64] = field(repr=False)
     train: NDArray[np.bool_] = field(repr=False)
-    species: NDArray[np.str_] = field(repr=False)
+    species: NDArray[Any] = field(repr=False)
     source: str = ""
     notes: str = ""
 
@@ -179,7 +179,7 @@ def _original(name: str, folder: Path) -> BoxedImages:
     )
 
 
-def _species(paths: Iterable[str]) -> NDArray[np.str_]:
+def _species(paths: Iterable[str]) -> NDArray[Any]:
     """The species of images at official paths such as ``001.Black_footed_Albatross/...``: Black footed Albatross."""
     return np.array([PurePosixPath(path).parts[0].partition(".")[2].replace("_", " ") for path in paths])
 
