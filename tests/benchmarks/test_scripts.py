@@ -19,6 +19,7 @@ import peers
 import pytest
 import scale
 import selection
+import species
 import speed
 import worst_slices
 from flat_settings import as_arguments
@@ -60,6 +61,8 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("groups.jsonl", groups.report),
         ("peers.jsonl", peers.report),
         ("selection.jsonl", selection.report),
+        ("species.jsonl", species.report),
+        ("species-selection.jsonl", species.selection_report),
         ("worst-slices.jsonl", worst_slices.table),
     ],
 )
@@ -207,6 +210,16 @@ def test_the_page_about_coverage_quotes_what_is_stored():
     page = (BENCHMARKS.parent / "docs" / "coverage.md").read_text()
     lines = [json.loads(line) for line in (RESULTS / "groups.jsonl").read_text().splitlines()]
     assert groups.summary(lines) in " ".join(page.split())
+
+
+def test_the_page_about_classes_quotes_the_bird_species_that_are_stored():
+    page = (BENCHMARKS.parent / "docs" / "classification.md").read_text()
+    for line in (json.loads(text) for text in (RESULTS / "species.jsonl").read_text().splitlines()):
+        sets = zip(line["sets"]["coverage"], line["sets"]["size"], strict=True)
+        cells = [f"{line['accuracy']:.3f}", f"{line['brier']:.3f}", f"{line['reliability_error']:.3f}"]
+        cells += [number for coverage, size in sets for number in (f"{coverage:.3f}", f"{size:.2f}")]
+        assert f"| {line['method']} | {' | '.join(cells)} |" in page
+        assert f"{line['n_classes']} species" in page
 
 
 def test_made_up_groups_have_the_rows_and_the_noise_that_they_should():
