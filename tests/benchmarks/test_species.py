@@ -71,6 +71,7 @@ def lines(birds):
 def test_a_line_has_all_scores_and_what_is_there_is_not_run_again(birds, lines):
     assert species.missing(birds, lines) == []
     assert species.missing(birds, lines[1:]) == [species.HEAD]
+    assert species.TWICE not in species.missing(replace(birds, settings={}), [])  # the default
     assert species.missing(replace(birds, recipe=replace(birds.recipe, size=64)), lines) == [
         line["method"] for line in lines
     ]
@@ -86,7 +87,7 @@ def test_the_report_says_what_was_run_and_what_was_not(lines):
     assert "3 folds, 1 repeat(s), at most 1 rounds" in text
     assert "were not run here" not in text
     table = [line.split("|")[1].strip() for line in species.report(lines).splitlines() if line.startswith("| ")]
-    assert table == ["", "---" + "-" * 7, "matched", "unmatched", "plain head"]
+    assert table == ["", "-" * len(species.TWICE), *species.MODELS, "plain head"]
     part = " ".join(species.report([{**line, "data": "cub"} for line in lines]).split())
     assert "the first 3 of 200 species" in part
     assert "CLASSES=200 SIZE=224 DEVICE=cuda" in part
@@ -96,16 +97,18 @@ def test_a_picture_without_photographs_says_so_and_names_a_species_that_is_misse
     pytest.importorskip("matplotlib")
     (line,) = (line for line in lines if "examples" in line)
     bird = {"image_id": 1, "species": "robin", "set": [[f"wren {number}", 0.1] for number in range(10)]}
-    line = {**line, "examples": [[bird], [{**bird, "species": "wren 3"}]]}
+    line = {**line, "examples": [[bird], [{**bird, "species": "wren 3"}], [{**bird, "species": "wren 8"}]]}
     figure = species.draw(line)
-    assert len(figure.axes) == 2
-    missed, found = ([text.get_text() for text in ax.texts] for ax in figure.axes)
+    assert len(figure.axes) == 3
+    missed, found, far = ([text.get_text() for text in ax.texts] for ax in figure.axes)
     assert "not in the set: robin" in missed
     assert "and 4 more" in missed
     assert "and 3 more" in found
+    assert {"wren 8", "and 3 more"} < set(far)
+    assert "wren 6" not in far
     assert "photographs are not ours to print" in " ".join(figure.texts[0].get_text().split())
     on_photographs = species.draw(line, birds.problem)
-    assert [len(ax.images) for ax in on_photographs.axes] == [1, 0, 1, 0]
+    assert [len(ax.images) for ax in on_photographs.axes] == [1, 0] * 3
 
 
 def test_learning_rates_are_compared_on_photographs_that_are_left_out(birds, tmp_path, monkeypatch):
