@@ -148,7 +148,7 @@ bench-edges: venv ## coverage of rows outside the training range (QUICK=1: a min
 bench-classification: venv ## sets and probabilities of classes next to MAPIE, TorchCP, crepes, venn-abers and scikit-learn, in .venv-class-peers (QUICK=1: a minute; JOBS=2)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/classification.py $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 
-bench-species: venv ## sets of bird species beside a plain fine-tuned head, of 20 of them in 12 minutes of a CPU's time (QUICK=1: seconds; CLASSES=200 SIZE=224 DEVICE=cuda: all of them; WEIGHTS=file)
+bench-species: venv ## sets of bird species beside a plain fine-tuned head: 20 species in 12 minutes of one thread (QUICK=1: seconds; CLASSES=200 SIZE=224 DEVICE=cuda: all of them; WEIGHTS=file)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/species.py $(if $(QUICK),--quick) $(if $(CLASSES),--classes $(CLASSES)) $(if $(SIZE),--size $(SIZE)) $(if $(DEVICE),--device $(DEVICE)) $(if $(WEIGHTS),--weights $(WEIGHTS))
 
 clean: ## remove the environment, caches and build output
