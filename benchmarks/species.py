@@ -256,7 +256,7 @@ def of_run(lines: Sequence[Line]) -> list[str]:
     error = (LEVELS[0] * (1 - LEVELS[0]) / first["n_test"]) ** 0.5
     versions = ", ".join(f"{name} {number}" for name, number in first["versions"].items())
     return [
-        *textwrap.wrap(words_of(lines), 140),
+        *textwrap.wrap(words_of(lines), 140, break_on_hyphens=False),
         "",
         markdown(["", *heads], rows),
         "",
