@@ -254,7 +254,7 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
     def judged(self, known: SetsOutOfFold, y: Array, seen: NDArray[Any], place: int) -> Judged:
         sets = known.members[seen, :, place]
         prediction = self.classes_[known.probability[seen].argmax(axis=1)].astype(str)
-        # Not by size of set: where classes are hard to tell apart small sets are covered less, whatever the columns say.
+        # Not by size of set: where classes are hard to tell apart, small sets are covered less in all parts of a table.
         return np.asarray((sets & (y > 0)).any(axis=1, keepdims=True)), [{"prediction": prediction}]
 
 
