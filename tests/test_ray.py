@@ -151,7 +151,7 @@ def test_mistakes_are_found_before_anything_is_started(files, options, asked, er
     with pytest.raises(error, match=message):
         fit_on_ray(unfitted, files, **{"target": "y", **asked})
     assert not [name for name in vars(unfitted) if name.endswith("_")]
-    with pytest.raises(TypeError, match="trains a MatchedRegressor, got a IntervalRegressor"):
+    with pytest.raises(TypeError, match="trains a MatchedRegressor or MatchedClassifier, got a IntervalRegressor"):
         fit_on_ray(IntervalRegressor(), files, "y")
 
 

@@ -5,12 +5,13 @@ import pandas as pd
 import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from coverwell import MLP, MatchedRegressor, baselines
+from coverwell import MLP, MatchedClassifier, MatchedRegressor, baselines
 from coverwell.calibration import Split
 from coverwell.errors import ColumnWarning, ExtrapolationWarning
 from coverwell.options import Schedule
@@ -28,12 +29,13 @@ CONTENT = {
 FRAME, POLARS = pd.DataFrame(CONTENT), pl.DataFrame(CONTENT)
 NUMBERS = pd.DataFrame({"area": AREA, "rooms": np.arange(N) % 5, "garden": CONTENT["garden"]})
 
-every = pytest.mark.parametrize("kind", [MatchedRegressor, *(getattr(baselines, name) for name in baselines.__all__)])
+MATCHED = (MatchedRegressor, MatchedClassifier)
+every = pytest.mark.parametrize("kind", [*MATCHED, *(getattr(baselines, name) for name in baselines.__all__)])
 
 
 def unfitted(kind=MatchedRegressor, **changes):
     brief = {"folds": 3, "repeats": 1, "schedule": Schedule(max_rounds=2)}
-    own = brief if kind is MatchedRegressor else {"max_epochs": 5}
+    own = brief if kind in MATCHED else {"max_epochs": 5}
     network = MLP(hidden=8, layers=2, bins=4, dropout=0.2)
     return kind(**{"network": network, "random_state": 0} | own | changes)
 
@@ -44,8 +46,16 @@ def fitted():
     return unfitted().fit(FRAME, Y)
 
 
+def targets_for(kind):
+    return np.median(Y) < Y if is_classifier(kind()) else Y
+
+
 def assert_same(one, X, other, X_other):
     assert_array_equal(one.predict(X), other.predict(X_other))
+    if is_classifier(one):
+        assert_array_equal(one.predict_proba(X), other.predict_proba(X_other))
+        assert_array_equal(np.asarray(one.predict_set(X)), np.asarray(other.predict_set(X_other)))
+        return
     for bound, same in zip(one.predict_interval(X), other.predict_interval(X_other), strict=True):
         assert_array_equal(bound, same)
 
@@ -53,17 +63,19 @@ def assert_same(one, X, other, X_other):
 @every
 def test_a_frame_is_fitted_as_the_numbers_that_its_columns_become(kind):
     alike = {"calibration": "cross"} if kind is MatchedRegressor else {}  # "local" knows that a number stands for a gap
-    model = unfitted(kind, **alike).fit(FRAME, Y)
+    y = targets_for(kind)
+    model = unfitted(kind, **alike).fit(FRAME, y)
     table = model.columns_.transform(FRAME)
     assert table.shape[1] == 2 + 3 + 1 + 1 + 2 + 7
-    assert_same(model, FRAME, unfitted(kind, **alike).fit(table, Y), table)
+    assert_same(model, FRAME, unfitted(kind, **alike).fit(table, y), table)
 
 
 @every
 def test_a_frame_of_numbers_is_fitted_as_an_array(kind):
-    model = unfitted(kind).fit(NUMBERS, Y)
+    y = targets_for(kind)
+    model = unfitted(kind).fit(NUMBERS, y)
     array = NUMBERS.to_numpy(dtype=np.float64)
-    assert_same(model, NUMBERS, unfitted(kind).fit(array, Y), array)
+    assert_same(model, NUMBERS, unfitted(kind).fit(array, y), array)
 
 
 def test_pandas_and_polars_give_the_same_model(fitted):
