@@ -90,14 +90,15 @@ class TeamOfClasses(FittedTeam):
         return self.probabilities(p), half_width
 
     def probabilities(self, p: Float[Tensor, "row class"]) -> Float[Tensor, "row class"]:
-        """Calibrated from blended ones."""
+        """Calibrated from blended ones, which rounding leaves a little below zero."""
+        p = p.clamp_min(0)
         p = p / p.sum(dim=1, keepdim=True)
         return p if self.calibrator is None else self.calibrator(p)
 
     @torch.no_grad()
     def normalised(self, p: Array, *, calibrate: bool = False) -> Array:
         """Probabilities (..., class) that sum to one, calibrated or not; equal ones where there are none."""
-        flat = torch.from_numpy(np.ascontiguousarray(p).reshape(-1, p.shape[-1]))
+        flat = torch.from_numpy(np.ascontiguousarray(p).reshape(-1, p.shape[-1])).clamp_min(0)
         flat = torch.where(flat.sum(dim=1, keepdim=True) > 0, flat, torch.ones_like(flat))
         flat = flat / flat.sum(dim=1, keepdim=True)
         if calibrate and self.calibrator is not None:

@@ -54,7 +54,7 @@ class Adaptive:
     """The probability of the class and of all likelier ones (Romano, Sesia and Candes 2020), without randomisation."""
 
     def of(self, probability: Probabilities) -> Scores:
-        ordered, order = probability.sort(dim=-1, descending=True)
+        ordered, order = probability.sort(dim=-1, descending=True, stable=True)
         return torch.zeros_like(probability).scatter(-1, order, ordered.cumsum(dim=-1))
 
 
@@ -79,7 +79,7 @@ class Regularised:
         check_number("free", self.free, least=0, whole=True)
 
     def of(self, probability: Probabilities) -> Scores:
-        ordered, order = probability.sort(dim=-1, descending=True)
+        ordered, order = probability.sort(dim=-1, descending=True, stable=True)
         place = torch.arange(1, probability.shape[-1] + 1, device=probability.device, dtype=probability.dtype)
         scores = ordered.cumsum(dim=-1) + self.penalty * (place - self.free).clamp_min(0)
         return torch.zeros_like(probability).scatter(-1, order, scores)
