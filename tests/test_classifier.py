@@ -217,3 +217,17 @@ def test_matching_lowers_confidence_where_the_threshold_is_wide(new):
         p = team(torch.from_numpy(new[0]))[0].numpy()
         spread.append(p.max(axis=1).mean())
     assert spread[1] < spread[0] - 0.02
+
+
+@pytest.mark.parametrize(
+    "choices", [{"conformity_score": "adaptive"}, {"hold_for": "class", "companions": ("forest",)}], ids=str
+)
+def test_an_onnx_file_has_the_probabilities_and_sets_of_the_model(choices, tmp_path, new):
+    runtime = pytest.importorskip("onnxruntime")
+    X, y = law(200, 14)
+    model = MatchedClassifier([0.5, 0.8], **BRIEF | choices).fit(X, np.array(["a", "b", "c"])[y])
+    rows = new[0][:200].clip(X.min(axis=0), X.max(axis=0))
+    coverwell.to_onnx(model, tmp_path / "model.onnx")
+    p, sets = runtime.InferenceSession(tmp_path / "model.onnx").run(None, {"X": rows})
+    assert_allclose(p, model.predict_proba(rows), atol=1e-5)
+    assert_array_equal(sets, np.asarray(model.predict_set(rows)))

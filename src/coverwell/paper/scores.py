@@ -35,7 +35,8 @@ def check_score(score: Score, n_classes: int) -> None:
     if not isinstance(found, Tensor) or found.shape != p.shape:
         got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise ValueError(f"{must}: a tensor of shape {tuple(p.shape)} for probabilities of that shape, got {got}")
-    if not found.isfinite().all() or (found.gather(-1, p.argmax(dim=-1, keepdim=True)) > found).any():
+    lowest = found.amin(dim=-1)  # of equal probabilities, which a sort takes in any order, any may have it
+    if not found.isfinite().all() or (found.gather(-1, p.argmax(dim=-1, keepdim=True))[..., 0] > lowest)[:, :2].any():
         raise ValueError(f"{must}, but {score!r} gives {found[0, 0].tolist()} for {p[0, 0].tolist()}")
 
 
@@ -54,7 +55,7 @@ class Adaptive:
     """The probability of the class and of all likelier ones (Romano, Sesia and Candes 2020), without randomisation."""
 
     def of(self, probability: Probabilities) -> Scores:
-        ordered, order = probability.sort(dim=-1, descending=True, stable=True)
+        ordered, order = probability.sort(dim=-1, descending=True)
         return torch.zeros_like(probability).scatter(-1, order, ordered.cumsum(dim=-1))
 
 
@@ -79,7 +80,7 @@ class Regularised:
         check_number("free", self.free, least=0, whole=True)
 
     def of(self, probability: Probabilities) -> Scores:
-        ordered, order = probability.sort(dim=-1, descending=True, stable=True)
+        ordered, order = probability.sort(dim=-1, descending=True)
         place = torch.arange(1, probability.shape[-1] + 1, device=probability.device, dtype=probability.dtype)
         scores = ordered.cumsum(dim=-1) + self.penalty * (place - self.free).clamp_min(0)
         return torch.zeros_like(probability).scatter(-1, order, scores)
