@@ -395,7 +395,7 @@ def matched(runs: Runs, tables: Sequence[str]) -> Iterator[str]:
             a, b = mean(own, reader), mean(without, reader)
             sums[name].append(max(a, SMALLEST) / max(b, SMALLEST))
             cells.append(f"{sums[name][-1]:.3f}")
-        cells += [f"{of_size(lines, 'never_empty'):.3f}" for lines in (own, without)]
+        cells += [number(of_size(lines, "never_empty")) for lines in (own, without)]
         cells.append(f"{mean(own, accuracy) - mean(without, accuracy):+.3f}")
         rows.append([data, f"{len(own)}", *cells])
     means = [f"{geometric_mean(ratios):.3f}" for ratios in sums.values()]
