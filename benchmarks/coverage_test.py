@@ -45,7 +45,8 @@ from coverwell.calibration import CVPlus, Split
 from coverwell.estimator import IntervalRegressor
 from coverwell.training import rows as training_rows
 
-N_LAWS, N_BROKEN, N_QUICK = 1000, 150, 40
+N_LAWS, N_QUICK = 1000, 40
+N_BROKEN = {"rank": 150, "leak": 300}  # a leak moves coverage less
 N_NEW = 3000  # rows for each fit
 CALIBRATIONS = ("local", "cross", "cv+", SPLIT)
 ROUNDING = 1e-9  # of ends, in standard deviations of y
@@ -300,7 +301,7 @@ def main() -> None:
     lines, seeds = read_lines(path), range(given.first, given.first + given.laws)
     failed = run_jobs(measure_ranks, rank_jobs(n_draws, lines), path, given.jobs, end)
     for broken in (None, *given.broken):
-        own = seeds if broken is None else seeds[:N_BROKEN]
+        own = seeds if broken is None else seeds[: N_BROKEN[broken]]
         failed += run_jobs(measure, jobs_of(own, broken, lines), path, given.jobs, end)
     lines = read_lines(path)
     path.with_suffix(".md").write_text(report(lines))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis.strategies import data, floats, integers, lists
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -387,3 +388,20 @@ def test_a_pipeline_may_hold_a_place_of_an_array():
     model = MatchedRegressor(0.9, hold_for=0, **SHORT | {"calibration": Split(0.5)})
     model = make_pipeline(StandardScaler(), model).fit(numbers, y)
     assert len(model[-1].predictor_.fitted_teams[0].group_factors) == 1
+
+
+def test_where_every_group_is_too_rare_for_ranks_all_rows_have_the_same():
+    X = np.arange(3.0)[:, None]
+    grouping = Grouping("kind", (0,))
+    found = group_factors([grouping], X, np.ones((3, 1, 1)), np.ones((3, 1)), [0.5], exact=False)
+    assert found == []
+
+
+def test_a_table_whose_gaps_are_all_rare_is_fitted():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 4)), columns=list("abcd"))
+    y = rng.normal(size=60)
+    for place, name in enumerate(X):
+        X.loc[place, name] = np.nan
+    model = IntervalAround(make_pipeline(SimpleImputer(), Ridge()), 0.8, random_state=0).fit(X, y)
+    assert np.isfinite(model.predict_interval(X).width).all()

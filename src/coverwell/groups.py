@@ -162,7 +162,7 @@ class _Learned:
         place = np.full(len(keys), len(own))
         place[own] = np.arange(len(own))
         same = (copies[:, None, grouping.places] == keys[own]).all(axis=2)  # (copy, group)
-        of_copies = np.where(same.any(axis=1), same.argmax(axis=1), len(own))
+        of_copies = np.column_stack([same, np.ones(len(same), dtype=bool)]).argmax(axis=1)
         return cls(grouping, keys[own], place[group.reshape(-1)], weight, of_copies)
 
     @property
