@@ -397,11 +397,10 @@ def test_where_every_group_is_too_rare_for_ranks_all_rows_have_the_same():
     assert found == []
 
 
-def test_a_table_whose_gaps_are_all_rare_is_fitted():
+def test_a_table_in_which_no_two_rows_have_the_same_gaps_is_fitted():
     rng = np.random.default_rng(0)
-    X = pd.DataFrame(rng.normal(size=(60, 4)), columns=list("abcd"))
-    y = rng.normal(size=60)
-    for place, name in enumerate(X):
-        X.loc[place, name] = np.nan
-    model = IntervalAround(make_pipeline(SimpleImputer(), Ridge()), 0.8, random_state=0).fit(X, y)
-    assert np.isfinite(model.predict_interval(X).width).all()
+    X = np.where(rng.uniform(size=(60, 12)) < 0.5, np.nan, rng.normal(size=(60, 12)))
+    assert len(np.unique(np.isnan(X), axis=0)) == 60
+    frame = pd.DataFrame(X, columns=list("abcdefghijkl"))
+    model = IntervalAround(make_pipeline(SimpleImputer(), Ridge()), 0.8, random_state=0).fit(frame, rng.normal(size=60))
+    assert np.isfinite(model.predict_interval(frame).width).all()
