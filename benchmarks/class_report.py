@@ -60,7 +60,8 @@ def report(lines: Sequence[Line]) -> str:
         "# Classification",
         "Made by `make bench-classification` from `classification.jsonl` in this folder: random 80/20 splits from 0, "
         f"the same share of each class in both parts; {n_splits} splits of each of {len(tables)} tables, and where a "
-        "method was run on fewer, those. Matching and scores were compared out of fold on split 100 alone (`classification-selection.md`). "
+        "method was run on fewer, those. Matching and scores of classes were compared out of fold on split 100 alone, "
+        "in `classification-selection.md`. "
         f"{stamp(runs.of(DEFAULT, tables[0]))}; peers: {packages(runs.lines)}.",
         METHODS,
         *verdicts(runs, tables),
