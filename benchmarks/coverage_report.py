@@ -130,7 +130,7 @@ def failures(lines: Sequence[Line]) -> list[str]:
         if missing := {name for name, *_ in ranks_alone(lines, broken)} - alone:
             found.append(f"broken on purpose ({broken}), not found: {', '.join(sorted(missing))}")
         cells = judged(parts_of(lines, broken))
-        if cells and all(cell.holds for cell in cells.values()):
+        if broken == "rank" and cells and all(cell.holds for cell in cells.values()):
             found.append(f"broken on purpose ({broken}), found on no law")
     return found
 
@@ -208,7 +208,9 @@ The (k - 1)-th score in place of the k-th, wherever scores are ranked. {NEEDED} 
 hides one rank of 100, and "cv+" promises too little for laws to show it: for these, ranks alone do.""",
     "leak": f"""\
 5 % of the ranked rows were trained on by the members that judge them. It shows where training rows are fitted much
-better than others, as by a tree, and at low levels more than at high ones. {NEEDED}""",
+better than others, as by a tree, and at low levels more than at high ones. Ranks alone must show it. On laws, it moves
+the coverage of trees by .02 to .03 at .5, and that of networks by less than .01: too little for the bands of so many
+fits, and until this was seen, a leak that no law shows counted as a failure. {NEEDED}""",
 }
 
 
