@@ -35,6 +35,9 @@ SMALLEST_SCALE = 1e-4
 SD_PER_MEAN_DEVIATION = 1.2533
 # In rounds that grow, the share by which a score must fall for another round: F's squared error and I's pinball loss.
 GAINS = 0.04, 0.05
+# For classes F alone decides, and this share of the Brier score of a guess adds to its score: where nearly all rows are
+# easy, a tenth of next to nothing is not worth a round.
+OF_A_GUESS = 0.1
 FASTER = 4.0  # the power to which the last fall counts for each round to come: rounds are longer and longer
 FEWEST_STEPS = 200  # of F: with fewer a score that does not fall says little, as small tables have few an epoch
 LONGEST = 64  # times as long as the first round
@@ -325,6 +328,11 @@ class History:
         self.losses: list[Float[Tensor, "job network"]] = []
         self.seconds: list[float] = []
         self.started = time.perf_counter()
+        self.gains, self.floor = GAINS, torch.zeros_like(self.unit[:, 0])
+        if evaluated.score is not None:
+            guess = evaluated.mean_out_of_fold(evaluated.y)[:, None]
+            self.floor = OF_A_GUESS * evaluated.mean_out_of_fold(squared_error(evaluated, guess))[:, 0]
+            self.gains = GAINS[0], 1.0  # which no score of I reaches
 
     def add(self, measures: Measures, losses: Sequence[Tensor] = ()) -> None:
         """Note one round (without losses, the start), keep each network at its best, and see which jobs go on."""
@@ -335,16 +343,17 @@ class History:
             self.started = time.perf_counter()
             self.n_rounds += self.going
         self.coverage = measures.coverage
-        for best, score, gain in zip(self.best, measures.scores, GAINS, strict=False):
+        for best, score, gain in zip(self.best, measures.scores, self.gains, strict=False):
             latest_first = torch.full_like(score, -len(self.rounds))
-            clearly = score < (1 - gain) * best.score if self.growing else True
+            clearly = self.clearly_lower(score, best.score, gain) if self.growing else True
             better = best.offer(latest_first if self.literal else score, self.unit, self.going) & clearly
             self.last_better = torch.where(better, len(self.rounds), self.last_better)
         if self.growing and measures.alone is not None:
             # F alone, falling like this or somewhat faster, may in the last round be better than what is deployed now.
             fall = measures.alone / self.least_alone
             in_the_end = measures.alone * fall ** (FASTER * (self.max_rounds - len(self.rounds)))
-            promises = (fall < 1 - GAINS[0]) & (in_the_end < measures.scores[0])
+            promises = self.clearly_lower(measures.alone, self.least_alone, self.gains[0])
+            promises &= in_the_end < measures.scores[0]
             early = self.best[0].learner.n_steps < FEWEST_STEPS
             self.last_better = torch.where(self.going & (promises | early), len(self.rounds), self.last_better)
             self.least_alone = torch.minimum(self.least_alone, measures.alone)
@@ -353,6 +362,9 @@ class History:
         elif len(self.losses) > 3:  # as published: all training losses moved less than 1 % over the last 3 rounds
             before, now = self.losses[-4], self.losses[-1]
             self.going = self.going & ~((now - before).abs() < 0.01 * before.abs()).all(dim=1)
+
+    def clearly_lower(self, score: Tensor, before: Tensor, gain: float) -> Tensor:
+        return score < (1 - gain) * before - gain * self.floor
 
     def following(self, first: History) -> History:
         """This history, of a second training of what had not settled, with the rounds of the first before its own."""
