@@ -19,7 +19,8 @@ from coverwell.networks.team import FactoryNetwork, LoopTeam
 from coverwell.paper import algorithm
 from coverwell.paper.algorithm import History, Measures, Recipe, alternate, blend_weights, half_widths, simplex_weights
 from coverwell.paper.losses import Levels, QuantileLoss, z_score
-from coverwell.paper.matching import IQRFit, SigmaFit, Unmatched
+from coverwell.paper.matching import CrossEntropy, IQRFit, SigmaFit, Unmatched
+from coverwell.paper.scores import LeastLikely
 from coverwell.training.device import Settings
 from coverwell.training.learner import Learner
 from coverwell.training.rows import Rows
@@ -146,12 +147,13 @@ class Scripted(nn.Module):
 def scripted_pair(rows, of_mean, of_interval):
     """F and I of one target and one level that follow scripts, one per job: a number, or one per output, and step."""
 
-    def learner(scripts, n_outputs):
-        lines = [torch.tensor(script).reshape(len(script), -1).expand(-1, n_outputs).clone() for script in scripts]
-        modules = [Scripted(line) for line in lines for _ in range(rows.members_per_job)]
-        return learner_of(Given(modules), rows, n_outputs, batch_size=1000, ema_decay=0.5)  # one step per epoch
+    return scripted(rows, of_mean, 1), scripted(rows, of_interval, 2)
 
-    return learner(of_mean, 1), learner(of_interval, 2)
+
+def scripted(rows, scripts, n_outputs):
+    lines = [torch.tensor(script).reshape(len(script), -1).expand(-1, n_outputs).clone() for script in scripts]
+    modules = [Scripted(line) for line in lines for _ in range(rows.members_per_job)]
+    return learner_of(Given(modules), rows, n_outputs, batch_size=1000, ema_decay=0.5)  # one step per epoch
 
 
 @dataclass
@@ -311,9 +313,9 @@ def grown(errors, outputs, *, beside=None, fewest_steps=0, **changes):
         return mean, interval, run((mean, interval), rows, recipe)
 
 
-def by_age(values):
+def by_age(values, start=0.0):
     """A script that has these values at the ends of rounds, and the next one on the way to it."""
-    return [0.0, *[value for number, value in enumerate(values) for _ in range(2**number)]]
+    return [start, *[value for number, value in enumerate(values) for _ in range(2**number)]]
 
 
 @pytest.mark.parametrize(("growth", "ends"), [(1.0, [1, 2, 3, 4]), (1.5, [1, 3, 5, 8]), (2.0, [1, 3, 7, 15])])
@@ -359,6 +361,37 @@ def test_beside_a_better_companion_rounds_follow_while_f_may_still_overtake_it(b
     assert_allclose([measures.rmse.item() for measures in record.rounds], beside, atol=1e-6)
     alone = [9.0, 4.0, 1.95**2][:n_rounds]
     assert_allclose([measures.alone.item() for measures in record.rounds], alone, rtol=1e-5)
+
+
+def shares(briers):
+    """The probabilities of the first class with these Brier scores where five rows of six have it."""
+    # 5/6 2 (1 - p)^2 + 1/6 2 p^2 = 2 p^2 - 10/3 p + 5/3, below its lowest point
+    return [(10 / 3 - math.sqrt(100 / 9 - 8 * (5 / 3 - brier))) / 4 for brier in briers]
+
+
+@pytest.mark.parametrize(
+    ("briers", "outputs", "n_rounds"),
+    [
+        # A guess has 5/18. A tenth of that adds to each score: 4 % of 0.4 and 0.028 are 0.0171.
+        ([0.8, 0.4, 0.3838, 0.3], [0.0] * 4, 3),
+        ([0.8, 0.4, 0.3825, 0.3], [0.0] * 4, 4),
+        ([0.4, 0.4, 0.4, 0.4], [0.0, -0.15, -0.3, -0.45], 2),  # thresholds that fall are not worth a round
+    ],
+)
+def test_for_classes_another_round_follows_where_the_brier_score_falls_by_what_a_guess_would_notice(
+    briers, outputs, n_rounds
+):
+    y = torch.tensor([[1.0, 0.0]] * 5 + [[0.0, 1.0]])
+    rows = replace(rows_of(torch.zeros(6, 1), y, n_members=2), score=LeastLikely())
+    logits = [[math.log(p / (1 - p)), 0.0] for p in shares(briers)]
+    mean = scripted(rows, [by_age(logits, [0.0, 0.0])], 2)
+    interval = scripted(rows, [by_age(outputs)], 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(algorithm, "FEWEST_STEPS", 0)
+        recipe = recipe_of(CrossEntropy(), growth=2.0, patience=1, max_rounds=4, **one_step)
+        record = run((mean, interval), rows, recipe)
+    assert_allclose([measures.rmse.item() ** 2 for measures in record.rounds], briers[:n_rounds], rtol=1e-5)
+    assert record.n_rounds.tolist() == [n_rounds]
 
 
 def test_a_start_is_measured_with_its_companions():
