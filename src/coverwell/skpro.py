@@ -90,7 +90,9 @@ class QuantileDistribution(BaseDistribution):
 
     def _iloc(self, rowidx: Any = None, colidx: Any = None) -> QuantileDistribution:
         rows, columns = (slice(None) if at is None else np.atleast_1d(at) for at in (rowidx, colidx))
-        part = replace(self.distribution, values=self.distribution.values[rows][:, columns], index=None)
+        whole = self.distribution
+        names = tuple(np.array(whole.target_names)[columns].tolist())
+        part = replace(whole, values=whole.values[rows][:, columns], target_names=names, index=None)
         scalar = np.ndim(rowidx) == np.ndim(colidx) == 0 and rowidx is not None and colidx is not None
         labels = (None, None) if scalar else (self.index[rows], self.columns[columns])
         return QuantileDistribution(part, *labels)
@@ -143,7 +145,7 @@ class SkproRegressor(BaseProbaRegressor):
         "y_inner_mtype": "pd_DataFrame_Table",
     }
 
-    def __init__(self, regressor: IntervalRegressor | None = None) -> None:
+    def __init__(self, regressor: Any = None) -> None:
         self.regressor = regressor
         super().__init__()
 
@@ -179,8 +181,8 @@ class SkproRegressor(BaseProbaRegressor):
         from coverwell.networks import MLP
         from coverwell.options import Schedule
 
-        small = {"network": MLP(hidden=8), "device": "cpu", "random_state": 0}
-        brief = {"schedule": Schedule(max_rounds=1), "folds": 2, "repeats": 1, "companions": ()}
+        small: dict[str, Any] = {"network": MLP(hidden=8), "device": "cpu", "random_state": 0}
+        brief: dict[str, Any] = {"schedule": Schedule(max_rounds=1), "folds": 2, "repeats": 1, "companions": ()}
         return [
             {"regressor": MatchedRegressor([0.5, 0.9], **brief, **small)},
             {"regressor": HeteroscedasticRegressor([0.5, 0.9], max_epochs=5, **small)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -75,7 +76,7 @@ class SktimeForecaster(BaseForecaster):
         "requires-fh-in-fit": True,
     }
 
-    def __init__(self, forecaster: SeriesForecaster | None = None) -> None:
+    def __init__(self, forecaster: Any = None) -> None:
         self.forecaster = forecaster
         super().__init__()
         if getattr(forecaster, "missing", "error") == "fill":
@@ -85,26 +86,40 @@ class SktimeForecaster(BaseForecaster):
         chosen = MatchedForecaster(LEVELS) if self.forecaster is None else clone(self.forecaster)
         if not isinstance(chosen, SeriesForecaster):
             raise TypeError(f"forecaster must be one of coverwell, unfitted, got {self.forecaster!r}")
+        if pd.api.types.is_integer_dtype(y.index.dtype) and (np.diff(y.index)[:1] > 1).any():
+            raise ValueError(f"whole numbers in the index of y must rise by 1, got {y.index}; use a RangeIndex")
         chosen.set_params(horizon=int(self._steps(fh).max()))
-        self.forecaster_ = chosen.fit(_clocked(y), None if X is None else _clocked(X))
+        series = _clocked(y)
+        self.forecaster_ = chosen.fit(series, None if X is None else _clocked(X, _period_of(series)))
+        self.name_ = y.name
         return self
 
     def _update(self, y: pd.Series, X: pd.DataFrame | None = None, update_params: bool = True) -> SktimeForecaster:
         clock, n_seen = self.forecaster_.history_.clock, len(self.forecaster_.history_)
-        y = _clocked(y)
+        y = self._own(y)
         for step, (at, value) in zip(clock.positions(y.index, "y"), y.items(), strict=True):
             if step >= n_seen:
-                self.forecaster_.update(float(value), at, covariates=self._rows_from(X, at))
+                self.forecaster_.update(float(value), at, covariates=self._rows_from(X, at, int(step)))
         return self
 
     def _predict(self, fh: Any, X: pd.DataFrame | None) -> pd.Series:
         mean = np.asarray(self.forecaster_.predict(self._coming(X)))[self._steps(fh) - 1]
-        return pd.Series(mean, index=fh.to_absolute_index(self.cutoff), name=self._get_varnames()[0])
+        return pd.Series(mean, index=fh.to_absolute_index(self.cutoff), name=self.name_)
 
     def _predict_quantiles(self, fh: Any, X: pd.DataFrame | None, alpha: list[float]) -> pd.DataFrame:
         found = self._distribution(fh, X).quantile(alpha)
         columns = self._get_columns(method="predict_quantiles", alpha=alpha)
         return pd.DataFrame(found, index=fh.to_absolute_index(self.cutoff), columns=columns)
+
+    def _predict_proba(self, fh: Any, X: pd.DataFrame | None, marginal: bool = True) -> Any:
+        from coverwell.skpro import QuantileDistribution  # sktime needs skpro for distributions
+
+        found = self._distribution(fh, X)
+        labels: dict[str, Any] = {
+            "index": fh.to_absolute_index(self.cutoff),
+            "columns": self._get_columns(method="predict"),
+        }
+        return QuantileDistribution(replace(found, values=found.values[:, None]), **labels)
 
     def _distribution(self, fh: Any, X: pd.DataFrame | None) -> PredictedDistribution:
         levels = self.forecaster_.regressor_.predictor_.levels
@@ -115,18 +130,26 @@ class SktimeForecaster(BaseForecaster):
     def _steps(self, fh: Any) -> NDArray[np.int64]:
         return np.asarray(fh.to_relative(self.cutoff).to_numpy(), dtype=np.int64)
 
+    def _own(self, table: Any) -> Any:
+        """A series or table with the kind of stamps that the fit had."""
+        clock = self.forecaster_.history_.clock
+        return _clocked(table, clock.freq if clock.kind == "periods" else None)
+
     def _coming(self, X: pd.DataFrame | None) -> pd.DataFrame | None:
         """The rows of X after the present."""
         history = self.forecaster_.history_
-        return None if X is None else self._rows_from(X, history.clock.index(len(history), 1)[0])
+        return None if X is None else self._own(X).loc[history.clock.index(len(history), 1)[0] :]
 
-    def _rows_from(self, X: pd.DataFrame | None, first: Any) -> pd.DataFrame | None:
-        """The rows of X from a step on, one for every step of the horizon at least."""
+    def _rows_from(self, X: pd.DataFrame | None, at: Any, step: int) -> pd.DataFrame | None:
+        """The rows of X from a step on, and then those known before; the last one again for steps without any."""
         if X is None:
             return None
-        rows, horizon = _clocked(X).loc[first:], self.forecaster_.windows_.horizon
-        last = rows.iloc[[-1] * max(0, horizon + 1 - len(rows))]
-        return pd.concat([rows, last], ignore_index=True)
+        history, given = self.forecaster_.history_, self._own(X).loc[at:]
+        if not np.array_equal(history.clock.positions(given.index, "X"), np.arange(step, step + len(given))):
+            raise ValueError(f"X must have a row for every step from {at} on, got {list(given.index)}")
+        rows = np.concatenate([given.to_numpy(dtype=np.float64), history.ahead[step + len(given) :]])
+        n_missing = max(0, self.forecaster_.windows_.horizon + 1 - len(rows))
+        return pd.DataFrame(np.concatenate([rows, *[rows[-1:]] * n_missing]), columns=given.columns)
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
@@ -136,19 +159,26 @@ class SktimeForecaster(BaseForecaster):
         from coverwell.networks import MLP
         from coverwell.options import Schedule
 
-        small = {"network": MLP(hidden=4), "device": "cpu", "random_state": 0}
-        matched = {"folds": None, "calibration": None, "schedule": Schedule(max_rounds=1)}
+        small: dict[str, Any] = {"network": MLP(hidden=4), "device": "cpu", "random_state": 0}
+        matched: dict[str, Any] = {"folds": None, "calibration": None, "schedule": Schedule(max_rounds=1)}
         return [
             {"forecaster": MatchedForecaster([0.5, 0.9], past=1, **matched, **small)},
             {"forecaster": Forecaster(HeteroscedasticRegressor([0.5, 0.9], max_epochs=2, **small), past=1)},
         ]
 
 
-def _clocked(table: Any) -> Any:
+def _clocked(table: Any, freq: str | None = None) -> Any:
     """A series or table by periods, where its stamps have calendar steps of different lengths, such as months."""
     index = table.index
     if not isinstance(index, pd.DatetimeIndex):
         return table
-    step = index.freq or pd.tseries.frequencies.to_offset(pd.infer_freq(index) if len(index) > 2 else None)
-    equal = pd.tseries.offsets.Tick | pd.tseries.offsets.Day | pd.tseries.offsets.Week
-    return table if step is None or isinstance(step, equal) else table.set_axis(index.to_period(step))
+    if freq is None:
+        inferred = pd.infer_freq(index) if index.freq is None and len(index) > 2 else None
+        step = pd.tseries.frequencies.to_offset(inferred) if inferred else index.freq
+        equal = pd.tseries.offsets.Tick | pd.tseries.offsets.Day | pd.tseries.offsets.Week
+        return table if step is None or isinstance(step, equal) else table.set_axis(index.to_period())
+    return table.set_axis(index.to_period(freq))
+
+
+def _period_of(table: Any) -> str | None:
+    return table.index.freqstr if isinstance(table.index, pd.PeriodIndex) else None
