@@ -1,4 +1,4 @@
-"""The suites by which skpro and sktime check estimators, run on our adapters, in the environment of `make test-adapters`.
+"""The suites by which skpro and sktime check estimators, run on our adapters; `make test-adapters` runs it.
 
 No test of a suite is left out. The result goes to results/adapters.json, its text to results/adapters.md, and the exit
 code says whether all have passed.

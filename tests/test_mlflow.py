@@ -15,7 +15,6 @@ import coverwell.mlflow
 from coverwell import LSTM, MLP, MatchedClassifier, MatchedForecaster, MatchedRegressor, Schedule
 from coverwell.errors import ModelFileError
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow")  # it is a step behind pandas
 SHORT = {"schedule": Schedule(max_rounds=1), "repeats": 1, "companions": (), "random_state": 0}
 ELSEWHERE = """
 import sys, mlflow, pandas

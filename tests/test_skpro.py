@@ -1,5 +1,8 @@
 """Regressors as skpro's: the same numbers, in its data frames and distributions; run by `make test-adapters`."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -76,3 +79,12 @@ def test_classifiers_are_refused(table):
     X, y = table
     with pytest.raises(TypeError, match="regressor must be one of coverwell, unfitted, got MatchedClassifier"):
         SkproRegressor(MatchedClassifier()).fit(X, y)
+
+
+def test_the_example_of_the_guide_runs():
+    guide = Path(__file__).parents[1] / "docs" / "integrations.md"
+    blocks = re.findall(r"^```py\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL)
+    (example,) = (code for code in blocks if "coverwell.skpro " in code)
+    names = {}
+    exec(example, names)
+    assert len(names["intervals"]) == 50

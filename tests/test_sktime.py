@@ -1,6 +1,8 @@
 """Forecasters as sktime's: the same numbers on its indices and horizons; run by `make test-adapters`."""
 
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -111,3 +113,12 @@ def test_counts_by_two_are_refused():
 def test_regressors_are_refused():
     with pytest.raises(TypeError, match="forecaster must be one of coverwell, unfitted, got MatchedRegressor"):
         SktimeForecaster(MatchedRegressor()).fit(pd.Series(VALUES), fh=1)
+
+
+def test_the_example_of_the_guide_runs():
+    guide = Path(__file__).parents[1] / "docs" / "integrations.md"
+    blocks = re.findall(r"^```py\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL)
+    (example,) = (code for code in blocks if "coverwell.sktime " in code)
+    names = {}
+    exec(example, names)
+    assert len(names["intervals"]) == 3

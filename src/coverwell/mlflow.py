@@ -102,7 +102,9 @@ def save_model(
         description.signature = served.signature if signature is None else signature
         example = served.typical_row if input_example is None else input_example
         if example is not None:
-            _save_example(description, example, str(folder))
+            with warnings.catch_warnings():  # MLflow's own, which is a step behind pandas
+                warnings.simplefilter("ignore", DeprecationWarning)
+                _save_example(description, example, str(folder))
         if metadata is not None:
             description.metadata = metadata
         _write_environment(folder, pip_requirements)
