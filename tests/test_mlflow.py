@@ -125,6 +125,23 @@ def test_sets_of_classes_are_lists_beside_probabilities(tmp_path):
     assert names == list(served.predict(served.input_example))
 
 
+def test_truth_values_are_classes_named_as_at_the_command_line():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = MatchedClassifier(0.9, network=MLP(hidden=8), **SHORT).fit(X, X[:, 0] > 0)
+    found = coverwell.mlflow.IntervalModel(model).predict(X)
+    assert list(found) == ["y", "y_probability_false", "y_probability_true", "y_set_0.9"]
+
+
+def test_times_with_a_zone_are_predicted_but_have_no_example(tmp_path):
+    X, y = flats()
+    X["since"] = X["since"].dt.tz_localize("Europe/Berlin")
+    model = MatchedRegressor(0.9, network=MLP(hidden=8), **SHORT).fit(X, y)
+    coverwell.mlflow.save_model(model, tmp_path / "model")
+    served = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    np.testing.assert_array_equal(served.predict(X)["price"], model.predict(X))
+    assert served.metadata.saved_input_example_info is None
+
+
 def test_a_forecaster_gives_its_next_steps_with_their_times(tmp_path):
     index = pd.period_range("2020-01", periods=100, freq="M")
     series = pd.Series(np.sin(np.arange(100.0)), index=index, name="load")

@@ -219,7 +219,7 @@ class IntervalModel:
         return found.columns, interval.index
 
     def _names(self, levels: tuple[float, ...]) -> list[str]:
-        labels = None if self.classes is None else [str(label) for label in self.classes.tolist()]
+        labels = None if self.classes is None else [_in_words(label) for label in self.classes.tolist()]
         return prediction_columns(self.targets, levels, classes=labels)
 
     @property
@@ -240,16 +240,26 @@ class IntervalModel:
 
     @property
     def typical_row(self) -> Any:
-        """A row of medians and most frequent levels; None where X is no table of ours."""
+        """A row of medians and most frequent levels; None without a table, or where times have a zone.
+
+        An example is kept as JSON, which has no names of zones.
+        """
         import pandas as pd
 
         source = getattr(self.model, "source_", None)
         if not isinstance(source, TableSource):
             return None
-        if source.columns is not None:
-            return pd.DataFrame({column.name: [_typical(column)] for column in source.columns.columns})
-        centre = self.model.predictor_.inputs.centre.cpu().numpy().reshape(1, -1)
-        return centre if source.names is None else pd.DataFrame(centre, columns=list(source.names))
+        if source.columns is None:
+            centre = self.model.predictor_.inputs.centre.cpu().numpy().reshape(1, -1)
+            return centre if source.names is None else pd.DataFrame(centre, columns=list(source.names))
+        columns = source.columns.columns
+        zoned = any(column.zone for column in columns)
+        return None if zoned else pd.DataFrame({column.name: [_typical(column)] for column in columns})
+
+
+def _in_words(label: Any) -> str:
+    """A class as `coverwell predict` writes it."""
+    return str(label).lower() if isinstance(label, bool) else str(label)
 
 
 def _typical(column: Column) -> Any:
@@ -262,5 +272,5 @@ def _typical(column: Column) -> Any:
         case "booleans":
             return bool(column.median)
         case "times":
-            return pd.Timestamp(int(column.median), unit="us", tz=column.zone)
+            return pd.Timestamp(int(column.median), unit="us")
     return column.median
