@@ -104,6 +104,15 @@ def test_covariates_with_holes_are_refused():
         adapter.update(y[N : N + 1], X=X.iloc[[N, N + 2]])
 
 
+def test_steps_that_are_past_are_refused():
+    y, _ = series(INDICES["months"])
+    with pytest.raises(NotImplementedError, match="in-sample"):
+        SktimeForecaster(short()).fit(y[:N], fh=[-1, 1])
+    fitted = SktimeForecaster(short()).fit(y[:N], fh=INDICES["months"][N : N + 2])
+    with pytest.raises(NotImplementedError, match="in-sample"):
+        fitted.update(y[N : N + 1]).predict()
+
+
 def test_counts_by_two_are_refused():
     y = pd.Series(VALUES, index=np.arange(N + 8) * 2)
     with pytest.raises(ValueError, match="whole numbers in the index of y must rise by 1"):

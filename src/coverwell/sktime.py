@@ -115,11 +115,9 @@ class SktimeForecaster(BaseForecaster):
         from coverwell.skpro import QuantileDistribution  # sktime needs skpro for distributions
 
         found = self._distribution(fh, X)
-        labels: dict[str, Any] = {
-            "index": fh.to_absolute_index(self.cutoff),
-            "columns": self._get_columns(method="predict"),
-        }
-        return QuantileDistribution(replace(found, values=found.values[:, None]), **labels)
+        columns = self._get_columns(method="predict")
+        one_target = replace(found, values=found.values[:, None])
+        return QuantileDistribution(one_target, index=fh.to_absolute_index(self.cutoff), columns=columns)
 
     def _distribution(self, fh: Any, X: pd.DataFrame | None) -> PredictedDistribution:
         levels = self.forecaster_.regressor_.predictor_.levels
@@ -128,6 +126,7 @@ class SktimeForecaster(BaseForecaster):
         return PredictedDistribution(np.unique(central_shares(levels)), values[self._steps(fh) - 1])
 
     def _steps(self, fh: Any) -> NDArray[np.int64]:
+        """The steps ahead, counted from 1."""
         return np.asarray(fh.to_relative(self.cutoff).to_numpy(), dtype=np.int64)
 
     def _own(self, table: Any) -> Any:
