@@ -7,6 +7,7 @@ import sys
 import mlflow
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from sklearn.datasets import load_iris
 from torch import nn
@@ -156,6 +157,17 @@ def test_a_forecaster_gives_its_next_steps_with_their_times(tmp_path):
     assert known.index.equals(forecaster.predict().index)
     np.testing.assert_array_equal(given["load"], forecaster.predict(1 - holidays.iloc[100:102]))
     assert (given["load"] != known["load"]).any()
+
+
+def test_a_forecaster_of_a_polars_series_gives_its_next_steps_too():
+    times = pl.datetime_range(pl.datetime(2024, 1, 1), pl.datetime(2024, 1, 5, 3), "1h", eager=True)
+    frame = pl.DataFrame({"time": times, "load": np.sin(np.arange(100.0))})
+    brief = {"network": LSTM(hidden=4), "schedule": Schedule(max_rounds=1), "random_state": 0}
+    forecaster = MatchedForecaster([0.5, 0.8], past=6, horizon=2, **brief).fit(frame)
+    found = coverwell.mlflow.IntervalModel(forecaster).predict(None, {"coverage": [0.8, 0.5]})
+    assert list(found) == ["load", *(f"load_{bound}_{level}" for level in (0.5, 0.8) for bound in ("lower", "upper"))]
+    np.testing.assert_array_equal(found["load"], forecaster.predict()["load"])
+    assert found.index.tolist() == forecaster.predict()["time"].to_list()
 
 
 def test_a_model_with_code_of_its_users_is_refused_and_nothing_is_left(tmp_path):

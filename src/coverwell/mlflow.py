@@ -33,15 +33,15 @@ try:
     with warnings.catch_warnings():  # MLflow's own, about its types for chats
         warnings.filterwarnings("ignore", message=".*hint is inferred as AnyType")
         import mlflow
+        import mlflow.artifacts
         import mlflow.pyfunc
         from mlflow.models import Model, ModelSignature
         from mlflow.models.model import ModelInfo
         from mlflow.models.utils import _save_example
-        from mlflow.tracking.artifact_utils import _download_artifact_from_uri
         from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
         from mlflow.types.schema import AnyType, Array
 except ImportError:
-    raise ImportError("MLflow is not installed; install the extra `mlflow`: pip install 'coverwell[mlflow]'") from None
+    raise ImportError("MLflow 3.1 or later is needed; install the extra `mlflow`: pip install 'coverwell[mlflow]'") from None
 
 __all__ = ["IntervalModel", "load_model", "log_model", "log_rounds", "save_model"]
 
@@ -141,7 +141,7 @@ def log_model(model: Any, name: str = "model", **options: Any) -> ModelInfo:
 
 def load_model(model_uri: str, dst_path: str | None = None) -> Any:
     """The estimator itself, as `coverwell.load` gives it, from a URI of MLflow such as "runs:/.../model"."""
-    folder = Path(_download_artifact_from_uri(artifact_uri=str(model_uri), output_path=dst_path))
+    folder = Path(mlflow.artifacts.download_artifacts(artifact_uri=str(model_uri), dst_path=dst_path))
     flavors = Model.load(str(folder / "MLmodel")).flavors
     if FLAVOR_NAME not in flavors:
         raise ModelFileError(f"{model_uri} must have the flavour {FLAVOR_NAME}, got {', '.join(sorted(flavors))}")
@@ -149,8 +149,7 @@ def load_model(model_uri: str, dst_path: str | None = None) -> Any:
 
 
 def log_rounds(model: Any) -> None:
-    """Log the measures of each round of training to the active run, with the round as step; means over targets and
-    levels."""
+    """Log the measures of each round to the active run, the round as step: means over targets and levels."""
     for number, one in enumerate(model.rounds_, start=1):
         measures = {name: float(np.mean(value)) for name, value in vars(one).items() if value is not None}
         mlflow.log_metrics(measures, step=number)
@@ -192,7 +191,7 @@ class IntervalModel:
         import pandas as pd
 
         coverage = (params or {}).get("coverage")
-        levels = self.levels if coverage is None or not np.size(coverage) else levels_from(coverage)
+        levels = self.levels if coverage is None or not np.size(coverage) else tuple(sorted(levels_from(coverage)))
         index = getattr(model_input, "index", None)
         if self.forecasts:
             columns, index = self._next_steps(model_input, levels)
@@ -214,7 +213,8 @@ class IntervalModel:
     def _next_steps(self, covariates: Any, levels: tuple[float, ...]) -> tuple[list[Any], Any]:
         rows = covariates if covariates is not None and len(covariates) else None
         interval = self.model.predict_interval(levels, covariates=rows)
-        mean = np.asarray(self.model.predict())
+        predicted = self.model.predict()  # a polars frame has a column of times beside
+        mean = np.asarray(predicted[self.targets[0]] if hasattr(predicted, "columns") else predicted)
         found = Prediction(mean[:, None], interval.lower[:, None], interval.upper[:, None])
         return found.columns, interval.index
 
