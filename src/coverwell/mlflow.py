@@ -41,7 +41,7 @@ try:
         from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
         from mlflow.types.schema import AnyType, Array
 except ImportError:
-    raise ImportError("MLflow 3.1 or later is needed; install the extra `mlflow`: pip install 'coverwell[mlflow]'") from None
+    raise ImportError("coverwell.mlflow needs MLflow 3.17 or later: pip install 'coverwell[mlflow]'") from None
 
 __all__ = ["IntervalModel", "load_model", "log_model", "log_rounds", "save_model"]
 
