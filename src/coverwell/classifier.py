@@ -102,11 +102,11 @@ class SetClassifier(ClassifierMixin, CalibratedEstimator):
             index=index_of(X),
         )
 
-    def classified(self, X: Any) -> tuple[Array, NDArray[np.bool_]]:
-        """Probabilities (row, class) and sets of all fitted levels (row, class, level), with one pass."""
+    def classified(self, X: Any, levels: tuple[float, ...] | None = None) -> tuple[Array, NDArray[np.bool_]]:
+        """Probabilities (row, class) and sets (row, class, level) of the fitted levels or others, with one pass."""
         check_is_fitted(self)
         self.predictor_.moved(device_from(self.device))
-        return self.predictor_.classified(self.rows_of(X))
+        return self.predictor_.classified(self.rows_of(X), levels)
 
     def predict_probability_interval(self, X: Any) -> tuple[Array, Array]:
         """Lower and upper probability of the second of two classes, `(n,)` each (Venn-Abers).

@@ -250,8 +250,20 @@ class PredictedDistribution:
         `(n,)` or `(n, target)` for one share in (0, 1), with an axis of shares last for a sequence.
         """
         shares = shares_from(q)
-        quantiles = self._quantiles(shares.reshape((1,) * (self.values.ndim - 1) + (-1,)))
+        quantiles = self.quantiles_at(shares.reshape((1,) * (self.values.ndim - 1) + (-1,)))
         return quantiles if np.ndim(q) else quantiles[..., 0]
+
+    def quantiles_at(self, shares: Array) -> Array:
+        """Quantiles (row, target, share) of shares that broadcast against the rows and targets."""
+        p, (below, above), zeros = self.levels, self._tails, np.zeros_like(shares)
+        after = np.searchsorted(p, shares, side="right")
+        i, j = (after - 1).clip(0), after.clip(None, len(p) - 1)  # the neighbours; one and the same in a tail
+        start, end = (np.take_along_axis(self.values, place, axis=-1) for place in (i, j))
+        part = np.divide(shares - p[i], p[j] - p[i], out=zeros.copy(), where=i < j)
+        inside = np.minimum(start + part * (end - start), end)  # rounding must not lift it above the next quantile
+        low = np.log(shares / p[0], out=zeros.copy(), where=shares < p[0])
+        high = np.log((1 - shares) / (1 - p[-1]), out=zeros, where=shares > p[-1])
+        return np.asarray(inside + below[..., None] * low - above[..., None] * high)
 
     def sample(self, size: int, random_state: Any = None) -> Array:
         """Independent draws, `(n, size)` or `(n, target, size)`; those of several targets know nothing of each other.
@@ -263,7 +275,7 @@ class PredictedDistribution:
         check_count("size", size)
         above_zero = np.finfo(np.float64).tiny
         shares = check_random_state(random_state).uniform(above_zero, 1.0, (*self.values.shape[:-1], size))
-        return self._quantiles(shares)
+        return self.quantiles_at(shares)
 
     def mean(self) -> Array:
         """The mean per row and target."""
@@ -310,18 +322,6 @@ class PredictedDistribution:
         values, low, high = self.values, np.log(self.levels[:2]), np.log1p(-self.levels[-2:])
         below = (values[..., 1] - values[..., 0]) / (low[1] - low[0])
         return below, (values[..., -1] - values[..., -2]) / (high[0] - high[1])
-
-    def _quantiles(self, shares: Array) -> Array:
-        """Quantiles (row, target, share) of shares that broadcast against the rows and targets."""
-        p, (below, above), zeros = self.levels, self._tails, np.zeros_like(shares)
-        after = np.searchsorted(p, shares, side="right")
-        i, j = (after - 1).clip(0), after.clip(None, len(p) - 1)  # the neighbours; one and the same in a tail
-        start, end = (np.take_along_axis(self.values, place, axis=-1) for place in (i, j))
-        part = np.divide(shares - p[i], p[j] - p[i], out=zeros.copy(), where=i < j)
-        inside = np.minimum(start + part * (end - start), end)  # rounding must not lift it above the next quantile
-        low = np.log(shares / p[0], out=zeros.copy(), where=shares < p[0])
-        high = np.log((1 - shares) / (1 - p[-1]), out=zeros, where=shares > p[-1])
-        return np.asarray(inside + below[..., None] * low - above[..., None] * high)
 
     def _checked(self, y: float | ArrayLike) -> Array:
         values, shape = np.asarray(y, dtype=np.float64), self.values.shape[:-1]

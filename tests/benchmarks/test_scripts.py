@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import accuracy_report
+import adapters
 import alarm
 import command_line
 import edges
@@ -48,6 +49,7 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
 @pytest.mark.parametrize(
     ("stored", "report"),
     [
+        ("adapters.json", adapters.report),
         ("alarm.json", alarm.report),
         ("command-line.json", command_line.report),
         ("forecasting.json", forecasting.report),
