@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch.distributed as dist
 from coverwell import MLP, MatchedClassifier, MatchedRegressor, Schedule, SigmaFit, TableFiles, save
 from coverwell.errors import ClusterError, TableFileError
 from coverwell.estimator import IntervalRegressor
+from coverwell.model_file import read_tensors
 from coverwell.ray import TorchWorkers, cause_of, check_cluster, fit_on_ray, predict_dataset
 from coverwell.streaming import fit_streamed
 from coverwell.training.rows import Workers
@@ -198,24 +200,48 @@ def test_an_error_that_only_workers_find_reaches_the_caller_as_it_is(second_node
         fit_on_ray(model(), tmp_path, "y")
 
 
+@dataclass(frozen=True)
 class KilledWorker(SigmaFit):
-    """A matching in whose third batch the second worker is killed."""
+    """A matching in whose third batch after the first checkpoint a worker is killed, once or whenever it comes there."""
 
-    n_batches = 0
+    checkpoint: str = ""
+    n_kills: int = 1
 
     def loss(self, outputs, y, target):
-        KilledWorker.n_batches += 1
-        if self.n_batches == 3 and dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+        checkpoint = Path(self.checkpoint)
+        if checkpoint.exists() and dist.get_rank() == 1:
+            count = checkpoint.with_name("batches")
+            n_batches = 1 + int(count.read_text() if count.exists() else 0)
+            count.write_text(str(n_batches))
+            if n_batches in [3 * k for k in range(1, self.n_kills + 1)]:
+                os.kill(os.getpid(), signal.SIGKILL)
         return super().loss(outputs, y, target)
 
 
 @pytest.mark.slow
-def test_a_killed_worker_ends_the_fit_with_an_error(second_node, files):
-    unfitted = model(matching=KilledWorker())
+def test_a_killed_worker_is_replaced_and_the_fit_ends_as_if_undisturbed(second_node, files, tmp_path):
+    matching, asked = KilledWorker(checkpoint=str(tmp_path / "checkpoint")), {"buffer_rows": 600}
+    killed, undisturbed = model(matching=matching), model(matching=SigmaFit())
+    fit_on_ray(killed, files, "y", **asked, checkpoint=matching.checkpoint)
+    assert int((tmp_path / "batches").read_text()) > 3  # it was killed, and the fit went on
+    fit_on_ray(undisturbed, files, "y", **asked)
+    new = draw(500, 1).drop("y")
+    np.testing.assert_array_equal(killed.predict(new), undisturbed.predict(new))
+    np.testing.assert_array_equal(killed.predict_interval(new), undisturbed.predict_interval(new))
+    assert killed.rounds_[0].rmse == undisturbed.rounds_[0].rmse
+
+
+@pytest.mark.slow
+def test_workers_that_die_again_and_again_end_the_fit_with_an_error_and_leave_the_checkpoint(
+    second_node, files, tmp_path
+):
+    path = tmp_path / "checkpoint"
+    unfitted = model(matching=KilledWorker(checkpoint=str(path), n_kills=9))
     with pytest.raises(ClusterError, match=r"fit ended on worker . of the Ray cluster, and the model is not fitted"):
-        fit_on_ray(unfitted, files, "y")
+        fit_on_ray(unfitted, files, "y", buffer_rows=600, checkpoint=path, max_failures=1)
+    assert int((tmp_path / "batches").read_text()) == 6
     assert not [name for name in vars(unfitted) if name.endswith("_")]
+    assert read_tensors(path)[0]["checkpoint"]["rounds"] == 1
 
 
 ENDLESS = """

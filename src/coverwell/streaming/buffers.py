@@ -389,23 +389,23 @@ class RowStream:
         scaled: Tensor = self.sample.targets[0](as_tensor(found))
         return scaled
 
-    def buffers(self, n_rows: int) -> Iterator[Buffer]:
+    def buffers(self, n_rows: int, first: int = 0) -> Iterator[Buffer]:
         """Endless buffers of about so many rows that may train, each of parts from all over the table in random order.
 
-        A table that fits into one buffer is read once.
+        A table that fits into one buffer is read once. The buffers before the `first` are not read.
         """
-        files, number = self.table.files, itertools.count(1)
+        files, numbers = self.table.files, itertools.count(first)
         n_rows = max(1, min(n_rows, BUFFER_NUMBERS // max(self.sample.x.shape[-1], self.sample.y.shape[-1])))
         parts = self.table.parts(n_rows // PARTS_OF_A_BUFFER)
         n_buffers = -(-len(files) // n_rows)
-        for sweep in itertools.count():
+        for number in numbers:
+            sweep, place = divmod(number, n_buffers) if n_buffers > 1 else (0, 0)
             order = np.random.default_rng(seed_of(self.row_hash.seed, sweep)).permutation(len(parts))
-            for chosen in np.array_split(order, n_buffers):
-                buffer = self._buffer([parts[place] for place in chosen])
-                yield replace(buffer, number=next(number))
-                while n_buffers == 1:
-                    yield replace(buffer, number=next(number))
-                del buffer  # before the next one is read
+            buffer = self._buffer([parts[chosen] for chosen in np.array_split(order, n_buffers)[place]])
+            yield replace(buffer, number=number + 1)
+            while n_buffers == 1:
+                yield replace(buffer, number=next(numbers) + 1)
+            del buffer  # before the next one is read
 
     def _buffer(self, parts: Sequence[Part]) -> Buffer:
         sample, row_hash, device = self.sample, self.row_hash, self.sample.y.device

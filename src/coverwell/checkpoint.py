@@ -1,0 +1,205 @@
+"""Fits that were stopped go on: after a round, the state of the training is written beside the output.
+
+A checkpoint is a safetensors file, as models are. It holds what further rounds depend on: weights, their averages and
+best states, Adam's moments, what was measured, and the state of the random generators. What comes before the rounds
+(reading, scaling, companions) is done again, and gives the same. The header says what was fitted, on which data and
+with which options and versions: from a checkpoint of another fit nothing goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coverwell.errors import CheckpointError, CheckpointWarning, ModelFileError
+from coverwell.files import new_file
+from coverwell.model_file import tensor_bytes, tensors_in, versions_here
+from coverwell.training.device import device_from
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+    from coverwell.paper.algorithm import History
+    from coverwell.training.rows import Rows
+
+Arrays = dict[str, NDArray[Any]]
+
+HASHED = "x", "y", "trains", "leaves_out", "coverage", "weight"  # of rows; companions see no others
+NO_OPTIONS = "verbose", "device"  # the device counts as it was found
+REMOVE = "remove it to start anew"
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+class CheckpointFile:
+    """A file for checkpoints, none of which comes sooner than some seconds after the last one, or after the start."""
+
+    def __init__(self, path: str | os.PathLike[str], seconds: float = 0.0) -> None:
+        self.path, self.seconds = Path(path), seconds
+        self.n_rounds = 0  # that a fit found here and went on from
+
+    def read(self) -> bytes | None:
+        return self.path.read_bytes() if self.path.exists() else None
+
+    def write(self, content: bytes) -> None:
+        with new_file(self.path) as file:
+            file.write(content)
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+class Checkpoint:
+    """The checkpoint of one fit: what it has to go on from, and where its rounds are kept.
+
+    A fit has one training, or a second one of other networks behind it, whose state stands beside that of the first.
+    """
+
+    def __init__(
+        self,
+        file: Any,  # a `CheckpointFile`, also one on another machine
+        models: Sequence[BaseEstimator],
+        rows: Rows,
+        *,
+        files: Sequence[Path] = (),
+        **more: Any,  # other options of the fit
+    ) -> None:
+        for model in models:
+            seed = model.get_params(deep=False)["random_state"]
+            if not isinstance(seed, Integral):
+                must = "a fit with a checkpoint needs a whole number as random_state, to draw the same when it goes on"
+                raise ValueError(f"{must}, got {seed!r}")
+        self.file, self.rows, self.files, self.workers = file, rows, files, rows.workers
+        self.options = [_in_words({**_options_of(model), **more}) for model in models]
+        self.trainings: list[Arrays] = []
+        self.place, self.last_written = -1, time.monotonic()
+        if (content := file.read()) is not None:
+            self._take(content)
+            file.n_rounds = self.n_rounds
+
+    @property
+    def n_rounds(self) -> int:
+        """How many rounds are kept."""
+        return sum(len(training["seconds"]) for training in self.trainings)
+
+    def restore(self, history: History) -> bool:
+        """Let a training begin; returns whether it goes on from a state that was kept."""
+        self.place += 1
+        if self.place >= len(self.trainings):
+            return False
+        state = {name: torch.tensor(array) for name, array in self.trainings[self.place].items()}
+        generators = state.pop("generators")[0 if self.workers is None else self.workers.rank]
+        torch.set_rng_state(generators)
+        if "generator_of_gpu" in state:
+            torch.cuda.set_rng_state(state.pop("generator_of_gpu"), history.unit.device)
+        for name, value in history.state().items():
+            if name != "seconds" and (name not in state or state[name].shape != value.shape):
+                raise CheckpointError(f"{self.file.path} is damaged: {name} is not what this fit has; {REMOVE}")
+        with torch.no_grad():
+            history.load_state(state)
+        return True
+
+    def keep(self, history: History) -> None:
+        """Keep the state after a round, and write it where it is time to."""
+        generators = torch.get_rng_state()[None]
+        if self.workers is not None:
+            generators = self.workers.together(generators).reshape(self.workers.size, -1)
+        state = {**history.state(), "generators": generators}
+        if history.unit.device.type == "cuda":
+            state["generator_of_gpu"] = torch.cuda.get_rng_state(history.unit.device)
+        copies = {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
+        self.trainings[self.place :] = [copies]
+        first = self.workers is None or self.workers.rank == 0
+        if first and time.monotonic() - self.last_written >= self.file.seconds:
+            self._write()
+
+    def _write(self) -> None:
+        arrays = {f"{k}.{name}": array for k, training in enumerate(self.trainings) for name, array in training.items()}
+        header = {"options": self.options, "data": self._data(), "rounds": self.n_rounds}
+        try:
+            self.file.write(tensor_bytes({"checkpoint": header}, arrays))
+        except OSError as error:
+            lost = f"{self.file.path} could not be written ({error.strerror}): the fit goes on without a checkpoint"
+            warnings.warn(lost, CheckpointWarning, stacklevel=2)
+        self.last_written = time.monotonic()
+
+    def _take(self, content: bytes) -> None:
+        path, way_out = self.file.path, f"or {REMOVE}"
+        try:
+            header, arrays = tensors_in(content, path)
+            kept = header["checkpoint"]
+        except (ModelFileError, KeyError) as error:
+            raise CheckpointError(f"{path} is damaged or no checkpoint; {REMOVE} ({error})") from None
+        if (versions := versions_here()) != header["versions"]:
+            there, here = (", ".join(f"{k} {v}" for k, v in own.items()) for own in (header["versions"], versions))
+            raise CheckpointError(f"{path} was written with {there}, this is {here}; go on with those, {way_out}")
+        if (difference := _difference(kept["options"], self.options)) is not None:
+            raise CheckpointError(f"{path} is of a fit with {difference}; give what was given then, {way_out}")
+        if kept["data"] != self._data():
+            raise CheckpointError(f"{path} is of a fit on other rows; give the same in the same order, {way_out}")
+        n_trainings = 1 + max(int(name.partition(".")[0]) for name in arrays)
+        self.trainings = [{} for _ in range(n_trainings)]
+        for name, array in arrays.items():
+            number, _, own = name.partition(".")
+            self.trainings[int(number)][own] = array
+
+    def _data(self) -> str:
+        """A digest of the rows that are trained on, and of all that is in the files."""
+        digest = hashlib.sha256(repr(list(self.rows.seeds)).encode())
+        for name in HASHED:
+            values = getattr(self.rows, name)
+            if values is not None:
+                values = values[:1] if values.stride(0) == 0 else values  # jobs that share their rows
+                digest.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
+                digest.update(np.ascontiguousarray(values.cpu().numpy()).data)
+        for path in self.files:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()
+
+
+@contextmanager
+def named_in_ctrl_c(file: CheckpointFile | None) -> Iterator[None]:
+    """Let Ctrl-C say what is kept, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if file is not None and file.path.exists():
+            same = "the same fit goes on from there, on the command line with --resume"
+            stop.add_note(f"{file.path} keeps the last finished round: {same}.")
+        raise
+
+
+def checkpoint_file(checkpoint: Any) -> Any:
+    """Where checkpoints go, from a path or an object with the methods of `CheckpointFile`."""
+    return CheckpointFile(checkpoint) if isinstance(checkpoint, str | os.PathLike) else checkpoint
+
+
+def _options_of(model: BaseEstimator) -> dict[str, Any]:
+    params = {name: value for name, value in model.get_params(deep=False).items() if name not in NO_OPTIONS}
+    return {"estimator": type(model).__name__, **params, "device": device_from(getattr(model, "device", "auto")).type}
+
+
+def _in_words(options: dict[str, Any]) -> dict[str, str]:
+    return {name: ADDRESS.sub("", " ".join(repr(value).split())) for name, value in options.items()}
+
+
+def _difference(before: Sequence[dict[str, str]], now: Sequence[dict[str, str]]) -> str | None:
+    if len(before) != len(now):
+        return f"{len(before)} models, not {len(now)}"
+    for was, given in zip(before, now, strict=True):
+        for name in sorted({*was, *given}):
+            if was.get(name) != given.get(name):
+                return f"{name}={was.get(name)}, not {given.get(name)}"
+    return None
