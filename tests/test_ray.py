@@ -18,7 +18,7 @@ from coverwell import MLP, MatchedClassifier, MatchedRegressor, Schedule, SigmaF
 from coverwell.errors import ClusterError, TableFileError
 from coverwell.estimator import IntervalRegressor
 from coverwell.model_file import read_tensors
-from coverwell.ray import TorchWorkers, cause_of, check_cluster, fit_on_ray, predict_dataset
+from coverwell.ray import TorchWorkers, cause_of, check_cluster, fit_on_ray, has_lost_a_worker, predict_dataset
 from coverwell.streaming import fit_streamed
 from coverwell.training.rows import Workers
 
@@ -192,6 +192,18 @@ def test_errors_of_workers_become_one_sentence():
     assert sentence.endswith(": RuntimeError: Connection closed by peer")
 
 
+def test_a_lost_worker_is_told_from_an_error_in_the_fit():
+    from ray.train import WorkerGroupError
+    from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
+
+    gone = WorkerHealthCheckFailedError("A worker health check failed.", failure=RuntimeError())
+    cut = RuntimeError("[gloo/transport/tcp/pair.cc:537] Read error: Connection reset by peer")
+    assert all(has_lost_a_worker(WorkerGroupError("", found)) for found in ({1: gone}, {0: cut}, {0: cut, 1: gone}))
+    wrong = RuntimeError("shapes do not match"), ValueError("y must hold numbers")
+    assert not any(has_lost_a_worker(WorkerGroupError("", {0: error})) for error in wrong)
+    assert not has_lost_a_worker(WorkerGroupError("", {0: cut, 1: wrong[1]}))
+
+
 @pytest.mark.slow
 def test_an_error_that_only_workers_find_reaches_the_caller_as_it_is(second_node, tmp_path):
     gap = pl.when(pl.col("a") > 1.99).then(None).otherwise("y")
@@ -202,7 +214,7 @@ def test_an_error_that_only_workers_find_reaches_the_caller_as_it_is(second_node
 
 @dataclass(frozen=True)
 class KilledWorker(SigmaFit):
-    """A matching in whose third batch after the first checkpoint a worker is killed, once or whenever it comes there."""
+    """A matching in whose third batch after the first checkpoint a worker is killed, so many times."""
 
     checkpoint: str = ""
     n_kills: int = 1
@@ -227,7 +239,8 @@ def test_a_killed_worker_is_replaced_and_the_fit_ends_as_if_undisturbed(second_n
     fit_on_ray(undisturbed, files, "y", **asked)
     new = draw(500, 1).drop("y")
     np.testing.assert_array_equal(killed.predict(new), undisturbed.predict(new))
-    np.testing.assert_array_equal(killed.predict_interval(new), undisturbed.predict_interval(new))
+    for ours, theirs in zip(killed.predict_interval(new), undisturbed.predict_interval(new), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
     assert killed.rounds_[0].rmse == undisturbed.rounds_[0].rmse
 
 

@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,11 @@ class Checkpoint:
         """How many rounds are kept."""
         return sum(len(training["seconds"]) for training in self.trainings)
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the worker that checks and writes."""
+        return self.workers is None or self.workers.rank == 0
+
     def restore(self, history: History) -> bool:
         """Let a training begin; returns whether it goes on from a state that was kept."""
         self.place += 1
@@ -100,7 +106,7 @@ class Checkpoint:
             return False
         state = {name: torch.tensor(array) for name, array in self.trainings[self.place].items()}
         generators = state.pop("generators")[0 if self.workers is None else self.workers.rank]
-        torch.set_rng_state(generators)
+        torch.set_rng_state(generators.clone())  # torch reads from where the memory of all of them begins
         if "generator_of_gpu" in state:
             torch.cuda.set_rng_state(state.pop("generator_of_gpu"), history.unit.device)
         for name, value in history.state().items():
@@ -120,13 +126,12 @@ class Checkpoint:
             state["generator_of_gpu"] = torch.cuda.get_rng_state(history.unit.device)
         copies = {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
         self.trainings[self.place :] = [copies]
-        first = self.workers is None or self.workers.rank == 0
-        if first and time.monotonic() - self.last_written >= self.file.seconds:
+        if self.is_first and time.monotonic() - self.last_written >= self.file.seconds:
             self._write()
 
     def _write(self) -> None:
         arrays = {f"{k}.{name}": array for k, training in enumerate(self.trainings) for name, array in training.items()}
-        header = {"options": self.options, "data": self._data(), "rounds": self.n_rounds}
+        header = {"options": self.options, "data": self.data, "rounds": self.n_rounds}
         try:
             self.file.write(tensor_bytes({"checkpoint": header}, arrays))
         except OSError as error:
@@ -146,7 +151,7 @@ class Checkpoint:
             raise CheckpointError(f"{path} was written with {there}, this is {here}; go on with those, {way_out}")
         if (difference := _difference(kept["options"], self.options)) is not None:
             raise CheckpointError(f"{path} is of a fit with {difference}; give what was given then, {way_out}")
-        if kept["data"] != self._data():
+        if self.is_first and kept["data"] != self.data:
             raise CheckpointError(f"{path} is of a fit on other rows; give the same in the same order, {way_out}")
         n_trainings = 1 + max(int(name.partition(".")[0]) for name in arrays)
         self.trainings = [{} for _ in range(n_trainings)]
@@ -154,7 +159,8 @@ class Checkpoint:
             number, _, own = name.partition(".")
             self.trainings[int(number)][own] = array
 
-    def _data(self) -> str:
+    @cached_property
+    def data(self) -> str:
         """A digest of the rows that are trained on, and of all that is in the files."""
         digest = hashlib.sha256(repr(list(self.rows.seeds)).encode())
         for name in HASHED:

@@ -47,6 +47,7 @@ SECONDS_OF_A_CHECK = 150.0  # looking for data at a public address may take a mi
 BYTES_OF_OBJECTS = 100_000_000  # what passes between processes is small; Ray takes a third of the memory by default
 # Ray itself tries for two minutes, and may end the whole process then: another process tries first.
 TRIAL = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR', log_to_driver=False)"
+LOST = "gloo/transport"  # in what a worker says whose connection to another one has ended
 # How long Ray waits for workers that wait for one that has failed, before it ends them; its own 30 s help nobody.
 SHUTDOWN_TIMEOUT, SHUTDOWN_SECONDS = "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S", "3"
 
@@ -193,7 +194,7 @@ def fit_on_ray(
     try:
         check_cluster(paths, workers, gpus=gpus)
         with tempfile.TemporaryDirectory() as folder, _own_signals(), named_in_ctrl_c(file):
-            work["checkpoint"] = _KeptHere.of(file or CheckpointFile(Path(folder, "checkpoint")))
+            work["checkpoint"] = kept_here(file or CheckpointFile(Path(folder, "checkpoint")))
             each = {"CPU": 1, "GPU": 1} if gpus else {"CPU": 1}
             scaling = ray.train.ScalingConfig(num_workers=workers, use_gpu=gpus, resources_per_worker=each)
             for n_failures in range(max_failures + 1):
@@ -203,8 +204,7 @@ def fit_on_ray(
                     content = ray.train.torch.TorchTrainer(_fit_here, **settings).fit().return_value
                     break
                 except ray.train.TrainingFailedError as error:
-                    print("FAILED", repr(error), getattr(error, "worker_failures", None))
-                    if n_failures == max_failures or not has_died(error):
+                    if n_failures == max_failures or not has_lost_a_worker(error):
                         raise cause_of(error) from None
                 check_cluster(paths, workers, gpus=gpus)  # a node may have left
     finally:
@@ -235,20 +235,20 @@ class _KeptHere:
     seconds: float
     n_rounds: int = 0
 
-    @classmethod
-    def of(cls, file: CheckpointFile) -> _KeptHere:
-        ray = needed_ray()
-        on_node = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
-        here = on_node(ray.get_runtime_context().get_node_id(), soft=True)
-        actor = ray.remote(num_cpus=0)(CheckpointFile).options(scheduling_strategy=here)
-        return cls(actor.remote(file.path.absolute()), file.path, file.seconds)
-
     def read(self) -> bytes | None:
         content: bytes | None = needed_ray().get(self.actor.read.remote())
         return content
 
     def write(self, content: bytes) -> None:
         needed_ray().get(self.actor.write.remote(content))
+
+
+def kept_here(file: CheckpointFile) -> _KeptHere:
+    ray = needed_ray()
+    on_node = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+    here = on_node(ray.get_runtime_context().get_node_id(), soft=True)
+    actor = ray.remote(num_cpus=0)(CheckpointFile).options(scheduling_strategy=here)
+    return _KeptHere(actor.remote(file.path.absolute()), file.path, file.seconds)
 
 
 def check_cluster(paths: dict[Path, int], workers: int, *, gpus: bool) -> None:
@@ -275,8 +275,7 @@ def _problem_here(paths: dict[Path, int], version: str) -> str:
 
 def cause_of(error: Exception) -> Exception:
     """The error of a worker that explains most: one of our own checks as it is, another in one sentence."""
-    failures = sorted(getattr(error, "worker_failures", {}).items()) or [("?", error)]
-    causes = [(rank, getattr(failure, "_base_exc", failure)) for rank, failure in failures]
+    causes = _causes(error)
     for _, cause in causes:
         if isinstance(cause, ValueError | TypeError | FloatingPointError | OSError):
             return cause
@@ -285,9 +284,16 @@ def cause_of(error: Exception) -> Exception:
     return ClusterError(f"the fit ended on worker {rank} of the Ray cluster, and the model is not fitted: {what}")
 
 
-def has_died(error: Exception) -> bool:
-    """Whether a worker has died, and what it did may succeed on another one."""
-    return True
+def has_lost_a_worker(error: Exception) -> bool:
+    """Whether a worker is gone, as Ray or the others notice, and none has found something wrong with the fit."""
+    lost = [type(cause).__name__.startswith("WorkerHealth") or LOST in str(cause) for _, cause in _causes(error)]
+    return isinstance(cause_of(error), ClusterError) and any(lost)
+
+
+def _causes(error: Exception) -> list[tuple[Any, Any]]:
+    """What went wrong on each worker, by rank."""
+    failures = sorted(getattr(error, "worker_failures", {}).items()) or [("?", error)]
+    return [(rank, getattr(failure, "_base_exc", failure)) for rank, failure in failures]
 
 
 @contextmanager

@@ -188,9 +188,9 @@ def _ranks_all(model: MatchedEstimator) -> bool:
     return isinstance(calibration, Cross) and not (classifies or isinstance(calibration, Local))
 
 
-def _with_classes(model: MatchedClassifier, table: StreamedTable) -> StreamedTable:
+def _with_classes(model: MatchedClassifier, table: StreamedTable, workers: Workers | None) -> StreamedTable:
     """The table with the classes of its target; sets `classes_`."""
-    counts = table.class_counts()
+    counts = table.class_counts(workers)
     model.classes_, first = np.unique(labels_of(np.array(list(counts), dtype=object)), return_index=True)
     check_classes(model.classes_, np.array(list(counts.values()))[first])
     return replace(table, classes=model.classes_)
@@ -211,10 +211,10 @@ def _stream(model: MatchedEstimator, table: StreamedTable, workers: Workers | No
     """The first pass, and all that is learned from the sample; sets what is known about inputs and rows."""
     random_state, calibration = check_random_state(model.random_state), model.chosen_calibration
     if isinstance(model, MatchedClassifier):
-        table = _with_classes(model, table)
+        table = _with_classes(model, table, workers)
     dealing, levels, n_rows = model.dealing(None, random_state), levels_from(model.coverage), len(table.files)
     row_hash = _dealt(model, table, dealing["repeats"], random_state)
-    given, *worth = table.survey(row_hash)
+    given, *worth = table.survey(row_hash, workers)
     n_counted, n_kept = (int(n + ROUNDING) for n in worth)
     kept = row_hash.kept(given.keys)
     sample = given.at(~kept)
