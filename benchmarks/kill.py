@@ -263,7 +263,8 @@ def cost(n_rows: int) -> dict[str, Any]:
 # What came out -------------------------------------------------------------------------------------------------------
 
 
-def page(found: list[dict[str, Any]], costs: list[dict[str, Any]], where: dict[str, Any]) -> str:
+def report(stored: dict[str, Any]) -> str:
+    found = stored["cases"]
     rows = ["| command | kills | while it wrote | fits resumed from a checkpoint | wrong |", "|---|---|---|---|---|"]
     for name in dict.fromkeys(case["command"] for case in found):
         own = [case for case in found if case["command"] == name]
@@ -276,7 +277,7 @@ def page(found: list[dict[str, Any]], costs: list[dict[str, Any]], where: dict[s
     prices = [
         f"{one['rows']:,} rows, {one['seconds']:.1f} s: {one['checkpoints']} checkpoints of {one['megabytes']:.1f} MB, "
         f"{1000 * one['seconds each']:.0f} ms each, {one['share']:.1%} of the fit"
-        for one in costs
+        for one in stored["costs"]
     ]
     left = Counter(case["left"] for case in found).most_common()
     text = [
@@ -287,7 +288,7 @@ def page(found: list[dict[str, Any]], costs: list[dict[str, Any]], where: dict[s
         "What the kills left: " + "; ".join(f"{what} {n}" for what, n in left) + ".",
         f"Default fits on one thread with a checkpoint after every round: {'; '.join(prices)}.",
         *(f"**Wrong**: {case['command']}, {case['seconds']} s: {'; '.join(case['wrong'])}" for case in wrong),
-        place(where),
+        place(stored["environment"]),
     ]
     return "\n\n".join(text) + "\n"
 
@@ -297,26 +298,41 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few kills, in about a minute")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
-    rng, found = np.random.default_rng(SEED), []
+    rng, cases_found, name = np.random.default_rng(SEED), [], "kill-quick" if arguments.quick else "kill"
     where = environment(packages={"polars": pl.__version__}, seed=SEED)
-    with TemporaryDirectory() as folder:
-        write_inputs(Path(folder))
-        for name, command in COMMANDS.items():
-            n_kills = command.quick_kills if arguments.quick else command.kills
-            for case in cases(name, command, Path(folder), n_kills, rng):
-                found.append(asdict(case))
-                print(f"  {case.seconds:6.2f} s {case.moment}: {case.left}{' WRONG ' * bool(case.wrong)}", flush=True)
     with threads(1):
         costs = list(map(cost, COST_ROWS[:1] if arguments.quick else COST_ROWS))
-    where = at_the_end(where)
-    text, name = page(found, costs, where), "kill-quick" if arguments.quick else "kill"
-    stored = json.dumps({"environment": where, "costs": costs, "cases": found}, indent=1)
-    for ending, content in ((".json", stored), (".md", text)):
-        with new_file(arguments.out / f"{name}{ending}") as file:
-            file.write(content.encode())
-    print(text)
-    if any(case["wrong"] for case in found):
+    with TemporaryDirectory() as folder:
+        write_inputs(Path(folder))
+        for case in in_turns(Path(folder), rng, quick=arguments.quick):
+            cases_found.append(asdict(case))
+            stored = {"environment": at_the_end(where), "costs": costs, "cases": cases_found}
+            write(stored, arguments.out / name)
+            wrong = "; ".join(case.wrong)
+            print(f"{case.command}, {case.seconds:.2f} s, {case.moment}: {case.left} {wrong}", flush=True)
+    print(report(stored))
+    if any(case["wrong"] for case in cases_found):
         raise SystemExit(1)
+
+
+def in_turns(inputs: Path, rng: np.random.Generator, *, quick: bool) -> Iterator[Case]:
+    """A case of each command, then another, until all are done."""
+    left = [
+        cases(name, command, inputs, command.quick_kills if quick else command.kills, rng)
+        for name, command in COMMANDS.items()
+    ]
+    while left:
+        for own in list(left):
+            if (case := next(own, None)) is None:
+                left.remove(own)
+            else:
+                yield case
+
+
+def write(stored: dict[str, Any], path: Path) -> None:
+    for ending, content in ((".json", json.dumps(stored, indent=1)), (".md", report(stored))):
+        with new_file(path.with_suffix(ending)) as file:
+            file.write(content.encode())
 
 
 if __name__ == "__main__":

@@ -144,6 +144,7 @@ def test_networks_of_the_users_own_targets_groups_and_no_seed(second_node, tmp_p
         ({"calibration": "cv+"}, {}, ValueError, r"can be calibrated by one of .*, got 'cv\+'"),
         ({}, {"target": "price"}, TableFileError, "no target price"),
         ({}, {"buffer_rows": 10}, ValueError, "buffer_rows must be a whole number of at least 500, got 10"),
+        ({}, {"max_failures": -1}, ValueError, "max_failures must be a whole number of at least 0, got -1"),
         ({}, {"workers": 3}, ValueError, "must divide 8, got 3; take 1, 2, 4 or 8"),
         ({}, {"address": "127.0.0.1:1"}, ClusterError, "no Ray cluster answers at '127.0.0.1:1'"),
     ],

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from coverwell.errors import CheckpointError, CheckpointWarning, ModelFileError
-from coverwell.files import new_file
+from coverwell.files import new_file, remove_parts
 from coverwell.model_file import tensor_bytes, tensors_in, versions_here
 from coverwell.training.device import device_from
 
@@ -59,6 +59,7 @@ class CheckpointFile:
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
+        remove_parts(self.path)
 
 
 class Checkpoint:

@@ -43,9 +43,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 
 def _new_part(path: Path) -> IO[bytes]:
     """An open file beside this one, locked for as long as it is open: nobody else takes it for one that was left."""
-    for left in path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 16}.part"):
-        with suppress(OSError):
-            _remove_unless_open(left)
+    remove_parts(path)
     while True:
         part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part").open("xb")
         with suppress(OSError):  # some network drives know no locks
@@ -54,6 +52,13 @@ def _new_part(path: Path) -> IO[bytes]:
         if os.fstat(part.fileno()).st_nlink:  # not removed before it was locked
             return part
         part.close()
+
+
+def remove_parts(path: Path) -> None:
+    """Remove what killed processes have left of this file."""
+    for left in path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 16}.part"):
+        with suppress(OSError):
+            _remove_unless_open(left)
 
 
 def _remove_unless_open(part: Path) -> None:

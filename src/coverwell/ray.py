@@ -33,6 +33,7 @@ from coverwell.estimator import CalibratedEstimator, IntervalRegressor
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import TableSource
 from coverwell.model_file import load
+from coverwell.options import check_number
 from coverwell.prediction import prediction_columns
 from coverwell.predictor import ROWS_AT_A_TIME
 from coverwell.streaming.buffers import BUFFER_ROWS, lanes_of
@@ -47,7 +48,7 @@ SECONDS_OF_A_CHECK = 150.0  # looking for data at a public address may take a mi
 BYTES_OF_OBJECTS = 100_000_000  # what passes between processes is small; Ray takes a third of the memory by default
 # Ray itself tries for two minutes, and may end the whole process then: another process tries first.
 TRIAL = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR', log_to_driver=False)"
-LOST = "gloo/transport"  # in what a worker says whose connection to another one has ended
+LOST = "gloo/transport", "NCCL"  # in what a worker says whose connection to another one has ended
 # How long Ray waits for workers that wait for one that has failed, before it ends them; its own 30 s help nobody.
 SHUTDOWN_TIMEOUT, SHUTDOWN_SECONDS = "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S", "3"
 
@@ -155,8 +156,9 @@ def fit_on_ray(
     The result is that of `fit_streamed`, but for rounding if networks have no dropout. Rounding grows with the steps:
     on 60,000 rows predictions differed by 0.1 % of the target's spread, as after a change of 1e-7 in the targets. With
     `calibration="local"`, some intervals differ more: its forest splits by predictions too. Every worker grows forests.
-    Every node must have the files at the same paths. If a worker dies, another one takes its place, and the fit goes on
-    from its last round, to the same result. Warnings and progress of workers are not shown.
+    Every node must have the files at the same paths; each worker reads its own part of them. If a worker dies, another
+    one takes its place, and the fit goes on from its last round, to the same result. Warnings and progress of workers
+    are not shown.
 
     Parameters
     ----------
@@ -183,6 +185,7 @@ def fit_on_ray(
     files = files if isinstance(files, TableFiles) else TableFiles(files)
     options: dict[str, Any] = {"groups": groups, "sample_weight": sample_weight, "buffer_rows": buffer_rows}
     file = checkpoint_file(checkpoint)
+    check_number("max_failures", max_failures, least=0, whole=True)
     check_fit(model, files, target, **options)  # before anything is started
     if not isinstance(seed := model.random_state, Integral):  # workers must draw alike
         seed = int(check_random_state(seed).randint(2**31 - 1))
@@ -193,7 +196,7 @@ def fit_on_ray(
     own_cluster = connect(address, num_cpus=workers)
     try:
         check_cluster(paths, workers, gpus=gpus)
-        with tempfile.TemporaryDirectory() as folder, _own_signals(), named_in_ctrl_c(file):
+        with tempfile.TemporaryDirectory() as folder, named_in_ctrl_c(file), _own_signals():
             work["checkpoint"] = kept_here(file or CheckpointFile(Path(folder, "checkpoint")))
             each = {"CPU": 1, "GPU": 1} if gpus else {"CPU": 1}
             scaling = ray.train.ScalingConfig(num_workers=workers, use_gpu=gpus, resources_per_worker=each)
@@ -286,8 +289,10 @@ def cause_of(error: Exception) -> Exception:
 
 def has_lost_a_worker(error: Exception) -> bool:
     """Whether a worker is gone, as Ray or the others notice, and none has found something wrong with the fit."""
-    lost = [type(cause).__name__.startswith("WorkerHealth") or LOST in str(cause) for _, cause in _causes(error)]
-    return isinstance(cause_of(error), ClusterError) and any(lost)
+    causes = [cause for _, cause in _causes(error)]
+    gone = any(type(cause).__name__.startswith("WorkerHealth") for cause in causes)
+    cut_off = any(word in str(cause) for cause in causes for word in LOST)
+    return isinstance(cause_of(error), ClusterError) and (gone or cut_off)
 
 
 def _causes(error: Exception) -> list[tuple[Any, Any]]:

@@ -12,6 +12,7 @@ import command_line
 import edges
 import gaps
 import groups
+import kill
 import localization
 import numpy as np
 import onnx_speed
@@ -51,6 +52,7 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("alarm.json", alarm.report),
         ("command-line.json", command_line.report),
         ("forecasting.json", forecasting.report),
+        ("kill.json", kill.report),
         ("localization.json", localization.report),
         ("onnx.json", onnx_speed.report),
         ("scale.json", scale.report),
