@@ -215,10 +215,9 @@ def test_an_error_that_only_workers_find_reaches_the_caller_as_it_is(second_node
 
 @dataclass(frozen=True)
 class KilledWorker(SigmaFit):
-    """A matching in whose third batch after the first checkpoint a worker is killed, so many times."""
+    """A matching in whose third batch after the first checkpoint a worker is killed, once."""
 
     checkpoint: str = ""
-    n_kills: int = 1
 
     def loss(self, outputs, y, target):
         checkpoint = Path(self.checkpoint)
@@ -226,7 +225,7 @@ class KilledWorker(SigmaFit):
             count = checkpoint.with_name("batches")
             n_batches = 1 + int(count.read_text() if count.exists() else 0)
             count.write_text(str(n_batches))
-            if n_batches in [3 * k for k in range(1, self.n_kills + 1)]:
+            if n_batches == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
         return super().loss(outputs, y, target)
 
@@ -246,14 +245,13 @@ def test_a_killed_worker_is_replaced_and_the_fit_ends_as_if_undisturbed(second_n
 
 
 @pytest.mark.slow
-def test_workers_that_die_again_and_again_end_the_fit_with_an_error_and_leave_the_checkpoint(
+def test_a_worker_that_may_not_be_replaced_ends_the_fit_with_an_error_and_leaves_the_checkpoint(
     second_node, files, tmp_path
 ):
     path = tmp_path / "checkpoint"
-    unfitted = model(matching=KilledWorker(checkpoint=str(path), n_kills=9))
+    unfitted = model(matching=KilledWorker(checkpoint=str(path)))
     with pytest.raises(ClusterError, match=r"fit ended on worker . of the Ray cluster, and the model is not fitted"):
-        fit_on_ray(unfitted, files, "y", buffer_rows=600, checkpoint=path, max_failures=1)
-    assert int((tmp_path / "batches").read_text()) == 6
+        fit_on_ray(unfitted, files, "y", buffer_rows=600, checkpoint=path, max_failures=0)
     assert not [name for name in vars(unfitted) if name.endswith("_")]
     assert read_tensors(path)[0]["checkpoint"]["rounds"] == 1
 
