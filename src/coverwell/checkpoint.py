@@ -77,11 +77,6 @@ class Checkpoint:
         files: Sequence[Path] = (),
         **more: Any,  # other options of the fit
     ) -> None:
-        for model in models:
-            seed = model.get_params(deep=False)["random_state"]
-            if not isinstance(seed, Integral):
-                must = "a fit with a checkpoint needs a whole number as random_state, to draw the same when it goes on"
-                raise ValueError(f"{must}, got {seed!r}")
         self.file, self.rows, self.files, self.workers = file, rows, files, rows.workers
         self.options = [_in_words({**_options_of(model), **more}) for model in models]
         self.trainings: list[Arrays] = []
@@ -188,8 +183,12 @@ def named_in_ctrl_c(file: CheckpointFile | None) -> Iterator[None]:
         raise
 
 
-def checkpoint_file(checkpoint: Any) -> Any:
-    """Where checkpoints go, from a path or an object with the methods of `CheckpointFile`."""
+def checkpoint_file(checkpoint: Any, *models: BaseEstimator) -> Any:
+    """Where checkpoints of these models go, from a path or an object with the methods of `CheckpointFile`."""
+    for seed in (model.get_params(deep=False)["random_state"] for model in models):
+        if not (checkpoint is None or isinstance(seed, Integral)):
+            must = "a fit with a checkpoint needs a whole number as random_state, to draw the same when it goes on"
+            raise ValueError(f"{must}, got {seed!r}")
     return CheckpointFile(checkpoint) if isinstance(checkpoint, str | os.PathLike) else checkpoint
 
 

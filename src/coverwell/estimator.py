@@ -609,12 +609,13 @@ def fit_together(
     checkpoint : path, optional
         As in `MatchedRegressor.fit`, for all models together.
     """
-    before, file = list(map(dict, map(vars, models))), checkpoint_file(checkpoint)
+    before = list(map(dict, map(vars, models)))
     own_rows: list[Rows] = []
     start: list[FittedTeam] = []  # teams that continue training
-    if file is not None and not models[0].resumable:
+    if checkpoint is not None and not models[0].resumable:
         kinds = "MatchedRegressor and MatchedClassifier"
         raise TypeError(f"a checkpoint is for {kinds}, got a {type(models[0]).__name__}; fit it without")
+    file = checkpoint_file(checkpoint, *models)
     try:
         if len(models) != 1 or len(tables) != 1:
             _check_alike(models, tables)

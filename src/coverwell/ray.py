@@ -184,7 +184,7 @@ def fit_on_ray(
     lanes_of(0, workers)
     files = files if isinstance(files, TableFiles) else TableFiles(files)
     options: dict[str, Any] = {"groups": groups, "sample_weight": sample_weight, "buffer_rows": buffer_rows}
-    file = checkpoint_file(checkpoint)
+    file = checkpoint_file(checkpoint, model)
     check_number("max_failures", max_failures, least=0, whole=True)
     check_fit(model, files, target, **options)  # before anything is started
     if not isinstance(seed := model.random_state, Integral):  # workers must draw alike

@@ -161,14 +161,14 @@ def fit(
                 has = f"{target[0]} has only {len(values)} values ({', '.join(map(str, values))})"
                 warnings.warn(f"{has}: if these are classes, give --classify", FewValuesWarning, stacklevel=2)
                 warnings.simplefilter("ignore", TwoValuesWarning)
-            y = given if is_class or len(target) > 1 else given[target[0]]
-            model.fit(features, y, groups, weights, checkpoint=checkpoint)
+            targets = given if is_class or len(target) > 1 else given[target[0]]
+            model.fit(features, targets, groups, weights, checkpoint=checkpoint)
         y = given.to_numpy()
     seconds = time.perf_counter() - start
     coverwell.save(model.set_params(verbose=0), out)
     checkpoint.remove()
-    found = {"out": str(out), "rows_skipped": n_skipped, **_summary(model, y, weights), "seconds": round(seconds, 3)}
-    found["rounds_before"] = checkpoint.n_rounds
+    found = {"out": str(out), "rows_skipped": n_skipped, **_summary(model, y, weights)}
+    found |= {"rounds_before": checkpoint.n_rounds, "seconds": round(seconds, 3)}
     if as_json:
         print_json(found)
         return

@@ -127,11 +127,11 @@ def fit_streamed(
     columns: dict[str, Any] = {"groups": groups, "sample_weight": sample_weight}
     table = check_fit(model, files, target, **columns, buffer_rows=buffer_rows)
     assert isinstance(model, MatchedEstimator)
+    file = checkpoint_file(checkpoint, model)
     model.forget()
     try:
         model.one_dimensional_ = isinstance(target, str) or isinstance(model, MatchedClassifier)
         model.target_names_ = table.targets
-        file = checkpoint_file(checkpoint)
         with progress_bar(model.verbose, "first pass") as bar, named_in_ctrl_c(file):
             stream, kept = _stream(model, table, workers, bar), None
             if file is not None:
