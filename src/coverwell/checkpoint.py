@@ -131,8 +131,8 @@ class Checkpoint:
         try:
             self.file.write(tensor_bytes({"checkpoint": header}, arrays))
         except OSError as error:
-            lost = f"{self.file.path} could not be written ({error.strerror}): the fit goes on without a checkpoint"
-            warnings.warn(lost, CheckpointWarning, stacklevel=2)
+            lost = f"{self.file.path} could not be written ({error.strerror or error})"
+            warnings.warn(f"{lost}: the fit goes on without a checkpoint", CheckpointWarning, stacklevel=2)
         self.last_written = time.monotonic()
 
     def _take(self, content: bytes) -> None:

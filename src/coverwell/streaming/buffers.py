@@ -118,12 +118,9 @@ class TableRows(NamedTuple):
 def _joined(parts: Sequence[TableRows], workers: Workers | None) -> TableRows:
     """The rows of parts that each worker has read, in the order of the table."""
     frames, *columns = zip(*parts, strict=True)
-    own = [
-        torch.from_numpy(np.concatenate(column).view(np.int64 if column[0].dtype == np.uint64 else None))
-        for column in columns
-    ]
-    of_each = rows_of_each(workers, own)
-    polars = needed_polars()
+    y, keys, numbers, weight = map(np.concatenate, columns)
+    own = list(map(torch.from_numpy, (y, keys.view(np.int64), numbers.view(np.int64), weight)))
+    of_each, polars = rows_of_each(workers, own), needed_polars()
     X = polars.concat(frames_of_each(workers, polars.concat(frames)), rechunk=True)
     y, key, number, weight = (torch.cat(column).numpy() for column in zip(*of_each, strict=True))
     order = np.argsort(number)
@@ -194,12 +191,10 @@ class StreamedTable:
             labels = self._labels(self.files.read(part, self.targets), part)
             counts.update(dict(labels.alias("class").value_counts().iter_rows()))
             self._check_n_classes(counts, part.number + part.n_rows)
-        of_each = frames_of_each(
-            workers, needed_polars().DataFrame({"class": list(counts), "n": list(counts.values())})
-        )
+        counted = needed_polars().DataFrame({"class": list(counts), "n": list(counts.values())})
         counts = Counter()
-        for own in of_each:
-            counts.update(dict(own.iter_rows()))
+        for of_worker in frames_of_each(workers, counted):
+            counts.update(dict(of_worker.iter_rows()))
         self._check_n_classes(counts, len(self.files))
         return counts
 
