@@ -151,7 +151,7 @@ bench-classification: venv ## sets and probabilities of classes next to MAPIE, T
 bench-species: venv ## sets of bird species beside a plain fine-tuned head: 20 species in 12 minutes of one thread (QUICK=1: seconds; CLASSES=200 SIZE=224 DEVICE=cuda: all of them; WEIGHTS=file)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/species.py $(if $(QUICK),--quick) $(if $(CLASSES),--classes $(CLASSES)) $(if $(SIZE),--size $(SIZE)) $(if $(DEVICE),--device $(DEVICE)) $(if $(WEIGHTS),--weights $(WEIGHTS))
 
-kill: venv ## kill -9 at 100 random moments of fits, predictions, reports and grids, what is left and how it goes on: a quarter of an hour (QUICK=1: a minute)
+kill: venv ## kill -9 at 100 random moments of fits, predictions, reports and grids: a quarter of an hour (QUICK=1: a minute or two)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/kill.py $(if $(QUICK),--quick)
 
 clean: ## remove the environment, caches and build output

@@ -95,6 +95,18 @@ def test_the_page_about_exports_quotes_what_is_stored():
     assert f"by {images['largest difference']:.1e} standard deviations" in page
 
 
+def test_the_page_about_scale_quotes_what_checkpoints_cost_and_what_kills_did():
+    page = " ".join((BENCHMARKS.parent / "docs" / "scale.md").read_text().split())
+    stored = json.loads((RESULTS / "kill.json").read_text())
+    small, large = stored["costs"]
+    took = "{:.0f} ms, {:.1f} % of a default fit of {:,} rows that took {:.0f} s"
+    for one in (small, large):
+        assert took.format(1000 * one["seconds each"], 100 * one["share"], one["rows"], one["seconds"]) in page
+    assert "at 100 random moments: none left a damaged file" in page
+    assert len(stored["cases"]) == 100
+    assert not [case for case in stored["cases"] if case["wrong"]]
+
+
 def test_the_page_about_monitoring_quotes_what_is_stored():
     page, stored = (
         (BENCHMARKS.parent / "docs" / "monitoring.md").read_text(),
