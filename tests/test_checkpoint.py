@@ -205,12 +205,26 @@ def test_a_checkpoint_is_no_model(kept):
         load(kept)
 
 
-def test_weights_of_another_shape_are_an_error(kept):
+def forgeries(header, arrays):
+    """Checkpoints with a right sha256 that no fit writes."""
+    weights = next(name for name in arrays if name.startswith("0.learner.0.team."))
+    yield "weights of another shape", header, {**arrays, weights: arrays[weights][:1]}
+    yield "no weights", header, {name: array for name, array in arrays.items() if name != weights}
+    yield "no measures", header, {name: array for name, array in arrays.items() if name != "0.round.0.rmse"}
+    yield "generators of another size", header, {**arrays, "0.generators": arrays["0.generators"][:, :9]}
+    yield "a name without a number", header, {**arrays, "x": np.zeros(1)}
+    yield "no arrays", header, {}
+    for name, value in (("options", 1), ("options", [1]), ("data", None)):
+        yield f"{name}={value}", {**header, name: value}, arrays
+
+
+def test_a_forged_checkpoint_is_an_error_of_ours(kept):
     header, arrays = read_tensors(kept)
-    name = next(name for name in arrays if name.startswith("0.learner.0.team."))
-    write_tensors(kept, {"checkpoint": header["checkpoint"]}, {**arrays, name: arrays[name][:1]})
-    with pytest.raises(CheckpointError, match="is damaged"):
-        model().fit(X, Y, checkpoint=kept)
+    for what, forged, with_arrays in forgeries(header["checkpoint"], arrays):
+        write_tensors(kept, {"checkpoint": forged}, with_arrays)
+        with pytest.raises(CheckpointError) as found:
+            model().fit(X, Y, checkpoint=kept)
+        assert "remove it to start anew" in str(found.value), what
 
 
 @pytest.mark.parametrize("seed", [None, np.random.RandomState(0)])

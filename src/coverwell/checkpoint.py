@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from coverwell.errors import CheckpointError, CheckpointWarning, ModelFileError
+from coverwell.errors import CheckpointError, CheckpointWarning
 from coverwell.files import new_file, remove_parts
 from coverwell.model_file import tensor_bytes, tensors_in, versions_here
 from coverwell.training.device import device_from
+from coverwell.training.rows import place_of
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -83,7 +85,6 @@ class Checkpoint:
         self.place, self.last_written = -1, time.monotonic()
         if (content := file.read()) is not None:
             self._take(content)
-            file.n_rounds = self.n_rounds
 
     @property
     def n_rounds(self) -> int:
@@ -93,7 +94,7 @@ class Checkpoint:
     @property
     def is_first(self) -> bool:
         """Whether this is the worker that checks and writes."""
-        return self.workers is None or self.workers.rank == 0
+        return place_of(self.workers)[0] == 0
 
     def restore(self, history: History) -> bool:
         """Let a training begin; returns whether it goes on from a state that was kept."""
@@ -101,29 +102,32 @@ class Checkpoint:
         if self.place >= len(self.trainings):
             return False
         state = {name: torch.tensor(array) for name, array in self.trainings[self.place].items()}
-        generators = state.pop("generators")[0 if self.workers is None else self.workers.rank]
-        torch.set_rng_state(generators.clone())  # torch reads from where the memory of all of them begins
-        if "generator_of_gpu" in state:
-            torch.cuda.set_rng_state(state.pop("generator_of_gpu"), history.unit.device)
-        for name, value in history.state().items():
-            if name != "seconds" and (name not in state or state[name].shape != value.shape):
-                raise CheckpointError(f"{self.file.path} is damaged: {name} is not what this fit has; {REMOVE}")
-        with torch.no_grad():
+        (rank, size), device = place_of(self.workers), history.unit.device
+        with self._malformed_means_damaged(), torch.no_grad():
+            expected = {**history.state(), "generators": torch.get_rng_state().expand(size, -1)}
+            for name, value in expected.items():
+                if name != "seconds" and state[name].shape != value.shape:
+                    raise ValueError(f"{name} is not what this fit has")
             history.load_state(state)
+            # A copy: torch reads from where the memory of all of them begins.
+            torch.set_rng_state(state["generators"][rank].clone())
+            if device.type == "cuda":
+                torch.cuda.set_rng_state(state["generators of GPUs"][rank].clone(), device)
         return True
 
     def keep(self, history: History) -> None:
         """Keep the state after a round, and write it where it is time to."""
-        generators = torch.get_rng_state()[None]
-        if self.workers is not None:
-            generators = self.workers.together(generators).reshape(self.workers.size, -1)
-        state = {**history.state(), "generators": generators}
-        if history.unit.device.type == "cuda":
-            state["generator_of_gpu"] = torch.cuda.get_rng_state(history.unit.device)
+        state, device = {**history.state(), "generators": self._of_workers(torch.get_rng_state())}, history.unit.device
+        if device.type == "cuda":
+            state["generators of GPUs"] = self._of_workers(torch.cuda.get_rng_state(device))
         copies = {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
         self.trainings[self.place :] = [copies]
         if self.is_first and time.monotonic() - self.last_written >= self.file.seconds:
             self._write()
+
+    def _of_workers(self, own: Tensor) -> Tensor:
+        """The states of the generators of all workers, (worker, byte)."""
+        return own[None] if self.workers is None else self.workers.together(own[None]).reshape(self.workers.size, -1)
 
     def _write(self) -> None:
         arrays = {f"{k}.{name}": array for k, training in enumerate(self.trainings) for name, array in training.items()}
@@ -136,24 +140,35 @@ class Checkpoint:
         self.last_written = time.monotonic()
 
     def _take(self, content: bytes) -> None:
+        with self._malformed_means_damaged():
+            header, arrays = tensors_in(content, self.file.path)
+            self._check(header["checkpoint"], header["versions"])
+            self.trainings = [{} for _ in range(1 + max(int(name.partition(".")[0]) for name in arrays))]
+            for name, array in arrays.items():
+                number, _, own = name.partition(".")
+                self.trainings[int(number)][own] = array
+            self.file.n_rounds = self.n_rounds
+
+    def _check(self, kept: dict[str, Any], versions: dict[str, str]) -> None:
+        """Raise unless this fit is the one that was kept."""
         path, way_out = self.file.path, f"or {REMOVE}"
-        try:
-            header, arrays = tensors_in(content, path)
-            kept = header["checkpoint"]
-        except (ModelFileError, KeyError) as error:
-            raise CheckpointError(f"{path} is damaged or no checkpoint; {REMOVE} ({error})") from None
-        if (versions := versions_here()) != header["versions"]:
-            there, here = (", ".join(f"{k} {v}" for k, v in own.items()) for own in (header["versions"], versions))
+        if (now := versions_here()) != versions:
+            there, here = (", ".join(f"{name} {number}" for name, number in own.items()) for own in (versions, now))
             raise CheckpointError(f"{path} was written with {there}, this is {here}; go on with those, {way_out}")
         if (difference := _difference(kept["options"], self.options)) is not None:
             raise CheckpointError(f"{path} is of a fit with {difference}; give what was given then, {way_out}")
         if self.is_first and kept["data"] != self.data:
             raise CheckpointError(f"{path} is of a fit on other rows; give the same in the same order, {way_out}")
-        n_trainings = 1 + max(int(name.partition(".")[0]) for name in arrays)
-        self.trainings = [{} for _ in range(n_trainings)]
-        for name, array in arrays.items():
-            number, _, own = name.partition(".")
-            self.trainings[int(number)][own] = array
+
+    @contextmanager
+    def _malformed_means_damaged(self) -> Iterator[None]:
+        try:
+            yield
+        except CheckpointError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise CheckpointError(f"{self.file.path} is damaged or no checkpoint; {REMOVE} ({reason})") from None
 
     @cached_property
     def data(self) -> str:

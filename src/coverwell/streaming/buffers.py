@@ -24,9 +24,9 @@ from coverwell.errors import ColumnWarning, TableFileError
 from coverwell.inputs.columns import Columns
 from coverwell.inputs.parquet import PART_NUMBERS, PART_ROWS, Part, TableFiles
 from coverwell.inputs.scaling import LARGEST_NUMBER
-from coverwell.streaming.exchange import frames_of_each, place_of, rows_of_each
+from coverwell.streaming.exchange import frames_of_each, rows_of_each
 from coverwell.tables import needed_polars
-from coverwell.training.rows import MOST_ROWS_PER_EPOCH, Batches, Draw, Rows, Workers, as_tensor
+from coverwell.training.rows import MOST_ROWS_PER_EPOCH, Batches, Draw, Rows, Workers, as_tensor, place_of
 from coverwell.trees import Trees, mean_of_unseen
 
 if TYPE_CHECKING:

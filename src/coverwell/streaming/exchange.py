@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def place_of(workers: Workers | None) -> tuple[int, int]:
-    """This worker's place, and how many there are."""
-    return (0, 1) if workers is None else (workers.rank, workers.size)
-
-
 def rows_of_each(workers: Workers | None, own: Sequence[Tensor]) -> list[list[Tensor]]:
     """The tensors (row, ...) of every worker, by rank; the rows of one worker are as many in each, as those of none."""
     if workers is None:
