@@ -200,8 +200,10 @@ def named_in_ctrl_c(file: CheckpointFile | None) -> Iterator[None]:
 
 def checkpoint_file(checkpoint: Any, *models: BaseEstimator) -> Any:
     """Where checkpoints of these models go, from a path or an object with the methods of `CheckpointFile`."""
+    if checkpoint is None:
+        return None
     for seed in (model.get_params(deep=False)["random_state"] for model in models):
-        if not (checkpoint is None or isinstance(seed, Integral)):
+        if not isinstance(seed, Integral):
             must = "a fit with a checkpoint needs a whole number as random_state, to draw the same when it goes on"
             raise ValueError(f"{must}, got {seed!r}")
     return CheckpointFile(checkpoint) if isinstance(checkpoint, str | os.PathLike) else checkpoint
