@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest test-adapters docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges bench-classification bench-species clean
+.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest test-adapters docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges bench-classification bench-species kill clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -162,6 +162,9 @@ bench-classification: venv ## sets and probabilities of classes next to MAPIE, T
 
 bench-species: venv ## sets of bird species beside a plain fine-tuned head: 20 species in 12 minutes of one thread (QUICK=1: seconds; CLASSES=200 SIZE=224 DEVICE=cuda: all of them; WEIGHTS=file)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/species.py $(if $(QUICK),--quick) $(if $(CLASSES),--classes $(CLASSES)) $(if $(SIZE),--size $(SIZE)) $(if $(DEVICE),--device $(DEVICE)) $(if $(WEIGHTS),--weights $(WEIGHTS))
+
+kill: venv ## kill -9 at 100 random moments of fits, predictions, reports and grids: a quarter of an hour (QUICK=1: a minute or two)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/kill.py $(if $(QUICK),--quick)
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-class-peers .venv-lowest .venv-adapters .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,12 +1,25 @@
 """A new file gets its name when it is complete, and nothing is left of one that fails."""
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from coverwell.files import new_file
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from coverwell.files import new_file
+with new_file(Path(sys.argv[1])) as file:
+    file.write(b"half of")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
 
 
 def test_the_content_is_there_when_the_block_has_ended_and_not_before(tmp_path: Path) -> None:
@@ -91,3 +104,23 @@ def test_the_file_is_as_readable_as_any_other_new_file(tmp_path: Path) -> None:
         file.write(b"content")
     modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "new")}
     assert len(modes) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kill -9 is POSIX's")
+def test_the_part_that_a_killed_process_left_goes_with_the_next_file_and_one_in_use_stays(tmp_path: Path) -> None:
+    path, environment = tmp_path / "model[1].bin", {"PYTHONPATH": str(Path(__file__).parents[1] / "src")}
+    others = [tmp_path / name for name in ("model[1].bin.mine.part", f"model1.bin.{'0' * 16}.part")]
+    for other in others:
+        other.touch()
+    command = [sys.executable, "-c", KILLED, str(path)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None  # it was asked for
+        assert process.stdout.readline() == "writing\n"
+        with new_file(path) as file:
+            file.write(b"first")
+        assert len(list(tmp_path.iterdir())) == 4  # the part of the process is still its own
+        process.send_signal(signal.SIGKILL)
+    with new_file(path) as file:
+        file.write(b"second")
+    assert sorted(tmp_path.iterdir()) == sorted([path, *others])
+    assert path.read_bytes() == b"second"

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ import torch.distributed as dist
 from coverwell import MLP, MatchedClassifier, MatchedRegressor, Schedule, SigmaFit, TableFiles, save
 from coverwell.errors import ClusterError, TableFileError
 from coverwell.estimator import IntervalRegressor
-from coverwell.ray import TorchWorkers, cause_of, check_cluster, fit_on_ray, predict_dataset
+from coverwell.model_file import read_tensors
+from coverwell.ray import TorchWorkers, cause_of, check_cluster, fit_on_ray, has_lost_a_worker, predict_dataset
 from coverwell.streaming import fit_streamed
 from coverwell.training.rows import Workers
 
@@ -142,6 +144,7 @@ def test_networks_of_the_users_own_targets_groups_and_no_seed(second_node, tmp_p
         ({"calibration": "cv+"}, {}, ValueError, r"can be calibrated by one of .*, got 'cv\+'"),
         ({}, {"target": "price"}, TableFileError, "no target price"),
         ({}, {"buffer_rows": 10}, ValueError, "buffer_rows must be a whole number of at least 500, got 10"),
+        ({}, {"max_failures": -1}, ValueError, "max_failures must be a whole number of at least 0, got -1"),
         ({}, {"workers": 3}, ValueError, "must divide 8, got 3; take 1, 2, 4 or 8"),
         ({}, {"address": "127.0.0.1:1"}, ClusterError, "no Ray cluster answers at '127.0.0.1:1'"),
     ],
@@ -190,6 +193,18 @@ def test_errors_of_workers_become_one_sentence():
     assert sentence.endswith(": RuntimeError: Connection closed by peer")
 
 
+def test_a_lost_worker_is_told_from_an_error_in_the_fit():
+    from ray.train import WorkerGroupError
+    from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
+
+    gone = WorkerHealthCheckFailedError("A worker health check failed.", failure=RuntimeError())
+    cut = RuntimeError("[gloo/transport/tcp/pair.cc:537] Read error: Connection reset by peer")
+    assert all(has_lost_a_worker(WorkerGroupError("", found)) for found in ({1: gone}, {0: cut}, {0: cut, 1: gone}))
+    wrong = RuntimeError("shapes do not match"), ValueError("y must hold numbers")
+    assert not any(has_lost_a_worker(WorkerGroupError("", {0: error})) for error in wrong)
+    assert not has_lost_a_worker(WorkerGroupError("", {0: cut, 1: wrong[1]}))
+
+
 @pytest.mark.slow
 def test_an_error_that_only_workers_find_reaches_the_caller_as_it_is(second_node, tmp_path):
     gap = pl.when(pl.col("a") > 1.99).then(None).otherwise("y")
@@ -198,24 +213,47 @@ def test_an_error_that_only_workers_find_reaches_the_caller_as_it_is(second_node
         fit_on_ray(model(), tmp_path, "y")
 
 
+@dataclass(frozen=True)
 class KilledWorker(SigmaFit):
-    """A matching in whose third batch the second worker is killed."""
+    """A matching in whose third batch after the first checkpoint a worker is killed, once."""
 
-    n_batches = 0
+    checkpoint: str = ""
 
     def loss(self, outputs, y, target):
-        KilledWorker.n_batches += 1
-        if self.n_batches == 3 and dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+        checkpoint = Path(self.checkpoint)
+        if checkpoint.exists() and dist.get_rank() == 1:
+            count = checkpoint.with_name("batches")
+            n_batches = 1 + int(count.read_text() if count.exists() else 0)
+            count.write_text(str(n_batches))
+            if n_batches == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
         return super().loss(outputs, y, target)
 
 
 @pytest.mark.slow
-def test_a_killed_worker_ends_the_fit_with_an_error(second_node, files):
-    unfitted = model(matching=KilledWorker())
+def test_a_killed_worker_is_replaced_and_the_fit_ends_as_if_undisturbed(second_node, files, tmp_path):
+    matching, asked = KilledWorker(checkpoint=str(tmp_path / "checkpoint")), {"buffer_rows": 600}
+    killed, undisturbed = model(matching=matching), model(matching=SigmaFit())
+    fit_on_ray(killed, files, "y", **asked, checkpoint=matching.checkpoint)
+    assert int((tmp_path / "batches").read_text()) > 3  # it was killed, and the fit went on
+    fit_on_ray(undisturbed, files, "y", **asked)
+    new = draw(500, 1).drop("y")
+    np.testing.assert_array_equal(killed.predict(new), undisturbed.predict(new))
+    for ours, theirs in zip(killed.predict_interval(new), undisturbed.predict_interval(new), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert killed.rounds_[0].rmse == undisturbed.rounds_[0].rmse
+
+
+@pytest.mark.slow
+def test_a_worker_that_may_not_be_replaced_ends_the_fit_with_an_error_and_leaves_the_checkpoint(
+    second_node, files, tmp_path
+):
+    path = tmp_path / "checkpoint"
+    unfitted = model(matching=KilledWorker(checkpoint=str(path)))
     with pytest.raises(ClusterError, match=r"fit ended on worker . of the Ray cluster, and the model is not fitted"):
-        fit_on_ray(unfitted, files, "y")
+        fit_on_ray(unfitted, files, "y", buffer_rows=600, checkpoint=path, max_failures=0)
     assert not [name for name in vars(unfitted) if name.endswith("_")]
+    assert read_tensors(path)[0]["checkpoint"]["rounds"] == 1
 
 
 ENDLESS = """

@@ -37,6 +37,14 @@ class ModelFileError(ValueError):
     """A file does not hold a model that can be loaded: damaged, of another kind, too new, or in need of an argument."""
 
 
+class CheckpointError(ValueError):
+    """A fit cannot go on from a checkpoint: it is damaged, or of other data, options or versions."""
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written; the fit goes on without."""
+
+
 class ColumnWarning(UserWarning):
     """A column was left out, looks like something else, or has at prediction what it never had in training."""
 

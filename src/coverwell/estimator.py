@@ -33,6 +33,7 @@ from coverwell.calibration import (
     out_of_fold_members,
     scores_of,
 )
+from coverwell.checkpoint import Checkpoint, checkpoint_file, named_in_ctrl_c
 from coverwell.errors import CoverageWarning
 from coverwell.groups import CLASS, GAPS, Grouping, check_groups, group_factors, groupings_of, warn_of_other_groups
 from coverwell.inputs.parquet import TableFiles
@@ -136,6 +137,7 @@ class CalibratedEstimator(BaseEstimator):
 
     hold_for: Any = None  # columns for whose groups coverage is held
     holds_groups: ClassVar[bool] = False  # whether an estimator can
+    resumable: ClassVar[bool] = False  # whether a fit can go on from a checkpoint
     bounded_ = True  # whether inputs are held within the range of the training rows; a forecaster may lift that
     searched = True  # whether a fit looks for slices that are short; not in the windows of a series, which overlap
     worst_slices_: tuple[WorstSlice, ...] = ()  # none where nothing was searched
@@ -148,7 +150,7 @@ class CalibratedEstimator(BaseEstimator):
     one_dimensional_: bool
     out_of_fold_: Any
 
-    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, checkpoint: Any = None) -> Any:
         """Train the networks and calibrate their intervals.
 
         Parameters
@@ -168,12 +170,17 @@ class CalibratedEstimator(BaseEstimator):
             How much each row counts in training, out-of-fold measures and ranks, relative to the others; not in how
             columns and targets are scaled. A row of weight zero is left out. Coverage is meant for new rows that come
             in proportion to the weights. For `TableFiles`, the name of a column.
+        checkpoint : path, optional
+            A file that gets the state of training after each round (`MatchedRegressor`, `MatchedClassifier`). If it is
+            there, the fit goes on from it, to the same result as one that was never stopped. Rows, options and versions
+            must be the same, and `random_state` a number. Remove it when the model is saved.
         """
         if isinstance(X, TableFiles):
             from coverwell.streaming import fit_streamed
 
-            return fit_streamed(self, X, y, groups=groups, sample_weight=sample_weight)
-        fit_together([self], [(X, y, groups, sample_weight)])
+            named: dict[str, Any] = {"groups": groups, "sample_weight": sample_weight}
+            return fit_streamed(self, X, y, **named, checkpoint=checkpoint)
+        fit_together([self], [(X, y, groups, sample_weight)], checkpoint=checkpoint)
         return self
 
     def recalibrate(self, X_new: Any, y_new: Any = None) -> Any:
@@ -584,6 +591,7 @@ def fit_together(
     tables: Sequence[Table],
     *,
     on_round: Callable[[list[list[FittedTeam]]], None] | None = None,
+    checkpoint: Any = None,
 ) -> None:
     """Fit several models at once, as one stack of members: what a study of many splits needs on a GPU.
 
@@ -598,10 +606,16 @@ def fit_together(
     on_round : function, optional
         Called after every round with the present teams of each model, before any calibration: for curves over the
         rounds. It costs a copy of all networks each time.
+    checkpoint : path, optional
+        As in `MatchedRegressor.fit`, for all models together.
     """
     before = list(map(dict, map(vars, models)))
     own_rows: list[Rows] = []
     start: list[FittedTeam] = []  # teams that continue training
+    if checkpoint is not None and not models[0].resumable:
+        kinds = "MatchedRegressor and MatchedClassifier"
+        raise TypeError(f"a checkpoint is for {kinds}, got a {type(models[0]).__name__}; fit it without")
+    file = checkpoint_file(checkpoint, *models)
     try:
         if len(models) != 1 or len(tables) != 1:
             _check_alike(models, tables)
@@ -617,9 +631,14 @@ def fit_together(
             own_rows.append(model.prepare(*table[:3], continued, *table[3:]))
         rows = own_rows[0] if len(models) == 1 and not start else _stacked(own_rows, start)
         training = models[0].training_for(rows.y.shape[1], start)
+        if file is not None:
+            kept = Checkpoint(file, models, rows)
+            training = replace(cast(Any, training), checkpoint=kept)
         settings, ends = training.settings, np.cumsum([0, *map(len, map(attrgetter("y"), own_rows))]).tolist()
         parts = list(map(slice, ends, ends[1:]))  # each model's jobs
         bar = progress_bar(models[0].verbose, "round 1" if settings.max_rounds else CALIBRATION)
+        if file is not None:
+            resume_bar(bar, kept.n_rounds)
 
         def after_round(present: Callable[[Tensor], Trained], history: History) -> None:
             show_round(bar, history)
@@ -627,7 +646,7 @@ def fit_together(
                 teams = present(history.unit).teams
                 on_round([teams[part] for part in parts])
 
-        with bar:
+        with bar, named_in_ctrl_c(file):
             with seeded(rows.seeds[0], settings.device), few_threads(training, rows):
                 trained, history = run_within_memory(training, rows, after_round)
                 if settings.device.type == "cuda":
@@ -705,6 +724,12 @@ def _stacked(stack: Sequence[Rows], start: Sequence[FittedTeam]) -> Rows:
 def progress_bar(verbose: int, doing: str) -> Any:
     """What a fit is doing and since when, without a length: nobody knows how many rounds will follow."""
     return tqdm(disable=not verbose, desc=doing, bar_format="{desc} [{elapsed}{postfix}]")
+
+
+def resume_bar(bar: Any, n_rounds: int) -> None:
+    """Begin with the round after those of a checkpoint."""
+    bar.update(n_rounds)
+    bar.set_description_str(f"round {n_rounds + 1}", refresh=False)
 
 
 def show_round(bar: Any, history: History) -> None:

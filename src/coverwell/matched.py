@@ -17,6 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from coverwell.calibration import Estimate
+from coverwell.checkpoint import Checkpoint
 from coverwell.companions import check_companions, fit_companions
 from coverwell.edges import edge_copies
 from coverwell.estimator import CalibratedEstimator, OnRound, Trained
@@ -63,11 +64,12 @@ class MatchedTraining:
     start: Sequence[FittedTeam] = ()  # the teams that each job continues, if it does
     kind_of_team: type[MatchedTeam] = MatchedTeam
     second: MatchedTraining | None = None  # of another kind of F, where the scores still fall after the last round
+    checkpoint: Checkpoint | None = None
 
     def shortened(self) -> MatchedTraining:
         """A round of one epoch each, from the start: enough to see whether memory suffices."""
         once = replace(self.recipe, max_rounds=1, mean_epochs=1, interval_epochs=1, closing_rounds=0)
-        return replace(self, recipe=once, start=(), second=None)
+        return replace(self, recipe=once, start=(), second=None, checkpoint=None)
 
     def run(self, rows: Rows, on_round: OnRound) -> tuple[Trained, History]:
         """Run Algorithm 1 on all jobs at once and take the teams apart again."""
@@ -81,11 +83,12 @@ class MatchedTraining:
             units.append(team.unit)
         unit = torch.stack(units).to(rows.y) if units else None
         after_round = partial(on_round, partial(self.taken_apart, F, I, rows))
-        history = alternate(F, I, self.recipe, repeat(rows), rows, after_round, start=unit)
+        kept = self.checkpoint
+        history = alternate(F, I, self.recipe, repeat(rows), rows, after_round, start=unit, checkpoint=kept)
         unit = history.best[1].unit
         if self.second is None or not history.going.any():
             return self.taken_apart(F, I, rows, unit), history
-        trained, after = self.second.run(self.beside_a_second(F, rows), on_round)
+        trained, after = replace(self.second, checkpoint=kept).run(self.beside_a_second(F, rows), on_round)
         self.apart_again(F, rows, trained)
         if not history.going.all():  # jobs that had settled stay as they were
             first = self.taken_apart(F, I, rows, unit)
@@ -184,6 +187,7 @@ class MatchedEstimator(CalibratedEstimator):
     warm_start: bool
 
     holds_groups: ClassVar[bool] = True
+    resumable: ClassVar[bool] = True
     # The option whose names `matching` takes, parameters that are objects, and what a trained pair of teams becomes.
     kind_of_matching: ClassVar[str] = "matching"
     parts: ClassVar[tuple[str, ...]] = ("matching", "interval_loss", "calibration")

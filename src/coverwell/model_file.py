@@ -385,19 +385,32 @@ def _check_predictor(source: InputSource, predictor: Predictor, names: tuple[str
 # Tensor files.
 
 
+def versions_here() -> dict[str, str]:
+    versions = {package: version(package) for package in ("torch", "numpy", "scikit-learn")}
+    return {"coverwell": __version__, **versions}
+
+
 def write_tensors(path: Path, header: dict[str, Any], arrays: Arrays) -> None:
     """Write a header and arrays, whole or not at all; equal ones give equal bytes."""
-    versions = {package: version(package) for package in ("torch", "numpy", "scikit-learn")}
-    header = {**header, "format": FORMAT, "versions": {"coverwell": __version__, **versions}}
+    with new_file(path) as file:
+        file.write(tensor_bytes(header, arrays))
+
+
+def tensor_bytes(header: dict[str, Any], arrays: Arrays) -> bytes:
+    """What a file holds that has a header and arrays."""
+    header = {**header, "format": FORMAT, "versions": versions_here()}
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # the memory is written as it lies
     header["sha256"] = _sha256(header, arrays)
-    with new_file(path) as file:
-        file.write(safetensors_bytes(arrays, {"coverwell": json.dumps(header, sort_keys=True)}))
+    return safetensors_bytes(arrays, {"coverwell": json.dumps(header, sort_keys=True)})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Any], Arrays]:
     """Header and arrays of a file whose content has the sha256 that it states."""
-    content = path.read_bytes()
+    return tensors_in(path.read_bytes(), path)
+
+
+def tensors_in(content: bytes, path: Path) -> tuple[dict[str, Any], Arrays]:
+    """The same from what a file holds; errors name its path."""
     with _malformed_means(f"{path} is damaged or not a model file", "take another copy, or save the model again"):
         arrays = arrays_in(content)  # checks all lengths and offsets
         metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})

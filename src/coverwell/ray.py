@@ -26,12 +26,14 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from coverwell._version import __version__
+from coverwell.checkpoint import CheckpointFile, checkpoint_file, named_in_ctrl_c
 from coverwell.classifier import SetClassifier
 from coverwell.errors import ClusterError
 from coverwell.estimator import CalibratedEstimator, IntervalRegressor
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import TableSource
 from coverwell.model_file import load
+from coverwell.options import check_number
 from coverwell.prediction import prediction_columns
 from coverwell.predictor import ROWS_AT_A_TIME
 from coverwell.streaming.buffers import BUFFER_ROWS, lanes_of
@@ -46,6 +48,7 @@ SECONDS_OF_A_CHECK = 150.0  # looking for data at a public address may take a mi
 BYTES_OF_OBJECTS = 100_000_000  # what passes between processes is small; Ray takes a third of the memory by default
 # Ray itself tries for two minutes, and may end the whole process then: another process tries first.
 TRIAL = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR', log_to_driver=False)"
+LOST = "gloo/transport", "NCCL"  # in what a worker says whose connection to another one has ended
 # How long Ray waits for workers that wait for one that has failed, before it ends them; its own 30 s help nobody.
 SHUTDOWN_TIMEOUT, SHUTDOWN_SECONDS = "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S", "3"
 
@@ -145,14 +148,17 @@ def fit_on_ray(
     address: str | None = None,
     gpus: bool = False,
     buffer_rows: int = BUFFER_ROWS,
+    checkpoint: Any = None,
+    max_failures: int = 3,
 ) -> CalibratedEstimator:
     """Fit a model on a table in files by several workers of a Ray cluster together; returns the model.
 
     The result is that of `fit_streamed`, but for rounding if networks have no dropout. Rounding grows with the steps:
     on 60,000 rows predictions differed by 0.1 % of the target's spread, as after a change of 1e-7 in the targets. With
     `calibration="local"`, some intervals differ more: its forest splits by predictions too. Every worker grows forests.
-    Every node must have the files at the same paths. Each worker reads the whole table, and computes its share. If one
-    of them dies, the fit fails and must be started again. Warnings and progress of workers are not shown.
+    Every node must have the files at the same paths; each worker reads its own part of them. If a worker dies, another
+    one takes its place, and the fit goes on from its last round, to the same result. Warnings and progress of workers
+    are not shown.
 
     Parameters
     ----------
@@ -164,10 +170,12 @@ def fit_on_ray(
     address : str, optional
         `host:port` or `"auto"` for a running cluster; by default the one connected to, or one of our own.
     gpus : bool, whether each worker has a GPU
+    checkpoint : path, optional, as for `MatchedRegressor.fit`; on this machine
+    max_failures : int, how often workers that died are replaced
 
     Raises
     ------
-    ClusterError, if no cluster answers, if it is too small, if a node lacks the files, or if a worker dies
+    ClusterError, if no cluster answers, if it is too small, if a node lacks the files, or if workers die too often
     """
     ray = needed_ray()
     import_module("ray.train.torch")
@@ -176,6 +184,8 @@ def fit_on_ray(
     lanes_of(0, workers)
     files = files if isinstance(files, TableFiles) else TableFiles(files)
     options: dict[str, Any] = {"groups": groups, "sample_weight": sample_weight, "buffer_rows": buffer_rows}
+    file = checkpoint_file(checkpoint, model)
+    check_number("max_failures", max_failures, least=0, whole=True)
     check_fit(model, files, target, **options)  # before anything is started
     if not isinstance(seed := model.random_state, Integral):  # workers must draw alike
         seed = int(check_random_state(seed).randint(2**31 - 1))
@@ -186,13 +196,20 @@ def fit_on_ray(
     own_cluster = connect(address, num_cpus=workers)
     try:
         check_cluster(paths, workers, gpus=gpus)
-        with tempfile.TemporaryDirectory() as folder, _own_signals():
+        with tempfile.TemporaryDirectory() as folder, named_in_ctrl_c(file), _own_signals():
+            work["checkpoint"] = kept_here(file or CheckpointFile(Path(folder, "checkpoint")))
             each = {"CPU": 1, "GPU": 1} if gpus else {"CPU": 1}
             scaling = ray.train.ScalingConfig(num_workers=workers, use_gpu=gpus, resources_per_worker=each)
-            settings = {"scaling_config": scaling, "run_config": ray.train.RunConfig(name="fit", storage_path=folder)}
-            content = ray.train.torch.TorchTrainer(_fit_here, train_loop_config=work, **settings).fit().return_value
-    except ray.train.TrainingFailedError as error:
-        raise cause_of(error) from None
+            for n_failures in range(max_failures + 1):
+                run = ray.train.RunConfig(name=f"fit-{n_failures}", storage_path=folder)
+                settings = {"train_loop_config": work, "scaling_config": scaling, "run_config": run}
+                try:
+                    content = ray.train.torch.TorchTrainer(_fit_here, **settings).fit().return_value
+                    break
+                except ray.train.TrainingFailedError as error:
+                    if n_failures == max_failures or not has_lost_a_worker(error):
+                        raise cause_of(error) from None
+                check_cluster(paths, workers, gpus=gpus)  # a node may have left
     finally:
         if own_cluster:
             ray.shutdown()
@@ -207,8 +224,34 @@ def _fit_here(work: dict[str, Any]) -> bytes | None:
     device = import_module("ray.train.torch").get_device() if work["gpus"] else torch.device("cpu")
     files, workers = TableFiles(work["paths"], work["columns"]), TorchWorkers(device)
     work["model"].set_params(device=str(device))
-    fitted = fit_streamed(work["model"], files, work["target"], workers=workers, **work["options"])
+    options = {**work["options"], "workers": workers, "checkpoint": work["checkpoint"]}
+    fitted = fit_streamed(work["model"], files, work["target"], **options)
     return needed_ray().cloudpickle.dumps(fitted) if workers.rank == 0 else None
+
+
+@dataclass
+class _KeptHere:
+    """A `CheckpointFile` on the machine of the caller, as workers elsewhere see it."""
+
+    actor: Any
+    path: Path
+    seconds: float
+    n_rounds: int = 0
+
+    def read(self) -> bytes | None:
+        content: bytes | None = needed_ray().get(self.actor.read.remote())
+        return content
+
+    def write(self, content: bytes) -> None:
+        needed_ray().get(self.actor.write.remote(content))
+
+
+def kept_here(file: CheckpointFile) -> _KeptHere:
+    ray = needed_ray()
+    on_node = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+    here = on_node(ray.get_runtime_context().get_node_id(), soft=True)
+    actor = ray.remote(num_cpus=0)(CheckpointFile).options(scheduling_strategy=here)
+    return _KeptHere(actor.remote(file.path.absolute()), file.path, file.seconds)
 
 
 def check_cluster(paths: dict[Path, int], workers: int, *, gpus: bool) -> None:
@@ -235,14 +278,27 @@ def _problem_here(paths: dict[Path, int], version: str) -> str:
 
 def cause_of(error: Exception) -> Exception:
     """The error of a worker that explains most: one of our own checks as it is, another in one sentence."""
-    failures = sorted(getattr(error, "worker_failures", {}).items()) or [("?", error)]
-    causes = [(rank, getattr(failure, "_base_exc", failure)) for rank, failure in failures]
+    causes = _causes(error)
     for _, cause in causes:
         if isinstance(cause, ValueError | TypeError | FloatingPointError | OSError):
             return cause
     rank, cause = causes[0]
     what = f"{type(cause).__name__}: {' '.join(str(cause).split())[:500]}"
     return ClusterError(f"the fit ended on worker {rank} of the Ray cluster, and the model is not fitted: {what}")
+
+
+def has_lost_a_worker(error: Exception) -> bool:
+    """Whether a worker is gone, as Ray or the others notice, and none has found something wrong with the fit."""
+    causes = [cause for _, cause in _causes(error)]
+    gone = any(type(cause).__name__.startswith("WorkerHealth") for cause in causes)
+    cut_off = any(word in str(cause) for cause in causes for word in LOST)
+    return isinstance(cause_of(error), ClusterError) and (gone or cut_off)
+
+
+def _causes(error: Exception) -> list[tuple[Any, Any]]:
+    """What went wrong on each worker, by rank."""
+    failures = sorted(getattr(error, "worker_failures", {}).items()) or [("?", error)]
+    return [(rank, getattr(failure, "_base_exc", failure)) for rank, failure in failures]
 
 
 @contextmanager

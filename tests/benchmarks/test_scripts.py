@@ -13,6 +13,7 @@ import command_line
 import edges
 import gaps
 import groups
+import kill
 import localization
 import numpy as np
 import onnx_speed
@@ -53,6 +54,7 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("alarm.json", alarm.report),
         ("command-line.json", command_line.report),
         ("forecasting.json", forecasting.report),
+        ("kill.json", kill.report),
         ("localization.json", localization.report),
         ("onnx.json", onnx_speed.report),
         ("scale.json", scale.report),
@@ -93,6 +95,18 @@ def test_the_page_about_exports_quotes_what_is_stored():
     assert f"one at a time {one:.0f} times the rows per second of torch, 10,000 at a time {many:.1f} times" in page
     assert f"{one_of_series:.0f} and {many_of_series:.1f} times" in page
     assert f"by {images['largest difference']:.1e} standard deviations" in page
+
+
+def test_the_page_about_scale_quotes_what_checkpoints_cost_and_what_kills_did():
+    page = " ".join((BENCHMARKS.parent / "docs" / "scale.md").read_text().split())
+    stored = json.loads((RESULTS / "kill.json").read_text())
+    small, large = stored["costs"]
+    took = "{:.0f} ms, {:.1f} % of a default fit of {:,} rows that took {:.0f} s"
+    for one in (small, large):
+        assert took.format(1000 * one["seconds each"], 100 * one["share"], one["rows"], one["seconds"]) in page
+    assert "at 100 random moments: none left a damaged file" in page
+    assert len(stored["cases"]) == 100
+    assert not [case for case in stored["cases"] if case["wrong"]]
 
 
 def test_the_page_about_monitoring_quotes_what_is_stored():

@@ -8,6 +8,8 @@ import pytest
 
 import coverwell
 from coverwell import MatchedClassifier, MatchedRegressor, Schedule, TableFiles
+from coverwell.checkpoint import CheckpointFile
+from coverwell.model_file import read_tensors
 
 QUICKLY = ("--folds", 2, "--max-rounds", 1, "--device", "cpu")
 BRIEF = {"folds": 2, "schedule": Schedule(max_rounds=1), "device": "cpu"}  # the same for the Python API
@@ -319,3 +321,42 @@ def test_what_cannot_be_streamed_is_refused(refused, sales, out, options, messag
     more = [sales[1] if option == "sales-2.parquet" else option for option in options]
     assert message in refused("fit", sales[0], *more, "--target", "y", "--out", out)
     assert not out.exists()
+
+
+@pytest.fixture(params=[(), ("--streamed",)], ids=["in memory", "streamed"])
+def fit_of_two_rounds(request, tmp_path):
+    """A command without its --out."""
+    rng = np.random.default_rng(1)
+    frame = pl.DataFrame(rng.normal(size=(600, 2)), schema=["a", "b"])
+    frame.with_columns(y=frame["a"] + rng.normal(size=600)).write_parquet(tmp_path / "rows.parquet")
+    brief = ("--folds", 2, "--max-rounds", 2, "--device", "cpu", "--companions", "none")
+    return ("fit", tmp_path / "rows.parquet", *request.param, "--target", "y", *brief, "--out")
+
+
+def test_a_stopped_fit_says_so_and_goes_on_with_resume(fit_of_two_rounds, tmp_path, tried, run, refused, monkeypatch):
+    def write_and_stop(file, content, write=CheckpointFile.write):
+        write(file, content)
+        raise KeyboardInterrupt
+
+    out, checkpoint = tmp_path / "model.safetensors", tmp_path / "model.safetensors.checkpoint"
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointFile, "write", write_and_stop)
+        stopped = tried(*fit_of_two_rounds, out, "--resume")
+    assert stopped.exit_code == 130
+    assert stopped.stderr.endswith(
+        f"\nStopped. {checkpoint} keeps the last finished round: the same fit goes on from there, on the command line "
+        "with --resume.\n"
+    )
+    assert not out.exists()
+    line = refused(*fit_of_two_rounds, out)
+    assert line == f"{checkpoint} keeps a fit that was stopped; give --resume to go on, or --force to start anew"
+    assert "is of a fit with random_state=0, not 1" in refused(*fit_of_two_rounds, out, "--resume", "--seed", 1)
+    assert " s, 1 of them before it was stopped\n" in run(*fit_of_two_rounds, out, "--resume").stdout
+    assert not checkpoint.exists()
+    run(*fit_of_two_rounds, tmp_path / "other")
+    ours, theirs = (read_tensors(path)[1] for path in (out, tmp_path / "other"))
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name])
+    checkpoint.write_bytes(b"of another fit")
+    run(*fit_of_two_rounds, out, "--force")
+    assert not checkpoint.exists()

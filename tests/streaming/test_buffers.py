@@ -1,7 +1,9 @@
 import gc
 import hashlib
+import threading
 import weakref
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -43,6 +45,36 @@ def row_keys(first, n_rows):
 def one_of_two(rank):
     """A worker that only knows its place."""
     return SimpleNamespace(rank=rank, size=2, together=print, summed=print, of_first=print)
+
+
+@dataclass
+class Threads:
+    """Two threads of this process as workers that exchange rows."""
+
+    rank: int
+    box: list
+    barrier: threading.Barrier
+    size: int = 2
+
+    def together(self, own):
+        self.box[self.rank] = own
+        self.barrier.wait(30)
+        found = torch.cat(self.box, dim=1)
+        self.barrier.wait(30)
+        return found
+
+    def summed(self, values):
+        return [self.together(value[None, None]).sum(dim=1)[0] for value in values]
+
+    def of_first(self, values):
+        return self.together(values[None, None])[0, 0]
+
+
+def by_two(work):
+    """What each of two workers gives."""
+    box, barrier = [None, None], threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(work, [Threads(rank, box, barrier) for rank in (0, 1)]))
 
 
 def frame(n=N_ROWS, **changed):
@@ -196,6 +228,53 @@ def test_a_row_without_a_group_is_an_error_with_its_row_and_file(tmp_path):
         StreamedTable.of(files, ["y"], "house").survey(HASH)
 
 
+class FilesRead(TableFiles):
+    """Files that note which rows are read."""
+
+    def __init__(self, paths):
+        super().__init__(paths)
+        self.numbers = []
+
+    def read(self, part, columns=None):
+        self.numbers += range(part.number, part.number + part.n_rows)
+        return super().read(part, columns)
+
+
+def test_each_worker_reads_its_own_parts_and_has_what_one_alone_has(tmp_path):
+    files = write(tmp_path, b=pl.col("a") % 7 / 7)
+    by_rank = [FilesRead(files.paths) for _ in range(2)]
+    tables = [StreamedTable.of(own, ["y"], "house", "b") for own in by_rank]
+    alone, *expected = StreamedTable.of(files, ["y"], "house", "b").survey(HASH)
+    for sample, *sums in by_two(lambda worker: tables[worker.rank].survey(HASH, worker)):
+        assert sums == expected
+        assert sample.X.equals(alone.X)
+        for ours, theirs in zip(sample[1:], alone[1:], strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert [own.numbers for own in by_rank] == [list(range(500)), list(range(500, N_ROWS))]
+    for own in by_rank:
+        own.numbers.clear()
+    plain = [StreamedTable.of(own, ["y"], "house") for own in by_rank]
+    by_two(lambda one: first_buffers(replace(stream_of(files, workers=one), table=plain[one.rank]), 1, rows=1200))
+    assert sorted(by_rank[0].numbers + by_rank[1].numbers) == list(range(N_ROWS))
+    assert min(len(own.numbers) for own in by_rank) >= 500
+
+
+def test_a_table_of_one_part_is_the_same_for_two_workers(tmp_path):
+    frame().write_parquet(tmp_path / "1.parquet")
+    files = TableFiles(tmp_path)
+    (alone,) = first_buffers(stream_of(files), 1, rows=10**6)
+    first, second = by_two(lambda worker: first_buffers(stream_of(files, workers=worker), 1, rows=10**6)[0])
+    assert first.y.shape[1] + second.y.shape[1] == alone.y.shape[1] == N_ROWS
+    table = StreamedTable.of(files, ["y"], None)
+    for sample, *_ in by_two(lambda worker: table.survey(HASH, worker)):
+        assert sample.X.equals(table.survey(HASH)[0].X)
+
+
+def test_workers_count_classes_together(tmp_path):
+    table = StreamedTable.of(write(tmp_path, y=pl.col("house")), ["y"], None, classify=True)
+    assert by_two(table.class_counts) == [table.class_counts()] * 2
+
+
 def test_columns_have_one_use_each(files):
     table = StreamedTable.of(files, ["y", "b"], "house")
     assert (table.features, table.targets) == (("a",), ("y", "b"))
@@ -265,8 +344,13 @@ def test_kept_rows_are_in_no_buffer(files):
 def test_workers_have_the_rows_of_their_lanes_and_know_the_longest_of_all(files):
     stream = stream_of(files)
     (whole,) = first_buffers(stream, 1, rows=1200)
-    halves = [first_buffers(stream_of(files, workers=one_of_two(rank)), 1, rows=1200)[0] for rank in (0, 1)]
+    halves = by_two(lambda worker: first_buffers(stream_of(files, workers=worker), 1, rows=1200)[0])
     assert {half.longest for half in halves} == {whole.longest}
+    assert [half.lanes.unique().tolist() for half in halves] == [list(lanes_of(rank, 2)) for rank in (0, 1)]
+    for half in halves:  # in the order of the whole
+        own = torch.isin(whole.lanes, half.lanes)
+        torch.testing.assert_close(half.x, whole.x[:, own], rtol=0, atol=0)
+        torch.testing.assert_close(half.leaves_out, whole.leaves_out[..., own])
     assert sorted(np.concatenate([numbers_in(stream, half) for half in halves])) == list(range(N_ROWS))
 
 

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
+    from coverwell.checkpoint import CheckpointFile
+
 # What --calibration and --matching may be; the first is the default.
 CALIBRATIONS, MATCHINGS = ("local", "cross", "cv+", "split", "none"), ("balanced", "sigma", "iqr")
 OF_CLASSES = ("cross", "split", "none")
 MOST_NAMED = 12  # classes
+SECONDS_BETWEEN = 10.0  # checkpoints at least: fits that take less need none
 
 
 @click.command(short_help="Fit a model to the rows of a file.")
@@ -82,6 +85,9 @@ MOST_NAMED = 12  # classes
 @click.option("--folds", type=click.IntRange(min=2), default=5, help="Parts, each left out by some of the networks.")
 @click.option("--max-rounds", type=click.IntRange(min=1), help="Stop training after so many rounds.  [default: 6]")
 @click.option("--streamed", is_flag=True, help="Read DATA part by part: Parquet files that may exceed the memory.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with a fit that was stopped, from its OUT.checkpoint if there is one."
+)
 @options.KNOWN_ROWS
 @options.JSON
 @options.FORCE
@@ -96,6 +102,7 @@ def fit(
     classify: bool,
     max_rounds: int | None,
     streamed: bool,
+    resume: bool,
     skip_missing: bool,
     as_json: bool,
     force: bool,
@@ -118,6 +125,7 @@ def fit(
       coverwell fit sales-*.parquet --streamed --target price --out model.safetensors
     """
     check_output(out, force=force, inputs=[table.path for table in tables])
+    checkpoint = _checkpoint(out, resume=resume, force=force)
     if len(tables) > 1 and not streamed:
         way_out = "give --streamed to read Parquet files in parts"
         raise ValueError(f"one file is read into memory, got {len(tables)}; {way_out}")
@@ -135,7 +143,7 @@ def fit(
         files = coverwell.TableFiles([table.path for table in tables], columns=used)
         classes = streamed_classes(tables[0], files, target, classify=classify)
         model = _estimator(classes, **asked)
-        model.fit(files, target if len(target) > 1 else target[0], group, weight)
+        model.fit(files, target if len(target) > 1 else target[0], group, weight, checkpoint=checkpoint)
         known, n_skipped = files.take(model.out_of_fold_rows_, target), 0
         y = known.to_numpy() if classes is None else known[target[0]].to_numpy()
         weights = None if weight is None else files.take(model.out_of_fold_rows_, [weight]).to_numpy()[:, 0]
@@ -153,16 +161,20 @@ def fit(
                 has = f"{target[0]} has only {len(values)} values ({', '.join(map(str, values))})"
                 warnings.warn(f"{has}: if these are classes, give --classify", FewValuesWarning, stacklevel=2)
                 warnings.simplefilter("ignore", TwoValuesWarning)
-            model.fit(features, given if is_class or len(target) > 1 else given[target[0]], groups, weights)
+            targets = given if is_class or len(target) > 1 else given[target[0]]
+            model.fit(features, targets, groups, weights, checkpoint=checkpoint)
         y = given.to_numpy()
     seconds = time.perf_counter() - start
     coverwell.save(model.set_params(verbose=0), out)
-    found = {"out": str(out), "rows_skipped": n_skipped, **_summary(model, y, weights), "seconds": round(seconds, 3)}
+    checkpoint.remove()
+    found = {"out": str(out), "rows_skipped": n_skipped, **_summary(model, y, weights)}
+    found |= {"rounds_before": checkpoint.n_rounds, "seconds": round(seconds, 3)}
     if as_json:
         print_json(found)
         return
     skipped = f" ({n_skipped:,} without a target left out)" if n_skipped else ""
-    click.echo(f"fitted on {found['rows']:,} rows{skipped}: {found['rounds']} rounds in {seconds:.1f} s")
+    before = f", {checkpoint.n_rounds} of them before it was stopped" if checkpoint.n_rounds else ""
+    click.echo(f"fitted on {found['rows']:,} rows{skipped}: {found['rounds']} rounds in {seconds:.1f} s{before}")
     if classes := found.get("classes"):
         click.echo(f"class target: {classes_in_words(classes, in_order=bool(model.ordered))}")
     click.echo("\n  ".join(["columns:", *found["columns"]]))
@@ -178,6 +190,20 @@ def fit(
     if model.worst_slices_:
         click.echo(f"  {in_one_line(model.worst_slices_)}")
     click.echo(f"wrote {out}")
+
+
+def _checkpoint(out: Path, *, resume: bool, force: bool) -> CheckpointFile:
+    """Where a fit keeps its rounds: all of them if it may be resumed, otherwise those of a fit that takes long."""
+    from coverwell.checkpoint import CheckpointFile
+
+    file = CheckpointFile(out.with_name(f"{out.name}.checkpoint"), 0.0 if resume else SECONDS_BETWEEN)
+    check_output(file.path, force=True, name="the checkpoint")
+    if file.path.exists() and not resume:
+        if not force:
+            way_out = "give --resume to go on, or --force to start anew"
+            raise BadInput(f"{file.path} keeps a fit that was stopped; {way_out}")
+        file.remove()
+    return file
 
 
 def classes_in_words(classes: list[Any], *, in_order: bool = False) -> str:

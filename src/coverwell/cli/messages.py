@@ -56,7 +56,8 @@ def _errors_in_one_line() -> Iterator[None]:
         command = "" if error.ctx is None else f" (see {error.ctx.command_path} --help)"
         raise BadInput(f"{_one_line(error.format_message()).rstrip('.')}{command}") from None
     except KeyboardInterrupt as stop:
-        click.echo("\nStopped. Nothing was written.", err=True)
+        kept = " ".join(getattr(stop, "__notes__", ["Nothing was written."]))
+        click.echo(f"\nStopped. {kept}", err=True)
         raise SystemExit(STOPPED_BY + (stop.args[0] if stop.args else signal.SIGINT)) from None
     except (ImportError, NonFiniteLossError) as error:
         raise click.ClickException(_one_line(error)) from None

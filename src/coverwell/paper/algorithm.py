@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import repeat
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,11 +20,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from coverwell.networks.team import State
 from coverwell.options import stored
 from coverwell.paper.losses import Interval, Levels
 from coverwell.paper.matching import Matching, MatchTarget
 from coverwell.training.learner import BestState, Learner
 from coverwell.training.rows import Rows
+
+if TYPE_CHECKING:
+    from coverwell.checkpoint import Checkpoint
 
 PerJob = Float[Tensor, "job target level"]
 PerTarget = Float[Tensor, "job target"]
@@ -42,6 +46,8 @@ FASTER = 4.0  # the power to which the last fall counts for each round to come: 
 FEWEST_STEPS = 200  # of F: with fewer a score that does not fall says little, as small tables have few an epoch
 LONGEST = 64  # times as long as the first round
 SUM_WEIGHT = 1e3
+# What a history has learned beside its rounds.
+STATE = "unit", "coverage", "least_alone", "going", "last_better", "n_rounds"
 
 
 @dataclass(frozen=True)
@@ -68,12 +74,14 @@ def alternate(
     on_round: Callable[[History], None] = lambda history: None,
     *,
     start: PerTarget | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> History:
     """Algorithm 1, until the out-of-fold scores of no job improve; both averaged teams end at their best round.
 
     `rounds` gives the rows of each round, without end: the same ones in memory, the next buffer of a stream. Every
     round is measured on the rows `evaluated`. For teams that continue an earlier training, `start` is the unit of their
-    widths, and they are themselves a round that can be the best.
+    widths, and they are themselves a round that can be the best. A `checkpoint` keeps the state after every round, or
+    has one to go on from; `rounds` then begins with the next.
     """
     annealed = recipe.growth > 1
     history = History(
@@ -84,14 +92,18 @@ def alternate(
         growing=annealed,
         max_rounds=recipe.max_rounds,
     )
-    if start is not None:
+    resumed = checkpoint is not None and checkpoint.restore(history)
+    if start is not None and not resumed:
         history.unit = start
     history.half_width = _out_of_fold_half_width(I, evaluated, history.unit)
-    if start is not None:
+    if start is not None and not resumed:
         alone = out_of_fold_mean(F, evaluated, recipe.matching)
         y_mean = blended(evaluated, alone, blend_weights(evaluated, alone))
         history.add(measure(evaluated, y_mean, history.half_width, alone))
-    for number, rows in enumerate(islice(rounds, recipe.max_rounds)):
+    for number in range(len(history.rounds), recipe.max_rounds):
+        if not history.going.any():
+            break
+        rows = next(rounds)
         mean_epochs, interval_epochs = (
             round(epochs * min(recipe.growth**number, LONGEST))
             for epochs in (recipe.mean_epochs, recipe.interval_epochs)
@@ -113,9 +125,9 @@ def alternate(
         measures = measure(evaluated, evaluated_mean, history.half_width, of_evaluated)
         history.add(measures, (mean_loss, interval_loss))
         del rows, half_width, of_networks, y_mean, matched, covering  # before the next buffer of a stream is read
+        if checkpoint is not None:
+            checkpoint.keep(history)
         on_round(history)
-        if not history.going.any():
-            break
     for best in history.best:
         best.restore()
     if not recipe.literal:
@@ -365,6 +377,32 @@ class History:
 
     def clearly_lower(self, score: Tensor, before: Tensor, gain: float) -> Tensor:
         return score < (1 - gain) * before - gain * self.floor
+
+    def state(self) -> State:
+        """All that the next round depends on but for random numbers, the tensors themselves."""
+        parts: dict[str, State] = {"": {name: getattr(self, name) for name in STATE}}
+        for number, best in enumerate(self.best):
+            parts |= {f"best.{number}.": best.state(), f"learner.{number}.": best.learner.state()}
+        for number, (measures, losses) in enumerate(zip(self.rounds, self.losses, strict=True)):
+            own = {name: value for name, value in vars(measures).items() if isinstance(value, Tensor)}
+            parts[f"round.{number}."] = {**own, "scores": torch.stack(measures.scores), "losses": losses}
+        state = {f"{part}{name}": value for part, values in parts.items() for name, value in values.items()}
+        return {**state, "seconds": torch.tensor(self.seconds, dtype=torch.float64)}
+
+    def load_state(self, state: State) -> None:
+        def part(prefix: str) -> State:
+            return {n.removeprefix(prefix): value for n, value in state.items() if n.startswith(prefix)}
+
+        for name in STATE:
+            setattr(self, name, state[name].to(self.unit.device))
+        for number, best in enumerate(self.best):
+            best.load_state(part(f"best.{number}."))
+            best.learner.load_state(part(f"learner.{number}."))
+        self.seconds = state["seconds"].tolist()
+        for number in range(len(self.seconds)):
+            own = {name: value.to(self.unit.device) for name, value in part(f"round.{number}.").items()}
+            self.losses.append(own.pop("losses"))
+            self.rounds.append(Measures(scores=tuple(own.pop("scores")), **own))
 
     def following(self, first: History) -> History:
         """This history, of a second training of what had not settled, with the rounds of the first before its own."""

@@ -24,8 +24,9 @@ from coverwell.errors import ColumnWarning, TableFileError
 from coverwell.inputs.columns import Columns
 from coverwell.inputs.parquet import PART_NUMBERS, PART_ROWS, Part, TableFiles
 from coverwell.inputs.scaling import LARGEST_NUMBER
+from coverwell.streaming.exchange import frames_of_each, rows_of_each
 from coverwell.tables import needed_polars
-from coverwell.training.rows import MOST_ROWS_PER_EPOCH, Batches, Draw, Rows, Workers, as_tensor
+from coverwell.training.rows import MOST_ROWS_PER_EPOCH, Batches, Draw, Rows, Workers, as_tensor, place_of
 from coverwell.trees import Trees, mean_of_unseen
 
 if TYPE_CHECKING:
@@ -114,6 +115,18 @@ class TableRows(NamedTuple):
         return TableRows(X.filter(chosen), y[chosen], keys[chosen], numbers[chosen], weight[chosen])
 
 
+def _joined(parts: Sequence[TableRows], workers: Workers | None) -> TableRows:
+    """The rows of parts that each worker has read, in the order of the table."""
+    frames, *columns = zip(*parts, strict=True)
+    y, keys, numbers, weight = map(np.concatenate, columns)
+    own = list(map(torch.from_numpy, (y, keys.view(np.int64), numbers.view(np.int64), weight)))
+    of_each, polars = rows_of_each(workers, own), needed_polars()
+    X = polars.concat(frames_of_each(workers, polars.concat(frames)), rechunk=True)
+    y, key, number, weight = (torch.cat(column).numpy() for column in zip(*of_each, strict=True))
+    order = np.argsort(number)
+    return TableRows(X[order], y[order], key[order].view(np.uint64), number[order].view(np.uint64), weight[order])
+
+
 @dataclass(frozen=True)
 class StreamedTable:
     """A table in files, and which of its columns are what."""
@@ -170,37 +183,52 @@ class StreamedTable:
         """The whole table in parts of at most so many rows, in order."""
         return self.files.parts(min(most, PART_NUMBERS // self.n_outputs))
 
-    def class_counts(self) -> Counter[Any]:
+    def class_counts(self, workers: Workers | None = None) -> Counter[Any]:
         """How many rows each class has, from a pass over the target alone."""
         counts: Counter[Any] = Counter()
-        for part in self.files.parts():
+        rank, n_workers = place_of(workers)
+        for part in self.files.parts()[rank::n_workers]:
             labels = self._labels(self.files.read(part, self.targets), part)
             counts.update(dict(labels.alias("class").value_counts().iter_rows()))
-            if len(counts) > MOST_CLASSES:
-                must = f"the target {self.targets[0]!r} of a streamed fit must have at most {MOST_CLASSES:,} classes"
-                found = f"got {len(counts):,} in the first {part.number + part.n_rows:,} rows"
-                raise TableFileError(f"{must}, {found}; join rare ones, or take MatchedRegressor for a quantity")
+            self._check_n_classes(counts, part.number + part.n_rows)
+        counted = needed_polars().DataFrame({"class": list(counts), "n": list(counts.values())})
+        counts = Counter()
+        for of_worker in frames_of_each(workers, counted):
+            counts.update(dict(of_worker.iter_rows()))
+        self._check_n_classes(counts, len(self.files))
         return counts
 
-    def survey(self, row_hash: RowHash) -> tuple[TableRows, float, float]:
+    def _check_n_classes(self, counts: Counter[Any], n_rows: int) -> None:
+        if len(counts) > MOST_CLASSES:
+            must = f"the target {self.targets[0]!r} of a streamed fit must have at most {MOST_CLASSES:,} classes"
+            found = f"got {len(counts):,} in the first {n_rows:,} rows"
+            raise TableFileError(f"{must}, {found}; join rare ones, or take MatchedRegressor for a quantity")
+
+    def survey(self, row_hash: RowHash, workers: Workers | None = None) -> tuple[TableRows, float, float]:
         """Read all rows once: a uniform sample of those that may train, and how many there are and are kept for ranks.
 
         With weights the two are how many rows of equal weight these are worth. The sample of a classifier has kept rows
-        as well.
+        as well. Each worker reads a share of the parts.
         """
-        share = self.sample_size / len(self.files)
-        sample, sums = [], np.zeros((2, 2))  # of weights and their squares, of all and of the kept ones
-        for part in self.parts():
-            rows = self.read(part)
+        share, parts = self.sample_size / len(self.files), self.parts()
+        rank, n_workers = place_of(workers)
+        sample, sums = [], torch.zeros(len(parts), 2, 2, dtype=torch.float64)  # of weights and their squares
+        for number in range(rank, len(parts), n_workers):
+            rows = self.read(parts[number])
             kept = row_hash.kept(rows.keys)
             drawn = row_hash.drawn(rows.numbers, share)
             sample.append(rows.at(drawn if self.classes is not None else drawn & ~kept))
-            sums += [[own.sum(), np.square(own).sum()] for own in (rows.weight, rows.weight[kept])]
-        if not sums[0, 0]:
+            for own, values in zip(sums[number], (rows.weight, rows.weight[kept]), strict=True):  # all, and kept
+                own[:] = torch.tensor([values.sum(), np.square(values).sum()])
+        if not sample:  # fewer parts than workers
+            sample = [(rows := self.read(parts[0])).at(np.zeros(len(rows.y), dtype=bool))]
+        if workers is not None:
+            (sums,) = workers.summed([sums])
+        totals = sum(sums.numpy(), np.zeros((2, 2)))  # part by part: the same bits for any number of workers
+        n_all, n_kept = (float(total * (total / squares)) if total else 0.0 for total, squares in totals.tolist())
+        if not n_all:
             raise ValueError("sample_weight must be above zero for some rows, got zero for all of them")
-        frames, *columns = zip(*sample, strict=True)
-        n_all, n_kept = (float(total * (total / squares)) if total else 0.0 for total, squares in sums)
-        return TableRows(needed_polars().concat(frames, rechunk=True), *map(np.concatenate, columns)), n_all, n_kept
+        return _joined(sample, workers), n_all, n_kept
 
     def read(self, part: Part) -> TableRows:
         """The rows of a part that count; raises for a missing target, group or weight."""
@@ -302,7 +330,7 @@ class LaneBatches(Batches):
     """
 
     def __init__(self, buffer: Buffer, batch_size: int, epochs: int, seed: int) -> None:
-        own, weight = lanes_of(*_place(buffer.workers)), buffer.weight
+        own, weight = lanes_of(*place_of(buffer.workers)), buffer.weight
         weight = None if weight is None else weight.expand(buffer.trains.shape[1], -1)
         self.rows = [(buffer.lanes == lane).nonzero()[:, 0] for lane in own]
         self.draws = [
@@ -365,7 +393,7 @@ class RowStream:
     shown: Any = None  # the features of the sample, kept rows included, as in the table
 
     def own_parts(self) -> Iterator[TableRows]:
-        rank, n_workers = _place(self.sample.workers)
+        rank, n_workers = place_of(self.sample.workers)
         return map(self.read, self.table.parts()[rank::n_workers])
 
     def read(self, part: Part) -> TableRows:
@@ -389,63 +417,78 @@ class RowStream:
         scaled: Tensor = self.sample.targets[0](as_tensor(found))
         return scaled
 
-    def buffers(self, n_rows: int) -> Iterator[Buffer]:
+    def buffers(self, n_rows: int, first: int = 0) -> Iterator[Buffer]:
         """Endless buffers of about so many rows that may train, each of parts from all over the table in random order.
 
-        A table that fits into one buffer is read once.
+        A table that fits into one buffer is read once. The buffers before the `first` are not read.
         """
-        files, number = self.table.files, itertools.count(1)
+        files, numbers = self.table.files, itertools.count(first)
         n_rows = max(1, min(n_rows, BUFFER_NUMBERS // max(self.sample.x.shape[-1], self.sample.y.shape[-1])))
         parts = self.table.parts(n_rows // PARTS_OF_A_BUFFER)
         n_buffers = -(-len(files) // n_rows)
-        for sweep in itertools.count():
+        for number in numbers:
+            sweep, place = divmod(number, n_buffers) if n_buffers > 1 else (0, 0)
             order = np.random.default_rng(seed_of(self.row_hash.seed, sweep)).permutation(len(parts))
-            for chosen in np.array_split(order, n_buffers):
-                buffer = self._buffer([parts[place] for place in chosen])
-                yield replace(buffer, number=next(number))
-                while n_buffers == 1:
-                    yield replace(buffer, number=next(number))
-                del buffer  # before the next one is read
+            buffer = self._buffer([parts[chosen] for chosen in np.array_split(order, n_buffers)[place]])
+            yield replace(buffer, number=number + 1)
+            while n_buffers == 1:
+                yield replace(buffer, number=next(numbers) + 1)
+            del buffer  # before the next one is read
+
+    def _of_parts(self, parts: Sequence[Part]) -> Iterator[list[Tensor]]:
+        """The rows of each part that may train, those that other workers have read included."""
+        workers = self.sample.workers
+        rank, n_workers = place_of(workers)
+        own: list[Tensor] = []
+        for first in range(0, len(parts), n_workers):
+            together = parts[first : first + n_workers]
+            if rank < len(together):
+                own = self._trained_on(together[rank])
+            else:  # it has no part left, and tells what its rows would look like
+                own = [values[:0] for values in own or self._trained_on(parts[0])]
+            yield from rows_of_each(workers, own)[: len(together)]
+
+    def _trained_on(self, part: Part) -> list[Tensor]:
+        """The rows of a part that may train: x, y, the members that leave them out, lanes, weights, companions."""
+        X, y, keys, numbers, weight = self.read(part)
+        may_train = ~self.row_hash.kept(keys)
+        X, keys = X[may_train], keys[may_train]
+        scaled = self.scaled(X, y[may_train])
+        lanes, out = self.row_hash.lanes(numbers[may_train]), np.ascontiguousarray(self.row_hash.left_out_by(keys).T)
+        others, beside = list(map(torch.from_numpy, (out, lanes, weight[may_train]))), self.beside(X, keys)
+        return [*(values.float() for values in scaled), *others, *([] if beside is None else [beside.float()])]
 
     def _buffer(self, parts: Sequence[Part]) -> Buffer:
         sample, row_hash, device = self.sample, self.row_hash, self.sample.y.device
-        own_lanes, n_most = lanes_of(*_place(sample.workers)), sum(part.n_rows for part in parts)
+        own_lanes, n_most = lanes_of(*place_of(sample.workers)), sum(part.n_rows for part in parts)
         # Filled part by part, so that no row is held twice.
         x, y = (torch.empty(1, n_most, values.shape[-1]) for values in (sample.x, sample.y))
-        left_out, lanes, weights, beside, end = [], [], list[Array](), list[Tensor](), 0
+        left_out, lanes, weights, beside, end = [], [], list[Tensor](), list[Tensor](), 0
         counts = np.zeros((row_hash.folds * row_hash.repeats, N_LANES), dtype=np.int64)  # rows that train a member
-        for part in parts:
-            read = self.read(part)
-            may_train = ~row_hash.kept(read.keys)
-            lane, out = row_hash.lanes(read.numbers), row_hash.left_out_by(read.keys)
-            counts += np.int64(~out[:, may_train]) @ (lane[may_train, None] == np.arange(N_LANES))
-            own = may_train & np.isin(lane, own_lanes)
+        for of_part in self._of_parts(parts):
+            x_part, y_part, out, lane, weight, *found = of_part
+            counts += (~out.numpy()).T.astype(np.int64) @ (lane[:, None] == torch.arange(N_LANES)).numpy()
+            own = torch.isin(lane, torch.tensor(list(own_lanes)))
             first, end = end, end + int(own.sum())
-            x[0, first:end], y[0, first:end] = self.scaled(read.X[own], read.y[own])
-            left_out.append(torch.from_numpy(out[:, own])[None].to(device))
-            lanes.append(torch.from_numpy(lane[own]).to(device))
-            weights.append(read.weight[own])
-            found = self.beside(read.X[own], read.keys[own])
-            beside += [] if found is None else [found[None].to(y).to(device)]
+            x[0, first:end], y[0, first:end] = x_part[own], y_part[own]
+            left_out.append(out[own].T[None].to(device))
+            lanes.append(lane[own].to(device))
+            weights.append(weight[own])
+            beside += [values[own][None].to(device) for values in found]
         x, y = x[:, :end].to(device), y[:, :end].to(device)
         if counts.min() < FEWEST_IN_LANE:
-            lane = row_hash.lanes(self.numbers)
-            counts += sample.trains[0].cpu().numpy().astype(np.int64) @ (lane[:, None] == np.arange(N_LANES))
-            mine = torch.from_numpy(np.isin(lane, own_lanes)).to(device)
+            of_sample = row_hash.lanes(self.numbers)
+            counts += sample.trains[0].cpu().numpy().astype(np.int64) @ (of_sample[:, None] == np.arange(N_LANES))
+            mine = torch.from_numpy(np.isin(of_sample, own_lanes)).to(device)
             x, y = torch.cat([x, sample.x[:, mine]], dim=1), torch.cat([y, sample.y[:, mine]], dim=1)
             left_out.append(sample.leaves_out[..., mine])
-            lanes.append(torch.from_numpy(lane).to(device)[mine])
-            weights += [] if sample.seen_weight is None else [sample.seen_weight[mine.cpu().numpy()]]
+            lanes.append(torch.from_numpy(of_sample).to(device)[mine])
+            weights += [] if sample.seen_weight is None else [torch.from_numpy(sample.seen_weight[mine.cpu().numpy()])]
             beside += [] if sample.beside is None else [sample.beside[:, mine]]
         leaves_out, longest = torch.cat(left_out, dim=2), int(counts.max())
         rows, workers = (x, y, ~leaves_out, leaves_out, sample.coverage), sample.workers
         known: dict[str, Any] = {"seeds": sample.seeds, "workers": workers, "lanes": torch.cat(lanes)}
         known |= {"score": sample.score}
         if sample.weight is not None:
-            known["weight"] = torch.from_numpy(np.concatenate(weights))[None].to(device)
+            known["weight"] = torch.cat(weights)[None].to(device)
         return Buffer(*rows, beside=torch.cat(beside, dim=1) if beside else None, longest=longest, **known)
-
-
-def _place(workers: Workers | None) -> tuple[int, int]:
-    """This worker's place, and how many there are."""
-    return (0, 1) if workers is None else (workers.rank, workers.size)

@@ -42,10 +42,11 @@ from coverwell.calibration import (
     scores_of,
     weighted_mean,
 )
+from coverwell.checkpoint import Checkpoint, checkpoint_file, named_in_ctrl_c
 from coverwell.classifier import MatchedClassifier, check_classes, labels_of
 from coverwell.companions import FOREST, grown_forest
 from coverwell.errors import RareClassWarning
-from coverwell.estimator import CALIBRATION, CalibratedEstimator, progress_bar, show_round
+from coverwell.estimator import CALIBRATION, CalibratedEstimator, progress_bar, resume_bar, show_round
 from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.inputs.source import InputSource, is_image_network
 from coverwell.local import Local
@@ -88,6 +89,7 @@ def fit_streamed(
     buffer_rows: int = BUFFER_ROWS,
     workers: Workers | None = None,
     on_round: OnRound = lambda measures: None,
+    checkpoint: Any = None,
 ) -> MatchedEstimator:
     """Fit a model on a table in files, of which only a part is in memory at any time; returns the model.
 
@@ -107,6 +109,7 @@ def fit_streamed(
     buffer_rows : int, how many rows a round learns from
     workers : Workers, optional, processes that fit the model together: all of them call this function alike
     on_round : function, optional, called after every round with its measures, in scaled units
+    checkpoint : path, optional, as for `MatchedRegressor.fit`; one that all workers see
 
     Examples
     --------
@@ -124,20 +127,32 @@ def fit_streamed(
     columns: dict[str, Any] = {"groups": groups, "sample_weight": sample_weight}
     table = check_fit(model, files, target, **columns, buffer_rows=buffer_rows)
     assert isinstance(model, MatchedEstimator)
+    file = checkpoint_file(checkpoint, model)
     model.forget()
     try:
         model.one_dimensional_ = isinstance(target, str) or isinstance(model, MatchedClassifier)
         model.target_names_ = table.targets
-        with progress_bar(model.verbose, "first pass") as bar:
-            stream = _stream(model, table, workers, bar)
-            _learn(model, stream, stream.buffers(buffer_rows), on_round, bar)
+        with progress_bar(model.verbose, "first pass") as bar, named_in_ctrl_c(file):
+            stream, kept = _stream(model, table, workers, bar), None
+            if file is not None:
+                given = {"target": target, **columns, "buffer_rows": buffer_rows}
+                size = 1 if workers is None else workers.size
+                kept = Checkpoint(file, [model], stream.sample, files=files.paths, workers=size, **given)
+            _learn(model, stream, buffer_rows, on_round, bar, kept)
     except BaseException:  # Ctrl-C too: unfitted, not broken
         model.forget()
         raise
     return model
 
 
-def _learn(model: MatchedEstimator, stream: RowStream, buffers: Iterator[Rows], on_round: OnRound, bar: Any) -> None:
+def _learn(
+    model: MatchedEstimator,
+    stream: RowStream,
+    buffer_rows: int,
+    on_round: OnRound,
+    bar: Any,
+    checkpoint: Checkpoint | None,
+) -> None:
     training, sample, workers = model.training_for(len(stream.table.files)), stream.sample, stream.sample.workers
     settings = training.settings
     with seeded(sample.seeds[0], settings.device), few_threads(training, sample):
@@ -145,13 +160,15 @@ def _learn(model: MatchedEstimator, stream: RowStream, buffers: Iterator[Rows], 
         # All workers draw the same weights, but dropout is to silence other units for other rows.
         if workers is not None and workers.rank > 0:
             torch.manual_seed(seed_of(sample.seeds[0], workers.rank))
-        bar.set_description_str("round 1")
+        n_rounds = 0 if checkpoint is None else checkpoint.n_rounds
+        resume_bar(bar, n_rounds)
+        buffers = stream.buffers(buffer_rows, first=n_rounds)
 
         def after_round(history: History) -> None:
             show_round(bar, history)
             on_round(history.rounds[-1])
 
-        history = alternate(F, I, training.recipe, buffers, sample, after_round)
+        history = alternate(F, I, training.recipe, buffers, sample, after_round, checkpoint=checkpoint)
         bar.set_description_str(CALIBRATION)
         unit, calibration = history.best[1].unit, model.chosen_calibration
         if _ranks_all(model):
@@ -171,9 +188,9 @@ def _ranks_all(model: MatchedEstimator) -> bool:
     return isinstance(calibration, Cross) and not (classifies or isinstance(calibration, Local))
 
 
-def _with_classes(model: MatchedClassifier, table: StreamedTable) -> StreamedTable:
+def _with_classes(model: MatchedClassifier, table: StreamedTable, workers: Workers | None) -> StreamedTable:
     """The table with the classes of its target; sets `classes_`."""
-    counts = table.class_counts()
+    counts = table.class_counts(workers)
     model.classes_, first = np.unique(labels_of(np.array(list(counts), dtype=object)), return_index=True)
     check_classes(model.classes_, np.array(list(counts.values()))[first])
     return replace(table, classes=model.classes_)
@@ -194,10 +211,10 @@ def _stream(model: MatchedEstimator, table: StreamedTable, workers: Workers | No
     """The first pass, and all that is learned from the sample; sets what is known about inputs and rows."""
     random_state, calibration = check_random_state(model.random_state), model.chosen_calibration
     if isinstance(model, MatchedClassifier):
-        table = _with_classes(model, table)
+        table = _with_classes(model, table, workers)
     dealing, levels, n_rows = model.dealing(None, random_state), levels_from(model.coverage), len(table.files)
     row_hash = _dealt(model, table, dealing["repeats"], random_state)
-    given, *worth = table.survey(row_hash)
+    given, *worth = table.survey(row_hash, workers)
     n_counted, n_kept = (int(n + ROUNDING) for n in worth)
     kept = row_hash.kept(given.keys)
     sample = given.at(~kept)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from coverwell.errors import NonFiniteLossError
-from coverwell.networks.team import Network, Team
+from coverwell.networks.team import Network, State, Team
 from coverwell.training.device import Adam, CudaGraphs, Settings
 from coverwell.training.rows import Rows, Workers
 
@@ -56,6 +56,20 @@ class Learner:
         self.team.copy_from(team, members)
         self.average.copy_from(team, members)
         self.n_epochs = math.ceil(1 / (1 - self.settings.ema_decay))  # keep the start in the average
+
+    def state(self) -> State:
+        """All that further training depends on, the tensors themselves."""
+        adam, state = self.optimizer, {"counts": torch.tensor([self.n_epochs, self.n_steps])}
+        for kind, values in (("means", adam.means), ("squares", adam.squares), ("steps", adam.n_steps)):
+            state |= {f"{kind}.{number}": value for number, value in enumerate(values)}
+        for kind, team in (("team", self.team), ("average", self.average)):
+            state |= {f"{kind}.{name}": value for name, value in team.state_dict().items()}
+        return state | {"learning_rate": adam.learning_rate}
+
+    def load_state(self, state: State) -> None:
+        self.n_epochs, self.n_steps = state["counts"].tolist()
+        for name, value in self.state().items():
+            value.copy_(state[name])
 
     def descend(
         self, rows: Rows, epochs: int, objective: Objective, *, annealed: bool = False
@@ -139,6 +153,13 @@ class BestState:
         self.score = torch.where(better, score, self.score)
         self.unit = torch.where(better[:, None], unit, self.unit)
         return better
+
+    def state(self) -> State:
+        return {"score": self.score, "unit": self.unit} | {f"team.{n}": v for n, v in self.team.state_dict().items()}
+
+    def load_state(self, state: State) -> None:
+        self.score, self.unit = state["score"].to(self.score), state["unit"].to(self.unit)
+        self.team.load_state_dict({name: state[f"team.{name}"] for name in self.team.state_dict()})
 
     def restore(self) -> None:
         state = self.team.state_dict()

@@ -56,6 +56,11 @@ class Workers(Protocol):
         """The values of the first worker, with the same bits on all."""
 
 
+def place_of(workers: Workers | None) -> tuple[int, int]:
+    """This worker's place, and how many there are."""
+    return (0, 1) if workers is None else (workers.rank, workers.size)
+
+
 class Draw:
     """Each member's rows in random order, `(member, row)`; behind them others, that are of no use.
 
