@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from pathlib import Path
 
@@ -10,9 +11,6 @@ import click
 
 from coverwell.cli import options
 from coverwell.cli.messages import BadInput
-
-MOST_AT_ONCE = 100  # connections and requests; more are answered with 503
-SECONDS_TO_END = 30  # for requests that are being answered when the service is stopped
 
 
 @click.command(short_help="Predictions over HTTP, as JSON or CSV.")
@@ -35,9 +33,7 @@ def serve(model: Path, host: str, port: int, max_rows: int, max_bytes: int, devi
       curl -H 'Content-Type: text/csv' --data-binary @new.csv http://127.0.0.1:8000/predict
     """
     try:
-        import uvicorn
-
-        from coverwell.serve.app import Service
+        from coverwell.serve.app import Service, server_of
     except ModuleNotFoundError as error:
         way_out = "install the extra `serve`: pip install 'coverwell[serve]'"
         raise ImportError(f"the service needs {error.name}; {way_out}") from None
@@ -45,19 +41,6 @@ def serve(model: Path, host: str, port: int, max_rows: int, max_bytes: int, devi
     from coverwell.serve.models import load_served
 
     service = Service(load_served(model, device=device), Limits(max_bytes, max_rows))
-    config = uvicorn.Config(
-        service.app,
-        http="h11",
-        ws="none",
-        loop="asyncio",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=MOST_AT_ONCE,
-        timeout_graceful_shutdown=SECONDS_TO_END,
-    )
     with _listening(host, port) as listener:
         address, number = listener.getsockname()[:2]
         name = f"[{address}]" if ":" in address else address
@@ -65,7 +48,7 @@ def serve(model: Path, host: str, port: int, max_rows: int, max_bytes: int, devi
             f"serving {model} at http://{name}:{number}; its schema is at /openapi.json; Ctrl-C stops it", err=True
         )
         with contextlib.suppress(KeyboardInterrupt):  # which the server passes on when it has stopped
-            uvicorn.Server(config).run(sockets=[listener])
+            server_of(service.app).run(sockets=[listener])
     click.echo("stopped", err=True)
 
 
@@ -75,5 +58,5 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise BadInput(
-            f"cannot listen at {host}, port {port} ({error.strerror}); give another --host or --port"
+            f"cannot listen at {host}, port {port} ({os.strerror(error.errno or 0)}); give another --host or --port"
         ) from None

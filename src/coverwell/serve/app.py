@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
@@ -36,6 +37,8 @@ PATHS = ("/predict", "/health", "/info", "/metrics", "/openapi.json")
 PARAMETERS = ("coverage", "quantiles", "delimiter", "decimal")
 MOST_SHARES = 20  # levels, or quantiles, of a request
 BODY_SECONDS = 60.0  # in which a body must have come
+MOST_AT_ONCE = 100  # connections and requests; more are answered with 503
+SECONDS_TO_END = 30  # for requests that are being answered when the service is stopped
 READ_AT_MOST = 8  # times the allowed bytes are read before an answer, so that clients see it
 ROWS_IN_LOG = "coverwell.rows"
 
@@ -152,6 +155,14 @@ class Service:
     async def _refused(self, request: Request, error: RefusedError) -> Response:
         self.metrics.bad_fields += error.content.get("n_fields", 0)
         return answer(error.content, error.status)
+
+
+def server_of(app: ASGIApp) -> uvicorn.Server:
+    """A server of HTTP/1.1; it stops at SIGINT and SIGTERM when all requests have their answers."""
+    how: dict[str, Any] = {"http": "h11", "ws": "none", "loop": "asyncio", "lifespan": "off"}
+    how |= {"log_config": None, "access_log": False, "server_header": False, "proxy_headers": False}
+    limits = {"limit_concurrency": MOST_AT_ONCE, "timeout_graceful_shutdown": SECONDS_TO_END}
+    return uvicorn.Server(uvicorn.Config(app, **how, **limits))
 
 
 def answer(content: dict[str, Any], status: int = 200, headers: Any = None) -> Response:

@@ -94,7 +94,7 @@ class StoredModel(ServedModel):
             outside = self.predictor.inputs.count_outside(X)
             outside.warn(self.source.names)
             if self.classes is None:
-                columns = self.predictor.prediction(X, levels, shares).columns
+                columns = self.predictor.prediction(X, levels, list(shares)).columns
             else:
                 p, sets = self.predictor.classified(X, levels)
                 columns = columns_of_classes(p, sets, self.classes, in_text=in_text)
