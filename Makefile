@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges bench-classification bench-species clean
+.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges bench-classification bench-species bench-serve soak clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,9 +56,9 @@ test-lowest: TORCH ?= 2.5.0
 test-lowest: ## the tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet torch==$(TORCH)
-	.venv-lowest/bin/python tests/release/lowest_versions.py data images plots report tables > .venv-lowest/requirements.txt
+	.venv-lowest/bin/python tests/release/lowest_versions.py data images plots report serve tables > .venv-lowest/requirements.txt
 	.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt \
-		beartype cloudpickle 'hatchling>=1.26' hypothesis 'pandas==2.2.*' 'pyarrow==17.*' 'pytest>=8' pytest-xdist
+		beartype cloudpickle 'hatchling>=1.26' hypothesis jsonschema 'pandas==2.2.*' 'pyarrow==17.*' 'pytest>=8' pytest-xdist
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 -W ignore::DeprecationWarning --ignore tests/test_ray.py \
 		--ignore tests/cli/test_export.py --ignore src/coverwell/onnx.py -k "not export" \
@@ -150,6 +150,12 @@ bench-classification: venv ## sets and probabilities of classes next to MAPIE, T
 
 bench-species: venv ## sets of bird species beside a plain fine-tuned head: 20 species in 12 minutes of one thread (QUICK=1: seconds; CLASSES=200 SIZE=224 DEVICE=cuda: all of them; WEIGHTS=file)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/species.py $(if $(QUICK),--quick) $(if $(CLASSES),--classes $(CLASSES)) $(if $(SIZE),--size $(SIZE)) $(if $(DEVICE),--device $(DEVICE)) $(if $(WEIGHTS),--weights $(WEIGHTS))
+
+bench-serve: venv ## the service under load: rows per second, latency, memory (QUICK=1: seconds)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/serve.py $(if $(QUICK),--quick)
+
+soak: venv ## an hour of live updates and of the service, at a third of a core: memory flat, results the same (QUICK=1: a minute; SECONDS=3600)
+	PYTHONPATH=. $(ONE_THREAD) nice -n 10 $(BIN)/python benchmarks/soak.py $(if $(QUICK),--quick) $(if $(SECONDS),--seconds $(SECONDS))
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-class-peers .venv-lowest .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,8 +1,8 @@
 """The service under load: rows per second and latency over real HTTP, and memory, with several clients at once.
 
-`coverwell serve` runs as a process of its own on one thread, with the model of examples/flats.csv as a model file and as
-an ONNX file. Clients are threads of this process with a connection each, which send the next request when they have the
-answer. Rows per CPU second count the service's CPU alone, which other programs do not change.
+`coverwell serve` runs as a process of its own on one thread, with the model of examples/flats.csv as a model file and
+as an ONNX file. Clients are threads of this process with a connection each, which send the next request when they have
+the answer. Rows per CPU second count the service's CPU alone, which other programs do not change.
 """
 
 from __future__ import annotations
@@ -208,10 +208,9 @@ def measure(sizes: Sizes) -> dict[str, Any]:
 
 def report(results: dict[str, Any]) -> str:
     sizes, found = results["sizes"], results["found"]
-    lines = [
-        "| model | body | rows | clients | requests | p50, ms | p99, ms | rows per second | rows per CPU second | memory, MB |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    heads = ("model", "body", "rows", "clients", "requests", "p50, ms", "p99, ms", "rows per second")
+    heads += ("rows per CPU second", "memory, MB")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for case in found:
         rows = case["requests"] * case["rows"]
         lines.append(

@@ -14,34 +14,34 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from machine import at_the_end, environment, place
-from serve import PAGE, SEED, Client, Served, body_of, model_in, served
 from tqdm import tqdm
 
 import coverwell
 from coverwell import LSTM, CoverageMonitor, LiveCalibrator, MatchedForecaster, Schedule
+from serve import PAGE, SEED, Client, Served, body_of, model_in, served
 
 HERE = Path(__file__).parent
 COVERAGE, FITTED, PAST = 0.9, 600, 24
 SHARE = 0.33  # of one core, for both processes together
-TURNS_PER_SECOND = 2.0  # at most
+TURNS_PER_SECOND = 8.0  # at most
 UPDATES, TWINS = 5, 100  # of a turn; that a loaded twin takes in beside the forecaster
-TWIN_EVERY, LARGE_EVERY = 200, 50  # turns
+TWIN_EVERY, LARGE_EVERY = 400, 100  # turns
 WARM_UP, ENDS, BLOCKS = 0.2, 0.1, 20  # shares of the time; blocks, whose means give the slope
 BYTES_OF_HISTORY = 24  # of a value: two copies that a forecaster holds, and one that it makes at each update
 LARGEST_GROWTH = 16e6  # bytes an hour, beside the history
-LARGEST_DIFFERENCE = 1e-9  # of a replay in one call, relative to the spread of the series
+LARGEST_DIFFERENCE = 1e-5  # of a replay in one call, in standard deviations of the series: LSTMs are of float32
 ROWS = {"one row": ("JSON", 1), "100 rows": ("CSV", 100), "5,000 rows": ("JSON", 5_000)}
 BAD = {
     "no JSON": b'{"rows": [',
@@ -65,6 +65,7 @@ class Checks:
 
     tried: Counter[str] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
+    largest: dict[str, float] = field(default_factory=dict)  # difference of a replay
 
     def add(self, name: str, right: bool, n: int = 1) -> None:
         self.tried[name] += n
@@ -74,6 +75,7 @@ class Checks:
         """Cases of a replay, by how far each lies from what was given live."""
         self.tried[name] += len(differences)
         self.wrong[name] += int((~(differences <= LARGEST_DIFFERENCE)).sum())
+        self.largest[name] = float(differences.max())
 
 
 # What runs ------------------------------------------------------------------------------------------------------------
@@ -100,14 +102,14 @@ class Live:
     def update(self, checks: Checks) -> None:
         """One value: the intervals that wait for it, and then the value itself."""
         y, place = float(self.y[self.step]), self.step - FITTED
-        lower, upper = (float(bound[0]) for bound in self.forecaster.predict_interval())
-        naive = self.naive.interval(self.y[self.step - 1])
-        self.given[place] = lower, upper, *map(float, naive)
+        lower, upper = _ends(self.forecaster.predict_interval())
+        naive = _ends(self.naive.interval(self.y[self.step - 1]))
+        self.given[place] = lower, upper, *naive
         self.monitor.update([y], [lower], [upper])
         self.naive.update(y)
         self.forecaster.update(y)
         if self.twin is not None:
-            same = tuple(float(bound[0]) for bound in self.twin.predict_interval()) == (lower, upper)
+            same = _ends(self.twin.predict_interval()) == (lower, upper)
             checks.add("saved and loaded in the middle", same)
             self.twin.update(y)
             self.twin = None if self.step >= self.twin_until else self.twin
@@ -138,10 +140,15 @@ class Live:
         checks.add("monitor, replayed", same and np.isclose(monitor.evidence, self.monitor.evidence, rtol=1e-9))
 
 
-def _one_more(calibrator: LiveCalibrator, forecast: float, y: float) -> tuple[float, float]:
-    lower, upper = map(float, calibrator.interval(forecast))
+def _ends(interval: Iterable[Any]) -> tuple[float, ...]:
+    """The ends of the interval of one step at one level."""
+    return tuple(np.asarray(bound).item() for bound in interval)
+
+
+def _one_more(calibrator: LiveCalibrator, forecast: float, y: float) -> tuple[float, ...]:
+    ends = _ends(calibrator.interval(forecast))
     calibrator.update(y)
-    return lower, upper
+    return ends
 
 
 class Asking:
@@ -187,6 +194,7 @@ def measure(seconds: float) -> Found:
         "seconds": seconds,
         "tried": dict(checks.tried),
         "wrong": dict(checks.wrong),
+        "largest": checks.largest,
         "coverage": 1 - live.monitor.n_missed / live.monitor.n_rows,
         "alarm": live.monitor.alarm,
         "samples": samples,
@@ -260,7 +268,7 @@ def report(results: Found) -> str:
     for name, told in {"live": "live updates", "service": "service"}.items():
         found = growth(samples, name)
         grown = found["end"] - found["after"]
-        verdict = "flat" if grown <= LARGEST_GROWTH * seconds / 3600 else "**GROWS**"
+        verdict = "flat" if grown <= allowed(results) else "**GROWS**"
         numbers = " | ".join(f"{number / 1e6:,.2f}" for number in (found["after"], found["end"], grown))
         memory.append(f"| {told} | {numbers} | {found['slope'] / 1e6:.2f} ± {found['error'] / 1e6:.2f} | {verdict} |")
     cases = ["| check | tried | wrong |", "|---|---|---|"]
@@ -268,19 +276,20 @@ def report(results: Found) -> str:
     cases.append(f"| all | {sum(results['tried'].values()):,} | {sum(results['wrong'].values()):,} |")
     n = max(1, int(len(samples["update"]) * ENDS))
     first, last = (1e3 * float(np.median(part)) for part in (samples["update"][:n], samples["update"][-n:]))
+    kept = BYTES_OF_HISTORY * n_updates / 1e6
     texts = [
         "# Soak",
-        f"`make soak`. {seconds / 60:,.0f} minutes: {n_updates:,} values of a series, live, beside a service that is asked "
-        f"at a steady pace; both processes together took {share:.2f} of one core.",
+        f"`make soak`. {seconds / 60:,.0f} minutes: {n_updates:,} values of a series, live, beside a service that is "
+        f"asked at a steady pace. Both processes together took {share:.2f} of one core.",
         "\n".join(memory),
-        f"Memory is resident memory. The warm-up is the first {WARM_UP:.0%} of the time; growth is between the {ENDS:.0%} "
-        f"after it and the last {ENDS:.0%}, and may be {LARGEST_GROWTH / 1e6:g} MB an hour. A forecaster keeps its series: "
-        f"{BYTES_OF_HISTORY} bytes a value are left aside, {BYTES_OF_HISTORY * n_updates / 1e6:.2f} MB in all. The slope is "
-        f"that of {BLOCKS} block means, with its standard error.",
+        f"Resident memory. The warm-up is the first {WARM_UP:.0%} of the time. Growth is between the {ENDS:.0%} after "
+        f"it and the last {ENDS:.0%}, and may be {LARGEST_GROWTH / 1e6:g} MB an hour. A forecaster keeps its series: "
+        f"{BYTES_OF_HISTORY} bytes a value, {kept:.2f} MB in all, are left aside. The slope is that of {BLOCKS} block "
+        "means, with its standard error.",
         "\n".join(cases),
-        "Answers of the service must have the bytes of the first one of their kind; a forecaster that was saved and loaded "
-        f"must go on with the same bits; replays may lie {LARGEST_DIFFERENCE:g} standard deviations of the series away. "
-        f"Live, {results['coverage']:.4f} was covered where {COVERAGE} was asked; the monitor's alarm "
+        "Answers of the service must have the bytes of the first one of their kind. A forecaster that was saved and "
+        f"loaded must go on with the same bits. Replays may lie {LARGEST_DIFFERENCE:g} standard deviations of the "
+        f"series away; the farthest lay {max(results['largest'].values()):.1g} away. Live, {results['coverage']:.4f} was covered where {COVERAGE} was asked; the monitor's alarm "
         f"{'RANG' if results['alarm'] else 'did not ring'}. A live step took {first:.1f} ms at the beginning and "
         f"{last:.1f} ms at the end.",
         place(results["environment"]),
@@ -291,8 +300,12 @@ def report(results: Found) -> str:
 def failed(results: Found) -> bool:
     """Whether a case was wrong, or memory grew."""
     grown = (growth(results["samples"], name) for name in ("live", "service"))
-    allowed = LARGEST_GROWTH * max(results["seconds"], 600) / 3600  # a minute says little
-    return sum(results["wrong"].values()) > 0 or any(one["end"] - one["after"] > allowed for one in grown)
+    return sum(results["wrong"].values()) > 0 or any(one["end"] - one["after"] > allowed(results) for one in grown)
+
+
+def allowed(results: Found) -> float:
+    """Bytes by which a process may grow; a run of a few minutes says little."""
+    return LARGEST_GROWTH * max(results["seconds"], 600) / 3600
 
 
 def main(arguments: list[str] | None = None) -> None:

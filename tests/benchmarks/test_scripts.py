@@ -19,6 +19,8 @@ import peers
 import pytest
 import scale
 import selection
+import serve
+import soak
 import species
 import speed
 import worst_slices
@@ -54,6 +56,8 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("localization.json", localization.report),
         ("onnx.json", onnx_speed.report),
         ("scale.json", scale.report),
+        ("serve.json", serve.report),
+        ("soak.json", soak.report),
         ("speed.json", speed.report),
         ("accuracy.jsonl", accuracy_report.report),
         ("edges.jsonl", edges.report),

@@ -95,7 +95,6 @@ def folder(tmp_path_factory):
     rent = rows["area"].fill_null(80).to_numpy() + np.random.default_rng(1).normal(size=80)
     model = MatchedRegressor([0.5, 0.9], **BRIEF).fit(rows, pl.Series("rent", rent))
     coverwell.save(model, folder / "rent.safetensors")
-    to_onnx(model, folder / "rent.onnx", precision="float64")
     kinds = pl.Series("kind", np.where(rent < 60, "small", np.where(rent < 100, "usual", "large")))
     coverwell.save(MatchedClassifier(0.9, **BRIEF).fit(rows, kinds), folder / "kind.safetensors")
     return folder
@@ -108,8 +107,15 @@ def rent(folder):
 
 
 @pytest.fixture(scope="session")
-def exported(folder):
-    with serving(folder / "rent.onnx") as client:
+def exported_file(folder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("exported") / "rent.onnx"
+    to_onnx(coverwell.load(folder / "rent.safetensors"), path, precision="float64")
+    return path
+
+
+@pytest.fixture(scope="session")
+def exported(exported_file):
+    with serving(exported_file) as client:
         yield client
 
 

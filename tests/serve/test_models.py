@@ -123,17 +123,20 @@ def test_times_of_a_zone_are_given_with_any_offset(tmp_path):
         assert (status, "with an offset" in found["error"]) == (422, True)
 
 
-def test_files_of_other_models_are_refused_with_the_way_out(tmp_path, folder):
+def test_a_forecaster_is_refused_with_the_way_out(tmp_path):
     series = np.sin(np.arange(120) / 3)
     how = {**BRIEF, "schedule": Schedule(max_rounds=1, mean_epochs=1, interval_epochs=1)}
     how = {name: value for name, value in how.items() if name in ("schedule", "random_state", "device", "folds")}
     coverwell.save(MatchedForecaster(0.8, past=4, **how).fit(series), tmp_path / "series.safetensors")
     with pytest.raises(ModelFileError, match="holds a MatchedForecaster, not one for tables; use it in Python"):
         load_served(tmp_path / "series.safetensors")
+
+
+def test_exported_files_of_other_kinds_and_damaged_ones_are_refused(tmp_path, exported_file):
     (tmp_path / "text.onnx").write_text("no model")
     with pytest.raises(ModelFileError, match="damaged or not an ONNX file"):
         load_served(tmp_path / "text.onnx")
-    content = bytearray((folder / "rent.onnx").read_bytes())
+    content = bytearray(exported_file.read_bytes())
     place = content.index(b'"kind": "table"')
     content[place : place + 15] = b'"kind": "serie"'
     (tmp_path / "series.onnx").write_bytes(content)
