@@ -289,9 +289,9 @@ def report(results: Found) -> str:
         "\n".join(cases),
         "Answers of the service must have the bytes of the first one of their kind. A forecaster that was saved and "
         f"loaded must go on with the same bits. Replays may lie {LARGEST_DIFFERENCE:g} standard deviations of the "
-        f"series away; the farthest lay {max(results['largest'].values()):.1g} away. Live, {results['coverage']:.4f} was covered where {COVERAGE} was asked; the monitor's alarm "
-        f"{'RANG' if results['alarm'] else 'did not ring'}. A live step took {first:.1f} ms at the beginning and "
-        f"{last:.1f} ms at the end.",
+        f"series away; the farthest lay {max(results['largest'].values()):.1g} away. Live, {results['coverage']:.4f} "
+        f"was covered where {COVERAGE} was asked; its alarm {'RANG' if results['alarm'] else 'did not ring'}. "
+        f"A live step took {first:.1f} ms at the beginning and {last:.1f} ms at the end.",
         place(results["environment"]),
     ]
     return "\n\n".join(texts) + "\n"

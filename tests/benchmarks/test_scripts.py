@@ -19,7 +19,6 @@ import peers
 import pytest
 import scale
 import selection
-import serve
 import soak
 import species
 import speed
@@ -27,6 +26,7 @@ import worst_slices
 from flat_settings import as_arguments
 
 import forecasting
+import serve
 from coverwell import MatchedRegressor, Schedule
 from coverwell.monitor import Evidence, reserve
 from coverwell.training.rows import MOST_ROWS_PER_EPOCH
