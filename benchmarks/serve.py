@@ -99,14 +99,21 @@ class Served:
 
 @dataclass
 class Client:
-    """One connection, which stays open."""
+    """One connection, which stays open; it is opened again if the service has closed it meanwhile."""
 
     connection: http.client.HTTPConnection
+    n_opened_again: int = 0
 
     def ask(self, body: bytes | None, kind: str = "JSON", path: str = "/predict") -> tuple[int, bytes]:
         headers = {} if body is None else {"Content-Type": TYPES[kind]}
-        self.connection.request("GET" if body is None else "POST", path, body, headers)
-        answer = self.connection.getresponse()
+        try:
+            self.connection.request("GET" if body is None else "POST", path, body, headers)
+            answer = self.connection.getresponse()
+        except ConnectionError:  # a service may close a connection on which nothing came for long
+            self.connection.close()
+            self.n_opened_again += 1
+            self.connection.request("GET" if body is None else "POST", path, body, headers)
+            answer = self.connection.getresponse()
         return answer.status, answer.read()
 
 

@@ -187,7 +187,8 @@ def measure(seconds: float) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         live = Live(Path(folder), UPDATES * most_turns)
         with served(model_in(Path(folder))) as service:
-            samples = run(live, Asking(service.client()), service, checks, seconds)
+            asking = Asking(service.client())
+            samples = run(live, asking, service, checks, seconds)
         live.replay(checks)
     return {
         "environment": at_the_end(where),
@@ -197,6 +198,7 @@ def measure(seconds: float) -> Found:
         "largest": checks.largest,
         "coverage": 1 - live.monitor.n_missed / live.monitor.n_rows,
         "alarm": live.monitor.alarm,
+        "opened again": asking.client.n_opened_again,
         "samples": samples,
     }
 
@@ -287,7 +289,8 @@ def report(results: Found) -> str:
         f"{BYTES_OF_HISTORY} bytes a value, {kept:.2f} MB in all, are left aside. The slope is that of {BLOCKS} block "
         "means, with its standard error.",
         "\n".join(cases),
-        "Answers of the service must have the bytes of the first one of their kind. A forecaster that was saved and "
+        "Answers of the service must have the bytes of the first one of their kind (its connection was opened again "
+        f"{results['opened again']} times, after pauses). A forecaster that was saved and "
         f"loaded must go on with the same bits. Replays may lie {LARGEST_DIFFERENCE:g} standard deviations of the "
         f"series away; the farthest lay {max(results['largest'].values()):.1g} away. Live, {results['coverage']:.4f} "
         f"was covered where {COVERAGE} was asked; its alarm {'RANG' if results['alarm'] else 'did not ring'}. "

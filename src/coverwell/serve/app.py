@@ -38,6 +38,7 @@ PARAMETERS = ("coverage", "quantiles", "delimiter", "decimal")
 MOST_SHARES = 20  # levels, or quantiles, of a request
 BODY_SECONDS = 60.0  # in which a body must have come
 MOST_AT_ONCE = 100  # connections and requests; more are answered with 503
+SECONDS_OPEN = 75  # of a connection on which nothing comes; longer than proxies keep theirs
 SECONDS_TO_END = 30  # for requests that are being answered when the service is stopped
 READ_AT_MOST = 8  # times the allowed bytes are read before an answer, so that clients see it
 ROWS_IN_LOG = "coverwell.rows"
@@ -162,6 +163,7 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
     how: dict[str, Any] = {"http": "h11", "ws": "none", "loop": "asyncio", "lifespan": "off"}
     how |= {"log_config": None, "access_log": False, "server_header": False, "proxy_headers": False}
     limits = {"limit_concurrency": MOST_AT_ONCE, "timeout_graceful_shutdown": SECONDS_TO_END}
+    limits["timeout_keep_alive"] = SECONDS_OPEN
     return uvicorn.Server(uvicorn.Config(app, **how, **limits))
 
 
