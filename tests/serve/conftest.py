@@ -59,8 +59,8 @@ class Client:
         return self.send("GET", path)
 
     def json(self, content, query=""):
-        """Status and content of the answer to a body of JSON, given as text, bytes or what becomes JSON."""
-        body = content if isinstance(content, str | bytes) else json.dumps(content)
+        """Status and content of the answer to a body of JSON, given as bytes or as what becomes JSON."""
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
         status, headers, answer = self.send("POST", f"/predict{query}", body, Content_Type="application/json")
         assert headers["content-type"] == "application/json"
         return status, json.loads(answer)

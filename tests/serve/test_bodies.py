@@ -39,7 +39,7 @@ HUGE = "1" + 400 * "0"
 def test_a_bad_field_is_named_with_its_row_what_must_hold_and_what_came(rent, column, value, must, got):
     bad = json.dumps(ROW)[:-1] + f', "{column}": {value}}}'
     bad = bad.replace(json.dumps({column: ROW[column]})[1:-1] + ", ", "", 1)
-    status, found = rent.json(f'{{"rows": [{json.dumps(ROW)}, {bad}]}}')
+    status, found = rent.json(f'{{"rows": [{json.dumps(ROW)}, {bad}]}}'.encode())
     assert (status, found["n_fields"]) == (422, 1)
     assert found["fields"] == [{"row": 2, "column": column, "must": must, "got": got}]
     assert found["error"] == f"row 2, column {column} must {must}, got {got}"

@@ -37,7 +37,7 @@ PATHS = ("/predict", "/health", "/info", "/metrics", "/openapi.json")
 PARAMETERS = ("coverage", "quantiles", "delimiter", "decimal")
 MOST_SHARES = 20  # levels, or quantiles, of a request
 BODY_SECONDS = 60.0  # in which a body must have come
-MOST_AT_ONCE = 100  # connections and requests; more are answered with 503
+MOST_AT_ONCE = 64  # connections and requests; more are answered with 503
 SECONDS_OPEN = 75  # of a connection on which nothing comes; longer than proxies keep theirs
 SECONDS_TO_END = 30  # for requests that are being answered when the service is stopped
 READ_AT_MOST = 8  # times the allowed bytes are read before an answer, so that clients see it
@@ -162,9 +162,8 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
     """A server of HTTP/1.1; it stops at SIGINT and SIGTERM when all requests have their answers."""
     how: dict[str, Any] = {"http": "h11", "ws": "none", "loop": "asyncio", "lifespan": "off"}
     how |= {"log_config": None, "access_log": False, "server_header": False, "proxy_headers": False}
-    limits = {"limit_concurrency": MOST_AT_ONCE, "timeout_graceful_shutdown": SECONDS_TO_END}
-    limits["timeout_keep_alive"] = SECONDS_OPEN
-    return uvicorn.Server(uvicorn.Config(app, **how, **limits))
+    how |= {"limit_concurrency": MOST_AT_ONCE, "timeout_keep_alive": SECONDS_OPEN}
+    return uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=SECONDS_TO_END, **how))
 
 
 def answer(content: dict[str, Any], status: int = 200, headers: Any = None) -> Response:
