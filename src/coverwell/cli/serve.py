@@ -44,9 +44,8 @@ def serve(model: Path, host: str, port: int, max_rows: int, max_bytes: int, devi
     with _listening(host, port) as listener:
         address, number = listener.getsockname()[:2]
         name = f"[{address}]" if ":" in address else address
-        click.echo(
-            f"serving {model} at http://{name}:{number}; its schema is at /openapi.json; Ctrl-C stops it", err=True
-        )
+        url = f"http://{name}:{number}"
+        click.echo(f"serving {model} at {url}; its schema is at /openapi.json; Ctrl-C stops it", err=True)
         with contextlib.suppress(KeyboardInterrupt):  # which the server passes on when it has stopped
             server_of(service.app).run(sockets=[listener])
     click.echo("stopped", err=True)
@@ -57,6 +56,5 @@ def _listening(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        raise BadInput(
-            f"cannot listen at {host}, port {port} ({os.strerror(error.errno or 0)}); give another --host or --port"
-        ) from None
+        why = os.strerror(error.errno or 0)
+        raise BadInput(f"cannot listen at {host}, port {port} ({why}); give another --host or --port") from None

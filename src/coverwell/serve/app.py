@@ -136,9 +136,8 @@ class Service:
     def _predicted_csv(self, body: bytes, asked: Asked) -> tuple[bytes, int]:
         classes = self.model.classes
         if classes is not None and any(BETWEEN_CLASSES in name for name in class_names(classes)):
-            raise RefusedError(
-                422, f"a class has {BETWEEN_CLASSES} in its name, which stands between classes in CSV; ask in JSON"
-            )
+            what = f"a class has {BETWEEN_CLASSES} in its name, which stands between classes in CSV"
+            raise RefusedError(422, f"{what}; ask in JSON")
         rows = frame_of_csv(body, self.model, self.limits, asked.delimiter, asked.decimal)
         return self._answered(rows, asked, in_text=True)[0].write_csv().encode(), len(rows)
 

@@ -12,9 +12,10 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from zoneinfo import ZoneInfo
@@ -35,6 +36,7 @@ HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")  # no text of UTF-8, but JSON can
 ABSENT, WRONG = object(), object()
 MUST = {"numbers": "be a finite number", "booleans": "be true or false", "text": "be text"}
 REQUEST = Path("request.csv")  # the name in messages
+Read = Callable[[Column, Any, bool], tuple[Any, list[int]]]
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,14 @@ def frame_of_json(body: bytes, model: ServedModel, limits: Limits) -> tuple[pl.D
     match _parsed(body):
         case {"rows": list() as rows, **others} if not others:
             limits.check_rows(len(rows))
-            return _checked(_gathered(rows, model.columns), model), "rows"
+            return _checked(_gathered(rows, model.columns), model, _of_json, "null"), "rows"
         case {"columns": dict() as given, **others} if not others:
             lengths = {len(values) if isinstance(values, list) else -1 for values in given.values()}
             if len(lengths) > 1 or -1 in lengths:
                 raise RefusedError(422, "columns must be lists of one length, with a value or null for each row")
             limits.check_rows(max(lengths, default=0))
-            return _checked(
-                {c.name: given.get(c.name, _no_column(c.name, given)) for c in model.columns}, model
-            ), "columns"
+            lists = {c.name: given.get(c.name, _no_column(c.name, given)) for c in model.columns}
+            return _checked(lists, model, _of_json, "null"), "columns"
     shapes = '{"rows": [{column: value, ...}, ...]} or {"columns": {column: [value, ...], ...}}'
     raise RefusedError(422, f"the body must be {shapes}; /openapi.json has an example")
 
@@ -111,12 +112,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _gathered(rows: list[Any], columns: Sequence[Column]) -> dict[str, Any]:
     """The values of each column; what is absent in all rows is a bad field of its own."""
-    bad = [
-        BadField(n, None, "be an object of columns", shown(row))
-        for n, row in enumerate(rows, 1)
-        if type(row) is not dict
-    ]
-    if bad:
+    must = "be an object of columns"
+    if bad := [BadField(n, None, must, shown(row)) for n, row in enumerate(rows, 1) if not isinstance(row, dict)]:
         _refuse(bad, len(bad))
     values = {column.name: [row.get(column.name, ABSENT) for row in rows] for column in columns}
     return {name: v if any(one is not ABSENT for one in v) else _no_column(name, rows[0]) for name, v in values.items()}
@@ -127,34 +124,31 @@ def _no_column(name: str, given: Sequence[str] | dict[str, Any]) -> BadField:
     return BadField(None, name, "be given", "no such column" + (f"; did you mean {close[0]!r}?" if close else ""))
 
 
-def _checked(values: dict[str, Any], model: ServedModel) -> pl.DataFrame:
+def _checked(given: Mapping[str, Any], model: ServedModel, read: Read, gap: str) -> pl.DataFrame:
     """The columns as a frame; raises with all bad fields."""
-    polars, bad, n_bad, series = needed_polars(), list[BadField](), 0, []
+    bad, n_bad, series = list[BadField](), 0, []
     for column in model.columns:
-        given = values[column.name]
-        if isinstance(given, BadField):
-            bad.append(given)
+        values = given[column.name]
+        if isinstance(values, BadField):
+            bad.append(values)
             n_bad += 1
             continue
-        read, dtype = _reader(column)
-        found = [None if value is None and model.fills_gaps else read(value) for value in given]
-        wrong = [place for place, value in enumerate(found) if value is WRONG]
-        must = _must(column, ", or null where it is missing" if model.fills_gaps else "")
-        bad += [BadField(place + 1, column.name, must, shown(given[place])) for place in wrong[:MOST_NAMED]]
+        found, wrong = read(column, values, model.fills_gaps)
+        must = _must(column) + (f", or {gap} where it is missing" if model.fills_gaps else "")
+        bad += [BadField(place + 1, column.name, must, shown(values[place])) for place in wrong[:MOST_NAMED]]
         n_bad += len(wrong)
-        if not n_bad:
-            series.append(polars.Series(column.name, found, dtype=dtype))
+        series.append(found)
     if bad:
         _refuse(bad, n_bad)
-    frame: pl.DataFrame = polars.DataFrame(series)
+    frame: pl.DataFrame = needed_polars().DataFrame(series)
     return frame
 
 
-def _must(column: Column, gaps: str) -> str:
+def _must(column: Column) -> str:
     if column.kind != "times":
-        return MUST[column.kind] + gaps
+        return MUST[column.kind]
     offset = "without a time zone, as 2025-03-20 or 2025-03-20T14:30"
-    return f"be a date and time {offset if column.zone is None else 'with an offset, as 2025-03-20T14:30+01:00'}{gaps}"
+    return f"be a date and time {offset if column.zone is None else 'with an offset, as 2025-03-20T14:30+01:00'}"
 
 
 def _refuse(bad: list[BadField], n_bad: int) -> NoReturn:
@@ -163,18 +157,30 @@ def _refuse(bad: list[BadField], n_bad: int) -> NoReturn:
     raise RefusedError(422, f"{bad[0]}{more}", fields=[asdict(field) for field in bad], n_fields=n_bad)
 
 
-def _reader(column: Column) -> tuple[Callable[[Any], Any], Any]:
-    """How a value of JSON is read, `WRONG` if it is none of the column's, and the type of the whole column."""
-    polars = needed_polars()
-    match column.kind:
-        case "numbers":
-            return _number, polars.Float64
-        case "booleans":
-            return (lambda value: value if isinstance(value, bool) else WRONG), polars.Boolean
-        case "text":
-            return _text, polars.String
-    zone = None if column.zone is None else ZoneInfo(column.zone)
-    return (lambda value: _time(value, zone)), polars.Datetime("us", column.zone)
+def _of_json(column: Column, values: list[Any], fills_gaps: bool) -> tuple[pl.Series | None, list[int]]:
+    """Values of JSON as a series, or None, and the places of those that are wrong."""
+    polars, zone = needed_polars(), None if column.zone is None else ZoneInfo(column.zone)
+    readers: dict[str, tuple[Callable[[Any], Any], Any]] = {
+        "numbers": (_number, polars.Float64),
+        "booleans": (lambda value: value if isinstance(value, bool) else WRONG, polars.Boolean),
+        "text": (_text, polars.String),
+        "times": (lambda value: _time(value, zone), polars.Datetime("us", column.zone)),
+    }
+    read, dtype = readers[column.kind]
+    found = [None if value is None and fills_gaps else read(value) for value in values]
+    wrong = [place for place, value in enumerate(found) if value is WRONG]
+    return None if wrong else polars.Series(column.name, found, dtype=dtype), wrong
+
+
+def _of_text(column: Column, texts: pl.Series, fills_gaps: bool, *, decimal: str) -> tuple[pl.Series | None, list[int]]:
+    """The same for texts."""
+    values = as_kind(column.kind, texts, decimal)
+    if column.kind == "times":
+        return _of_json(column, values.to_list(), fills_gaps)
+    wrong = unreadable(texts, values)
+    if column.kind == "numbers":
+        wrong = wrong | values.is_infinite().fill_null(False)
+    return values, (wrong if fills_gaps else wrong | values.is_null()).arg_true().to_list()
 
 
 def _number(value: Any) -> Any:
@@ -221,7 +227,8 @@ def frame_of_csv(body: bytes, model: ServedModel, limits: Limits, delimiter: str
         message = re.sub(r"--(delimiter|decimal) ", r"\1=", " ".join(str(error).split()))
         raise RefusedError(400, re.sub(r"say how it was saved, .*, or save", "save", message)) from None
     limits.check_rows(len(rows))
-    return _checked_texts(rows.rename(names), model, decimal)
+    texts = rows.rename(names).to_dict()
+    return _checked(texts, model, partial(_of_text, decimal=decimal), "empty")
 
 
 def _names_in_csv(table: TableFile, model: ServedModel) -> dict[str, str]:
@@ -234,37 +241,9 @@ def _names_in_csv(table: TableFile, model: ServedModel) -> dict[str, str]:
     others = [name for name in table.columns if name not in model.targets]
     if len(others) != len(wanted):
         must = f"the model was fitted without column names on {len(wanted)} columns"
-        raise RefusedError(
-            422, f"{must}, but the table has {len(others)} beside the targets; send just these, in order"
-        )
+        has = f"the table has {len(others)} beside the targets"
+        raise RefusedError(422, f"{must}, but {has}; send just these, in order")
     return dict(zip(others, wanted, strict=True))
-
-
-def _checked_texts(rows: pl.DataFrame, model: ServedModel, decimal: str) -> pl.DataFrame:
-    """The columns of a text as a frame; raises with all bad fields."""
-    bad, n_bad, series = list[BadField](), 0, []
-    for column in model.columns:
-        texts = rows[column.name]
-        values = as_kind(column.kind, texts, decimal)
-        wrong = unreadable(texts, values)
-        if column.kind == "numbers":
-            wrong = wrong | values.is_infinite().fill_null(False)
-        elif column.kind == "times":
-            read, dtype = _reader(column)
-            moments = [None if text is None else read(text) for text in values]
-            wrong = needed_polars().Series([moment is WRONG for moment in moments])
-            if not wrong.any():
-                values = needed_polars().Series(column.name, moments, dtype=dtype)
-        wrong = wrong if model.fills_gaps else wrong | values.is_null()
-        must = _must(column, ", or empty where it is missing" if model.fills_gaps else "")
-        places = wrong.arg_true()
-        bad += [BadField(place + 1, column.name, must, shown(texts[place])) for place in places[:MOST_NAMED]]
-        n_bad += len(places)
-        series.append(values)
-    if bad:
-        _refuse(bad, n_bad)
-    frame: pl.DataFrame = needed_polars().DataFrame(series)
-    return frame
 
 
 def shown(value: Any) -> str:
