@@ -50,11 +50,11 @@ class Sizes:
     clients: tuple[int, ...] = (1, 4)
     seconds: float = 4.0
     requests: int = 2_000
-    warm_up: int = 3  # requests of each client, which do not count
+    warm_up: int = 1  # requests of each client, which do not count
 
 
 FULL = Sizes()
-QUICK = Sizes(rows=(1, 100), clients=(2,), seconds=0.5, requests=20, warm_up=1)
+QUICK = Sizes(rows=(1, 100), clients=(2,), seconds=0.5, requests=20)
 
 
 # A service and its clients -------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -68,7 +68,9 @@ class TableFile:
     delimiter: str | None = None  # between the columns of a text file; a comma if None, in .tsv and .tab files a tab
     decimal: str = POINT  # the mark in numbers of a text file; with the comma, a text with a point is no number
     encoding: str = UTF8  # of a text file, as Python names it
-    content: bytes | None = None  # in place of a file's; the path is then a name for messages
+    content: bytes | None = field(
+        default=None, repr=False
+    )  # in place of a file's; the path is then a name for messages
 
     def __post_init__(self) -> None:
         table_suffix(self.path)

@@ -77,6 +77,17 @@ def test_the_committed_text_comes_from_the_committed_numbers(stored, report):
     assert path.with_suffix(".md").read_text() == report(numbers)
 
 
+def test_the_growth_of_memory_is_told_from_noise():
+    rng, n = np.random.default_rng(0), 200
+    t = np.linspace(0, 1800, n)
+    samples = {"seconds": list(t), "updates": list(10 * t), "service": list(3e8 + 1e5 * rng.normal(size=n))}
+    samples["live"] = list(5e8 + 2e7 * t / 3600 + soak.BYTES_OF_HISTORY * 10 * t)
+    flat, grown = soak.growth(samples, "service"), soak.growth(samples, "live")
+    assert abs(flat["slope"]) < 4 * flat["error"] < 1e6
+    assert grown["slope"] == pytest.approx(2e7)  # an hour, beside what the series itself takes
+    assert grown["end"] - grown["after"] == pytest.approx(2e7 / 2 * 0.7, rel=0.02)
+
+
 def test_the_guide_has_a_place_for_every_part_and_its_numbers_are_the_stored_ones():
     text, results = scale.PAGE.read_text(), scale.kept(scale.STORED)
     places = {match.groups()[1:3] for match in scale.PLACE.finditer(text)}
