@@ -35,6 +35,8 @@ def test_health_and_info_say_what_is_served(rent, kind):
         ("GET", "/predict", {}, 405, "/predict takes POST, got GET"),
         ("PUT", "/health", {}, 405, "/health takes"),
         ("GET", "/", {}, 404, "there is no '/'; there are /predict, /health,"),
+        ("GET", "/health/", {"Host": "["}, 404, "there is no '/health/'; there are /predict, /health,"),
+        ("GET", "/%0A%FF", {"Host": "["}, 404, "there is no '/\\n"),
         ("POST", "/predict", {}, 415, "got 'none'"),
         ("POST", "/predict", {"Content_Type": "application/xml"}, 415, "got 'application/xml'"),
         ("POST", "/predict", {"Content_Type": "text/csv; charset=latin-1"}, 415, "in UTF-8"),

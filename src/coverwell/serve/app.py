@@ -74,7 +74,9 @@ class Service:
         routes = [Route(path, _asynchronous(endpoint)) for path, endpoint in endpoints.items()]
         handlers: dict[Any, Any] = {HTTPException: _other_status, RefusedError: self._refused, Exception: _failed}
         routes.append(Route("/predict", self.predict, methods=["POST"]))
-        return Counted(Starlette(routes=routes, exception_handlers=handlers), self.metrics)
+        app = Starlette(routes=routes, exception_handlers=handlers)
+        app.router.redirect_slashes = False  # /health/ is another path
+        return Counted(app, self.metrics)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -180,7 +182,7 @@ def _asynchronous(endpoint: Callable[[Request], Response]) -> Callable[[Request]
 
 async def _other_status(request: Request, error: HTTPException) -> Response:
     """Unknown paths and methods."""
-    path = request.url.path[:60]
+    path = request.scope["path"][:60]  # of a URL, the Host would be a part, and may be anything
     what = f"there is no {path!r}; there are {', '.join(PATHS)}" if error.status_code == 404 else error.detail
     if error.status_code == 405:
         what = f"{path} takes {(error.headers or {}).get('Allow')}, got {request.method[:20]}"

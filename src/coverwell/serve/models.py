@@ -98,7 +98,8 @@ class StoredModel(ServedModel):
             else:
                 p, sets = self.predictor.classified(X, levels)
                 columns = columns_of_classes(p, sets, self.classes, in_text=in_text)
-        told = [" ".join(str(one.message).split()) for one in caught if issubclass(one.category, UserWarning)]
+        own = [one for one in caught if one.category.__module__.startswith("coverwell")]
+        told = [" ".join(str(one.message).split()) for one in own]
         return Answer(columns, list(dict.fromkeys(told)), outside.n_outside)
 
 
