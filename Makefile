@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest test-adapters docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges bench-classification bench-species kill clean
+.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest test-adapters docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges bench-classification bench-species kill bench-serve soak clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,9 +56,9 @@ test-lowest: TORCH ?= 2.5.0
 test-lowest: ## the tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet torch==$(TORCH)
-	.venv-lowest/bin/python tests/release/lowest_versions.py data images plots report tables > .venv-lowest/requirements.txt
+	.venv-lowest/bin/python tests/release/lowest_versions.py data images plots report serve tables > .venv-lowest/requirements.txt
 	.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt \
-		beartype cloudpickle 'hatchling>=1.26' hypothesis 'pandas==2.2.*' 'pyarrow==17.*' 'pytest>=8' pytest-xdist
+		beartype cloudpickle 'hatchling>=1.26' hypothesis jsonschema 'pandas==2.2.*' 'pyarrow==17.*' 'pytest>=8' pytest-xdist
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	$(ONE_THREAD) .venv-lowest/bin/python -m pytest -n 2 -W ignore::DeprecationWarning --ignore tests/test_ray.py \
 		--ignore tests/test_mlflow.py --ignore src/coverwell/mlflow.py --ignore tests/cli/test_export.py --ignore src/coverwell/onnx.py -k "not export" \
@@ -165,6 +165,11 @@ bench-species: venv ## sets of bird species beside a plain fine-tuned head: 20 s
 
 kill: venv ## kill -9 at 100 random moments of fits, predictions, reports and grids: a quarter of an hour (QUICK=1: a minute or two)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/kill.py $(if $(QUICK),--quick)
+bench-serve: venv ## the service under load: rows per second, latency, memory (QUICK=1: seconds)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/serve.py $(if $(QUICK),--quick)
+
+soak: venv ## an hour of live updates and of the service, at a third of a core: memory flat, results the same (QUICK=1: a minute; SECONDS=3600)
+	PYTHONPATH=. $(ONE_THREAD) nice -n 10 $(BIN)/python benchmarks/soak.py $(if $(QUICK),--quick) $(if $(SECONDS),--seconds $(SECONDS))
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) .venv-uq360 .venv-peers .venv-class-peers .venv-lowest .venv-adapters .venv-dist build dist docs/_build docs/api/generated docs/auto_gallery .mypy_cache .pytest_cache .ruff_cache .hypothesis

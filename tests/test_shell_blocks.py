@@ -1,8 +1,10 @@
-"""The shell blocks of the README and of the guide to the command line: they run, and print what the pages show."""
+"""The shell blocks of the README and of guides to the command line: they run, and print what the pages show."""
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "command-line.md"
+SERVING = ROOT / "docs" / "serving.md"
 SHARED_DATA = ROOT.parent / "shared" / "data"
 BRIEF = "--max-rounds 1 --folds 2"  # in place of the default settings, which take most of a minute
 BLOCK = re.compile(r"^```sh\n(?P<commands>.*?)^```\n(?:```text\n(?P<shown>.*?)^```)?", re.MULTILINE | re.DOTALL)
@@ -37,7 +40,10 @@ def folder(tmp_path):
     for path in (ROOT / "examples").glob("*.csv"):
         shutil.copy(path, tmp_path)
     (tmp_path / "bin").mkdir()
-    return tmp_path
+    yield tmp_path
+    for left in tmp_path.glob("*.pid"):  # of a page that did not come to its end
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(left.read_text()), signal.SIGTERM)
 
 
 def command(folder, brief):
@@ -99,7 +105,7 @@ def run_page(page, folder, *, brief):
     return outputs
 
 
-@pytest.mark.parametrize("page", [README, GUIDE], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, GUIDE, SERVING], ids=lambda page: page.name)
 def test_shell_blocks_run_and_print_what_the_page_shows(page, folder):
     outputs = run_page(page, folder, brief=True)
     assert any(shown for shown, _ in outputs)  # there was something to compare

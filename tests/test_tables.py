@@ -92,6 +92,14 @@ def test_a_gzipped_file_is_read_whatever_its_name(written, name):
     assert written(gzip.compress(f"a{mark}b\n1{mark}2\n".encode()), name).read().rows() == [("1", "2")]
 
 
+def test_a_table_may_be_given_as_bytes_under_a_name():
+    content = b"\xef\xbb\xbfa,b\n1,x\n2,\n"
+    frame = TableFile(Path("request.csv"), content=content).read()
+    assert_frame_equal(frame, pl.DataFrame({"a": ["1", "2"], "b": ["x", None]}))
+    with pytest.raises(TableFileError, match=r"request.csv must be UTF-8 text, but line 1 has the byte 0x8b"):
+        TableFile(Path("request.csv"), content=gzip.compress(content)).read()  # bytes are never unpacked
+
+
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("encoding", ["latin1", "cp1252", "utf-16", "utf-16-le", "shift_jis", "utf-8-sig"])
 def test_other_encodings_are_read(written, encoding):

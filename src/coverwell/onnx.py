@@ -266,9 +266,10 @@ class _Table(_Graph):
 def _described(column: Column) -> dict[str, Any]:
     """How a raw column is written as numbers, for whoever fills the matrix."""
     more: dict[str, dict[str, Any]] = {
+        "numbers": {"median": column.median},
         "text": {"codes": {level: code for code, level in enumerate(column.levels)}, "unknown": -1},
-        "booleans": {"codes": {"false": 0, "true": 1}},
-        "times": {"unit": _seconds_by_the_clock(column.zone)},
+        "booleans": {"codes": {"false": 0, "true": 1}, "median": column.median},
+        "times": {"unit": _seconds_by_the_clock(column.zone), "zone": column.zone, "median": column.median / 1e6},
     }
     return {"name": column.name, "kind": column.kind, "missing": "NaN", **more.get(column.kind, {})}
 

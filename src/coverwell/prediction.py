@@ -12,11 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from coverwell.class_metrics import places_or_none
 from coverwell.options import check_count, check_share, levels_from
+from coverwell.tables import needed_polars
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[np.float64]
+
+BETWEEN_CLASSES = "|"  # of a set in a text file
 
 
 @dataclass(eq=False, repr=False)
@@ -421,3 +424,24 @@ def prediction_columns(
             "kept column be named like a prediction, a bound, a quantile, a probability or a set of another"
         )
     return names
+
+
+def class_names(classes: NDArray[Any]) -> list[str]:
+    """The classes as text, as they name columns."""
+    names: list[str] = needed_polars().Series(classes).cast(needed_polars().String).to_list()
+    return names
+
+
+def columns_of_classes(p: Array, sets: NDArray[np.bool_], classes: NDArray[Any], *, in_text: bool) -> list[Any]:
+    """The likeliest class, the probability of each, and the set of each level: as cat|dog in a text, or else a list.
+
+    Shapes: p `(row, class)`, sets `(row, class, level)`.
+    """
+    polars = needed_polars()
+    columns = [polars.Series(classes[p.argmax(axis=1)]), *p.T]
+    labels = polars.Series(class_names(classes) if in_text else classes)
+    for members in np.moveaxis(sets, 2, 0):
+        different, of_row = np.unique(members, axis=0, return_inverse=True)
+        of_sets = polars.Series([labels.filter(one) for one in different], dtype=polars.List(labels.dtype))
+        columns.append((of_sets.list.join(BETWEEN_CLASSES) if in_text else of_sets).gather(of_row))
+    return columns

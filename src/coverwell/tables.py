@@ -18,7 +18,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -68,6 +68,9 @@ class TableFile:
     delimiter: str | None = None  # between the columns of a text file; a comma if None, in .tsv and .tab files a tab
     decimal: str = POINT  # the mark in numbers of a text file; with the comma, a text with a point is no number
     encoding: str = UTF8  # of a text file, as Python names it
+    content: bytes | None = field(
+        default=None, repr=False
+    )  # in place of a file's; the path is then a name for messages
 
     def __post_init__(self) -> None:
         table_suffix(self.path)
@@ -89,7 +92,7 @@ class TableFile:
     @cached_property
     def columns(self) -> list[str]:
         """The names of the columns, all different."""
-        if not self.path.is_file():
+        if self.content is None and not self.path.is_file():
             what = "is a folder" if self.path.is_dir() else "is no plain file"
             raise self._fault(f"{what if self.path.exists() else 'does not exist'}; give a file")
         if self.is_text:
@@ -249,7 +252,9 @@ class TableFile:
             with io.TextIOWrapper(file, self.encoding, newline="\n") as text:
                 yield text
 
-    def _unpacked(self) -> io.BufferedReader | gzip.GzipFile:
+    def _unpacked(self) -> io.BufferedReader | io.BytesIO | gzip.GzipFile:
+        if self.content is not None:
+            return io.BytesIO(self.content)
         with self.path.open("rb") as file:
             is_packed = file.read(2) == b"\x1f\x8b"
         return gzip.open(self.path) if is_packed else self.path.open("rb")
@@ -293,10 +298,10 @@ class TableFile:
         """
         found, commas = {}, []
         for texts in frame if self.is_text else ():
-            kinds = (kind for kind in KINDS if _unreadable(texts, _as(kind, texts, self.decimal)) is None)
+            kinds = (kind for kind in KINDS if _first_unreadable(texts, as_kind(kind, texts, self.decimal)) is None)
             found[texts.name] = next(kinds, "text")
             if found[texts.name] == "text":
-                some = _as("text", texts, POINT).drop_nulls()
+                some = as_kind("text", texts, POINT).drop_nulls()
                 could_have = some.str.contains(f"^(?:{DECIMAL_COMMA}|[+-]?[0-9]+)$").all()
                 if could_have and some.str.contains(COMMA, literal=True).any():
                     commas.append(texts.name)
@@ -313,9 +318,11 @@ class TableFile:
         A value of another kind is an error, and so is an infinite number. For the message, `rows` has the place of
         each row in the file, counted from 0, and `what` names the columns.
         """
-        changed = [_as(kinds[column.name], column, self.decimal) for column in frame] if self.is_text else list(frame)
+        changed = (
+            [as_kind(kinds[column.name], column, self.decimal) for column in frame] if self.is_text else list(frame)
+        )
         for given, values in zip(frame, changed, strict=True):
-            if self.is_text and (place := _unreadable(given, values)) is not None:
+            if self.is_text and (place := _first_unreadable(given, values)) is not None:
                 must, has = KINDS[kinds[given.name]], f"has {_short(given[place])!r}"
             elif values.dtype.is_float() and (infinite := values.is_infinite()).any():
                 must, has, place = "finite numbers", "is infinite", int(infinite.arg_true()[0])
@@ -329,7 +336,7 @@ class TableFile:
         return frame.with_columns(changed)
 
 
-def _as(kind: str, texts: pl.Series, decimal: str) -> pl.Series:
+def as_kind(kind: str, texts: pl.Series, decimal: str) -> pl.Series:
     """The values; null where there is none, or where the text is not of the kind."""
     polars, stripped = needed_polars(), texts.str.strip_chars()
     match kind:
@@ -346,11 +353,15 @@ def _as(kind: str, texts: pl.Series, decimal: str) -> pl.Series:
     return stripped.set(stripped.is_in(NO_VALUE), None)
 
 
-def _unreadable(texts: pl.Series, values: pl.Series) -> int | None:
-    """The place of the first text that is not of the kind, and does not stand for a missing value either."""
+def unreadable(texts: pl.Series, values: pl.Series) -> pl.Series:
+    """Where a text is not of the kind, and does not stand for a missing value either."""
+    return values.is_null() & texts.is_not_null() & ~texts.str.strip_chars().is_in(NO_VALUE)
+
+
+def _first_unreadable(texts: pl.Series, values: pl.Series) -> int | None:
     if values.null_count() == texts.null_count():
         return None
-    wrong = values.is_null() & texts.is_not_null() & ~texts.str.strip_chars().is_in(NO_VALUE)
+    wrong = unreadable(texts, values)
     return wrong.arg_max() if wrong.any() else None
 
 

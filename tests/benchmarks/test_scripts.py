@@ -21,12 +21,14 @@ import peers
 import pytest
 import scale
 import selection
+import soak
 import species
 import speed
 import worst_slices
 from flat_settings import as_arguments
 
 import forecasting
+import serve
 from coverwell import MatchedRegressor, Schedule
 from coverwell.monitor import Evidence, reserve
 from coverwell.training.rows import MOST_ROWS_PER_EPOCH
@@ -58,6 +60,7 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("localization.json", localization.report),
         ("onnx.json", onnx_speed.report),
         ("scale.json", scale.report),
+        ("serve.json", serve.report),
         ("speed.json", speed.report),
         ("accuracy.jsonl", accuracy_report.report),
         ("edges.jsonl", edges.report),
@@ -75,6 +78,17 @@ def test_the_committed_text_comes_from_the_committed_numbers(stored, report):
     text = path.read_text()
     numbers = [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
     assert path.with_suffix(".md").read_text() == report(numbers)
+
+
+def test_the_growth_of_memory_is_told_from_noise():
+    rng, n = np.random.default_rng(0), 200
+    t = np.linspace(0, 1800, n)
+    samples = {"seconds": list(t), "updates": list(10 * t), "service": list(3e8 + 1e5 * rng.normal(size=n))}
+    samples["live"] = list(5e8 + 2e7 * t / 3600 + soak.BYTES_OF_HISTORY * 10 * t)
+    flat, grown = soak.growth(samples, "service"), soak.growth(samples, "live")
+    assert abs(flat["slope"]) < 4 * flat["error"] < 1e6
+    assert grown["slope"] == pytest.approx(2e7)  # an hour, beside what the series itself takes
+    assert grown["end"] - grown["after"] == pytest.approx(2e7 / 2 * 0.7, rel=0.02)
 
 
 def test_the_guide_has_a_place_for_every_part_and_its_numbers_are_the_stored_ones():

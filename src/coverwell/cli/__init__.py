@@ -11,7 +11,7 @@ import click
 from coverwell._version import __version__
 from coverwell.cli.messages import OneLineGroup
 
-COMMANDS = ("evaluate", "export", "fit", "info", "plot", "predict", "recalibrate", "report", "watch")
+COMMANDS = ("evaluate", "export", "fit", "info", "plot", "predict", "recalibrate", "report", "serve", "watch")
 
 
 class _Commands(OneLineGroup):

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from coverwell.cli.rows import Reader
-    from coverwell.sets import ClassPredictor
-
-BETWEEN_CLASSES = "|"  # of a set in a text file
 
 
 @click.command(short_help="Predictions and intervals or sets for the rows of files.")
@@ -91,7 +88,7 @@ def predict(
     from coverwell.model_file import load_predictor
     from coverwell.networks.team import Team
     from coverwell.options import levels_from
-    from coverwell.prediction import prediction_columns
+    from coverwell.prediction import class_names, columns_of_classes, prediction_columns
     from coverwell.sets import ClassPredictor
     from coverwell.training.device import device_from
 
@@ -100,7 +97,9 @@ def predict(
     if isinstance(predictor, ClassPredictor):
         if quantiles:
             raise BadInput(f"--quantiles are of targets of numbers, and {model} predicts classes; leave it out")
-        classes = _class_names(predictor, out, in_text=suffix != PARQUET)
+        classes = class_names(predictor.classes)
+        if suffix != PARQUET:
+            _check_in_text(classes, out)
     names = prediction_columns(targets, levels, keep, quantiles, classes)
     if float32:
         for team in (module for module in predictor.modules() if isinstance(module, Team)):
@@ -123,7 +122,8 @@ def predict(
     def predicted(rows: NDArray[Any]) -> list[Any]:
         outside.append(predictor.inputs.count_outside(rows))
         if isinstance(predictor, ClassPredictor):
-            return _columns_of_classes(predictor, rows, levels, classes if suffix != PARQUET else None)
+            found = predictor.classified(rows, levels)
+            return columns_of_classes(*found, predictor.classes, in_text=suffix != PARQUET)
         return predictor.prediction(rows, levels, quantiles).columns
 
     write_table(out, _parts(predicted, readers, keep, names, parts))
@@ -138,30 +138,13 @@ def predict(
         click.echo(f"wrote {out}: {n_rows:,} rows in {seconds:.1f} s{more}")
 
 
-def _class_names(predictor: ClassPredictor, out: Path, *, in_text: bool) -> list[str]:
-    """The classes as text; raises if a set of them could not be read from a text file."""
-    polars = needed_polars()
-    names: list[str] = polars.Series(predictor.classes).cast(polars.String).to_list()
-    if in_text and (odd := [name for name in names if BETWEEN_CLASSES in name]):
+def _check_in_text(names: list[str], out: Path) -> None:
+    """Raise if a set of these classes could not be read from a text file."""
+    from coverwell.prediction import BETWEEN_CLASSES
+
+    if odd := [name for name in names if BETWEEN_CLASSES in name]:
         cannot = f"{out} cannot have sets of classes such as {odd[0]!r}, since {BETWEEN_CLASSES} stands between them"
         raise BadInput(f"{cannot} in a text file; let --out end in .parquet")
-    return names
-
-
-def _columns_of_classes(
-    predictor: ClassPredictor, rows: NDArray[Any], levels: tuple[float, ...], names: list[str] | None
-) -> list[Any]:
-    """The likeliest class, the probability of each, and the set of each level: `names` in a text, or else a list."""
-    import numpy as np
-
-    polars, (p, sets) = needed_polars(), predictor.classified(rows, levels)
-    columns = [polars.Series(predictor.classes[p.argmax(axis=1)]), *p.T]
-    labels = polars.Series(predictor.classes if names is None else names)
-    for members in np.moveaxis(sets, 2, 0):
-        different, of_row = np.unique(members, axis=0, return_inverse=True)
-        of_sets = polars.Series([labels.filter(one) for one in different], dtype=polars.List(labels.dtype))
-        columns.append((of_sets if names is None else of_sets.list.join(BETWEEN_CLASSES)).gather(of_row))
-    return columns
 
 
 def _parts(

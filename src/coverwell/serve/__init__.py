@@ -1,0 +1,1 @@
+"""A prediction service: `coverwell serve model.safetensors`."""
