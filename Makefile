@@ -165,6 +165,7 @@ bench-species: venv ## sets of bird species beside a plain fine-tuned head: 20 s
 
 kill: venv ## kill -9 at 100 random moments of fits, predictions, reports and grids: a quarter of an hour (QUICK=1: a minute or two)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/kill.py $(if $(QUICK),--quick)
+
 bench-serve: venv ## the service under load: rows per second, latency, memory (QUICK=1: seconds)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/serve.py $(if $(QUICK),--quick)
 
