@@ -460,8 +460,8 @@ def selection_report(lines: Sequence[Line]) -> str:
     parts = [
         "# Classification: scores that chose settings",
         "Made by `make bench-classification` from `classification-selection.jsonl` in this folder: out of fold, on the "
-        "training rows of splits from 100. Sets are never empty. *longer*: the lines of an earlier rule, by which rounds "
-        "went on while a score of either network fell by 4 or 5 % of itself.",
+        "training rows of splits from 100. Sets are never empty. *longer*: the lines of an earlier rule, by which "
+        "rounds went on while a score of either network fell by 4 or 5 % of itself.",
         "## Each setting over the default",
         markdown(["", "tables", *readers], over),
         "## The default",
