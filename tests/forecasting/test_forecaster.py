@@ -596,7 +596,7 @@ def test_what_lies_far_outside_is_named_once_and_counted_from_then_on():
     past[N_FIT + 4 :, 1] = -1e6
     with pytest.warns(ExtrapolationWarning) as caught:
         backtest = forecaster.backtest(series, past_covariates=past)
-    with warnings.catch_warnings(record=True, category=ExtrapolationWarning) as caught_live:
+    with warnings.catch_warnings(record=True, action="always") as caught_live:
         for step in range(N_FIT, N_FIT + 8):
             forecaster.update(series[step], past_covariates=past[step])
     said, said_live = ([str(warning.message) for warning in each] for each in (caught, caught_live))
