@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,13 +124,13 @@ def fit(
         raise ValueError(f"one file is read into memory, got {len(tables)}; {way_out}")
     if streamed and skip_missing:
         raise ValueError("--skip-missing is for a table that is read whole; leave these rows out of what is --streamed")
-    from coverwell.cli.rows import features_in, few_values, streamed_classes, training_rows
+    start = time.perf_counter()
+    names = features_in(tables[0], target, coverage, ignore, group=group, weight=weight)
+    from coverwell.cli.rows import few_values, streamed_classes, training_rows
     from coverwell.slices import in_one_line
 
     asked |= {"coverage": coverage if len(coverage) > 1 else coverage[0], "verbose": int(sys.stderr.isatty())}
     asked["schedule"] = None if max_rounds is None else coverwell.Schedule(max_rounds=max_rounds)
-    start = time.perf_counter()
-    names = features_in(tables[0], target, coverage, ignore, group=group, weight=weight)
     if streamed:
         used = list(dict.fromkeys([*names, *target, *filter(None, (group, weight))]))
         files = coverwell.TableFiles([table.path for table in tables], columns=used)
@@ -178,6 +179,35 @@ def fit(
     if model.worst_slices_:
         click.echo(f"  {in_one_line(model.worst_slices_)}")
     click.echo(f"wrote {out}")
+
+
+def features_in(
+    table: TableFile,
+    targets: Sequence[str],
+    levels: Sequence[float],
+    ignore: Sequence[str],
+    *,
+    group: str | None,
+    weight: str | None,
+) -> list[str]:
+    """The columns to learn from; before anything heavy is loaded, all that is named must be there."""
+    from coverwell.prediction import prediction_columns
+
+    if len(set(targets)) < len(targets):
+        raise ValueError(f"every --target must be named once, got {', '.join(targets)}")
+    table.check_has(targets, "column for the target:")
+    prediction_columns(targets, levels)
+    table.check_has([group] if group else [], "column for --group:")
+    table.check_has([weight] if weight else [], "column for --weight:")
+    table.check_has(ignore, "column for --ignore:")
+    if group in targets:
+        raise ValueError(f"--group {group} is a target; rows must be grouped by another column")
+    if weight in targets:
+        raise ValueError(f"--weight {weight} is a target; rows must be weighted by another column")
+    names = [name for name in table.columns if name not in (*targets, group, weight, *ignore)]
+    if not names:
+        raise ValueError(f"{table.path} has no column to learn from beside the targets; add some")
+    return names
 
 
 def classes_in_words(classes: list[Any], *, in_order: bool = False) -> str:
