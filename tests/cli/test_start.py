@@ -80,7 +80,7 @@ def test_a_column_that_is_not_there_loads_no_torch(tmp_path):
     (tmp_path / "flats.csv").write_text("rent,area\n900,40\n1200,55\n")
     named = ("--target", "rennt", "--out", str(tmp_path / "model.safetensors"))
     heavy, printed = heavy_after(COMMAND, "fit", str(tmp_path / "flats.csv"), *named)
-    assert heavy == {"numpy", "polars"}
+    assert heavy == {"numpy"}
     assert printed.endswith("exit code 2\n")
 
 
