@@ -25,7 +25,11 @@ def no_counts(history: History) -> Counts:
 
 
 def by_name(history: History, counts: Counts) -> dict[str, int]:
-    return dict(zip(names_of(history), counts.tolist(), strict=True))
+    """The counts with their names; a past covariate and one known ahead may share one, and are added up."""
+    found = dict.fromkeys(names_of(history), 0)
+    for name, count in zip(names_of(history), counts.tolist(), strict=True):
+        found[name] += count
+    return found
 
 
 def count_outside(windows: Windows, history: History, rows: Array, inputs: Scaling) -> Counts:
