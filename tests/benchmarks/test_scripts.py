@@ -13,6 +13,7 @@ import command_line
 import edges
 import gaps
 import groups
+import left_range
 import localization
 import numpy as np
 import onnx_speed
@@ -62,6 +63,7 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("gaps.jsonl", gaps.report),
         ("groups.jsonl", groups.report),
         ("peers.jsonl", peers.report),
+        ("range.jsonl", left_range.report),
         ("selection.jsonl", selection.report),
         ("species.jsonl", species.report),
         ("species-selection.jsonl", species.selection_report),

@@ -178,6 +178,9 @@ def fit(
             click.echo(f"  {entry['target']}: {scores}; {at}, mean set size {entry['size']:.2f}")
     if model.worst_slices_:
         click.echo(f"  {in_one_line(model.worst_slices_)}")
+    if level := found["repeated_up_to"]:
+        kept = "rows with equal inputs stay in one fold"
+        click.echo(f"rows come again: {kept}; a row seen before is given its target, with no width up to {level:g}")
     click.echo(f"wrote {out}")
 
 
@@ -255,6 +258,8 @@ def _order(classes: pl.Series, ordered: str | None) -> Any:
 
 def _summary(model: Any, y: NDArray[Any], weight: NDArray[Any] | None) -> dict[str, Any]:
     """What was fitted, and how it does on training rows by members that did not train on them."""
+    from coverwell.description import ModelDescription
+
     is_class = isinstance(model, coverwell.MatchedClassifier)
     return {
         "rows": getattr(model, "n_rows_", len(y)),
@@ -264,6 +269,7 @@ def _summary(model: Any, y: NDArray[Any], weight: NDArray[Any] | None) -> dict[s
         "rounds": len(model.rounds_),
         "out_of_fold": (_of_sets if is_class else _of_intervals)(model, y, weight),
         "worst_slices": [vars(one) | {"coverage": one.coverage} for one in model.worst_slices_],
+        "repeated_up_to": ModelDescription(model).repeated_up_to,
     }
 
 
