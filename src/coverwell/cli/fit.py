@@ -14,6 +14,8 @@ import click
 import coverwell
 from coverwell.cli import options
 from coverwell.cli.messages import BadInput, check_output, print_json
+from coverwell.cli.rare import in_words as rare_in_words
+from coverwell.cli.rare import rare_kinds
 from coverwell.errors import FewValuesWarning, TwoValuesWarning
 from coverwell.tables import TableFile, needed_polars
 
@@ -156,6 +158,7 @@ def fit(
                 warnings.simplefilter("ignore", TwoValuesWarning)
             model.fit(features, given if is_class or len(target) > 1 else given[target[0]], groups, weights)
         y = given.to_numpy()
+    rare = {} if streamed or model.columns_ is None else rare_kinds(model.columns_.columns, features)
     seconds = time.perf_counter() - start
     coverwell.save(model.set_params(verbose=0), out)
     found = {"out": str(out), "rows_skipped": n_skipped, **_summary(model, y, weights), "seconds": round(seconds, 3)}
@@ -178,6 +181,8 @@ def fit(
             click.echo(f"  {entry['target']}: {scores}; {at}, mean set size {entry['size']:.2f}")
     if model.worst_slices_:
         click.echo(f"  {in_one_line(model.worst_slices_)}")
+    if unheld := {kind: about for kind, about in rare.items() if about[0] not in (asked["hold_for"] or ())}:
+        click.echo(f"  {rare_in_words(unheld)}")
     if level := found["repeated_up_to"]:
         kept = "rows with equal inputs stay in one fold"
         click.echo(f"rows come again: {kept}; a row seen before is given its target, with no width up to {level:g}")
