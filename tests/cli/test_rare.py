@@ -1,10 +1,10 @@
-"""What `coverwell fit` says of kinds of rows that are rare."""
+"""What `coverwell fit` says of categories that are rare."""
 
 import numpy as np
 import polars as pl
 import pytest
 
-from coverwell.cli.rare import in_words, rare_kinds
+from coverwell.cli.rare import in_words, rare_categories
 from coverwell.inputs.columns import Column
 
 
@@ -16,13 +16,13 @@ def flats():
     return pl.DataFrame({"area": area, "kind": kind, "rent": rent})
 
 
-def test_levels_and_gaps_of_few_rows_are_named_the_rarest_first():
-    table = pl.DataFrame({"kind": ["flat"] * 97 + ["mill"] * 3, "area": [1.0] * 99 + [None]})
-    columns = [Column("kind", "text", levels=("flat", "mill")), Column("area", "numbers", n_missing=1)]
-    rare = rare_kinds(columns, table)
-    assert rare == {"no area": ("area", 1), "kind mill": ("kind", 3)}
-    assert in_words(rare).startswith("rare: no area (1 row), kind mill (3 rows): too few rows to tell")
-    assert rare_kinds(columns, pl.concat([table] * 20)[:1990]) == {"no area": ("area", 1)}  # 60 rows tell enough
+def test_categories_of_few_rows_are_named_the_rarest_first():
+    table = pl.DataFrame({"kind": ["flat"] * 94 + ["mill"] * 3 + ["barn"] * 2 + ["hut"], "area": [1.0] * 100})
+    columns = [Column("kind", "text", levels=("flat", "mill", "barn")), Column("area", "numbers")]
+    rare = rare_categories(columns, table)
+    assert rare == [("kind", "barn", 2), ("kind", "mill", 3)]
+    assert in_words(rare).startswith("rare: kind barn (2 rows), kind mill (3 rows): too few to tell")
+    assert rare_categories(columns, pl.concat([table] * 14)) == [("kind", "barn", 28)]  # 42 rows tell enough
 
 
 def test_a_fit_says_so_unless_coverage_is_held_for_them(flats, tmp_path, run):

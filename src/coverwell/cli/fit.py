@@ -15,7 +15,7 @@ import coverwell
 from coverwell.cli import options
 from coverwell.cli.messages import BadInput, check_output, print_json
 from coverwell.cli.rare import in_words as rare_in_words
-from coverwell.cli.rare import rare_kinds
+from coverwell.cli.rare import rare_categories
 from coverwell.errors import FewValuesWarning, TwoValuesWarning
 from coverwell.tables import TableFile, needed_polars
 
@@ -129,6 +129,7 @@ def fit(
     start = time.perf_counter()
     names = features_in(tables[0], target, coverage, ignore, group=group, weight=weight)
     from coverwell.cli.rows import few_values, streamed_classes, training_rows
+    from coverwell.groups import FEWEST_ROWS
     from coverwell.slices import in_one_line
 
     asked |= {"coverage": coverage if len(coverage) > 1 else coverage[0], "verbose": int(sys.stderr.isatty())}
@@ -158,7 +159,7 @@ def fit(
                 warnings.simplefilter("ignore", TwoValuesWarning)
             model.fit(features, given if is_class or len(target) > 1 else given[target[0]], groups, weights)
         y = given.to_numpy()
-    rare = {} if streamed or model.columns_ is None else rare_kinds(model.columns_.columns, features)
+    rare = [] if streamed or model.columns_ is None else rare_categories(model.columns_.columns, features)
     seconds = time.perf_counter() - start
     coverwell.save(model.set_params(verbose=0), out)
     found = {"out": str(out), "rows_skipped": n_skipped, **_summary(model, y, weights), "seconds": round(seconds, 3)}
@@ -181,7 +182,7 @@ def fit(
             click.echo(f"  {entry['target']}: {scores}; {at}, mean set size {entry['size']:.2f}")
     if model.worst_slices_:
         click.echo(f"  {in_one_line(model.worst_slices_)}")
-    if unheld := {kind: about for kind, about in rare.items() if about[0] not in (asked["hold_for"] or ())}:
+    if unheld := [one for one in rare if one[0] not in (asked["hold_for"] or ()) or one[2] < FEWEST_ROWS]:
         click.echo(f"  {rare_in_words(unheld)}")
     if level := found["repeated_up_to"]:
         kept = "rows with equal inputs stay in one fold"

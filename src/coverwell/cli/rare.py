@@ -1,4 +1,4 @@
-"""Kinds of rows that are too rare in a table for anybody to know how well they are covered."""
+"""Categories that too few rows have to tell how well these are covered."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ FEWEST_TO_TELL, RARE_SHARE = 30, 0.05  # rows, and their share of all
 MOST_NAMED = 5
 
 
-def rare_kinds(columns: list[Column], features: pl.DataFrame) -> dict[str, tuple[str, int]]:
-    """Levels of text and gaps that few rows have, the rarest first: in words, with the column and how many rows."""
-    found: dict[str, tuple[str, int]] = {}
-    for column in columns:
-        kinds = {f"no {column.name}": column.n_missing} if column.n_missing else {}
-        if column.kind == "text":
-            counts = features[column.name].drop_nulls().value_counts().rows()
-            kinds |= {f"{column.name} {level}": n for level, n in counts if level in column.levels}
-        rare = {kind: n for kind, n in kinds.items() if n < min(FEWEST_TO_TELL, RARE_SHARE * len(features))}
-        found |= {kind: (column.name, n) for kind, n in rare.items()}
-    return dict(sorted(found.items(), key=lambda item: item[1][1]))
+def rare_categories(columns: list[Column], features: pl.DataFrame) -> list[tuple[str, str, int]]:
+    """Column, category and number of rows, the rarest first."""
+    fewest = min(FEWEST_TO_TELL, RARE_SHARE * len(features))
+    found = [
+        (column.name, level, n)
+        for column in columns
+        if column.kind == "text"
+        for level, n in features[column.name].drop_nulls().value_counts().rows()
+        if level in column.levels and n < fewest
+    ]
+    return sorted(found, key=lambda rare: (rare[2], rare[:2]))
 
 
-def in_words(rare: dict[str, tuple[str, int]]) -> str:
+def in_words(rare: list[tuple[str, str, int]]) -> str:
     """One line on them, with the way out."""
-    named = [f"{kind} ({n} row{'s' * (n > 1)})" for kind, (_, n) in list(rare.items())[:MOST_NAMED]]
+    named = [f"{column} {level} ({n} rows)" for column, level, n in rare[:MOST_NAMED]]
     more = f" and {len(rare) - MOST_NAMED} more" if len(rare) > MOST_NAMED else ""
-    first, _ = next(iter(rare.values()))
-    told = "too few rows to tell how often such rows are covered, which may be far less than asked"
-    return f"rare: {', '.join(named)}{more}: {told}; give more of them, or --hold-for {first}"
+    told = "too few to tell how often such rows are covered, which may be far less than asked"
+    return f"rare: {', '.join(named)}{more}: {told}; give more of them, or --hold-for {rare[0][0]}"
