@@ -153,6 +153,11 @@ def test_windows_outside_the_range_are_moved_to_its_border_and_from_afar_to_its_
     assert_array_equal(level_range.moved(torch.from_numpy(windows)), moved)
 
 
+def test_a_window_with_one_outlier_stays_where_it_is():
+    level_range, window = LevelRange(low=0.0, high=10.0, centre=4.0), np.array([[3.0, 4.0, 1e9, 5.0, 4.0]])
+    assert_array_equal(level_range.moved(window), window)
+
+
 def at(*times: str) -> np.ndarray:
     return np.array(times, "datetime64[s]")
 

@@ -126,15 +126,18 @@ class LevelRange:
     def moved(self, values: Any) -> Any:
         """Windows (moment, step) that leave the range, each moved back as a whole, as an array or a tensor.
 
-        A window just outside is moved to the border. One that lies further out than the range is wide has a level of
-        which nothing was learned, and is moved to the centre.
+        A window with more than a quarter of its values just outside is moved to the border; fewer may be outliers. One
+        that lies further out than the range is wide has a level of which nothing was learned, and is moved to the
+        centre.
         """
-        library = library_of(values)
+        library, n = library_of(values), values.shape[1]
+        ordered = values.sort(1).values if isinstance(values, Tensor) else np.sort(values, axis=1)
         low, high, centre = (library.asarray(v, dtype=values.dtype) for v in (self.low, self.high, self.centre))
-        below = library.clip(low - library.amin(values, 1), 0, None)
-        above = library.clip(library.amax(values, 1) - high, 0, None)
+        below = library.clip(low - ordered[:, n // 4], 0, None)
+        above = library.clip(ordered[:, n - 1 - n // 4] - high, 0, None)
         far = library.clip((below + above) / (high - low), 0, 1)
-        return values + ((1 - far) * (below - above) + far * (centre - values.mean(1)))[:, None]
+        median = (ordered[:, (n - 1) // 2] + ordered[:, n // 2]) / 2
+        return values + ((1 - far) * (below - above) + far * (centre - median))[:, None]
 
 
 class WindowEncoding(nn.Module):
