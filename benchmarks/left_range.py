@@ -3,8 +3,8 @@
 A made-up series is trained on 1,000 steps. Then its level shifts by 5 to 20 of its standard deviations, after 500 steps
 a trend adds 10 to 30 more, and in the last 500 its noise is two to four times as large. Nothing is refitted. Each fit
 is tried three ways: with levels as they are and a rate chosen in training, as before; with levels moved into the range;
-and as it is now, with rates that are blended as well. Constants were chosen on the first 24 of the seeds from 100 on
-and on the last third of each public training part. Lines that are stored are not measured again.
+and as it is now, with rates that are blended as well. Constants were chosen on seeds 100 to 103 of each kind and on the
+last third of each public training part. Lines that are stored are not measured again.
 """
 
 from __future__ import annotations
