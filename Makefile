@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest test-adapters docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges bench-classification bench-species kill bench-serve soak clean
+.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest test-adapters docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges bench-classification bench-species kill bench-serve soak bench-range clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -156,6 +156,9 @@ bench-slices: venv ## how often a fit names the rows that it covers too little (
 
 bench-edges: venv ## coverage of rows outside the training range (QUICK=1: a minute; JOBS=2)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/edges.py $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+
+bench-range: venv ## live coverage of series that leave the range they were trained in (QUICK=1: seconds; JOBS=2)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/left_range.py $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 
 bench-classification: venv ## sets and probabilities of classes next to MAPIE, TorchCP, crepes, venn-abers and scikit-learn, in .venv-class-peers (QUICK=1: a minute; JOBS=2)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/classification.py $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))

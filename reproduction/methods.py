@@ -26,6 +26,7 @@ Settings = Mapping[str, Any]
 
 LINEAR, BASELINE, PUBLISHED, OURS, EXTRA = "linear", "paper's baseline", "as published", "ours", "extra"
 CALENDAR = ("hour", "weekday")
+LIVE = {"rate": "auto"}  # chosen on the training part, not blended while it goes on
 FIXED_RATE = 0.05  # linear forecasts are calibrated at it too, beside the rate that is chosen
 # Of a forecaster that brings its own network, with `--quick`: enough to see that everything runs.
 QUICK_FORECASTER: Settings = {
@@ -66,9 +67,10 @@ class Method:
     def build(self, coverage: Any, seed: int | None, device: str, *, quick: bool = False, **more: Any) -> Any:
         """The model, not yet fitted."""
         settings = {**self.settings, **(self.quick if quick else {}), **more, "device": device, "random_state": seed}
+        settings = {**(LIVE if self.model is MatchedForecaster else {}), **settings}
         assert self.model is not None, f"{self.slug} has no model"
         model = self.model(coverage, **_arguments(self.model, settings))
-        return model if self.forecasting is None else Forecaster(model, **self.forecasting)
+        return model if self.forecasting is None else Forecaster(model, **LIVE, **self.forecasting)
 
     def n_networks(self, n_levels: int) -> int:
         """About how many networks one trial trains side by side."""

@@ -125,6 +125,18 @@ def test_info_names_the_level(fitted, tmp_path):
     assert "seen rows" not in CliRunner().invoke(main, ["info", str(path)], catch_exceptions=False).output
 
 
+def test_a_fit_at_the_command_line_says_that_rows_come_again(fitted, tmp_path):
+    _, X, y = fitted
+    rows = np.column_stack([X, y])[:60]
+    for name, times in (("twice", 2), ("once", 1)):
+        text = "\n".join(",".join(map(str, row)) for row in np.repeat(rows, times, axis=0).tolist())
+        head = ",".join([*(f"x{place}" for place in range(X.shape[1])), "y"])
+        (tmp_path / f"{name}.csv").write_text(f"{head}\n{text}\n")
+        asked = ["--target", "y", "--max-rounds", "1", "--folds", "2", "--out", str(tmp_path / f"{name}.safetensors")]
+        output = CliRunner().invoke(main, ["fit", str(tmp_path / f"{name}.csv"), *asked], catch_exceptions=False).output
+        assert ("rows come again: rows with equal inputs stay in one fold" in output) == (times == 2)
+
+
 @pytest.mark.parametrize("times", [2, 10])
 def test_a_table_in_which_every_row_is_repeated_covers_new_rows_as_asked(times):
     """With copies on both sides of a fold, .9 would be far from reached; three draws of 120 rows, 4000 new rows."""

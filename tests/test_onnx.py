@@ -1,9 +1,11 @@
 """Exported files give the model's numbers without torch; what cannot be exported is refused in one line."""
 
+import copy
 import hashlib
 import json
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +34,7 @@ from coverwell import (
 )
 from coverwell import onnx as onnx_file
 from coverwell.calibration import Correction, Split
+from coverwell.errors import ExtrapolationWarning
 from coverwell.inputs.columns import Column
 from coverwell.inputs.scaling import Scaling
 from coverwell.options import part_from
@@ -503,6 +506,18 @@ def test_a_process_without_torch_forecasts_as_a_forecaster_with_everything_does(
     assert metadata["inputs"][3]["is"].endswith("to what the clock shows in Asia/Kolkata")
     np.testing.assert_array_equal(metadata["live_factor"], model.calibrator_.factor)
     assert np.max(metadata["live_factor"]) > 1.1  # it missed twice
+
+
+def test_a_series_far_outside_its_range_is_moved_back_in_the_file_too(tmp_path):
+    series = wave()
+    model = MatchedForecaster(0.8, past=6, network=LSTM(hidden=4, layers=1), live=False, **BRIEF).fit(series[:290])
+    to_onnx(model, tmp_path / "model.onnx")
+    for shift in (0.5, 1000.0):
+        moved = copy.deepcopy(model)
+        for value in series[290:] + shift:
+            moved.update(value)
+        with warnings.catch_warnings(action="ignore", category=ExtrapolationWarning):
+            assert_forecasts_alike(run_file(tmp_path / "model.onnx", **inputs_of(moved)), moved)
 
 
 @pytest.fixture(scope="module")

@@ -451,6 +451,20 @@ def test_pickles_and_copies_predict_the_same_bits(calibration):
         assert len(other.rounds_) == len(model.rounds_)
 
 
+def test_a_pickle_leaves_the_model_on_its_device():
+    model = fitted(y=Y, companions=("forest",))
+    assert model.__getstate__()["predictor_"] is model.predictor_  # on the CPU, nothing is copied
+    before = {name: (id(tensor), tensor.device) for name, tensor in model.predictor_.state_dict(keep_vars=True).items()}
+    elsewhere = model.predictor_.copied_to(torch.device("meta"))  # as a pickle does from a GPU to the CPU
+    after = {name: (id(tensor), tensor.device) for name, tensor in model.predictor_.state_dict(keep_vars=True).items()}
+    assert after == before
+    found = elsewhere.state_dict(keep_vars=True)
+    assert found.keys() == before.keys()
+    assert {tensor.device.type for tensor in found.values()} == {"meta"}
+    kept = model.predictor_.state_dict(keep_vars=True)
+    assert all(type(found[name]) is type(kept[name]) for name in found)
+
+
 def test_parameters_can_be_set_and_fit_does_not_change_them():
     model = unfitted().set_params(coverage=[0.5, 0.9], matching="iqr", schedule__max_rounds=1)
     before = model.get_params()

@@ -264,7 +264,7 @@ class CalibratedEstimator(BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())  # a copy: the model itself keeps its cache
         if "predictor_" in state:  # a pickle from a GPU opens where there is none, without this machine's cache
-            self.predictor_.to("cpu")
+            state["predictor_"] = self.predictor_.copied_to(torch.device("cpu"))
             for name in {"network", "interval_network"} & state.keys():
                 state[name] = without_cache(state[name])
         return state

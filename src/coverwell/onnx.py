@@ -339,7 +339,8 @@ class _Series(_Graph):
             latest_step=history.clock.label(len(history) - 1),
             live_factor=None if live is None else live.tolist(),
         )
-        self.windows, self.history, self.encoding = windows, history, WindowEncoding(windows, history.calendar)
+        self.windows, self.history, self.inputs = windows, history, predictor.inputs
+        self.encoding = WindowEncoding(windows, history.calendar, windows.level_range(self.inputs))
         end = len(history) if history.n_known is None else min(len(history), history.n_known - windows.horizon)
         self.origins = np.arange(windows.n_past - 1, end)[-8:]  # the latest about which all is known
         steps, ahead = self.origins[:, None] + np.arange(1 - windows.n_past, 1), windows.ahead(self.origins)
@@ -361,7 +362,8 @@ class _Series(_Graph):
         return rows, (rows - rows).sum(dim=1)[:, None] + anchors
 
     def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
-        return self.windows.rows(self.history, self.origins), self.windows.anchors(self.history, self.origins)
+        rows = self.windows.within(self.windows.rows(self.history, self.origins), self.inputs)
+        return rows, self.windows.anchors(self.history, self.origins)
 
 
 class _Forest(nn.Module):

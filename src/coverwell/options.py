@@ -70,9 +70,11 @@ def check_number(
     below: float | int | None = None,
     whole: bool = False,
     or_auto: bool = False,
+    words: tuple[str, ...] = (),
 ) -> None:
-    """Raise unless the value is a number within its limits, or "auto" where that is allowed."""
-    if or_auto and isinstance(value, str) and value == "auto":
+    """Raise unless the value is a number within its limits, one of these words, or "auto" where that is allowed."""
+    words += ("auto",) * or_auto
+    if isinstance(value, str) and value in words:
         return
     is_number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
     if is_number and not (
@@ -81,7 +83,7 @@ def check_number(
         or (below is not None and not value < below)
     ):
         return
-    what, auto = "a whole number" if whole else "a number", "'auto' or " if or_auto else ""
+    what, auto = "a whole number" if whole else "a number", f"{', '.join(map(repr, words))} or " if words else ""
     below = None if below == math.inf else below
     if above is not None and below is not None:
         must = f"lie strictly between {above:g} and {below:g}"

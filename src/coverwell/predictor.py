@@ -322,6 +322,17 @@ class Predictor(nn.Module):
         """This predictor on a device, at no cost if it is there."""
         return self if all(part.device == device for part in self.buffers()) else self.to(device)
 
+    def copied_to(self, device: torch.device) -> Predictor:
+        """This predictor if it is on the device, else a copy there; this one stays where it is."""
+        tensors = [*self.parameters(), *self.buffers()]
+        if all(tensor.device == device for tensor in tensors):
+            return self
+        moved: dict[int, Any] = {}
+        for tensor in tensors:
+            there = tensor.detach().to(device)
+            moved[id(tensor)] = nn.Parameter(there, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else there
+        return copy.deepcopy(self, moved)
+
     def estimates(self, X: NDArray[Any], *, noise: bool = True) -> list[Estimate]:
         """Each team's mean and half-widths, before calibration."""
         return [team.estimate(X, noise=noise) for team in self.fitted_teams]

@@ -14,6 +14,7 @@ import edges
 import gaps
 import groups
 import kill
+import left_range
 import localization
 import numpy as np
 import onnx_speed
@@ -67,6 +68,7 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("gaps.jsonl", gaps.report),
         ("groups.jsonl", groups.report),
         ("peers.jsonl", peers.report),
+        ("range.jsonl", left_range.report),
         ("selection.jsonl", selection.report),
         ("species.jsonl", species.report),
         ("species-selection.jsonl", species.selection_report),

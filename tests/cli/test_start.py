@@ -76,6 +76,14 @@ def test_help_and_wrong_arguments_load_nothing_heavy(arguments, code):
     assert printed.endswith(f"exit code {code}\n")
 
 
+def test_a_column_that_is_not_there_loads_no_torch(tmp_path):
+    (tmp_path / "flats.csv").write_text("rent,area\n900,40\n1200,55\n")
+    named = ("--target", "rennt", "--out", str(tmp_path / "model.safetensors"))
+    heavy, printed = heavy_after(COMMAND, "fit", str(tmp_path / "flats.csv"), *named)
+    assert heavy == {"numpy"}
+    assert printed.endswith("exit code 2\n")
+
+
 def test_a_prediction_loads_no_scikit_learn_and_no_compiler(folder, tmp_path):
     heavy, printed = heavy_after(
         COMMAND,

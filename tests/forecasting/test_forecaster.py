@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -92,7 +93,7 @@ gapped = fitted(lambda: unfitted([0.5, 0.9], horizon=2, missing="fill").fit(WITH
 with_past = fitted(lambda: unfitted(missing="fill").fit(Y[:N_FIT], past_covariates=COVARIATES[:N_FIT]))
 with_known = fitted(lambda: unfitted().fit(Y[:N_FIT], COVARIATES[:N_FIT]))
 refitting = fitted(lambda: unfitted(refit_every=20).fit(Y[:N_FIT]))
-ar = fitted(lambda: unfitted([0.8, 0.95], schedule=THREE_ROUNDS, horizon=2).fit(autoregression(600)))
+ar = fitted(lambda: unfitted([0.8, 0.95], schedule=THREE_ROUNDS, horizon=2, rate=0.05).fit(autoregression(600)))
 
 
 def test_a_backtest_is_the_loop_of_forecasts_and_updates(plain):
@@ -545,7 +546,7 @@ def test_forecasts_are_the_last_value_and_the_learned_change(plain):
     regressor, windows, _, history = parts(plain)
     origins = np.array([50, 51])
     rows = windows.rows(history, origins)
-    mean, half_width = forecast(regressor, windows, history, origins)
+    mean, half_width, _ = forecast(regressor, windows, history, origins)
     assert_allclose(mean, regressor.predict(rows) + Y[origins][:, None], rtol=1e-12)
     assert_allclose(half_width[:, :, 1, 0], regressor.predict_interval(rows).upper - regressor.predict(rows), rtol=1e-9)
 
@@ -554,7 +555,7 @@ def test_the_rate_is_the_best_one_on_out_of_fold_forecasts():
     # Noise that comes in waves: an interval that follows fast is worth more here than one that hardly moves.
     series = 10 + np.where(np.arange(900) // 30 % 2 == 0, 0.05, 2.0) * np.random.default_rng(1).normal(size=900)
     series[400] = np.nan
-    forecaster = unfitted(horizon=3, missing="fill").fit(series)
+    forecaster = unfitted(horizon=3, missing="fill", rate="auto").fit(series)
     regressor, windows, _, history = parts(forecaster)
     left_out, origins = regressor.out_of_fold_, windows.origins(history)
     below, above = left_out.prediction - left_out.lower[..., 0], left_out.upper[..., 0] - left_out.prediction
@@ -567,14 +568,43 @@ def test_the_rate_is_the_best_one_on_out_of_fold_forecasts():
     assert rate_of(HeteroscedasticRegressor(), windows, history) == DEFAULT_RATE
 
 
-def test_values_far_outside_what_was_learned_bring_a_warning_unless_levels_are_all_that_is_seen(plain):
-    far = read_history(np.append(Y[:N_FIT], np.full(10, 1000.0)), missing="error")
-    with pytest.warns(ExtrapolationWarning, match="10 of 11 forecasts see values far outside"):
-        forecast(plain.regressor_, plain.windows_, far, np.arange(N_FIT - 1, N_FIT + 10))
+def test_far_from_what_was_learned_forecasts_do_not_depend_on_the_level(plain):
+    far, farther = (Y[N_FIT - 6 : N_FIT + 10] + shift for shift in (1000.0, 1e5))
+    changes = []
+    for values in (far, farther):
+        history = read_history(np.append(Y[:N_FIT], values), missing="error")
+        origins = np.arange(N_FIT + 5, N_FIT + 14)  # their windows lie whole in the new values
+        mean, half_width, _ = forecast(plain.regressor_, plain.windows_, history, origins)
+        changes.append((mean - history.values[origins][:, None], half_width))
+    for one, other in zip(*changes, strict=True):
+        assert_allclose(one, other, atol=1e-6)
+
+
+def test_without_differences_the_network_sees_levels_as_they_are():
     levels = unfitted(differences=False).fit(Y[:N_FIT])
-    mean, _ = forecast(levels.regressor_, levels.windows_, far, np.array([N_FIT - 1, N_FIT + 4]))  # and no warning
+    far = read_history(np.append(Y[:N_FIT], np.full(10, 1000.0)), missing="error")
+    mean, _, n_far = forecast(levels.regressor_, levels.windows_, far, np.array([N_FIT - 1, N_FIT + 4]))
     assert levels.regressor_.predictor_.inputs.high.isinf().all()
     assert mean[0, 0] != mean[1, 0]
+    assert_array_equal(n_far, 0)
+
+
+def test_what_lies_far_outside_is_named_once_and_counted_from_then_on():
+    forecaster = unfitted().fit(Y[:N_FIT], past_covariates=COVARIATES[:N_FIT])
+    assert list(forecaster.n_outside_.values()) == [0, 0, 0]
+    series, past = np.append(Y[:N_FIT], np.full(8, 1e4)), COVARIATES[: N_FIT + 8].copy()
+    past[N_FIT + 4 :, 1] = -1e6
+    with pytest.warns(ExtrapolationWarning) as caught:
+        backtest = forecaster.backtest(series, past_covariates=past)
+    with warnings.catch_warnings(record=True, action="always") as caught_live:
+        for step in range(N_FIT, N_FIT + 8):
+            forecaster.update(series[step], past_covariates=past[step])
+    said, said_live = ([str(warning.message) for warning in each] for each in (caught, caught_live))
+    assert len(said) == 1
+    assert "(7 of 8 forecasts)" in said[0]
+    assert len(said_live) == 2  # the series, and later the covariate
+    assert list(forecaster.n_outside_.values()) == list(backtest.n_outside.values()) == [7, 0, 3]
+    assert "far outside in 7" in repr(backtest)
 
 
 @pytest.mark.parametrize("network", [MLP(hidden=8, layers=2, bins=0), nn.Linear], ids=["MLP", "a user's own"])
@@ -596,7 +626,7 @@ class Watched(HeteroscedasticRegressor):
 
 def test_a_baseline_holds_out_blocks_of_time_and_is_calibrated_live():
     baseline = Watched([0.9, 0.5], network=SMALL, max_epochs=20, random_state=0)
-    forecaster = Forecaster(baseline, past=5, horizon=2, refit_every=40).fit(Y[:N_FIT])
+    forecaster = Forecaster(baseline, past=5, horizon=2, refit_every=40, rate="auto").fit(Y[:N_FIT])
     groups = forecaster.regressor_.groups_
     assert len(groups) == N_FIT - 5 - 1
     assert_array_equal(np.diff(groups) >= 0, True)
@@ -650,7 +680,7 @@ def test_a_fitted_forecaster_goes_through_pickle_and_on(plain):
 
 
 def test_literal_training_has_no_folds_and_no_ranks():
-    literal = unfitted(folds=None, calibration=None, refit_every=1).fit(Y[:N_FIT])
+    literal = unfitted(folds=None, calibration=None, refit_every=1, rate="auto").fit(Y[:N_FIT])
     assert literal.regressor_.out_of_fold_ is None
     assert literal.rate_ == 0.05
     assert np.isfinite(literal.update(51.0).predict()).all()

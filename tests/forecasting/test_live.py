@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from coverwell.errors import FactorBoundWarning
 from coverwell.forecasting.live import RATES, LiveCalibrator, best_rate, truths_ahead
-from coverwell.metrics import rolling_coverage
+from coverwell.metrics import coverage, interval_score, rolling_coverage
 
 
 def around_zero(n_times, horizon=1, n_levels=1):
@@ -50,7 +50,7 @@ def periods(draw):
     y[rng.random(n_times) < draw(st.sampled_from([0.0, 0.3]))] = np.nan
     mean, half_width = rng.normal(size=(n_times, horizon)), rng.lognormal(0, 0.5, (n_times, horizon, 2, len(levels)))
     start = rng.lognormal(size=(horizon, len(levels)))
-    rate = draw(st.floats(0.01, 0.5))
+    rate = draw(st.one_of(st.floats(0.01, 0.5), st.just("adaptive")))
     return lambda: LiveCalibrator(levels, rate=rate, horizon=horizon, start=start, farthest=1e9), mean, half_width, y
 
 
@@ -109,8 +109,9 @@ def test_the_statement_holds_for_the_given_intervals_of_every_step_and_level(per
     n_missed = (known & ((truths < lower) | (truths > upper))).sum(axis=0)
     assert_array_equal(live.n_scored, n_scored[:, 0])
     off = np.abs(n_missed - n_scored * (1 - np.array(live.coverage)))  # T |mean miss - (1 - p)|
-    log_range = np.ptp(np.log(factors), axis=0)
-    assert (off <= (log_range + live.rate) / live.rate + 1e-6).all()
+    assert_allclose(off, np.abs(live.correction) / live.correction_rate, atol=1e-6)
+    if live.rate != "adaptive":  # and that lies within the range of the factors in use, and one move
+        assert (off <= (np.ptp(np.log(factors), axis=0) + live.rate) / live.rate + 1e-6).all()
     outwards = np.argsort(live.coverage)  # and they are nested
     assert (np.diff(lower[..., outwards]) <= 0).all()
     assert (np.diff(upper[..., outwards]) >= 0).all()
@@ -135,6 +136,28 @@ def test_after_a_jump_of_the_noise_coverage_returns():
     assert np.mean(np.abs(y[2000:]) <= 1.645) < 0.4
     # From any time on: the log factor had log 4 to go, and rarely leaves .5 on either side.
     assert inside[2000:].mean() == pytest.approx(0.9, abs=(math.log(4) + 1) / (0.05 * 2000))
+
+
+def test_blended_rates_return_faster_than_a_slow_rate_and_score_better_than_a_fast_one():
+    rng = np.random.default_rng(0)
+    y = np.concatenate([rng.normal(size=2000), 4 * rng.normal(size=500)])
+    found = {}
+    for rate in (0.02, 0.3, "adaptive"):
+        live = LiveCalibrator(0.9, rate=rate, start=norm.ppf(0.95))
+        lower, upper, _ = live.run(*around_zero(2500), y)
+        found[rate] = lower[:, 0, 0], upper[:, 0, 0]
+    after = {rate: coverage(y[2000:], *(bound[2000:] for bound in bounds)) for rate, bounds in found.items()}
+    before = {rate: interval_score(y[:2000], *(b[:2000] for b in bounds), 0.9) for rate, bounds in found.items()}
+    assert after[0.02] < 0.83 < 0.88 < after["adaptive"]
+    assert before["adaptive"] < before[0.3]
+
+
+def test_what_waits_for_a_truth_may_be_dropped():
+    live = LiveCalibrator(0.9, rate="adaptive")
+    live.interval(0.0)
+    live.drop_pending()
+    with pytest.raises(ValueError, match="no interval is due"):
+        live.update(1.0)
 
 
 def test_an_outer_level_is_compared_by_the_interval_that_was_given():
@@ -216,7 +239,7 @@ def test_a_calibrator_restored_from_json_goes_on_bit_for_bit(period, cut):
     expected = np.array(whole.run(mean, half_width, y))
     k = round(cut * len(y))
     first.run(mean[:k], half_width[:k], y[:k])
-    restored = LiveCalibrator(first.coverage, horizon=first.horizon)
+    restored = LiveCalibrator(first.coverage, horizon=first.horizon)  # takes over the rate
     restored.load_state_dict(json.loads(json.dumps(first.state_dict(), allow_nan=False)))
     got = step_by_step(restored, mean[k:], half_width[k:], y[k:])
     if k < len(y):
@@ -265,8 +288,12 @@ def test_a_state_that_is_none_is_refused_and_changes_nothing():
     before, broken = live.state_dict(), [{}]
     for factor in ([[0.0, 0.0]], [[99.0]], [[math.nan]]):
         broken.append(before | {"log_factor_over_start": factor})
-    for changes in ({"pending": []}, {"pending": [[[[1.0]]]]}, {"rate": -1.0}):
+    for changes in ({"pending": []}, {"pending": [[[[1.0]]]]}, {"rate": -1.0}, {"rate": "adaptive"}):
         broken.append(before | changes)
+    adaptive = LiveCalibrator(0.9, rate="adaptive").state_dict()
+    for weights in ([[[1.0]]], [[[0.5]]] * 4, [[[-1.0]], [[1.0]], [[0.5]], [[0.5]]]):
+        broken.append(adaptive | {"blend": adaptive["blend"] | {"weights": weights}})
+    broken.append(adaptive | {"blend": adaptive["blend"] | {"log_factors": [[[99.0]]] * 4}})
     for state in broken:
         with pytest.raises(ValueError, match="not the state_dict of a LiveCalibrator"):
             live.load_state_dict(state)
@@ -332,7 +359,7 @@ def test_the_rate_of_several_steps_is_chosen_on_forecasts_with_those_residuals()
 def test_residuals_that_give_no_start_and_an_unknown_rate_are_refused(residuals, complaint):
     with pytest.raises(ValueError, match=complaint):
         LiveCalibrator.from_residuals(residuals, 0.9)
-    with pytest.raises(ValueError, match="rate must be 'auto' or a positive number, got 'fast'"):
+    with pytest.raises(ValueError, match="rate must be 'adaptive', 'auto' or a positive number, got 'fast'"):
         LiveCalibrator.from_residuals(np.arange(1.0, 50.0), 0.9, rate="fast")
 
 
@@ -432,8 +459,8 @@ def test_a_bad_forecast_is_refused_and_leaves_what_is_pending(prediction, scale,
     [
         ({"coverage": 1.0}, "coverage must lie"),
         ({"coverage": [0.9, 0.9]}, "twice"),
-        ({"rate": 0.0}, "rate must be a positive number, got 0.0"),
-        ({"rate": math.inf}, "rate must be a positive number, got inf"),
+        ({"rate": 0.0}, "rate must be 'adaptive' or a positive number, got 0.0"),
+        ({"rate": math.inf}, "rate must be 'adaptive' or a positive number, got inf"),
         ({"horizon": 0}, "horizon must be a whole number"),
         ({"start": 0.0}, "start must be positive"),
         ({"start": [1.0, 1.0]}, "start must have one of the shapes"),

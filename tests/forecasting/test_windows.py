@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from coverwell.forecasting.history import Clock, History, read_history
-from coverwell.forecasting.windows import CALENDAR, TimeFolds, WindowEncoding, Windows, calendar_features
+from coverwell.forecasting.windows import CALENDAR, LevelRange, TimeFolds, WindowEncoding, Windows, calendar_features
 
 
 def history_of(values, *, missing=(), past=None, known=None):
@@ -138,6 +138,24 @@ def test_the_encoding_in_torch_gives_the_rows_of_the_windows_from_raw_inputs(
     assert_array_equal(rows[:, :n_window], windows.rows(history, origins)[:, :n_window])
     np.testing.assert_allclose(rows, windows.rows(history, origins), rtol=0, atol=1e-15)  # the two sines of a bit
     assert_array_equal(anchors, windows.anchors(history, origins))
+
+
+def test_windows_outside_the_range_are_moved_to_its_border_and_from_afar_to_its_centre():
+    level_range = LevelRange(low=0.0, high=10.0, centre=4.0)
+    windows = np.array([[1.0, 9.0], [9.0, 12.0], [-2.0, 1.0], [99.0, 101.0], [14.0, 15.0], [-5.0, 20.0]])
+    moved = level_range.moved(windows)
+    assert_array_equal(moved[0], windows[0])
+    np.testing.assert_allclose(moved[1], [7.0 - 0.2 * 4.5, 10.0 - 0.2 * 4.5])  # .2 of the way from a middle of 8.5 to 4
+    np.testing.assert_allclose(moved[2], [0.0 + 0.2 * 2.5, 3.0 + 0.2 * 2.5])
+    assert_array_equal(moved[3], [3.0, 5.0])
+    np.testing.assert_allclose(np.diff(moved, axis=1), np.diff(windows, axis=1))  # changes stay
+    np.testing.assert_allclose(moved[5].mean(), 4.0)  # wider than the range
+    assert_array_equal(level_range.moved(torch.from_numpy(windows)), moved)
+
+
+def test_a_window_with_one_outlier_stays_where_it_is():
+    level_range, window = LevelRange(low=0.0, high=10.0, centre=4.0), np.array([[3.0, 4.0, 1e9, 5.0, 4.0]])
+    assert_array_equal(level_range.moved(window), window)
 
 
 def at(*times: str) -> np.ndarray:

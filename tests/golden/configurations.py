@@ -133,14 +133,14 @@ def sampled(kind: type[Any], **options: Any) -> Any:
 
 def matched_forecaster(coverage: Any = 0.8, matching: Any = "sigma", **options: Any) -> Any:
     """A small MatchedForecaster."""
-    usual = {"past": 5, "network": SMALL_LSTM, "folds": 2, "device": "cpu", "random_state": 0}
+    usual = {"past": 5, "network": SMALL_LSTM, "folds": 2, "device": "cpu", "random_state": 0, "rate": "auto"}
     brief = schedule(max_rounds=2, mean_epochs=2, interval_epochs=2)
     return MatchedForecaster(coverage, matching, **scheduled(**usual | brief | options))
 
 
 def forecaster_of(regressor: Any, **options: Any) -> Any:
     """A forecaster with this regressor on windows of the past."""
-    return Forecaster(regressor, **{"past": 5} | options)
+    return Forecaster(regressor, **{"past": 5, "rate": "auto"} | options)
 
 
 def fit_files(model: Any, folder: str, target: Any, groups: str | None = None) -> Any:

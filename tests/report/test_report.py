@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, Schedule
+from coverwell import LSTM, MLP, MatchedForecaster, MatchedRegressor, Schedule, report
 from coverwell.errors import ExtrapolationWarning
 from coverwell.report import write_report, write_series_report
 
@@ -48,6 +48,21 @@ def test_many_columns_are_cut_to_what_a_page_can_hold(tmp_path, page_of):
     html = page_of(tmp_path / "report.html").html
     assert "30 of 150 columns can be chosen" in html
     assert "100 of 150 columns are listed" in html
+
+
+def test_of_many_targets_and_levels_those_are_shown_whose_coverage_is_worst(tmp_path, page_of, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    Y = X[:, :1] + rng.normal(size=(120, 4))
+    model = small([0.5, 0.8]).fit(X[:80], Y[:80])
+    Y[80:, 2] *= 10
+    monkeypatch.setattr(report, "MOST_VIEWS", 5)
+    write_report(model, X[80:], Y[80:], tmp_path / "report.html")
+    html = page_of(tmp_path / "report.html").html
+    assert re.search(
+        "of 4 targets with intervals; shown are the 2 whose coverage lies farthest from what was asked: .*y2", html
+    )
+    assert "All targets shown here of a row" in html
 
 
 def test_a_series_has_its_own_sections_and_both_rolling_coverages(forecaster, series, tmp_path, page_of):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ import click
 import coverwell
 from coverwell.cli import options
 from coverwell.cli.messages import BadInput, check_output, print_json
+from coverwell.cli.rare import in_words as rare_in_words
+from coverwell.cli.rare import rare_categories
 from coverwell.errors import FewValuesWarning, TwoValuesWarning
 from coverwell.tables import TableFile, needed_polars
 
@@ -131,13 +134,14 @@ def fit(
         raise ValueError(f"one file is read into memory, got {len(tables)}; {way_out}")
     if streamed and skip_missing:
         raise ValueError("--skip-missing is for a table that is read whole; leave these rows out of what is --streamed")
-    from coverwell.cli.rows import features_in, few_values, streamed_classes, training_rows
+    start = time.perf_counter()
+    names = features_in(tables[0], target, coverage, ignore, group=group, weight=weight)
+    from coverwell.cli.rows import few_values, streamed_classes, training_rows
+    from coverwell.groups import FEWEST_ROWS
     from coverwell.slices import in_one_line
 
     asked |= {"coverage": coverage if len(coverage) > 1 else coverage[0], "verbose": int(sys.stderr.isatty())}
     asked["schedule"] = None if max_rounds is None else coverwell.Schedule(max_rounds=max_rounds)
-    start = time.perf_counter()
-    names = features_in(tables[0], target, coverage, ignore, group=group, weight=weight)
     if streamed:
         used = list(dict.fromkeys([*names, *target, *filter(None, (group, weight))]))
         files = coverwell.TableFiles([table.path for table in tables], columns=used)
@@ -164,6 +168,7 @@ def fit(
             targets = given if is_class or len(target) > 1 else given[target[0]]
             model.fit(features, targets, groups, weights, checkpoint=checkpoint)
         y = given.to_numpy()
+    rare = [] if streamed or model.columns_ is None else rare_categories(model.columns_.columns, features)
     seconds = time.perf_counter() - start
     coverwell.save(model.set_params(verbose=0), out)
     checkpoint.remove()
@@ -189,6 +194,11 @@ def fit(
             click.echo(f"  {entry['target']}: {scores}; {at}, mean set size {entry['size']:.2f}")
     if model.worst_slices_:
         click.echo(f"  {in_one_line(model.worst_slices_)}")
+    if unheld := [one for one in rare if one[0] not in (asked["hold_for"] or ()) or one[2] < FEWEST_ROWS]:
+        click.echo(f"  {rare_in_words(unheld)}")
+    if level := found["repeated_up_to"]:
+        kept = "rows with equal inputs stay in one fold"
+        click.echo(f"rows come again: {kept}; a row seen before is given its target, with no width up to {level:g}")
     click.echo(f"wrote {out}")
 
 
@@ -204,6 +214,35 @@ def _checkpoint(out: Path, *, resume: bool, force: bool) -> CheckpointFile:
             raise BadInput(f"{file.path} keeps a fit that was stopped; {way_out}")
         file.remove()
     return file
+
+
+def features_in(
+    table: TableFile,
+    targets: Sequence[str],
+    levels: Sequence[float],
+    ignore: Sequence[str],
+    *,
+    group: str | None,
+    weight: str | None,
+) -> list[str]:
+    """The columns to learn from; before anything heavy is loaded, all that is named must be there."""
+    from coverwell.prediction import prediction_columns
+
+    if len(set(targets)) < len(targets):
+        raise ValueError(f"every --target must be named once, got {', '.join(targets)}")
+    table.check_has(targets, "column for the target:")
+    prediction_columns(targets, levels)
+    table.check_has([group] if group else [], "column for --group:")
+    table.check_has([weight] if weight else [], "column for --weight:")
+    table.check_has(ignore, "column for --ignore:")
+    if group in targets:
+        raise ValueError(f"--group {group} is a target; rows must be grouped by another column")
+    if weight in targets:
+        raise ValueError(f"--weight {weight} is a target; rows must be weighted by another column")
+    names = [name for name in table.columns if name not in (*targets, group, weight, *ignore)]
+    if not names:
+        raise ValueError(f"{table.path} has no column to learn from beside the targets; add some")
+    return names
 
 
 def classes_in_words(classes: list[Any], *, in_order: bool = False) -> str:
@@ -251,6 +290,8 @@ def _order(classes: pl.Series, ordered: str | None) -> Any:
 
 def _summary(model: Any, y: NDArray[Any], weight: NDArray[Any] | None) -> dict[str, Any]:
     """What was fitted, and how it does on training rows by members that did not train on them."""
+    from coverwell.description import ModelDescription
+
     is_class = isinstance(model, coverwell.MatchedClassifier)
     return {
         "rows": getattr(model, "n_rows_", len(y)),
@@ -260,6 +301,7 @@ def _summary(model: Any, y: NDArray[Any], weight: NDArray[Any] | None) -> dict[s
         "rounds": len(model.rounds_),
         "out_of_fold": (_of_sets if is_class else _of_intervals)(model, y, weight),
         "worst_slices": [vars(one) | {"coverage": one.coverage} for one in model.worst_slices_],
+        "repeated_up_to": ModelDescription(model).repeated_up_to,
     }
 
 

@@ -15,7 +15,6 @@ from coverwell.errors import TableFileError
 from coverwell.inputs.scaling import LARGEST_NUMBER
 from coverwell.inputs.source import InputSource
 from coverwell.model_file import check_takes_tables, load
-from coverwell.prediction import prediction_columns
 from coverwell.predictor import ROWS_AT_A_TIME
 from coverwell.tables import KINDS, TableFile, needed_polars
 
@@ -135,32 +134,6 @@ class Reader:
         if self.classes.dtype.kind == "b":
             return "booleans"
         return "whole" if self.table.kinds(rows.select(self.targets)).get(self.targets[0]) == "whole" else "numbers"
-
-
-def features_in(
-    table: TableFile,
-    targets: Sequence[str],
-    levels: Sequence[float],
-    ignore: Sequence[str],
-    *,
-    group: str | None,
-    weight: str | None,
-) -> list[str]:
-    if len(set(targets)) < len(targets):
-        raise ValueError(f"every --target must be named once, got {', '.join(targets)}")
-    table.check_has(targets, "column for the target:")
-    prediction_columns(targets, levels)
-    table.check_has([group] if group else [], "column for --group:")
-    table.check_has([weight] if weight else [], "column for --weight:")
-    table.check_has(ignore, "column for --ignore:")
-    if group in targets:
-        raise ValueError(f"--group {group} is a target; rows must be grouped by another column")
-    if weight in targets:
-        raise ValueError(f"--weight {weight} is a target; rows must be weighted by another column")
-    names = [name for name in table.columns if name not in (*targets, group, weight, *ignore)]
-    if not names:
-        raise ValueError(f"{table.path} has no column to learn from beside the targets; add some")
-    return names
 
 
 def training_rows(

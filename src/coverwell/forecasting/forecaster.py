@@ -14,10 +14,21 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from coverwell.companions import FOREST
-from coverwell.errors import ConstantDataWarning, ExtrapolationWarning
+from coverwell.errors import ConstantDataWarning
 from coverwell.estimator import IntervalRegressor
+from coverwell.forecasting import outside
 from coverwell.forecasting.history import Array, History, Steps, read_history
-from coverwell.forecasting.live import RATES, Backtest, Coverage, LiveCalibrator, best_rate, one_truth, truths_ahead
+from coverwell.forecasting.live import (
+    ADAPTIVE,
+    RATES,
+    Backtest,
+    Coverage,
+    LiveCalibrator,
+    best_rate,
+    one_truth,
+    truths_ahead,
+)
+from coverwell.forecasting.outside import Counts
 from coverwell.forecasting.windows import CALENDAR, TimeFolds, Windows, calendar_features
 from coverwell.inputs.scaling import varies
 from coverwell.matched import NetworkChoice
@@ -59,7 +70,8 @@ class SeriesForecaster(BaseEstimator):
         Filled values are never targets; where the fitted series has gaps, the network sees which values were filled.
     differences : bool, whether the network forecasts the change from the last value, and sees changes beside levels
     live : bool, whether widths follow the misses; `coverwell.forecasting.live` states what that promises
-    rate : float or "auto", how fast it follows; "auto" is chosen on the training part
+    rate : float, "adaptive" or "auto", how fast it follows
+        "adaptive" blends several rates by how well each has done lately; "auto" is one, chosen on the training part.
     refit_every : int or None, after how many updates the networks are trained further with all that has been seen
 
     Attributes
@@ -68,7 +80,9 @@ class SeriesForecaster(BaseEstimator):
     calibrator_ : LiveCalibrator
     history_ : the series and covariates as far as they have been seen
     windows_ : how a moment becomes a row
-    rate_ : float
+    rate_ : float or "adaptive"
+    n_outside_ : dict from the name of the series and of each covariate to the forecasts since the fit that saw it far
+        outside what was learned; the first brings a warning
     """
 
     past: int = 24
@@ -77,7 +91,7 @@ class SeriesForecaster(BaseEstimator):
     missing: str = "error"
     differences: bool = True
     live: bool = True
-    rate: float | str = "auto"
+    rate: float | str = ADAPTIVE
     refit_every: int | None = None
 
     history_: History = field(init=False)
@@ -85,8 +99,9 @@ class SeriesForecaster(BaseEstimator):
     time_folds_: TimeFolds = field(init=False)
     regressor_: IntervalRegressor = field(init=False)
     calibrator_: LiveCalibrator = field(init=False)
-    rate_: float = field(init=False)
+    rate_: float | str = field(init=False)
     n_since_fit_: int = field(init=False)
+    counts_outside_: Counts = field(init=False)
     # The mean, learned half-width and bounds of the present.
     _standing: tuple[Array, Array, Array, Array] | None = field(init=False, default=None)
 
@@ -102,7 +117,7 @@ class SeriesForecaster(BaseEstimator):
         """
         for name in ("past", "horizon") if self.refit_every is None else ("past", "horizon", "refit_every"):
             check_count(name, getattr(self, name))
-        check_number("rate", self.rate, above=0.0, below=math.inf, or_auto=True)
+        check_number("rate", self.rate, above=0.0, below=math.inf, words=(ADAPTIVE,), or_auto=True)
         if isinstance(names := self.calendar, str) or not isinstance(names, Sequence):
             raise TypeError(f"calendar must be a sequence of names, such as ('hour', 'weekday') or (), got {names!r}")
         if len(set(names) & set(CALENDAR)) < len(names):
@@ -120,10 +135,11 @@ class SeriesForecaster(BaseEstimator):
             regressor.set_params(random_state=regressor.random_state.randint(2**31 - 1))
         folds = folds_of(regressor, windows, history)
         learn(regressor, windows, folds, history)
-        self.rate_ = float(rate_of(regressor, windows, history) if self.rate == "auto" else self.rate)
+        self.rate_ = rate_of(regressor, windows, history) if self.rate == "auto" else self.rate
         self.calibrator_ = LiveCalibrator(regressor.predictor_.levels, rate=self.rate_, horizon=self.horizon)
         self.history_, self.windows_, self.time_folds_, self.regressor_ = history, windows, folds, regressor
         self.n_since_fit_, self._standing = 0, None
+        self.counts_outside_ = outside.no_counts(history)
         return self
 
     def predict(self, covariates: Any = None) -> Any:
@@ -184,10 +200,12 @@ class SeriesForecaster(BaseEstimator):
         past = self.history_.past_row(past_covariates, step, missing=self.missing)
         history = self.history_.with_ahead(covariates, step, missing=self.missing)
         calibrator, n_since_fit, standing = copy.deepcopy(self.calibrator_), self.n_since_fit_, self._standing
+        n_outside = self.counts_outside_
         for gap in [True] * n_skipped + [False]:
             history.check_known(1)
             if self.live and standing is None:
-                forecast_now(regressor, windows, history, calibrator)
+                _, n_far = forecast_now(regressor, windows, history, calibrator)
+                n_outside = outside.added(n_outside, n_far, history, 1)
             if self.live:
                 calibrator.update(np.nan if gap else value)
             history, standing = history.grown(*((np.nan, history.past[-1:]) if gap else (value, past))), None
@@ -195,7 +213,7 @@ class SeriesForecaster(BaseEstimator):
             if self.refit_every is not None and n_since_fit >= self.refit_every:
                 regressor, n_since_fit = refitted(regressor, windows, self.time_folds_, history), 0
         self.history_, self.calibrator_, self.regressor_ = history, calibrator, regressor
-        self.n_since_fit_, self._standing = n_since_fit, None
+        self.n_since_fit_, self.counts_outside_, self._standing = n_since_fit, n_outside, None
         return self
 
     def refit(self) -> Any:
@@ -222,9 +240,10 @@ class SeriesForecaster(BaseEstimator):
         levels, calibrator, stretches = regressor.predictor_.levels, copy.deepcopy(self.calibrator_), [origins]
         static = LiveCalibrator(levels, horizon=horizon)  # which sees no truths
         parts: list[tuple[Array, ...]] = []
+        n_outside = outside.no_counts(history)
         goes_on = history.clock.label(int(origins[0])) == self.history_.clock.label(len(self.history_) - 1)
         if not goes_on:  # forecasts that wait for the next truths do not wait for those of another time
-            calibrator.load_state_dict(calibrator.state_dict() | {"pending": static.state_dict()["pending"]})
+            calibrator.drop_pending()
         if self.refit_every is not None:
             first = max(1, self.refit_every - (self.n_since_fit_ if goes_on else 0))
             stretches = np.split(origins, np.arange(first, len(origins), self.refit_every))
@@ -233,14 +252,23 @@ class SeriesForecaster(BaseEstimator):
                 end = int(now[0]) + 1
                 seen = replace(history, values=history.values[:end], past=history.past[:end])
                 regressor = refitted(regressor, self.windows_, self.time_folds_, seen)
-            mean, half_width = forecast(regressor, self.windows_, history, now)
+            mean, half_width, n_far = forecast(regressor, self.windows_, history, now)
+            n_outside += n_far
             nothing = np.full(len(now), np.nan)
             live = calibrator.run(mean, half_width, history.values[now + 1] if self.live else nothing)
             parts.append((mean, *live, *static.run(mean, half_width, nothing)))
         mean, lower, upper, factor, low, high, _ = (np.concatenate(part) for part in zip(*parts, strict=True))
         y = truths_ahead(history.values[origins[0] + 1 :], horizon)[: len(origins)]
         stamps = history.clock.index(int(origins[0]) + 1, len(y) + horizon - 1)
-        return Backtest(stamps, history.name, y, mean, lower, upper, low, high, factor, levels)
+        outside.added(outside.no_counts(history), n_outside, history, len(mean))
+        far = outside.by_name(history, n_outside)
+        return Backtest(stamps, history.name, y, mean, lower, upper, low, high, factor, levels, far)
+
+    @property
+    def n_outside_(self) -> dict[str, int]:
+        """Since the fit, how many forecasts saw the series or a covariate far outside what was learned."""
+        check_is_fitted(self)
+        return outside.by_name(self.history_, self.counts_outside_)
 
     @property
     def rounds_(self) -> list[Round]:
@@ -257,6 +285,7 @@ class SeriesForecaster(BaseEstimator):
         fits &= replace(again, flags=windows.flags) == windows
         widths = len(history.past_names), len(history.ahead_names)
         fits &= (history.past.shape, history.ahead.shape[1]) == ((len(history), widths[0]), widths[1])
+        fits &= self.counts_outside_.shape == outside.no_counts(history).shape
         if not fits or np.isnan(history.filled).any():
             raise ValueError(f"regressor, history and calibrator must fit {windows}")
 
@@ -304,7 +333,8 @@ class SeriesForecaster(BaseEstimator):
         before, n, horizon = self.history_, len(self.history_), self.windows_.horizon
         history = before.with_ahead(covariates, n, missing=self.missing)
         if self._standing is None or not np.array_equal(history.ahead[n : n + horizon], before.ahead[n : n + horizon]):
-            self._standing = forecast_now(self.regressor_, self.windows_, history, self.calibrator_)
+            self._standing, n_far = forecast_now(self.regressor_, self.windows_, history, self.calibrator_)
+            self.counts_outside_ = outside.added(self.counts_outside_, n_far, history, 1, stacklevel=4)
         self.history_ = history
         return self._standing
 
@@ -361,18 +391,16 @@ def refitted(regressor: IntervalRegressor, windows: Windows, folds: TimeFolds, h
     return fresh
 
 
-def forecast(regressor: IntervalRegressor, windows: Windows, history: History, origins: Steps) -> tuple[Array, Array]:
-    """Mean (origin, step) and calibrated half-width (origin, step, side, level) of the forecasts at these origins."""
-    rows = windows.rows(history, origins)
-    levels = slice(0, windows.n_past * windows.channels, windows.channels)  # the first channel of every step
-    far = regressor.predictor_.inputs.outside(rows, by=1.0)[:, levels].any(axis=1)
-    if far.any():
-        what = f"{far.sum()} of {len(rows)} forecasts see values far outside what was learned"
-        text = f"{what}; these are treated as lying on its border. A refit takes them in"
-        warnings.warn(text, ExtrapolationWarning, stacklevel=4)
-    (estimate,) = regressor.predictor_.moved(device_from(regressor.device)).estimates(rows)
+def forecast(
+    regressor: IntervalRegressor, windows: Windows, history: History, origins: Steps
+) -> tuple[Array, Array, Counts]:
+    """Mean (origin, step) and calibrated half-width (origin, step, side, level) of the forecasts at these origins, and
+    how many of them see the series or a covariate far outside what was learned, (1 + covariate,)."""
+    rows, inputs = windows.rows(history, origins), regressor.predictor_.inputs
+    n_far = outside.count_outside(windows, history, rows, inputs)
+    (estimate,) = regressor.predictor_.moved(device_from(regressor.device)).estimates(windows.within(rows, inputs))
     factor = np.asarray(regressor.factor_)  # a single team has factors
-    return estimate.mean + windows.anchors(history, origins), estimate.half_width * factor[:, None, :]
+    return estimate.mean + windows.anchors(history, origins), estimate.half_width * factor[:, None, :], n_far
 
 
 def rate_of(regressor: IntervalRegressor, windows: Windows, history: History) -> float:
@@ -393,12 +421,12 @@ def rate_of(regressor: IntervalRegressor, windows: Windows, history: History) ->
 
 def forecast_now(
     regressor: IntervalRegressor, windows: Windows, history: History, calibrator: LiveCalibrator
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[tuple[Array, Array, Array, Array], Counts]:
     """The forecast made after the last step, (step,), its learned half-width (step, side, level), and its bounds
-    (step, level), which wait for their truths."""
+    (step, level), which wait for their truths; and whether it sees what lies far outside what was learned."""
     history.check_known(windows.horizon)
-    (mean,), (half_width,) = forecast(regressor, windows, history, np.array([len(history) - 1]))
-    return mean, half_width, *calibrator.interval(mean, half_width)
+    (mean,), (half_width,), n_far = forecast(regressor, windows, history, np.array([len(history) - 1]))
+    return (mean, half_width, *calibrator.interval(mean, half_width)), n_far
 
 
 @stored

@@ -13,6 +13,10 @@ This is proven for every T, step ahead and level, for the intervals as they were
 first). It does not cover a stretch of time, the coverage given x, or widths, and ends where the factor is held at a
 bound. Coverage over a rolling window, and which rate is good, are only measured (`reproduction/table2.md`): large rates
 follow fast, and their widths jump.
+
+With rate="adaptive", log factor = blend + correction. The blend (`forecasting/blend.py`) follows at several rates and
+favours those that have done well lately. The correction moves as above, at a small rate of its own, so that the
+statement holds with its range and rate, whatever the blend does.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from numbers import Real
 from typing import Any
@@ -33,6 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 from coverwell import metrics
 from coverwell.calibration import Estimate, rank_factor, scores_of
 from coverwell.errors import FactorBoundWarning
+from coverwell.forecasting.blend import CORRECTION, Blend
 from coverwell.options import check_count, check_number, levels_from, stored
 from coverwell.prediction import PredictionInterval
 
@@ -42,6 +47,7 @@ Numbers = ArrayLike | float | int  # numpy counts a float as array-like by way o
 
 # The rates to choose from. Lower rates let the coverage of a few hundred steps sink when the series drifts.
 RATES = (0.05, 0.1, 0.2, 0.4)
+ADAPTIVE = "adaptive"
 
 
 @stored
@@ -54,7 +60,8 @@ class LiveCalibrator:
     Parameters
     ----------
     coverage : float or sequence of float
-    rate : float, how far a miss moves the logarithm of the factor; `from_residuals` chooses it on past data
+    rate : float or "adaptive", how far a miss moves the logarithm of the factor
+        "adaptive" blends several rates by how well each has done lately; `from_residuals` chooses one on past data.
     horizon : int, steps ahead that are forecast each time
     start : float or array (level,) or (step, level), the factor at the start
     farthest : float, the factor is held between start / farthest and start * farthest, with a `FactorBoundWarning`
@@ -62,6 +69,8 @@ class LiveCalibrator:
 
     Attributes
     ----------
+    correction : ndarray (step, level), the sum of all moves of the log factor by misses of the given intervals
+    correction_rate : float, the rate of those moves: `rate`, where it is a number
     n_updates : int, truths that were given, the missing ones included
     n_scored : ndarray (step,), forecasts of each step that met their truth: T in the statement
 
@@ -83,7 +92,7 @@ class LiveCalibrator:
         self,
         coverage: Coverage = 0.9,
         *,
-        rate: float = 0.05,
+        rate: float | str = 0.05,
         horizon: int = 1,
         start: Numbers = 1.0,
         farthest: float = 20.0,
@@ -91,10 +100,11 @@ class LiveCalibrator:
     ) -> None:
         levels = levels_from(coverage)
         check_count("horizon", horizon)
-        check_number("rate", rate, above=0.0, below=math.inf)
+        check_number("rate", rate, above=0.0, below=math.inf, words=(ADAPTIVE,))
         check_number("farthest", farthest, above=1.0, below=math.inf)
         self.coverage = float(coverage) if isinstance(coverage, Real) else levels
-        self.rate, self.horizon, self.farthest = float(rate), int(horizon), float(farthest)
+        self.rate = rate if isinstance(rate, str) else float(rate)
+        self.horizon, self.farthest = int(horizon), float(farthest)
         shape = (self.horizon, len(levels))
         self.start = np.broadcast_to(_array("start", start, [(), shape[1:], shape]), shape).copy()
         if not (self.start > 0).all():
@@ -103,8 +113,11 @@ class LiveCalibrator:
         self._allowed: Array = 1 - np.array(levels)  # (level,)
         self._outwards = slice(None) if list(levels) == sorted(levels) else np.argsort(levels)
         self._limit = np.array(math.log(self.farthest))  # an array: numpy is slow to take in a float at every step
-        self._drift = np.zeros(shape)  # log(factor / start), (step, level)
-        self._due = np.full((self.horizon, 2, *shape), np.nan)  # ends by the time when they meet their truth
+        self._blend = Blend(levels, self.horizon, float(self._limit)) if self.rate == ADAPTIVE else None
+        self.correction_rate: float = CORRECTION if isinstance(self.rate, str) else self.rate
+        self.correction = np.zeros(shape)  # log(factor / start) less the blend, (step, level)
+        # What was given by the time when it meets its truth: two ends, and for a blend the mean and the widths.
+        self._due = np.full((self.horizon, 2 if self._blend is None else 5, *shape), np.nan)
         self._n_missed = np.zeros(shape, dtype=np.int64)
         self.n_scored = np.zeros(self.horizon, dtype=np.int64)
         self.n_updates = 0
@@ -129,7 +142,7 @@ class LiveCalibrator:
             Truth less forecast: row t holds the errors of what was forecast at time t, NaN where there is no truth.
             Those of rows that the forecaster was trained on are too small; take others where you can.
         scale : as in `interval`, with an axis of time before all others where it is an array
-        rate : float, or "auto" for the best one on the residuals
+        rate : float, "adaptive", or "auto" for the best one on the residuals
         """
         errors, levels = _array("residuals", residuals, missing=True), levels_from(coverage)
         if errors.ndim not in (1, 2) or not errors.size:
@@ -146,8 +159,8 @@ class LiveCalibrator:
                 y[h:][np.isnan(errors[: len(errors) - h, h])] = np.nan
             trials = [cls(levels, rate=trial, horizon=horizon, start=start, farthest=farthest) for trial in RATES]
             rate = best_rate(trials, -np.nan_to_num(errors), half_width, y)
-        check_number("rate", rate, above=0.0, below=math.inf, or_auto=True)
-        return cls(coverage, rate=float(rate), horizon=horizon, start=start, farthest=farthest)
+        check_number("rate", rate, above=0.0, below=math.inf, words=(ADAPTIVE,), or_auto=True)
+        return cls(coverage, rate=rate, horizon=horizon, start=start, farthest=farthest)
 
     @property
     def state(self) -> str:
@@ -156,7 +169,7 @@ class LiveCalibrator:
     @property
     def factor(self) -> float | Array:
         """The factor that the next interval will have, (step, level); a float where there is one of each."""
-        factor = self.start * np.exp(self._drift)
+        factor = self.start * np.exp(self._log_factor)
         return factor.item() if factor.size == 1 else factor
 
     @property
@@ -178,9 +191,9 @@ class LiveCalibrator:
         if mean.shape != (self.horizon,) and not (mean.shape == () and self.horizon == 1):
             raise ValueError(f"prediction must have one number for each of {self.horizon} steps, got {mean.shape}")
         half_width = _half_width(scale, self.horizon, len(self._allowed))
-        ends = self._ends(self.start * np.exp(self._drift), mean.reshape(-1, 1), half_width)
-        _by_origin(self._due)[0] = ends
-        lower, upper = ends[..., 0] if isinstance(self.coverage, float) else ends
+        given = self._given(self.start * np.exp(self._log_factor), mean.reshape(-1, 1), half_width)
+        _by_origin(self._due)[0] = given
+        lower, upper = given[:2, :, 0] if isinstance(self.coverage, float) else given[:2]
         return PredictionInterval(lower, upper, coverage=self.coverage)
 
     def update(self, y: Numbers) -> None:
@@ -189,6 +202,10 @@ class LiveCalibrator:
         if np.isnan(self._due[0]).all():
             raise ValueError("no interval is due for this truth; call interval(...) with a forecast before each update")
         self._follow(np.array([truth]))
+
+    def drop_pending(self) -> None:
+        """Forget the intervals that wait for their truth: what comes next belongs to another time."""
+        self._due[:] = np.nan
 
     def run(self, mean: Numbers, half_width: Numbers, y: Numbers) -> tuple[Array, Array, Array]:
         """What a loop of `interval` and `update` over a whole period gives, bit for bit, and faster.
@@ -211,11 +228,12 @@ class LiveCalibrator:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is needed to go on, as lists and numbers that JSON can hold."""
-        arrays = {"start": self.start, "log_factor_over_start": self._drift, "n_missed": self._n_missed}
+        arrays = {"start": self.start, "log_factor_over_start": self.correction, "n_missed": self._n_missed}
         arrays |= {"n_scored": self.n_scored, "pending": np.where(np.isnan(self._due), np.array(None), self._due)}
         numbers = {name: getattr(self, name) for name in ("rate", "horizon", "farthest", "n_updates")}
         coverage = self.coverage if isinstance(self.coverage, float) else list(self.coverage)
-        return {"coverage": coverage} | numbers | {name: array.tolist() for name, array in arrays.items()}
+        state = {"coverage": coverage} | numbers | {name: array.tolist() for name, array in arrays.items()}
+        return state if self._blend is None else state | {"blend": self._blend.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from the state of one of the same coverage and horizon; its rate, start and bounds come along."""
@@ -223,58 +241,85 @@ class LiveCalibrator:
             settings = {name: state[name] for name in ("rate", "horizon", "start", "farthest")}
             fresh = LiveCalibrator(state["coverage"], **settings)
             shape = fresh.start.shape
-            drift = _array("log_factor_over_start", state["log_factor_over_start"], [shape])
-            if (np.abs(drift) > math.log(fresh.farthest)).any():
+            correction = _array("log_factor_over_start", state["log_factor_over_start"], [shape])
+            if (np.abs(correction) > math.log(fresh.farthest)).any():
                 raise ValueError(f"the factor must lie within {fresh.farthest:g} times its start")
             n_missed = _array("n_missed", state["n_missed"], [shape]).astype(np.int64)
             n_scored = _array("n_scored", state["n_scored"], [shape[:1]]).astype(np.int64)
             due = np.array(state["pending"], dtype=np.float64)  # None becomes NaN
-            due, n_updates = _array("pending", due, [(fresh.horizon, 2, *shape)], missing=True), int(state["n_updates"])
+            due, n_updates = _array("pending", due, [fresh._due.shape], missing=True), int(state["n_updates"])
+            if fresh._blend is not None:
+                fresh._blend.load_state_dict(state["blend"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is not the state_dict of a LiveCalibrator: {error!r}") from error
         mine, theirs = (f"coverage={one.coverage!r} and horizon={one.horizon}" for one in (self, fresh))
         if mine != theirs:
             raise ValueError(f"the state is of a calibrator with {theirs}, this one has {mine}; make one like that")
         vars(self).update(vars(fresh))
-        self._drift, self._due, self._n_missed = drift, due, n_missed
+        self.correction, self._due, self._n_missed = correction, due, n_missed
         self.n_scored, self.n_updates = n_scored, n_updates
+
+    @property
+    def _log_factor(self) -> Array:
+        """log(factor / start), (step, level)."""
+        if self._blend is None:
+            return self.correction
+        log_factor: Array = np.minimum(np.maximum(self._blend.log_factor + self.correction, -self._limit), self._limit)
+        return log_factor
 
     def _follow(self, y: Array, *forecasts: Array) -> tuple[Array, Array]:
         """Ends (time, side, step, level) and factors of a period: give the intervals and let factors follow the truths.
 
         `forecasts` are means (time, step) and half-widths (time, step, side, level), or nothing.
         """
-        n_times, shape = len(y), self._drift.shape
-        due = np.concatenate([self._due, np.full((n_times, 2, *shape), np.nan)])
-        ends = _by_origin(due)  # a view: what is given at a time is read when it is due
-        factors, drifts = np.empty((n_times, *shape)), np.empty((n_times + 1, *shape))
-        drifts[0] = drift = self._drift
+        n_times, shape = len(y), self.correction.shape
+        due = np.concatenate([self._due, np.full((n_times, *self._due.shape[1:]), np.nan)])
+        given = _by_origin(due)  # a view: what is given at a time is read when it is due
+        factors, log_factors = np.empty((n_times, *shape)), np.empty((n_times + 1, *shape))
+        log_factors[0] = log_factor = self._log_factor
         made = zip(forecasts[0][..., None], forecasts[1], strict=True) if forecasts else repeat(None, n_times)
         for t, (truth, forecast) in enumerate(zip(y.tolist(), made, strict=True)):
             if forecast is not None:
-                factors[t] = factor = self.start * np.exp(drift)
-                ends[t] = self._ends(factor, *forecast)
+                factors[t] = factor = self.start * np.exp(log_factor)
+                given[t] = self._given(factor, *forecast)
             if not math.isnan(truth):
-                lower, upper = due[t]  # (step, level), NaN where no interval was given
-                missed = (truth < lower) | (truth > upper)
-                moved = drift + self.rate * (missed - self._allowed) * (lower == lower)  # NaN is not itself: unmoved
-                drift = np.minimum(np.maximum(moved, -self._limit), self._limit)
-            drifts[t + 1] = drift
-        self._drift, self._due = drift, due[n_times:].copy()
+                self._meet(truth, due[t])
+                log_factor = self._log_factor
+            log_factors[t + 1] = log_factor
+        self._due = due[n_times:].copy()
         lower, upper, values = due[:n_times, 0], due[:n_times, 1], y[:, None, None]
         self.n_updates += n_times
         self.n_scored = self.n_scored + (~np.isnan(lower[..., 0]) & ~np.isnan(values[..., 0])).sum(axis=0)
         self._n_missed = self._n_missed + ((values < lower) | (values > upper)).sum(axis=0)
-        at_bound = np.abs(drifts) >= self._limit
+        at_bound = np.abs(log_factors) >= self._limit
         reached = np.argwhere(at_bound[1:] & ~at_bound[:-1])  # being held at a bound is not reaching it
         if len(reached):
             t, step, level = reached[0]
-            factor = (self.start * np.exp(drifts[t + 1]))[step, level]
+            factor = (self.start * np.exp(log_factors[t + 1]))[step, level]
             times = "" if len(reached) == 1 else f" (the first of {len(reached)} times)"
             text = f"the factor of step {step + 1} at coverage {1 - self._allowed[level]:g} has reached its bound "
             text += f"{factor:g} and is held there{times}: mean coverage is no longer promised"
             warnings.warn(f"{text}; check scale and start, or widen farthest", FactorBoundWarning, stacklevel=3)
-        return ends[:n_times], factors
+        return given[:n_times, :2], factors
+
+    def _meet(self, truth: float, due: Array) -> None:
+        """Let the correction and the blend follow one truth, given what was due for it."""
+        lower, upper, *learned = due  # (step, level), NaN where no interval was given
+        missed = (truth < lower) | (truth > upper)
+        known = lower == lower  # NaN is not itself: unmoved
+        moved = self.correction + self.correction_rate * (missed - self._allowed) * known
+        self.correction = np.minimum(np.maximum(moved, -self._limit), self._limit)
+        if self._blend is not None:
+            mean, below, above = learned
+            with np.errstate(divide="ignore", invalid="ignore"):  # of widths of zero
+                self._blend.follow(np.where(truth < mean, (mean - truth) / below, (truth - mean) / above))
+
+    def _given(self, factor: Array, mean: Array, half_width: Array) -> Array:
+        """What waits for its truth: the ends, and for a blend the mean and the learned widths, (side, step, level)."""
+        ends = self._ends(factor, mean, half_width)
+        if self._blend is None:
+            return ends
+        return np.concatenate([ends, np.broadcast_to(mean, ends[:1].shape), self.start * half_width.swapaxes(0, 1)])
 
     def _ends(self, factor: Array, mean: Array, half_width: Array) -> Array:
         lower, upper = mean - factor * half_width[:, 0], mean + factor * half_width[:, 1]
@@ -298,6 +343,8 @@ class Backtest:
         The intervals as they would have been if their width had not followed the misses.
     factor : array (time, step, level), by how much live calibration stretched them; 1 without
     levels : tuple of float, from the innermost to the outermost
+    n_outside : dict from the name of the series and of each covariate to the forecasts that saw it far outside what was
+        learned
     """
 
     stamps: Any
@@ -310,6 +357,7 @@ class Backtest:
     static_upper: Array
     factor: Array
     levels: tuple[float, ...]
+    n_outside: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def index(self) -> Any:
@@ -320,7 +368,9 @@ class Backtest:
         return len(self.prediction)
 
     def __repr__(self) -> str:
-        return f"Backtest({len(self)} forecasts of {self.name}, {self.y.shape[1]} steps ahead, coverage {self.levels})"
+        far = "".join(f", {name!r} far outside in {n}" for name, n in self.n_outside.items() if n)
+        what = f"{len(self)} forecasts of {self.name}, {self.y.shape[1]} steps ahead, coverage {self.levels}"
+        return f"Backtest({what}{far})"
 
     def scores(self, step: int = 1, level: float | None = None, *, static: bool = False) -> dict[str, float]:
         """Error, coverage, width and interval score of one step ahead and one level, over the values that came.
@@ -398,7 +448,7 @@ def best_rate(
             if len(truths) >= window:
                 worst = metrics.rolling_coverage((low <= truths) & (truths <= high), window).min()
                 shortfalls.append(round(2 * level - 1 - float(worst), 9))  # 2 x .9 - 1 is a little above .8
-        ranked.append((max(shortfalls), float(np.mean(scores)), trial.rate))
+        ranked.append((max(shortfalls), float(np.mean(scores)), trial.correction_rate))
     return min(ranked)[2]
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from coverwell.forecasting.history import Array, History, Steps
 from coverwell.inputs.columns import calendar_of, library_of
+from coverwell.inputs.scaling import Scaling
 from coverwell.options import stored
 
 CALENDAR = ("hour", "weekday", "month")
@@ -86,6 +87,25 @@ class Windows:
         ahead = [known.reshape(n, self.horizon * self.n_known)] if self.n_known else []
         return library.concatenate([window.reshape(n, self.n_past * self.channels), *ahead], 1)
 
+    @property
+    def levels(self) -> slice:
+        """The columns of the levels, the first channel of every step."""
+        return slice(0, self.n_past * self.channels, self.channels)
+
+    def level_range(self, inputs: Scaling) -> LevelRange | None:
+        """The range of the levels in training, where changes are learned."""
+        if not self.differences:
+            return None
+        low, high, centre = (buffer[self.levels] for buffer in (inputs.low, inputs.high, inputs.centre))
+        return LevelRange(float(low.min()), float(high.max()), float(centre.mean()))
+
+    def within(self, rows: Array, inputs: Scaling) -> Array:
+        """Rows whose levels are moved into the range of training, where changes are learned."""
+        moved, level_range = rows.copy(), self.level_range(inputs)
+        if level_range is not None:
+            moved[:, self.levels] = level_range.moved(rows[:, self.levels])
+        return moved
+
     def targets(self, history: History, origins: Steps) -> Array:
         """What a network is to forecast at each origin, (origin, step)."""
         return history.filled[self.ahead(origins)] - self.anchors(history, origins)
@@ -95,16 +115,43 @@ class Windows:
         return history.filled[origins][:, None] * float(self.differences)
 
 
+@dataclass(frozen=True)
+class LevelRange:
+    """The range of the levels that windows had in training, and their mean."""
+
+    low: float
+    high: float
+    centre: float
+
+    def moved(self, values: Any) -> Any:
+        """Windows (moment, step) that leave the range, each moved back as a whole, as an array or a tensor.
+
+        A window with more than a quarter of its values just outside is moved to the border; fewer may be outliers. One
+        that lies further out than the range is wide has a level of which nothing was learned, and is moved to the
+        centre.
+        """
+        library, n = library_of(values), values.shape[1]
+        ordered = values.sort(1).values if isinstance(values, Tensor) else np.sort(values, axis=1)
+        low, high, centre = (library.asarray(v, dtype=values.dtype) for v in (self.low, self.high, self.centre))
+        below = library.clip(low - ordered[:, n // 4], 0, None)
+        above = library.clip(ordered[:, n - 1 - n // 4] - high, 0, None)
+        far = library.clip((below + above) / (high - low), 0, 1)
+        median = (ordered[:, (n - 1) // 2] + ordered[:, n // 2]) / 2
+        return values + ((1 - far) * (below - above) + far * (centre - median))[:, None]
+
+
 class WindowEncoding(nn.Module):
     """The rows of `Windows` and their anchors from raw inputs, in torch alone: the first layer of an exported model.
+
+    Levels are moved into a range, if there is one.
 
     Values are NaN in gaps; `before` is the last value observed before the window, `times` are seconds since 1970 by the
     local clock.
     """
 
-    def __init__(self, windows: Windows, calendar: Sequence[str] = ()) -> None:
+    def __init__(self, windows: Windows, calendar: Sequence[str] = (), level_range: LevelRange | None = None) -> None:
         super().__init__()
-        self.windows, self.calendar = windows, tuple(calendar)
+        self.windows, self.calendar, self.level_range = windows, tuple(calendar), level_range
 
     def forward(
         self,
@@ -124,7 +171,8 @@ class WindowEncoding(nn.Module):
             filled = filled[:, 1:]
         calendar = None if times is None else calendar_features(torch.floor(times), self.calendar)
         known = [part for part in (calendar, covariates) if part is not None]
-        rows: Tensor = self.windows.encoded(filled, missing, past_covariates, torch.cat(known, -1) if known else None)
+        seen = filled if self.level_range is None else self.level_range.moved(filled)
+        rows: Tensor = self.windows.encoded(seen, missing, past_covariates, torch.cat(known, -1) if known else None)
         return rows, filled[:, -1:] * float(self.windows.differences)
 
 

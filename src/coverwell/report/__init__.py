@@ -17,6 +17,7 @@ __all__ = ["Source", "write_report", "write_series_report"]
 
 FEWEST_ROWS = 10
 MOST_STEPS = 4  # ahead, that can be chosen
+MOST_VIEWS = 150  # targets times levels: a page holds the charts of each
 
 
 def write_report(
@@ -83,9 +84,25 @@ def write_report(
         raise ValueError(f"a report needs at least {FEWEST_ROWS} rows whose targets are known, {why}")
     of = f" of {source.data_file.name}" if source.data_file else ""
     how = f", one of {len(description.classes)} classes, with sets" if description.classes else " with intervals"
-    subtitle = f"{counted(len(outcome), 'row')}{of}; prediction of {', '.join(outcome.target_names)}{how}"
-    page = rendered(outcome, description, title=title, subtitle=subtitle, level=level, source=source)
+    shown = outcome.of_targets(targets_to_show(outcome)) if isinstance(outcome, Outcome) else outcome
+    names, n_shown, n_targets = ", ".join(shown.target_names), len(shown.target_names), len(outcome.target_names)
+    worst = (
+        f"{n_targets} targets{how}; shown are the {n_shown} whose coverage lies farthest from what was asked: {names}"
+    )
+    what = f"{names}{how}" if n_shown == n_targets else worst
+    subtitle = f"{counted(len(outcome), 'row')}{of}; prediction of {what}"
+    page = rendered(shown, description, title=title, subtitle=subtitle, level=level, source=source)
     return write_page(page, Path(path))
+
+
+def targets_to_show(outcome: Outcome) -> list[int]:
+    """The places of the targets that a page has room for: those whose coverage lies farthest from what was asked."""
+    y, room = outcome.y[..., None], max(1, MOST_VIEWS // len(outcome.levels))
+    inside = ((outcome.lower <= y) & (y <= outcome.upper)).sum(axis=0)
+    coverage = inside / np.maximum(1, (~np.isnan(y)).sum(axis=0))
+    off = np.abs(coverage - outcome.levels).max(axis=1)
+    worst: list[int] = np.sort(np.argsort(-off, kind="stable")[:room]).tolist()
+    return worst
 
 
 def write_series_report(
