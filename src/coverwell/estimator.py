@@ -722,7 +722,7 @@ def _stacked(stack: Sequence[Rows], start: Sequence[FittedTeam]) -> Rows:
 
 
 def progress_bar(verbose: int, doing: str) -> Any:
-    """What a fit is doing and since when, without a length: nobody knows how many rounds will follow."""
+    """What a fit is doing and since when, and how long the next round takes: nobody knows how many will follow."""
     return tqdm(disable=not verbose, desc=doing, bar_format="{desc} [{elapsed}{postfix}]")
 
 
@@ -737,5 +737,7 @@ def show_round(bar: Any, history: History) -> None:
     latest = history.rounds[-1]
     coverage, score = float(latest.coverage.mean()), float(latest.interval_score.mean())
     bar.update()
-    bar.set_description_str(f"round {bar.n + 1}", refresh=False)
+    seconds = history.seconds_to_come
+    ahead = "" if seconds is None else f" of at most {history.max_rounds}, about {seconds:.1f} s"
+    bar.set_description_str(f"round {bar.n + 1}{ahead}", refresh=False)
     bar.set_postfix(coverage=f"{coverage:.3f}", score=f"{score:.4g}")

@@ -328,6 +328,16 @@ def test_each_round_is_so_many_times_longer_than_the_one_before(growth, ends):
     assert seen == ends
 
 
+def test_the_next_round_takes_as_much_longer_as_it_has_more_epochs():
+    ahead = []
+    rows = zero_rows()
+    mean, interval = scripted_pair(rows, [by_age([8.0, 6.0, 4.0])], [by_age([0.0] * 3)])
+    recipe = recipe_of(Unmatched(), max_rounds=3, growth=2.0, **one_step)
+    run((mean, interval), rows, recipe, on_round=lambda one: ahead.append((one.seconds_to_come, one.seconds[-1])))
+    assert [seconds / latest for seconds, latest in ahead[:-1]] == [2.0, 2.0]
+    assert ahead[-1][0] is None
+
+
 @pytest.mark.parametrize(
     ("errors", "outputs", "n_rounds"),
     [

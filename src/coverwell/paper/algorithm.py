@@ -89,7 +89,7 @@ def alternate(
         (F, I),
         patience=recipe.patience,
         literal=recipe.literal,
-        growing=annealed,
+        growth=recipe.growth,
         max_rounds=recipe.max_rounds,
     )
     resumed = checkpoint is not None and checkpoint.restore(history)
@@ -322,11 +322,11 @@ class History:
         *,
         patience: int,
         literal: bool = False,
-        growing: bool = False,
+        growth: float = 1.0,
         max_rounds: int = 0,
     ) -> None:
         n_jobs, n_targets = len(evaluated.y), evaluated.n_bounded
-        self.evaluated, self.patience, self.literal, self.growing = evaluated, patience, literal, growing
+        self.evaluated, self.patience, self.literal, self.growth = evaluated, patience, literal, growth
         self.max_rounds = max_rounds
         self.unit = evaluated.y.new_ones(n_jobs, n_targets)  # of the widths; y starts with its own spread
         self.coverage = evaluated.coverage[:, None, :].expand(-1, n_targets, -1)  # so gamma starts at 1 / z(asked)
@@ -357,10 +357,10 @@ class History:
         self.coverage = measures.coverage
         for best, score, gain in zip(self.best, measures.scores, self.gains, strict=False):
             latest_first = torch.full_like(score, -len(self.rounds))
-            clearly = self.clearly_lower(score, best.score, gain) if self.growing else True
+            clearly = self.clearly_lower(score, best.score, gain) if self.growth > 1 else True
             better = best.offer(latest_first if self.literal else score, self.unit, self.going) & clearly
             self.last_better = torch.where(better, len(self.rounds), self.last_better)
-        if self.growing and measures.alone is not None:
+        if self.growth > 1 and measures.alone is not None:
             # F alone, falling like this or somewhat faster, may in the last round be better than what is deployed now.
             fall = measures.alone / self.least_alone
             in_the_end = measures.alone * fall ** (FASTER * (self.max_rounds - len(self.rounds)))
@@ -377,6 +377,15 @@ class History:
 
     def clearly_lower(self, score: Tensor, before: Tensor, gain: float) -> Tensor:
         return score < (1 - gain) * before - gain * self.floor
+
+    @property
+    def seconds_to_come(self) -> float | None:
+        """About how long the next round takes, by the latest; None where none is to follow."""
+        n = len(self.rounds)
+        if not self.seconds or n >= self.max_rounds or not self.going.any():
+            return None
+        latest, following = (min(self.growth**number, LONGEST) for number in (n - 1, n))
+        return self.seconds[-1] * following / latest
 
     def state(self) -> State:
         """All that the next round depends on but for random numbers, the tensors themselves."""
