@@ -126,6 +126,7 @@ def test_every_calibration_covers_as_asked(estimator, calibration):
     n_ranked = {"split": N // 5, Split(0.5): N // 2}.get(calibration, N)
     assert (np.abs(exact_coverage(model) - LEVELS) < 3 * standard_error(n_ranked)).all()
     assert ModelDescription(model).n_ranked == n_ranked
+    assert [part.shape for part in ModelDescription(model).by_round] == [(0, 1), (0, 1, 2), (0, 1, 2)]  # no rounds
 
 
 def test_local_widths_follow_the_noise():

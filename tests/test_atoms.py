@@ -31,6 +31,13 @@ def test_ends_move_to_the_value_inside_or_to_one_outside_that_is_near_enough(rea
     assert moved(atoms, [0.5, 2.0, 2.2], [3.5, 4.0, 4.6]) == [lower, upper]
 
 
+def test_a_level_contains_the_one_inside_it_also_where_neither_has_a_value_inside():
+    atoms = Atoms([np.arange(5.0)], np.array([0.4]))
+    lower, upper = (torch.tensor([[side]], dtype=torch.float64) for side in ([1.45, 1.35], [1.5, 1.55]))
+    low, high = (side[0, 0].tolist() for side in atoms(lower, upper))  # inner ends go to 2, outer ones to 1
+    assert (low, high) == ([2.0, 1.0], [2.0, 2.0])
+
+
 @pytest.mark.parametrize(("width", "chosen"), [(0.8, True), (2.8, True), (4.8, False)])
 def test_the_reach_is_chosen_where_intervals_hold_few_values_and_zero_elsewhere(width, chosen):
     rng = np.random.default_rng(0)

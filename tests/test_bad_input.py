@@ -165,6 +165,11 @@ BAD_CHOICES = [
     ("schedule", Schedule, TypeError, r"must be a Schedule\(...\) or None"),
     ("device", "abacus", ValueError, "device must be 'auto', 'cpu', 'cuda' or another .*got 'abacus'"),
     ("random_state", "lucky", ValueError, "'lucky' cannot be used to seed"),
+    ("random_state", -1, ValueError, "random_state must be None, a RandomState or a whole number: Seed must"),
+    ("folds", (), ValueError, r"or give splits, got none from \(\)"),
+    ("coverage", 10**400, ValueError, "coverage must lie strictly between 0 and 1, got 1000"),
+    ("hold_for", 2.5, TypeError, "hold_for must be the name or place of a column of X, or several, got 2.5"),
+    ("hold_for", [["a"]], TypeError, r"hold_for must be the name or place of a column of X, or several, got \[\['a'"),
 ]
 
 

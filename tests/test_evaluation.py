@@ -175,6 +175,7 @@ def test_bad_rows_are_refused_in_one_line(model, tmp_path):
     gap = np.where(np.arange(24).reshape(12, 2) == 15, np.nan, y)
     for message, bad in {
         r"y must be finite, but row 7 \(counted from 0\) is not": {"y": gap},
+        r"y must lie within 1e\+150 of zero, got 1e\+160": {"y": np.where(np.isnan(gap), 1e160, gap)},
         "X and y must have the same rows, got 12 and 11": {"y": y[1:]},
         r"y must have 2 targets for each row, as in training, got shape \(12, 1\)": {"y": y[:, 0]},
         "y must hold numbers": {"y": np.full((12, 2), "a")},

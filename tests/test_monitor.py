@@ -234,7 +234,7 @@ def test_a_restored_state_goes_on_to_the_same_bits():
         ((math.nan, 0.0, 1.0), "y must not be NaN, got 1 such values; leave these rows out"),
         (([1.0, 1.0], [0.0, math.nan], [1.0, 1.0]), "lower must not be NaN"),
         ((1.0, 2.0, 1.0), "lower must not lie above upper, got 2 and 1; give them in the order y, lower, upper"),
-        (("much", 0.0, 1.0), "could not convert string to float"),
+        (("much", 0.0, 1.0), "y must hold numbers, got 'much'; convert it first"),
         (([1.0, 1.0], [0.0, 0.0], [1.0, 1.0], ["a"]), "groups must name a group for each of 2 rows, got 1"),
         (([1.0, 1.0], [0.0, 0.0], [1.0, 1.0], ["a", None]), "every row must have a group"),
         ((1.0, 0.0, 1.0, [math.nan]), "every row must have a group"),

@@ -341,6 +341,11 @@ def test_shares_outside_0_and_1_have_no_quantile(q):
         PredictedDistribution(LEVELS, np.zeros((2, 3))).quantile(q)
 
 
+def test_without_a_share_there_is_no_quantile():
+    with pytest.raises(ValueError, match="q must hold at least one share, got none"):
+        PredictedDistribution(LEVELS, np.zeros((2, 3))).quantile([])
+
+
 def test_targets_of_another_length_or_without_a_value_and_no_samples_are_refused():
     distribution = PredictedDistribution(LEVELS, np.zeros((2, 3)))
     for score in (distribution.cdf, distribution.crps):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from jaxtyping import Float32, Float64
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from coverwell.predictor import FittedTeam
 
 Array = NDArray[np.float64]
-Single = NDArray[np.float32]
 Places = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
@@ -112,14 +112,17 @@ class Correction(nn.Module):
         self,
         asked: tuple[float, ...],
         levels: tuple[float, ...],
-        factor: Array | None = None,
-        joint_factor: Array | None = None,
-        scores: list[Array] | None = None,
-        expand: Array | None = None,
+        factor: Float64[np.ndarray, "target level"] | None = None,
+        joint_factor: Float64[np.ndarray, "target level"] | None = None,
+        scores: list[Float64[np.ndarray, "_ target level"]] | None = None,
+        expand: Float64[np.ndarray, "fitted level"] | None = None,
         atoms: Atoms | None = None,
         kept: KeptRows | None = None,
     ) -> None:
         super().__init__()
+        for part in (factor, joint_factor, expand, *(scores or ())):
+            if part is not None and part.shape[-1] != len(levels):
+                raise ValueError(f"a correction of {len(levels)} levels got numbers of the shape {part.shape}")
         self.atoms, self.kept = atoms, kept
         self.asked, self.levels, self.n_scores = tuple(asked), tuple(levels), len(scores or ())
         for name, values in {"factor": factor, "joint_factor": joint_factor, "expand": expand}.items():
@@ -130,6 +133,10 @@ class Correction(nn.Module):
     @property
     def scores(self) -> list[Tensor]:  # (row, target, level) each
         return [getattr(self, f"scores_{place}") for place in range(self.n_scores)]
+
+    @property
+    def factor_shape(self) -> tuple[int, ...] | None:
+        return None if self.factor is None else tuple(self.factor.shape)
 
     @property
     def asked_factor(self) -> Tensor | None:
@@ -217,7 +224,12 @@ class KeptRows(nn.Module):
     weight: Tensor | None
 
     def __init__(
-        self, rows: Single, scores: Single, factor: Array, joint_factor: Array, weight: Array | None = None
+        self,
+        rows: Float32[np.ndarray, "row feature"],
+        scores: Float32[np.ndarray, "row target level"],
+        factor: Float64[np.ndarray, "target level"],
+        joint_factor: Float64[np.ndarray, "target level"],
+        weight: Float64[np.ndarray, " row"] | None = None,
     ) -> None:
         super().__init__()
         if weight is not None and (weight.shape != (len(rows),) or not (weight > 0).all()):
@@ -303,7 +315,8 @@ class Atoms(nn.Module):
                 )
                 # Between two values there may be none: the nearer end is then both.
                 highs[target] = torch.maximum(lows[target], highs[target])
-        return torch.stack(lows, dim=1), torch.stack(highs, dim=1)
+        # Levels are ascending: the inner one may have gone to a value that the outer one has just missed.
+        return -outwards(-torch.stack(lows, dim=1)), outwards(torch.stack(highs, dim=1))
 
 
 def snapped(ends: Tensor, values: Tensor, reach: Tensor) -> Tensor:

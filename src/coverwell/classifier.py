@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float64
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
@@ -45,8 +46,8 @@ class SetsOutOfFold:
     Rows that nobody left out, or that were kept for the ranks of "split", have probabilities of NaN and empty sets.
     """
 
-    probability: Array
-    members: NDArray[np.bool_]
+    probability: Float64[np.ndarray, "row class"]
+    members: Bool[np.ndarray, "row class level"]
 
     @property
     def known(self) -> NDArray[np.bool_]:

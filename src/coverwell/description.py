@@ -177,7 +177,7 @@ class ModelDescription:
             parts.append(f"{name}, {len(groups)} groups: {told}{rest * (len(groups) > MOST_GROUPS)}")
         parts += [self.held_promise] if parts else []
         hold_for = getattr(self.regressor, "hold_for", None)
-        asked = [] if hold_for is None else asked_columns(hold_for, self.regressor.n_features_in_)
+        asked = [] if hold_for is None else asked_columns(hold_for, getattr(self.regressor, "n_features_in_", 1))
         alike = [str(column) for column in asked if str(column) not in self.held_groups]
         parts += [f"{name}: ranks of all rows, since its groups' own cost more than they gain" for name in alike]
         return "; ".join(parts)
@@ -194,9 +194,10 @@ class ModelDescription:
     @property
     def by_round(self) -> tuple[Array, Array, Array]:
         """Error (round, target), coverage and width (round, target, level) of the training, before calibration."""
-        shape, names = (len(self.rounds), len(self.target_names), -1), ("rmse", "coverage", "width")
-        rmse, coverage, width = (np.array([getattr(one, name) for one in self.rounds]).reshape(shape) for name in names)
-        return rmse[..., 0], coverage, width
+        shape, names = (len(self.rounds), len(self.target_names)), ("rmse", "coverage", "width")
+        rmse, coverage, width = (np.array([getattr(one, name) for one in self.rounds]) for name in names)
+        by_level = *shape, len(self.levels)
+        return rmse.reshape(shape), coverage.reshape(by_level), width.reshape(by_level)
 
     def features(self, X: Any, names: Sequence[str] | None = None) -> dict[str, Column]:
         """The features of a table by name, as numbers, times or texts; NaN, NaT or None where a value is missing."""

@@ -14,9 +14,10 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
+from jaxtyping import Float64
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
@@ -38,7 +39,7 @@ from coverwell.errors import CoverageWarning
 from coverwell.groups import CLASS, GAPS, Grouping, check_groups, group_factors, groupings_of, warn_of_other_groups
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import InputSource, checked_groups, checked_weight, target_names_of, without_cache
-from coverwell.options import levels_from, part_from, stored
+from coverwell.options import levels_from, part_from, random_state_from, stored
 from coverwell.paper.algorithm import History, Round
 from coverwell.prediction import PredictedDistribution, Prediction, PredictionInterval, central_shares, shares_from
 from coverwell.predictor import FittedTeam, Predictor
@@ -80,9 +81,9 @@ class OutOfFold:
     or that were kept for the ranks of "split", are NaN.
     """
 
-    prediction: Array
-    lower: Array
-    upper: Array
+    prediction: Float64[np.ndarray, "row target"]
+    lower: Float64[np.ndarray, "row target level"]
+    upper: Float64[np.ndarray, "row target level"]
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -398,7 +399,7 @@ class CalibratedEstimator(BaseEstimator):
         numbers = self.as_numbers(targets, weight)
         self.target_names_, self.one_dimensional_ = target_names_of(y, targets), targets.ndim == 1
         group_of_row = None if groups is None else checked_groups(groups, len(targets))
-        random_state = check_random_state(self.random_state)
+        random_state = random_state_from(self.random_state)
         dealing = {"levels": levels, "groups": group_of_row, **self.dealing(group_of_row, random_state)}
         if not self.source_.scaled:
             check_dealing(len(targets), **dealing)  # before the features of images, which take long

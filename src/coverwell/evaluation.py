@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from coverwell.errors import UnseenClassWarning
 from coverwell.forecasting.forecaster import SeriesForecaster
 from coverwell.forecasting.history import read_history
 from coverwell.inputs.parquet import TableFiles
+from coverwell.inputs.scaling import LARGEST_NUMBER
 from coverwell.inputs.source import targets_by_name
 from coverwell.prediction import PredictionSet
 from coverwell.slices import Parts, Slices, by_count, check_columns, counted, cut, is_missing, pairs
@@ -392,7 +394,7 @@ def place_of_level(levels: tuple[float, ...], coverage: float | None) -> int:
     """The place of a level among the fitted ones; the highest if None."""
     if coverage is None:
         return len(levels) - 1
-    if coverage not in levels:
+    if not isinstance(coverage, Real) or coverage not in levels:
         raise ValueError(f"coverage {coverage!r} was not fitted; the fitted levels are {', '.join(map(str, levels))}")
     return levels.index(coverage)
 
@@ -458,6 +460,8 @@ def _about_rows(
     numbers = None if row_numbers is None else np.asarray(row_numbers)
     if numbers is not None and (numbers.shape != (n_rows,) or numbers.dtype.kind not in "iu"):
         raise ValueError(f"row_numbers must be a whole number for each of {n_rows} rows, got {numbers!r:.80}")
+    if groups is not None and not isinstance(groups, Mapping):
+        raise TypeError(f"groups must be a mapping from a name to a value for each row, got {groups!r:.80}")
     grouped = {str(name): np.array(values, dtype=object) for name, values in (groups or {}).items()}
     check_columns("group", grouped, n_rows)
     for column in grouped.values():
@@ -547,6 +551,8 @@ def _targets(y: Any, names: tuple[str, ...]) -> Array:
     if not np.isfinite(targets).all():
         row = int((~np.isfinite(targets)).any(axis=1).argmax())
         raise ValueError(f"y must be finite, but row {row} (counted from 0) is not; leave these rows out")
+    if (largest := np.abs(targets).max(initial=0.0)) > LARGEST_NUMBER:
+        raise ValueError(f"y must lie within {LARGEST_NUMBER:g} of zero, got {largest:g}; give it in larger units")
     return targets
 
 

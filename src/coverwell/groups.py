@@ -8,10 +8,10 @@ shown by other rows, in which the same values are hidden: small groups with gaps
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -324,6 +324,9 @@ def asked_columns(hold_for: Any, n_columns: int) -> list[Any]:
     """The columns that are named; raises for values of groups."""
     if hold_for is None or isinstance(hold_for, str | Integral):
         return [] if hold_for is None else [hold_for]
+    listed = isinstance(hold_for, Iterable)
+    if not listed or not (hasattr(hold_for, "shape") or all(isinstance(one, str | Real) for one in hold_for)):
+        raise TypeError(f"hold_for must be the name or place of a column of X, or several, got {hold_for!r:.80}")
     columns = np.asarray(hold_for, dtype=object) if hasattr(hold_for, "shape") else list(hold_for)
     if np.ndim(columns) != 1 or len(columns) > n_columns or len(set(columns)) < len(columns):
         raise ValueError(

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -36,20 +35,20 @@ from torch import Tensor, nn
 from coverwell._version import __version__
 from coverwell.errors import ModelFileError
 from coverwell.files import new_file
+from coverwell.hints import check_hints, fits, hints_of
 from coverwell.inputs.source import InputSource, without_cache
+from coverwell.learned import LEARNED, check_learned, check_predictor, check_sizes, no_larger
 from coverwell.networks.resnet import ResNet18Trunk
 from coverwell.networks.team import Team, network_from
-from coverwell.options import STORED, levels_from
+from coverwell.options import STORED
 from coverwell.paper.losses import IntervalLoss
 from coverwell.paper.matching import Matching
 from coverwell.portable import NO_TENSORS
 from coverwell.predictor import Predictor
-from coverwell.sets import ClassPredictor
 
 if TYPE_CHECKING:  # scikit-learn takes long to import, and `load_predictor` does without
     from sklearn.base import BaseEstimator
 
-    from coverwell.estimator import IntervalRegressor
     from coverwell.matched import NetworkChoice
 
 Arrays = dict[str, NDArray[Any]]
@@ -57,10 +56,8 @@ Arrays = dict[str, NDArray[Any]]
 FORMAT = 2
 TYPES = ("float64", "float32", "int64", "int32", "uint8", "bool")
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError)
-BUFFERS = {"centre", "spread"}  # of every scaling but that of images' features
 # May be objects of the user's.
 OWN = ("network", "interval_network", "matching", "interval_loss", "calibration", "conformity_score")
-LEARNED = re.compile(r"[a-z]\w*_")  # names of what `fit` learned
 PACKAGES = (
     "portable",
     "regressor",
@@ -161,7 +158,7 @@ def load_predictor(path: Path) -> tuple[InputSource, Predictor, tuple[str, ...]]
         source = reader.value(stored["learned"].get("source_"))
         check_takes_tables(path, stored["class"], source)
         predictor, names = (reader.value(stored["learned"][name]) for name in ("predictor_", "target_names_"))
-        _check_predictor(source, predictor, names)
+        check_predictor(source, predictor, names)
     return source, predictor, names
 
 
@@ -198,6 +195,7 @@ class _Writer:
         self.interval_own = "network" if parameters.get("interval_network") is None else "interval_network"
         learned = {name: value for name, value in vars(model).items() if LEARNED.fullmatch(name)}
         learned.pop("estimators_", None)  # the predictor has them as modules
+        check_hints(type(model).__name__, parameters, hints_of(type(model)))  # as when it is loaded
         return {
             "class": type(model).__name__,
             "parameters": {name: self.value(value, f"{place}parameters.{name}") for name, value in parameters.items()},
@@ -277,7 +275,7 @@ class _Reader:
                 raise ValueError(f"{name!r} is nothing that fit learns")
             setattr(model, name, self.value(value))
         if stored["learned"]:  # the regressor that a forecaster is given has learned nothing itself
-            _check_regressor(model) if "predictor_" in stored["learned"] else model.check_learned()
+            check_learned(model)
         return model
 
     def value(self, stored: Any) -> Any:
@@ -290,12 +288,14 @@ class _Reader:
                 for package in PACKAGES:
                     if name not in STORED:
                         import_module(f"coverwell.{package}")
-                return STORED[name](**{str(key): self.value(entry) for key, entry in entries.items()})
+                arguments = {str(key): self.value(entry) for key, entry in entries.items()}
+                check_hints(name, arguments, hints_of(STORED[name]))
+                return STORED[name](**arguments)
             case {"tuple": items}:
                 return tuple(self.value(item) for item in items)
-            case {"strings": items}:
+            case {"strings": items} if fits(items, list[str]):
                 return np.array(items, dtype=object)
-            case {"texts": items}:
+            case {"texts": items} if fits(items, list[str]):
                 return np.array(items, dtype=np.str_)
             case {"array": name}:
                 return self.arrays[name].copy()
@@ -322,13 +322,13 @@ class _Reader:
         return self.given[name]
 
     def team(self, place: str, stored: Any, n_members: int, sizes: tuple[tuple[int, ...], int]) -> Team:
-        network, own = network_from(self.value(stored)), "own" in stored
+        network, own, weights = network_from(self.value(stored)), "own" in stored, self.state(place)
+        check_sizes(network, (n_members, sizes), weights)
         # The shapes of our networks are enough, without memory. A user's may draw: the caller's random state is kept.
-        with torch.random.fork_rng(devices=[]), nullcontext() if own else torch.device("meta"):
+        with torch.random.fork_rng(devices=[]), nullcontext() if own else torch.device("meta"), no_larger(weights):
             team = network.build(n_members, *sizes)
             team.to(team.precision)
-        weights = self.state(place).items()
-        state = {name: t.to(team.precision) if t.is_floating_point() else t for name, t in weights}
+        state = {name: t.to(team.precision) if t.is_floating_point() else t for name, t in weights.items()}
         team.load_state_dict(state, assign=not own)  # checks names and shapes
         team.sizes = sizes
         return team.eval().requires_grad_(False)
@@ -336,50 +336,6 @@ class _Reader:
     def state(self, place: str) -> dict[str, Tensor]:
         prefix = f"{place}."
         return {n.removeprefix(prefix): torch.tensor(a) for n, a in self.arrays.items() if n.startswith(prefix)}
-
-
-def _check_regressor(model: IntervalRegressor) -> None:
-    """Raise unless what `fit` learned fits together."""
-    from coverwell.slices import WorstSlice
-
-    source, names, n = model.source_, model.target_names_, getattr(model, "n_features_in_", 0)
-    _check_predictor(source, model.predictor_, names)
-    if not all(isinstance(one, WorstSlice) for one in model.worst_slices_):
-        raise ValueError(f"the worst slices must be slices, got {model.worst_slices_!r}")
-    in_order = isinstance(model.device, str) and not (model.one_dimensional_ and len(names) > 1)
-    named = getattr(model, "feature_names_in_", None)
-    if named is not None and source.columns is not None:
-        left_out = dict(source.columns.dropped)
-        if (found := [name for name in named if name not in left_out]) != source.table_columns:
-            raise ValueError(f"the columns must be {source.table_columns}, got {found}")
-    of_array = source.scaled and source.columns is None
-    n_named = n if named is None else len(named)
-    if not in_order or n_named != n or (of_array and source.row_shape != (n,)):
-        must = f"the device must be a name, a target of one dimension one, and {n} features have {n} names if any"
-        raise ValueError(f"{must}, got {model.device!r}, {len(names)} and {n_named} for rows of {source.row_shape}")
-
-
-@torch.no_grad()
-def _check_predictor(source: InputSource, predictor: Predictor, names: tuple[str, ...]) -> None:
-    """Raise unless these fit together: a row of zeros must have a prediction and bounds."""
-    levels = levels_from(predictor.levels)
-    features = source.names if source.columns is None else source.columns.feature_names
-    fits = features is None or (source.names, source.row_shape) == (features, (len(features),))
-    if not fits or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"targets must be names, got {names!r}, and rows be {features}, got {source.names}")
-    of_inputs = {*BUFFERS, "low", "high"} if source.scaled else set()
-    due = [list(levels)], source.row_shape, source.mirroring, of_inputs, BUFFERS
-    for team in predictor.fitted_teams:
-        buffers = [set(dict(scaling.named_buffers())) for scaling in (team.inputs, team.targets)]
-        if (team.coverage.tolist(), team.inputs.shape, team.mirroring, *buffers) != due:
-            raise ValueError(f"every team must have the levels, rows and numbers for scaling {due}")
-    views = () if source.mirroring is None else (2,)
-    row = torch.zeros(1, *views, *source.row_shape, dtype=torch.float64)
-    n_targets = 1 if isinstance(predictor, ClassPredictor) else len(predictor.fitted_teams[0].targets.centre)
-    for joint in (False, True) if predictor.correction.is_joint else (False,):
-        outputs = predictor(row, joint=joint)
-        if [tuple(output.shape) for output in outputs] != predictor.output_shapes(1) or n_targets != len(names):
-            raise ValueError(f"there must be a prediction and bounds, or sets, for each of {len(names)} targets")
 
 
 # Tensor files.

@@ -141,7 +141,7 @@ class CoverageMonitor:
             Of several targets, the share that is missed counts: on average that share is what the coverage allows.
         groups : optional, a name for each row, such as its district; kept as text
         """
-        missed = _missed(*(np.asarray(values, dtype=np.float64) for values in (y, lower, upper)))
+        missed = _missed(_numbers("y", y), _numbers("lower", lower), _numbers("upper", upper))
         names = [] if groups is None else _names(groups, len(missed))
         for x in missed.tolist():
             self._misses.add(x)
@@ -157,7 +157,7 @@ class CoverageMonitor:
         more unlike are noticed. Those that were so from the first row on are not, unless rows like those of the
         training come first.
         """
-        values = np.atleast_1d(np.asarray(unlikeness, dtype=np.float64))
+        values = np.atleast_1d(_numbers("unlikeness", unlikeness))
         if values.ndim != 1 or not (np.isfinite(values) & (values >= 0)).all():
             raise ValueError(f"unlikeness must be a finite number of at least 0 for each row, got {unlikeness!r:.80}")
         octaves = np.log2(np.maximum(values, np.finfo(float).tiny))
@@ -265,6 +265,13 @@ def _content(evidence: Evidence) -> Mapping[str, Any]:
 
 def _evidence(content: Mapping[str, Any]) -> Evidence:
     return Evidence(**{**content, "stakes": np.array(content["stakes"], dtype=np.float64).reshape(ODDS.shape)})
+
+
+def _numbers(name: str, values: Numbers) -> Array:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must hold numbers, got {values!r:.80}; convert it first") from None
 
 
 def _missed(y: Array, lower: Array, upper: Array) -> Array:

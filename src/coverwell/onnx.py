@@ -58,6 +58,7 @@ PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 LARGEST_DIFFERENCE = 1e-5  # of predictions and bounds, in standard deviations of the target
 LARGEST_LOCAL = 1e-3  # for local calibration: its shares are of single precision, and quantiles magnify what they err
 LARGEST_FEATURE_DIFFERENCE = 1e-4  # of an image's features before they are rounded, relative to their size
+LARGEST_OF_IMAGES = 1e-3  # from pixels on: a few features are rounded to another float16 number
 MOST_SCORES = 20_000  # of "cv+", all of which are compared for every row
 MOST_BYTES = 2**31 - 1  # that protobuf can hold
 OUTPUTS = {
@@ -84,7 +85,7 @@ def to_onnx(
 
     Names, types and shapes of inputs and outputs, and what the metadata hold, are in docs/export.md. Nothing is written
     unless onnxruntime gives the model's predictions and bounds within 1e-5 standard deviations of the target; bounds of
-    local calibration within 1e-3.
+    local calibration, and what is predicted from the pixels of images, within 1e-3.
 
     Parameters
     ----------
@@ -210,7 +211,7 @@ class _Graph(nn.Module):
         """Rows, and what is added to the outputs of each: NaN for one that is of no use."""
         raise NotImplementedError
 
-    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
+    def own_rows(self, features: NDArray[Any] | None = None) -> tuple[NDArray[Any], Array]:
         """The same for the examples, before they are exported."""
         rows, added = self.rows(*map(torch.from_numpy, self.examples.values()))
         return rows.double().numpy(), added.double().numpy()
@@ -299,9 +300,14 @@ class _Images(_Graph):
         added = (beyond - beyond).double().sum(dim=(1, 2, 3))[:, None]
         return torch.stack(features, dim=1) if self.mirrored else features[0], added
 
-    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
-        """The graph's own features, found to be the model's: one between two float16 numbers may round either way."""
-        own, added = super().own_rows(features)
+    def own_rows(self, features: NDArray[Any] | None = None) -> tuple[NDArray[Any], Array]:
+        """The graph's own features, found to be the model's: one between two float16 numbers may round either way.
+
+        Without them those of the model, rounded as it keeps them.
+        """
+        own, added = super().own_rows()
+        if features is None:
+            return own.astype(np.float16), added
         largest = float(np.max(np.abs(features - own) / (np.abs(own) + np.sqrt(np.mean(own**2)))))
         if not largest <= LARGEST_FEATURE_DIFFERENCE:
             raise ValueError(
@@ -361,7 +367,7 @@ class _Series(_Graph):
         rows, anchors = self.encoding(**dict(zip(self.examples, inputs, strict=True)))
         return rows, (rows - rows).sum(dim=1)[:, None] + anchors
 
-    def own_rows(self, features: NDArray[Any] | None) -> tuple[NDArray[Any], Array]:
+    def own_rows(self, features: NDArray[Any] | None = None) -> tuple[NDArray[Any], Array]:
         rows = self.windows.within(self.windows.rows(self.history, self.origins), self.inputs)
         return rows, self.windows.anchors(self.history, self.origins)
 
@@ -509,16 +515,26 @@ def _check(graph: _Graph, proto: Any) -> None:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"onnxruntime {runtime.__version__} cannot run this model ({reason})") from error
     found = dict(zip((o.name for o in session.get_outputs()), session.run(None, graph.examples), strict=True))
-    (predictor,), (rows, added) = graph.model, graph.own_rows(found.get("features"))
+    is_local = graph.predictor.fitted_teams[0].shape is not None
+    allowed = LARGEST_LOCAL if is_local else LARGEST_DIFFERENCE
+    _check_outputs(graph, found, *graph.own_rows(found.get("features")), allowed)
+    if isinstance(graph, _Images):
+        _check_outputs(graph, found, *graph.own_rows(), LARGEST_OF_IMAGES)
+
+
+def _check_outputs(
+    graph: _Graph, found: Mapping[str, NDArray[Any]], rows: NDArray[Any], added: Array, allowed: float
+) -> None:
+    """Raise unless these are the model's numbers for some rows."""
+    (predictor,) = graph.model
     own = predictor.prediction(rows)
     if isinstance(predictor, ClassPredictor):
-        _check_classes(predictor, own, found, added)
+        _check_classes(predictor, own, found, added, allowed)
         return
     expected = [own.mean, own.lower, own.upper]
     if True in graph.joint:
         expected += predictor.bounds(predictor.estimates(rows), joint=True)
     spread = graph.predictor.fitted_teams[0].targets.spread.numpy()[:, None]
-    allowed = LARGEST_DIFFERENCE if graph.predictor.fitted_teams[0].shape is None else LARGEST_LOCAL
     for name, values in zip(graph.outputs, expected, strict=True):
         differences = (found[name] - values).reshape(len(values), len(spread), -1) - added[..., None]
         largest = float(np.max(np.abs(differences) / spread))
@@ -530,16 +546,18 @@ def _check(graph: _Graph, proto: Any) -> None:
             )
 
 
-def _check_classes(predictor: ClassPredictor, own: Prediction, found: dict[str, NDArray[Any]], added: Array) -> None:
+def _check_classes(
+    predictor: ClassPredictor, own: Prediction, found: Mapping[str, NDArray[Any]], added: Array, allowed: float
+) -> None:
     """The same for probabilities and sets; a class whose score lies at the threshold may be in or out."""
     differences = np.abs(found["probability"] - own.mean - added)
     p, thresholds = torch.from_numpy(own.mean), torch.from_numpy(own.upper)
-    at_threshold = (predictor.score.of(p)[..., None] - thresholds).abs() < LARGEST_DIFFERENCE
+    at_threshold = (predictor.score.of(p)[..., None] - thresholds).abs() < allowed
     other = (predictor.sets(p, thresholds).numpy() != found["sets"]) & ~at_threshold.numpy()
     useful = ~np.isnan(added[:, 0])
-    if not (differences[useful] <= LARGEST_DIFFERENCE).all() or other[useful].any():
+    if not (differences[useful] <= allowed).all() or other[useful].any():
         raise ValueError(
-            f"the exported graph must give the model's probabilities within {LARGEST_DIFFERENCE:g} and its sets, but a "
+            f"the exported graph must give the model's probabilities within {allowed:g} and its sets, but a "
             f"probability lies {np.nanmax(differences):.2g} away and {other.sum()} classes are in other sets; nothing "
             "was written. Export with precision='float64'; if that does not help, the model cannot be exported"
         )

@@ -155,13 +155,24 @@ def levels_from(coverage: Any) -> tuple[float, ...]:
     if not values:
         raise ValueError("coverage must hold at least one level, got an empty sequence")
     for value in values:
-        if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < 1:
+        if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < 1:  # type: ignore[operator]
             raise ValueError(f"coverage must lie strictly between 0 and 1, got {value!r}")
         if not MARGIN <= float(value) <= 1 - MARGIN:
             raise ValueError(f"coverage must lie at least {MARGIN:g} from 0 and 1, got {value!r}")
     if len(set(values)) < len(values):
         raise ValueError(f"coverage must not hold a level twice, got {values}")
     return tuple(map(float, values))
+
+
+def random_state_from(choice: Any) -> np.random.RandomState:
+    """The generator that a `random_state` stands for."""
+    from sklearn.utils import check_random_state
+
+    try:
+        state: np.random.RandomState = check_random_state(choice)
+    except ValueError as error:  # numpy's names no parameter
+        raise ValueError(f"random_state must be None, a RandomState or a whole number: {error}") from None
+    return state
 
 
 @stored

@@ -338,6 +338,8 @@ class PredictedDistribution:
 def shares_from(q: float | ArrayLike) -> Array:
     """The shares of quantiles as an array (share,), all of them in (0, 1)."""
     shares = list(q) if np.ndim(q) else [q]  # type: ignore[arg-type]
+    if not shares:
+        raise ValueError("q must hold at least one share, got none")
     for share in shares:
         check_share("q", share)
     return np.array(shares, dtype=np.float64)

@@ -395,8 +395,9 @@ class Predictor(nn.Module):
         matrix = np.stack([np.interp(wanted[1:], at, row) for row in np.eye(len(at))])
         lower, upper = (np.concatenate([centre, side], axis=-1) @ matrix for side in (lower, upper))
         if (atoms := self.correction.atoms) is not None:
-            sides = atoms(*(torch.from_numpy(side).to(atoms.reach.device) for side in (lower, upper)))
-            lower, upper = (side.cpu().numpy() for side in sides)
+            rising = np.argsort(levels)
+            sides = atoms(*(torch.from_numpy(side[..., rising]).to(atoms.reach.device) for side in (lower, upper)))
+            lower, upper = (side.cpu().numpy()[..., np.argsort(rising)] for side in sides)
         return lower, upper
 
     def quantiles(self, estimates: Sequence[Estimate], shares: Sequence[float] | Array) -> Array:

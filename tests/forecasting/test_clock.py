@@ -115,6 +115,8 @@ def test_a_period_may_be_named_by_text_period_or_a_day_within():
         assert clock.position(at) == 2
     with pytest.raises(ValueError, match="the series has periods of frequency M, but the time has PeriodIndex"):
         clock.position(pd.Period("2024Q1", "Q"))
+    with pytest.raises(ValueError, match="a period as text must look like 2024-01, got 'soon'"):
+        clock.position("soon")
 
 
 @pytest.mark.parametrize(

@@ -283,11 +283,18 @@ class SeriesForecaster(BaseEstimator):
         fits = sizes == (windows.n_columns, windows.horizon, windows.horizon, regressor.predictor_.levels)
         again = Windows.of(history, past=windows.n_past, horizon=windows.horizon, differences=windows.differences)
         fits &= replace(again, flags=windows.flags) == windows
-        widths = len(history.past_names), len(history.ahead_names)
+        widths, origins = (len(history.past_names), len(history.ahead_names)), windows.origins(history)
         fits &= (history.past.shape, history.ahead.shape[1]) == ((len(history), widths[0]), widths[1])
         fits &= self.counts_outside_.shape == outside.no_counts(history).shape
         if not fits or np.isnan(history.filled).any():
             raise ValueError(f"regressor, history and calibrator must fit {windows}")
+        if not 1 <= self.time_folds_.n_folds <= len(history) or self.n_since_fit_ < 0:
+            raise ValueError(f"{len(history)} steps cannot have {self.time_folds_}, {self.n_since_fit_} after the fit")
+        self.time_folds_.split(origins)
+        (mean,), (half_width,), *_ = forecast(regressor, windows, history, origins[-1:])
+        trial = copy.deepcopy(calibrator)
+        trial.interval(mean, half_width)
+        trial.update(0.0)
 
     def _unfitted(self, windows: Windows, n_rows: int) -> IntervalRegressor:
         raise NotImplementedError

@@ -113,7 +113,10 @@ class Clock:
         pd = _pandas()
         if self.kind == "periods":
             at = at if isinstance(at, str | pd.Period) else _instant(at, None)  # text such as 2024Q1
-            stamps = pd.PeriodIndex([at if isinstance(at, pd.Period) else pd.Period(at, freq=self.freq)])
+            try:
+                stamps = pd.PeriodIndex([at if isinstance(at, pd.Period) else pd.Period(at, freq=self.freq)])
+            except ValueError:
+                raise ValueError(f"a period as text must look like {self.label(0)}, got {at!r}") from None
         else:
             stamps = pd.DatetimeIndex([_instant(at, self.tz)])
         return int(self.positions(stamps, "the time")[0])

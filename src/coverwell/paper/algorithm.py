@@ -456,10 +456,10 @@ class Round:
     class, with the threshold and its negative for bounds.
     """
 
-    rmse: Any
-    coverage: Any
-    width: Any
-    interval_score: Any
+    rmse: float | NDArray[np.float64]
+    coverage: float | NDArray[np.float64]
+    width: float | NDArray[np.float64]
+    interval_score: float | NDArray[np.float64]
     mean_loss: float
     interval_loss: float | None
     seconds: float

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -51,7 +50,7 @@ from coverwell.inputs.parquet import Part, TableFiles
 from coverwell.inputs.source import InputSource, is_image_network
 from coverwell.local import Local
 from coverwell.matched import MatchedEstimator
-from coverwell.options import check_enough_rows, check_number, coverage_rank, levels_from, part_from
+from coverwell.options import check_enough_rows, check_number, coverage_rank, levels_from, part_from, random_state_from
 from coverwell.paper.algorithm import History, Measures, alternate
 from coverwell.predictor import FittedTeam
 from coverwell.streaming.buffers import (
@@ -209,7 +208,7 @@ def _check_sampled(classes: NDArray[Any], y: Array) -> None:
 
 def _stream(model: MatchedEstimator, table: StreamedTable, workers: Workers | None, bar: Any) -> RowStream:
     """The first pass, and all that is learned from the sample; sets what is known about inputs and rows."""
-    random_state, calibration = check_random_state(model.random_state), model.chosen_calibration
+    random_state, calibration = random_state_from(model.random_state), model.chosen_calibration
     if isinstance(model, MatchedClassifier):
         table = _with_classes(model, table, workers)
     dealing, levels, n_rows = model.dealing(None, random_state), levels_from(model.coverage), len(table.files)

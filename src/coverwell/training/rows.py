@@ -555,6 +555,8 @@ def split_rows(
         for train, left_out in splits:
             trains.append(np.isin(np.arange(len(X)), train))
             leaves_out.append(np.isin(np.arange(len(X)), left_out) & ~trains[-1])
+    if not trains:
+        raise ValueError(f"folds must be at least 2, or give splits, got none from {folds!r}")
     return np.stack([np.stack(trains), np.stack(leaves_out)])
 
 
