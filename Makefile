@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest test-adapters docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges bench-classification bench-species kill bench-serve soak bench-range clean
+.PHONY: help venv demo test test-reproduction test-coverage test-slow chromium test-browser test-lowest test-adapters docs dist format reproduce bench-accuracy bench-selection bench-peers bench-speed bench-forecasting bench-localization bench-command-line bench-leak bench-scale bench-onnx fuzz bench-alarm bench-shift bench-groups bench-gaps bench-slices bench-edges bench-classification bench-species kill bench-serve soak bench-range clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -136,8 +136,12 @@ bench-leak: venv ## how much of a row's own target reaches its width
 bench-scale: venv ## scale: members, floors, precision and studies on a GPU if available, curves, workers and peers on the CPU (QUICK=1: two minutes)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/scale.py $(if $(QUICK),--quick)
 
-bench-onnx: venv ## rows per second of exported models next to torch (QUICK=1: seconds)
+bench-onnx: venv ## rows per second of exported models next to torch, and how far those of images differ (QUICK=1: seconds)
 	PYTHONPATH=. $(BIN)/python benchmarks/onnx_speed.py $(if $(QUICK),--quick)
+	PYTHONPATH=. $(BIN)/python benchmarks/onnx_images.py $(if $(QUICK),--quick)
+
+fuzz: venv ## 10,000 random inputs to fit, predict, load, report and serve: only our errors, no hang, bounded memory (QUICK=1: a minute)
+	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/fuzz.py $(if $(QUICK),--quick)
 
 bench-alarm: venv ## rows until the coverage alarm rings, false alarms, time per row (QUICK=1: seconds)
 	PYTHONPATH=. $(ONE_THREAD) $(BIN)/python benchmarks/alarm.py $(if $(QUICK),--quick)

@@ -11,12 +11,14 @@ import adapters
 import alarm
 import command_line
 import edges
+import fuzz
 import gaps
 import groups
 import kill
 import left_range
 import localization
 import numpy as np
+import onnx_images
 import onnx_speed
 import peers
 import pytest
@@ -58,8 +60,10 @@ def test_every_script_can_be_imported_and_every_command_says_what_it_takes(name,
         ("command-line.json", command_line.report),
         ("forecasting.json", forecasting.report),
         ("kill.json", kill.report),
+        ("fuzz.json", fuzz.report),
         ("localization.json", localization.report),
         ("onnx.json", onnx_speed.report),
+        ("onnx-images.json", onnx_images.report),
         ("scale.json", scale.report),
         ("serve.json", serve.report),
         ("speed.json", speed.report),
@@ -111,6 +115,9 @@ def test_the_page_about_exports_quotes_what_is_stored():
     assert f"one at a time {one:.0f} times the rows per second of torch, 10,000 at a time {many:.1f} times" in page
     assert f"{one_of_series:.0f} and {many_of_series:.1f} times" in page
     assert f"by {images['largest difference']:.1e} standard deviations" in page
+    of_images = json.loads((RESULTS / "onnx-images.json").read_text())["rows"]
+    largest, exact = (max(row[name] for row in of_images) for name in ("rounded", "unrounded"))
+    assert f"by up to {largest:.1e}, of which {exact:.1e} are left where features are not rounded" in page
 
 
 def test_the_page_about_scale_quotes_what_checkpoints_cost_and_what_kills_did():
