@@ -212,7 +212,7 @@ def in_use(forecaster, series, **fit):
     """A forecaster that has been fitted and has seen ten updates, one of them missing, and stands at a forecast."""
     forecaster.fit(series[:240], **fit)
     for step, value in enumerate(SERIES[240:250]):
-        more = {"past_covariates": [float(step)]} if "past_covariates" in fit else {}
+        more = {"past_covariates": [float(step % 5)]} if "past_covariates" in fit else {}
         forecaster.update(np.nan if step == 3 else value, **more)
     forecaster.predict_interval()
     return forecaster
