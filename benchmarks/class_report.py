@@ -130,14 +130,18 @@ def best(
     runs: Runs, data: str, value: Callable[[Line], float | None], *, highest: bool = False, kind: str | None = None
 ) -> Best | None:
     """The best peer among those with such sets that cover enough, if a kind of sets is given."""
-    found = []
+    most, found = n_compared(runs, data), []
     for method in peers_of(runs, data):
         theirs, ours = paired(runs, method, data)
-        if len(theirs) < len(runs.of(DEFAULT, data)) or (kind and not valid(theirs, kind)):
-            continue
-        found.append(Best(method, mean(theirs, value), mean(ours, value)))
+        if theirs and len(theirs) == most and not (kind and not valid(theirs, kind)):
+            found.append(Best(method, mean(theirs, value), mean(ours, value)))
     found = [one for one in found if not math.isnan(one.theirs)]
     return (max if highest else min)(found, key=lambda one: one.theirs) if found else None
+
+
+def n_compared(runs: Runs, data: str) -> int:
+    """On how many splits peers are compared; those that were run on fewer are left out."""
+    return max((len(paired(runs, method, data)[0]) for method in peers_of(runs, data)), default=0)
 
 
 def bests(runs: Runs, tables: Sequence[str]) -> dict[str, dict[str, Best]]:
@@ -247,7 +251,7 @@ def over_the_best(runs: Runs, tables: Sequence[str]) -> Iterator[str]:
         about = (
             f"{len(first['rows_of_class'])}",
             f"{first['n_train'] + first['n_test']}",
-            f"{len(runs.of(DEFAULT, data))}",
+            f"{n_compared(runs, data)}",
         )
         rows.append([data, *about, *cells])
     yield "## Over the best peer of each table"
