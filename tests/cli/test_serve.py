@@ -15,6 +15,7 @@ import pytest
 
 import coverwell
 from coverwell import MLP, MatchedRegressor, Schedule
+from coverwell.cli.serve import listening
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -46,6 +47,13 @@ def test_the_command_serves_until_it_is_stopped(plain, stop):
         _, log = process.communicate(timeout=30)
     assert process.returncode == 0
     assert re.fullmatch(r"\S+Z 127\.0\.0\.1 POST /predict 200 1 rows [\d.]+ ms\nstopped\n", log)
+
+
+def test_connections_send_at_once():
+    with listening("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_port_that_is_taken_is_one_line(refused, plain):

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import socket
 import threading
 import time
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import pytest
 
 import coverwell
 from coverwell import MLP, MatchedClassifier, MatchedRegressor, Schedule, to_onnx
+from coverwell.cli.serve import listening
 from coverwell.serve.app import Service, server_of
 from coverwell.serve.bodies import Limits
 from coverwell.serve.models import load_served
@@ -74,7 +74,7 @@ class Client:
 def serving(path, limits=LIMITS):
     """A client of a server in a thread of this process."""
     service = Service(load_served(path, device="cpu"), limits)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with listening("127.0.0.1", 0) as listener:
         server = server_of(service.app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

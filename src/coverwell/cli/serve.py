@@ -41,7 +41,7 @@ def serve(model: Path, host: str, port: int, max_rows: int, max_bytes: int, devi
     from coverwell.serve.models import load_served
 
     service = Service(load_served(model, device=device), Limits(max_bytes, max_rows))
-    with _listening(host, port) as listener:
+    with listening(host, port) as listener:
         address, number = listener.getsockname()[:2]
         name = f"[{address}]" if ":" in address else address
         url = f"http://{name}:{number}"
@@ -51,10 +51,13 @@ def serve(model: Path, host: str, port: int, max_rows: int, max_bytes: int, devi
     click.echo("stopped", err=True)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
+    """A socket whose connections send at once: head and body of an answer are two parts, and the second would wait."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise BadInput(f"cannot listen at {host}, port {port} ({why}); give another --host or --port") from None
