@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell.calibration import effective_rows, rank_factor, rows_worth, scores_by
-from coverwell.companions import name_of_weight
 from coverwell.errors import ExtrapolationWarning
 from coverwell.inputs.parquet import TableFiles
 from coverwell.inputs.source import targets_by_name
@@ -214,6 +213,8 @@ def density_ratio(ranked: Array, new: Array, weight: Array | None = None) -> tup
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
+
+    from coverwell.companions import name_of_weight
 
     alike: dict[str, Any] = {"class_weight": "balanced", "random_state": SEED}
     X, is_new = np.concatenate([ranked, new]).clip(-FARTHEST, FARTHEST), np.repeat([0, 1], [len(ranked), len(new)])

@@ -114,3 +114,9 @@ def test_all_public_names_are_there_and_few():
         assert getattr(coverwell, module).__name__ == f"coverwell.{module}"
     with pytest.raises(AttributeError, match="module 'coverwell' has no attribute 'forest'"):
         coverwell.forest  # noqa: B018
+
+
+def test_what_predicts_from_a_model_file_loads_no_scikit_learn():
+    heavy, _ = heavy_after("import coverwell.model_file")
+    assert "torch" in heavy
+    assert "sklearn" not in heavy
