@@ -262,7 +262,8 @@ def growth(samples: dict[str, list[float]], name: str) -> Found:
 
 def report(results: Found) -> str:
     samples, seconds = results["samples"], results["seconds"]
-    n_updates, share = samples["updates"][-1], samples["cpu"][-1] / samples["seconds"][-1]
+    n_updates = results["tried"]["live against a backtest"]
+    share = samples["cpu"][-1] / samples["seconds"][-1]
     memory = [
         "| process | after the warm-up, MB | at the end, MB | growth, MB | slope, MB an hour | |",
         "|---|---|---|---|---|---|",
