@@ -273,7 +273,7 @@ def test_of_many_rows_a_sample_is_kept():
     wide = KeptRows.of(np.ones((3000, 500)), np.ones((3000, 1, 2)), correction, seed=0)
     assert 0.9 * 2**19 < wide.rows.numel() + wide.scores.numel() <= 2**19
     with pytest.raises(ValueError, match="kept rows"):
-        KeptRows(np.ones((3, 1), "f4"), np.ones((2, 1, 2), "f4"), np.ones((1, 2)), np.ones((1, 2)))
+        KeptRows(np.ones((2, 1), "f4"), np.ones((2, 1, 2), "f4"), np.ones((1, 2)), np.ones((1, 2)), np.array([1.0, 0]))
 
 
 # What it refuses.

@@ -232,14 +232,9 @@ class KeptRows(nn.Module):
         weight: Float64[np.ndarray, " row"] | None = None,
     ) -> None:
         super().__init__()
-        if weight is not None and (weight.shape != (len(rows),) or not (weight > 0).all()):
-            raise ValueError(f"kept rows must have a weight above zero each, got the shape {weight.shape}")
+        if weight is not None and not (weight > 0).all():
+            raise ValueError(f"kept rows must have a weight above zero each, got {weight.min():g}")
         self.register_buffer("weight", None if weight is None else torch.as_tensor(weight))
-        if scores.shape != (len(rows), *factor.shape) or joint_factor.shape != factor.shape or rows.ndim != 2:
-            raise ValueError(
-                f"kept rows {rows.shape} must have scores {(len(rows), *factor.shape)} and two factors for each target "
-                f"and level, got {scores.shape} and {joint_factor.shape}"
-            )
         for name, values in {"rows": rows, "scores": scores, "factor": factor, "joint_factor": joint_factor}.items():
             self.register_buffer(name, torch.as_tensor(values))
 

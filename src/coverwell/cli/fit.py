@@ -128,7 +128,6 @@ def fit(
       coverwell fit sales-*.parquet --streamed --target price --out model.safetensors
     """
     check_output(out, force=force, inputs=[table.path for table in tables])
-    checkpoint = _checkpoint(out, resume=resume, force=force)
     if len(tables) > 1 and not streamed:
         way_out = "give --streamed to read Parquet files in parts"
         raise ValueError(f"one file is read into memory, got {len(tables)}; {way_out}")
@@ -136,6 +135,7 @@ def fit(
         raise ValueError("--skip-missing is for a table that is read whole; leave these rows out of what is --streamed")
     start = time.perf_counter()
     names = features_in(tables[0], target, coverage, ignore, group=group, weight=weight)
+    checkpoint = _checkpoint(out, resume=resume, force=force)  # loads torch
     from coverwell.cli.rows import few_values, streamed_classes, training_rows
     from coverwell.groups import FEWEST_ROWS
     from coverwell.slices import in_one_line
