@@ -167,7 +167,7 @@ def kept(tmp_path):
         ({"folds": 3}, (X, Y), r"is of a fit with folds=5, not 3; give what was given then, or remove it"),
         ({"random_state": 1}, (X, Y), "random_state=0, not 1"),
         ({"network": MLP(hidden=9)}, (X, Y), r"network=MLP\(hidden=8.*, not MLP\(hidden=9"),
-        ({}, (X, Y + 1e-3 * X[:, 1]), "is of a fit on other rows; give the same in the same order, or remove it"),
+        ({}, (X, Y + 1e-3 * X[:, 1]), "is of a fit on other rows or groups; give the same, in order, or remove it"),
         ({}, (X[::-1].copy(), Y), "other rows"),
         ({}, (X[:80], Y[:80]), "other rows"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coverwell import metrics
+from coverwell.errors import ExtrapolationWarning
 from coverwell.forecasting import Backtest
 from coverwell.forecasting.history import causal_fill
 from coverwell.forecasting.live import LiveCalibrator
@@ -130,7 +132,9 @@ class SeriesStudy(Study):
         started = time.perf_counter()
         forecaster.fit(posed.y[: posed.start], **posed.covariates(method, posed.start))
         fitted = time.perf_counter()
-        backtest = forecaster.backtest(posed.y, start=posed.start, **posed.covariates(method, len(posed.y)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExtrapolationWarning)  # the first part of a year has not seen all seasons
+            backtest = forecaster.backtest(posed.y, start=posed.start, **posed.covariates(method, len(posed.y)))
         ended = time.perf_counter()
         line = {**_measured(backtest), "rate": forecaster.rate_, "rounds": len(forecaster.rounds_)}
         if forecaster.refit_every is not None:

@@ -158,7 +158,7 @@ class Checkpoint:
         if (difference := _difference(kept["options"], self.options)) is not None:
             raise CheckpointError(f"{path} is of a fit with {difference}; give what was given then, {way_out}")
         if self.is_first and kept["data"] != self.data:
-            raise CheckpointError(f"{path} is of a fit on other rows; give the same in the same order, {way_out}")
+            raise CheckpointError(f"{path} is of a fit on other rows or groups; give the same, in order, {way_out}")
 
     @contextmanager
     def _malformed_means_damaged(self) -> Iterator[None]:

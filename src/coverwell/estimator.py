@@ -45,7 +45,15 @@ from coverwell.prediction import PredictedDistribution, Prediction, PredictionIn
 from coverwell.predictor import FittedTeam, Predictor
 from coverwell.shift import Recalibration, checked_targets, recalibration
 from coverwell.slices import WorstSlice, worst_slices
-from coverwell.training.device import Trainable, device_from, few_threads, run_within_memory, seeded
+from coverwell.training.device import (
+    FEW_ROWS,
+    Trainable,
+    device_from,
+    few_threads,
+    one_thread,
+    run_within_memory,
+    seeded,
+)
 from coverwell.training.rows import Rows, check_dealing, equal_rows
 
 Array = NDArray[np.float64]
@@ -653,9 +661,10 @@ def fit_together(
                 if settings.device.type == "cuda":
                     torch.cuda.empty_cache()  # captured steps held memory that is of no use to the next fit
             bar.set_description_str(CALIBRATION)
-            for model, table, own, part in zip(models, tables, own_rows, parts, strict=True):
-                model.set_fitted(own, trained, history, part)
-                model.search_slices(table[0], own)
+            with one_thread(rows.y.shape[1] < FEW_ROWS):
+                for model, table, own, part in zip(models, tables, own_rows, parts, strict=True):
+                    model.set_fitted(own, trained, history, part)
+                    model.search_slices(table[0], own)
             n_rounds = len(history.rounds)
             bar.set_description_str(f"{n_rounds} round{'s' * (n_rounds > 1)}" if n_rounds else "calibrated")
     except BaseException:  # Ctrl-C too: unfitted, not broken; a model that was to continue stays what it was

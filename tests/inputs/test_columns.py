@@ -166,10 +166,11 @@ def test_a_column_that_tells_nothing_is_left_out_with_a_warning(library, column,
 
 
 @both
+@pytest.mark.parametrize("numbers", [list(range(100, 140)), [100 + i * 7 % 40 for i in range(40)]])
 @pytest.mark.parametrize("other", [["gas", "oil"] * 20, [float(i % 7) for i in range(40)]], ids=["text", "numbers"])
-def test_a_running_number_is_used_with_a_warning(library, other):
-    frame = library.DataFrame({"id": list(range(100, 140)), "other": other})
-    with pytest.warns(ColumnWarning, match="'id' counts from row to row, as an identifier does; it is used as numbers"):
+def test_a_running_number_in_any_order_is_used_with_a_warning(library, other, numbers):
+    frame = library.DataFrame({"id": numbers, "other": other})
+    with pytest.warns(ColumnWarning, match="'id' numbers the rows, as an identifier does; it is used as numbers"):
         columns, _ = columns_for(frame)
     assert columns.feature_names[0] == "id"
     assert columns.report()[0] == "id: numbers; looks like an identifier"
@@ -177,8 +178,8 @@ def test_a_running_number_is_used_with_a_warning(library, other):
 
 @pytest.mark.parametrize(
     "numbers",
-    [np.arange(40.0), np.arange(40) // 2, np.arange(40) * 7 % 40, np.arange(19)],
-    ids=["not whole", "each twice", "out of order", "few"],
+    [np.arange(40.0), np.arange(40) // 2, np.arange(40) * 7919 % 1009, np.arange(19)],
+    ids=["not whole", "each twice", "far apart and out of order", "few"],
 )
 def test_other_numbers_do_not_look_like_an_identifier(numbers):
     assert not columns_for(pl.DataFrame({"a": numbers}))[0].columns[0].like_identifier

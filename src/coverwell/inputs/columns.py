@@ -313,9 +313,13 @@ def _column(name: str, values: Values, *, plain: bool) -> Column | str:
         column = replace(column, median=float(np.partition(column.codes(values)[~values.missing], middle)[middle]))
     features = column.features(column.codes(values)).items()
     kept = (ITSELF,) if plain else tuple(part for part, values_of in features if (values_of != values_of[0]).any())
-    counts_rows = nearly_all_differ and len(set(np.sign(np.diff(present))) - {0}) < 2
+    counts_rows = nearly_all_differ and (rises_or_falls(present) or bool(np.ptp(present) < 2 * len(present)))
     n_missing = int(values.missing.sum())
     return replace(column, kept=kept, n_missing=n_missing, like_identifier=counts_rows) if kept else CONSTANT
+
+
+def rises_or_falls(values: NDArray[Any]) -> bool:
+    return len(set(np.sign(np.diff(values))) - {0}) < 2
 
 
 def _warn_of_training_columns(learned: Columns, values: dict[str, Values]) -> None:
@@ -325,7 +329,7 @@ def _warn_of_training_columns(learned: Columns, values: dict[str, Values]) -> No
             warnings.warn(f"left out of X: {listed(names)} ({reason}){way_out}", category, stacklevel=3)
     if names := [column.name for column in learned.columns if column.like_identifier]:
         way_out = "it is used as numbers: leave it out of X if y does not depend on it"
-        message = f"{listed(names)} counts from row to row, as an identifier does; {way_out}"
+        message = f"{listed(names)} numbers the rows, as an identifier does; {way_out}"
         warnings.warn(message, ColumnWarning, stacklevel=3)
     texts = {name: set(column.present.tolist()) for name, column in values.items() if column.kind == "text"}
     for meant, pattern in MISTAKABLE.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -27,6 +27,7 @@ Result = TypeVar("Result", covariant=True)
 Step = Callable[[Tensor], Tensor]
 
 ORDINARY_STEPS = 3  # before the first capture, see `CudaGraphs`
+FEW_ROWS = 10_000  # below which one thread calibrates a model
 SMALL_STEP = 4e9  # floating-point operations of one step below which a second thread waits more than it works
 fused_adam = partial(
     adam, fused=True, amsgrad=False, beta1=0.9, beta2=0.999, weight_decay=0.0, eps=1e-8, maximize=False
@@ -197,14 +198,18 @@ class Trainable(Protocol[Result]):
     def shortened(self) -> Trainable[Result]: ...
 
 
-@contextmanager
-def few_threads(training: Trainable[Any], rows: Rows) -> Iterator[None]:
+def few_threads(training: Trainable[Any], rows: Rows) -> AbstractContextManager[None]:
     """One thread while training steps are small, the caller's number for large ones; restored afterwards."""
     per_row = getattr(training.network, "operations_per_row", MLP().operations_per_row)  # a user's own: a guess
     n_networks = training.settings.batch_size * rows.trains.shape[0] * rows.trains.shape[1]
-    small = 6.0 * n_networks * float(per_row(rows.x[0, 0].numel())) < SMALL_STEP
+    return one_thread(6.0 * n_networks * float(per_row(rows.x[0, 0].numel())) < SMALL_STEP)
+
+
+@contextmanager
+def one_thread(wanted: bool) -> Iterator[None]:
+    """One thread, if wanted; the caller's number is restored afterwards."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1 if small else before)
+    torch.set_num_threads(1 if wanted else before)
     try:
         yield
     finally:
