@@ -73,7 +73,7 @@ def test_pages_show_every_verb(page):
 
 def test_the_readme_shows_the_public_face_and_can_be_read_at_one_sitting():
     text = README.read_text()
-    for name in ("fit", "predict", "evaluate", "plot"):
+    for name in ("fit", "predict", "evaluate", "plot", "report"):
         assert f"coverwell {name} " in text
     own = python_blocks(README)
     assert len(own) >= 3  # the test above has something to run

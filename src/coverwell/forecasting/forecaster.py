@@ -81,8 +81,11 @@ class SeriesForecaster(BaseEstimator):
     history_ : the series and covariates as far as they have been seen
     windows_ : how a moment becomes a row
     rate_ : float or "adaptive"
-    n_outside_ : dict from the name of the series and of each covariate to the forecasts since the fit that saw it far
-        outside what was learned; the first brings a warning
+
+    Notes
+    -----
+    The property ``n_outside_`` maps the name of the series and of each covariate to the number of forecasts since the
+    fit that saw it far outside what was learned. The first of them brings a warning.
     """
 
     past: int = 24
