@@ -83,7 +83,7 @@ def info(model: Path, as_json: bool) -> None:
         "slices": in_one_line(fitted.worst_slices_) if fitted.worst_slices_ else "",
         "calibration": f"none, {'thresholds' if about.of_classes else 'widths'} as the networks learned them",
         "new rows": about.recalibration or "",
-        "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds'] or 0:.1f} s",
+        "training": f"{n_trained} rows, {found['rounds']} round{'s' * (found['rounds'] != 1)} in {found['training_seconds'] or 0:.1f} s",
         "weights": about.weights,
         "seed": found["seed"],
         "versions": ", ".join(f"{package} {number}" for package, number in found["versions"].items()),

@@ -131,7 +131,7 @@ def promise_rows(model: ModelDescription) -> list[Row]:
         of_all = f"near the asked level for rows like those of the recalibration ({model.recalibration})"
     rows: list[Row] = [
         ("all rows together", of_all),
-        ("each class or group", model.held_for or "none: some may be covered less; hold_for='class' holds each class"),
+        ("each class or group", model.held_for or "none: some may be covered less; hold_for='class' (--hold-for class) holds each class"),
         ("sets of one size, slices, single rows", "none: measured above"),
         ("the likeliest class", "it is in every set, so where most rows are easy more are covered than asked"),
         ("a class never seen in training", "it is in no set and counts as missed"),
