@@ -34,7 +34,7 @@ Row = Sequence[str]  # of a table
 
 LEAST_CHANCE = 0.0001
 FEWEST_IN_A_TABLE, ROWS_OF_ALL_TABLES = 3, 500
-MOST_FEATURES, MOST_COLUMNS = 12, 100  # of a row that was missed, and of a table
+MOST_FEATURES, MOST_COLUMNS = 10, 100  # of a row that was missed, and of a table
 MOST_LOOKED_AT = 10  # inputs by their scales
 MISS_DIGITS, MOST_DECIMALS, LARGEST_WRITTEN_OUT = 3, 9, 1e12
 MOST_CHOSEN, MOST_OF_A_COLUMN = 30, 30  # columns that can be chosen, and slices of each
