@@ -291,7 +291,7 @@ def shifts_of(X: Any, model: ModelDescription) -> list[Shift]:
 
 
 def is_training(outcome: Outcome | ClassOutcome, model: ModelDescription) -> bool:
-    """Whether the rows are as many as those of the training, with the same means and ranges: surely the same rows."""
+    """Whether the rows are as many as those of the training, within its ranges, with the same means."""
     if model.takes != "table" or len(outcome) != model.n_trained:
         return False
     shifts = shifts_of(outcome.inputs, model)
