@@ -132,8 +132,8 @@ def test_training_names_the_best_round_and_where_the_deployed_model_is_shown(eva
     outcome, described = evaluated(flats(20))
     rmse = described.by_round[0][:, 0]
     text = page_of(outcome, described).text("rounds")
-    best = f"{rmse.min():.4g} in round {rmse.argmin() + 1}, the best"
-    assert f"RMSE by round: {best}; {rmse[-1]:.4g} after the last." in text
+    lowest = f"{rmse.min():.4g} in round {rmse.argmin() + 1}, the lowest"
+    assert f"RMSE by round: {lowest}; {rmse[-1]:.4g} after the last." in text
     assert "The model keeps the networks of the round with the lowest error, which need not be the last." in text
     assert 'with companions and calibration, stands under "Asked and reached coverage".' in text
 
