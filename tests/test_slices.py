@@ -151,10 +151,10 @@ def test_bad_input_is_refused(changed, message):
 
 def test_parts_that_are_surely_short_come_before_small_ones_that_chance_explains():
     # Half of four rows says little: the rows of the second part are missed more surely.
-    few, many, fine = Slice("x", "few", 4, 2), Slice("x", "many", 400, 300), Slice("x", "fine", 400, 370)
+    few, many, fine = Slice("x", "few", 20, 16), Slice("x", "many", 400, 300), Slice("x", "fine", 400, 370)
     assert Slices(0.9, (few, many, fine)).worst(2) == (many, few)
-    small, large = Slice("id", "7", 4, 1), Slice("city", "Oslo", 1000, 850)
-    found = Slices(0.9, (small, *[Slice("x", str(n), 10, 9) for n in range(30)], large))
+    small, large = Slice("id", "7", 20, 13), Slice("city", "Oslo", 1000, 850)
+    found = Slices(0.9, (small, *[Slice("x", str(n), 20, 19) for n in range(60)], large))
     assert small.high < large.high
     assert found.worst(2) == (large, small)
 
@@ -162,10 +162,24 @@ def test_parts_that_are_surely_short_come_before_small_ones_that_chance_explains
 @given(sizes=st.lists(counts, min_size=1, max_size=12), asked=st.sampled_from([0.5, 0.8, 0.99]))
 def test_the_order_is_that_of_the_parts_one_by_one(sizes, asked):
     found = Slices(asked, tuple(Slice("city", str(place), *size) for place, size in enumerate(sizes)))
-    one_by_one = sorted(found, key=lambda part: (found.chance(part) >= BY_CHANCE, part.high))
-    assert list(found.worst(len(found))) == one_by_one
+    few = FEWEST_ROWS if any(part.n_rows >= FEWEST_ROWS for part in found) else 0
+    may_be = [found.chance(part) >= BY_CHANCE for part in found]
+    keys = [(one, one and part.n_rows < few, part.high) for one, part in zip(may_be, found, strict=True)]
+    assert found.ranked == [found.slices[place] for place in sorted(range(len(found)), key=keys.__getitem__)]
+    assert list(found.worst(len(found))) == found.ranked[: len(found) - found.n_small]
+    assert found.n_small == sum(part.n_rows < few and found.chance(part) >= BY_CHANCE for part in found)
     assert len(found.short) == sum(found.chance(part) < BY_CHANCE for part in found)
     assert Slices(asked, ()).worst() == ()
+
+
+def test_a_slice_of_few_rows_is_among_the_worst_only_if_it_is_surely_short_or_all_are_small():
+    customers = [Slice("customer", f"K{n}", 1, n % 2) for n in range(30)]
+    oslo, missed = Slice("city", "Oslo", 40, 39), Slice("customer", "missed", 12, 1)
+    found = Slices(0.9, (*customers, oslo, missed))
+    assert found.worst(10) == (missed, oslo)
+    assert (found.n_small, len(found)) == (30, 32)
+    alone = Slices(0.9, tuple(customers))
+    assert (len(alone.worst(10)), alone.n_small) == (10, 0)
 
 
 def test_the_column_with_the_worst_part_comes_first():

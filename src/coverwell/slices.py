@@ -35,7 +35,7 @@ COUNTS_APART, FIRST_COUNTS = (
     (1, 2, 3, 4, 5, 6, 11, 21, 51, 101, 201, 501),
 )  # if there are larger counts than so many
 
-FEWEST_ROWS = 20  # of a slice of two columns
+FEWEST_ROWS = 20  # of a slice of two columns, and of one that is ranked among the worst though chance may explain it
 MOST_PARTS = 640  # of columns that are looked at in pairs: the first 128 if each is cut into five
 ROWS_AT_A_TIME = 20_000
 QUANTILES, MOST_KEPT, FEWEST_KEPT = 4, 5, 3  # of the slices of a fit
@@ -103,32 +103,44 @@ class Slices:
         return tuple(part for part in self.slices if part.column == column)
 
     def worst(self, n: int = 5) -> tuple[Slice, ...]:
-        """First the slices that fall short by more than chance, then the others.
+        """First the slices that fall short by more than chance, then the others of at least `FEWEST_ROWS` rows.
 
         Each kind comes by the upper end of the confidence interval, so that a small slice must be missed often to
-        come before a large one.
+        come before a large one. Where all slices are small, all are ranked.
         """
-        return tuple(self._ranked[0][:n])
+        return tuple(self.ranked[: min(n, len(self) - self.n_small)])
+
+    @property
+    def ranked(self) -> list[Slice]:
+        """All slices, the worst first; at the end those that are too small to be among the worst."""
+        return self._ranked[0]
+
+    @property
+    def n_small(self) -> int:
+        """How many slices are too small to be among the worst, since chance may explain what they miss."""
+        return self._ranked[2]
 
     @property
     def short(self) -> list[Slice]:
         """Those that fall short by more than chance, the worst first."""
-        return self._ranked[0][: self._ranked[1]]
+        return self.ranked[: self._ranked[1]]
 
     @cached_property
     def by_column(self) -> dict[str, list[Slice]]:
         """The slices of each column, the worst first; the column with the worst slice first."""
         columns: dict[str, list[Slice]] = {}
-        for part in self._ranked[0]:
+        for part in self.ranked:
             columns.setdefault(part.column, []).append(part)
         return columns
 
     @cached_property
-    def _ranked(self) -> tuple[list[Slice], int]:
-        """All slices, the worst first, and how many fall short; computed at once, as there may be very many."""
-        by_chance = self.bounds() >= BY_CHANCE
-        order = np.lexsort([_upper_end(*self._counts), by_chance])  # the last key counts first; ties keep order
-        return [self.slices[place] for place in order], int((~by_chance).sum())
+    def _ranked(self) -> tuple[list[Slice], int, int]:
+        """All slices in order, how many fall short, how many are small; computed at once, as there may be very many."""
+        by_chance, is_few = self.bounds() >= BY_CHANCE, self._counts[0] < FEWEST_ROWS
+        is_small = by_chance & is_few & (not is_few.all())
+        # The last key counts first; ties keep order.
+        order = np.lexsort([_upper_end(*self._counts), is_small, by_chance])
+        return [self.slices[place] for place in order], int((~by_chance).sum()), int(is_small.sum())
 
     def bounds(self, rows_as_one: float = 1.0) -> Array:
         """What `chance` says of each slice, before it is cut at 1, if so many rows count as one."""

@@ -1,6 +1,7 @@
 """`coverwell evaluate`: the metrics of the rows, what to expect of them, and the worst parts by name."""
 
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -96,8 +97,11 @@ def test_the_text_has_a_table_the_groups_and_the_worst_parts(run, folder, model)
     assert heads[:4] == ["target", "asked", "RMSE", "coverage"]
     assert len([line for line in text.splitlines() if line.startswith(("rent  ", "price "))]) >= 4
     assert "price at 0.8, by city:" in text
-    assert "price at 0.8, the worst of 14 slices:" in text
-    assert text.count("rows inside; ") == 2 * 4
+    small = re.findall(r"the worst of 14 slices \((\d+) of fewer than 20 rows left out\):", text)
+    assert len(small) == 4
+    found = json.loads(run("evaluate", model, folder / "test.csv", "--group", "city", "--json").stdout)["results"]
+    assert [entry["n_small_slices"] for entry in found] == list(map(int, small))
+    assert text.count("rows inside; ") == sum(min(2, 14 - int(n)) for n in small)
     everything = run("evaluate", model, folder / "test.csv", "--all-slices").stdout
     assert "garden true" in everything
     assert "the worst of" not in everything

@@ -56,7 +56,7 @@ def test_the_text_says_what_is_predicted_from_what_and_how_it_was_made(run, mode
     assert (found["targets"], found["coverage"], found["seed"]) == ("rent, price", "0.5, 0.8", "3")
     assert found["features"] == "area, city, sold, garden"
     assert found["calibration"] == "local, ranks of 90 rows"
-    assert found["training"].startswith("90 rows, 1 rounds in ")
+    assert found["training"].startswith("90 rows, 1 round in ")
     assert f"coverwell {coverwell.__version__}" in found["versions"]
     assert re.fullmatch(r"[\d.]+ networks \+ [\d.]+ forest", found["blend"])
     assert "  city: categories" in text

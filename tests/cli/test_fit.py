@@ -53,7 +53,7 @@ def test_the_model_is_the_one_that_the_python_api_gives(folder, houses):
 
 def test_it_says_what_was_done_with_every_column_and_what_came_out(folder):
     text = (folder / "fit.txt").read_text()
-    assert text.startswith("fitted on 90 rows: 1 rounds in ")
+    assert text.startswith("fitted on 90 rows: 1 round in ")
     for part in ("area: numbers; 6 of 90 missing", "city: categories", "sold: dates", "garden: booleans"):
         assert part in text
     assert text.count("price: RMSE") == 2  # at two levels
@@ -237,7 +237,7 @@ def sales(tmp_path):
 def test_a_streamed_fit_is_the_one_that_the_python_api_gives(run, sales, out):
     options = ("--streamed", "--target", "y", "--group", "g", "--ignore", "unused", *QUICKLY)
     result = run("fit", *sales, *options, "--out", out)
-    assert result.output.startswith("fitted on 600 rows: 1 rounds in ")
+    assert result.output.startswith("fitted on 600 rows: 1 round in ")
     files = TableFiles(sales, columns=["a", "b", "y", "g"])
     twin = MatchedRegressor(0.9, random_state=0, **BRIEF).fit(files, "y", "g")
     np.testing.assert_array_equal(coverwell.load(out).predict_interval(files).upper, twin.predict_interval(files).upper)

@@ -241,7 +241,7 @@ def names(ax):
 
 def test_the_worst_slice_is_on_top_and_every_name_has_its_number_of_rows():
     ax = axes_of(draw_slices, FOUND)
-    assert names(ax) == ["city: Oslo (100 rows)", "age: 18 to 30 (1,000 rows)", "city: Rome (4 rows)"]
+    assert names(ax) == ["city: Oslo (100 rows)", "age: 18 to 30 (1,000 rows)"]  # four rows of Rome are too few
     bottom, top = ax.get_ylim()
     assert top < 0 < bottom
     assert names(axes_of(draw_slices, FOUND, most=1)) == ["city: Oslo (100 rows)"]
@@ -265,7 +265,7 @@ def test_only_slices_that_are_short_by_more_than_chance_are_marked_as_such():
     found = labelled(axes_of(draw_slices, FOUND))
     short, others = found["reached, short by more than chance (of 3 slices)"], found["reached"]
     np.testing.assert_allclose(short.get_xydata(), [[0.6, 0]])
-    np.testing.assert_allclose(others.get_xydata(), [[0.9, 1], [0.5, 2]])
+    np.testing.assert_allclose(others.get_xydata(), [[0.9, 1]])
     assert short.get_marker() != others.get_marker()
     assert short.get_color() != others.get_color()
     # All slices count, even where few are drawn. At most 79 of 100 with probability .9 each: one look in 1,200.

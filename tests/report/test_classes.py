@@ -182,6 +182,9 @@ def test_a_report_on_grades_has_the_sections_of_classes_and_the_numbers_of_the_e
     assert "interval of grade" not in page.html
     names = [table["name"] for table in page.tables if "name" in table]
     assert any(name[0].startswith("grade: poor") and len(name) == 3 for name in names)
+    assert "Training went through 1 round. The error is measured" in page.text("rounds")
+    assert "The Brier score is the squared distance between the probabilities and what came" in page.text("rounds")
+    assert "the higher the mean threshold, the larger the sets" in page.text("rounds")
 
 
 def test_classes_never_seen_are_counted_and_named(classifier, graded, tmp_path, page_of):

@@ -23,6 +23,7 @@ from coverwell.report.facts import (
     chosen_images,
     column_row,
     column_rows,
+    is_training,
     jpeg,
     lowest_by_chance,
     miss_heads,
@@ -199,6 +200,16 @@ def test_a_difference_of_very_many_deviations_takes_few_characters(evaluated, fl
     row = shift_rows(shifts_of(outcome.inputs, described), described)[0]
     assert row[0] == "area"
     assert max(map(len, row)) < 20
+
+
+def test_the_rows_of_the_training_are_recognised_and_others_are_not(evaluated, flats, page_of):
+    outcome, described = evaluated(flats(120))
+    assert is_training(outcome, described)
+    assert "✕ These seem to be the rows of the training" in page_of(outcome, described).text("reached")
+    others, _ = evaluated(flats(120, seed=1))
+    assert not is_training(others, described)
+    assert "rows of the training:" not in page_of(others, described).text("reached")
+    assert not is_training(evaluated(flats(120)[1:])[0], described)
 
 
 def test_files_model_versions_and_device_are_named(model, tmp_path):

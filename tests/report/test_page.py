@@ -109,7 +109,9 @@ def test_what_the_networks_look_at_comes_with_the_largest_scale_first_and_the_we
     assert f"relative to the largest; and 2 more of at most {scales[order[10]]:.2f}" in text
     weights = made.predictor_.fitted_teams[0].weights[:, 0].tolist()
     assert list(described.blend.items()) == list(zip(("networks", "forest", "Ridge(alpha=2)"), weights, strict=True))
-    assert "networks {:.2f} forest {:.2f} Ridge(alpha=2) {:.2f}".format(*weights) in text
+    told = [f"{weight:.2f}" if weight else "not used" for weight in weights]
+    assert "networks {} forest {} Ridge(alpha=2) {}".format(*told) in text
+    assert "not used" in told
 
 
 def test_both_kinds_of_networks_count_together_in_the_blend(model):
@@ -124,6 +126,26 @@ def test_both_kinds_of_networks_count_together_in_the_blend(model):
 def test_without_scales_and_companions_nothing_is_said_about_them(page_of):
     page = page_of(*single_network(np.random.default_rng(0).normal(size=(60, 2))))
     assert "looks" not in page.sections
+
+
+def test_training_names_the_best_round_and_where_the_deployed_model_is_shown(evaluated, flats, page_of):
+    outcome, described = evaluated(flats(20))
+    rmse = described.by_round[0][:, 0]
+    text = page_of(outcome, described).text("rounds")
+    lowest = f"{rmse.min():.4g} in round {rmse.argmin() + 1}, the lowest"
+    assert f"RMSE by round: {lowest}; {rmse[-1]:.4g} after the last." in text
+    assert "The model keeps the networks of the round with the lowest error, which need not be the last." in text
+    assert 'with companions and calibration, stands under "Asked and reached coverage".' in text
+
+
+def test_groups_of_a_row_or_two_are_counted_and_not_among_the_worst(evaluated, flats, page_of):
+    rows = flats(200, seed=1)
+    outcome, described = evaluated(rows, groups={"customer": np.arange(200) // 2})
+    text = page_of(outcome, described).text("worst")
+    assert "customer:" not in text
+    n_small = outcome.views[0].slices.n_small
+    assert n_small >= 100
+    assert f"{n_small} slices of fewer than 20 rows are left out." in text
 
 
 def test_the_first_of_very_many_warnings_are_shown_and_the_others_counted(evaluated, flats, page_of):

@@ -47,8 +47,8 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
     the interval score (width, and a fine for every miss; lower is better). Then the coverage of slices: the rows of one
     group, of one category, or between two quantiles of a feature. The worst are named, those first that fall short by
     more than chance, each with a 95 % interval and a bound for the probability that chance alone makes any of all the
-    slices look so bad. Slices of two columns are named if they fall short by more than chance, and more surely than
-    either column alone.
+    slices look so bad. Slices of fewer than 20 rows are among them only if they fall short by more than chance. Slices
+    of two columns are named if they fall short by more than chance, and more surely than either column alone.
 
     For a target of classes: accuracy, Brier score (0 to 2), log loss, and the reliability error of the probabilities,
     beside the one to expect if they are right. For each level the coverage, and the mean size of the sets. Slices are
@@ -82,6 +82,8 @@ def evaluate(model: Path, table: TableFile, worst: int, all_slices: bool, as_jso
 
 def _print_slices(view: Covered, columns: list[str], worst: int, *, all_slices: bool) -> None:
     """The slices by some columns, or all of them; and those that are covered least."""
+    from coverwell.slices import FEWEST_ROWS
+
     name = f"{view.name} at {view.asked:g}"
     listed = {f"by {column}": view.slices.of(column) for column in columns}
     for title, parts in (listed | ({"all slices": view.slices.slices} if all_slices else {})).items():
@@ -90,7 +92,9 @@ def _print_slices(view: Covered, columns: list[str], worst: int, *, all_slices: 
         shares = [(f"{part.coverage:.3f}", f"{part.low:.3f} to {part.high:.3f}") for part in parts]
         _print_table(SLICE_HEADS, [(*count, *share) for count, share in zip(counts, shares, strict=True)])
     if worst and not all_slices:
-        click.echo(f"\n{name}, the worst of {len(view.slices)} slices:")
+        n_small = view.slices.n_small
+        small = f" ({n_small:,} of fewer than {FEWEST_ROWS} rows left out)" if n_small else ""
+        click.echo(f"\n{name}, the worst of {len(view.slices)} slices{small}:")
         _print_worst(view.slices, worst)
         if view.pairs.short:
             n_short, n = len(view.pairs.short), view.pairs.n_searched
@@ -154,7 +158,8 @@ def _content(view: View | SetView, worst: int) -> dict[str, Any]:
 
     slices, pairs = view.slices, view.pairs
     found: dict[str, Any] = {"slices": entries(slices, slices), "worst_slices": entries(slices, slices.worst(worst))}
-    found |= {"n_slices": len(slices), "pairs": entries(pairs, pairs.short), "n_pairs": pairs.n_searched}
+    found |= {"n_slices": len(slices), "n_small_slices": slices.n_small}
+    found |= {"pairs": entries(pairs, pairs.short), "n_pairs": pairs.n_searched}
     about = {"worst_slab_coverage": view.worst_slab, "coverage_by_size": view.by_size}
     return {"target": view.name, "asked": view.asked, **view.scores, **about, **found}
 

@@ -179,7 +179,8 @@ def fit(
         return
     skipped = f" ({n_skipped:,} without a target left out)" if n_skipped else ""
     before = f", {checkpoint.n_rounds} of them before it was stopped" if checkpoint.n_rounds else ""
-    click.echo(f"fitted on {found['rows']:,} rows{skipped}: {found['rounds']} rounds in {seconds:.1f} s{before}")
+    rounds = f"{found['rounds']} round{'s' * (found['rounds'] != 1)} in {seconds:.1f} s"
+    click.echo(f"fitted on {found['rows']:,} rows{skipped}: {rounds}{before}")
     if classes := found.get("classes"):
         click.echo(f"class target: {classes_in_words(classes, in_order=bool(model.ordered))}")
     click.echo("\n  ".join(["columns:", *found["columns"]]))

@@ -66,6 +66,7 @@ def info(model: Path, as_json: bool) -> None:
         return
     names = found["features"] or [f"{found['n_features']} columns without names"]
     counts = (found["rows_ranked"], found["training_rows"])
+    rounds = f"{found['rounds']} round{'s' * (found['rounds'] != 1)}"
     n_ranked, n_trained = ("an unknown number of" if count is None else f"{count:,}" for count in counts)
     looks_at = [f"{name} {scale:.2f}" for name, scale in about.looked_at]
     n_more = len(looks_at) - MOST_LOOKED_AT
@@ -83,7 +84,7 @@ def info(model: Path, as_json: bool) -> None:
         "slices": in_one_line(fitted.worst_slices_) if fitted.worst_slices_ else "",
         "calibration": f"none, {'thresholds' if about.of_classes else 'widths'} as the networks learned them",
         "new rows": about.recalibration or "",
-        "training": f"{n_trained} rows, {found['rounds']} rounds in {found['training_seconds'] or 0:.1f} s",
+        "training": f"{n_trained} rows, {rounds} in {found['training_seconds'] or 0:.1f} s",
         "weights": about.weights,
         "seed": found["seed"],
         "versions": ", ".join(f"{package} {number}" for package, number in found["versions"].items()),

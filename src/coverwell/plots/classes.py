@@ -164,7 +164,10 @@ def draw_confusion(sets: PredictionSet, y: ArrayLike, *, most: int = 12) -> Char
     marks.append(Mark("texts", "column", "row", "text", "ink", size=8.0, z=3.0))
     tips = [Tip("true", "true class", "text"), Tip("holds", "in the set", "text"), Tip("share", "of its rows", "share")]
     down = tuple(f"{label} ({n_rows[place]:,})" for label, place in zip(labels, shown, strict=True))
-    axes = Axis("class in the set", "place", names=(*labels, SEVERAL)), Axis("true class (rows)", "place", names=down)
+    axes = (
+        Axis("class in the set (% of the rows)", "place", names=(*labels, SEVERAL)),
+        Axis("true class (rows)", "place", names=down),
+    )
     return Chart(table, marks, *axes, tips, legend="below", height=AROUND_CELLS + CELL_HEIGHT * len(shown))
 
 

@@ -146,12 +146,12 @@ def classes_figure(outcome: ClassOutcome, level: int, *, most: int = 12) -> Figu
 def slices_figure(outcome: Outcome | ClassOutcome, level: int, *, most: int = 20) -> Figure:
     """The coverage of the worst slices of the rows, for each target."""
     views = outcome.of_level(level)
-    n_parts = max(min(most, len(view.slices)) for view in views)
+    n_parts = max(len(view.slices.worst(most)) for view in views)
     figure, axes = _panels(len(views), 1, (WIDTH, (SLICE_HEIGHT * n_parts + AROUND_SLICES) * len(views)))
     for ax, view in zip(axes, views, strict=True):
-        n = len(view.slices)
+        n, n_shown = len(view.slices), len(view.slices.worst(most))
         draw_slices(ax, view.slices, most=most)
-        shown = f"the {most} worst of {n} slices" if most < n else f"all {n} slices"
+        shown = f"the {n_shown} worst of {n} slices" if n_shown < n else f"all {n} slices"
         _set_title(ax, f"{view.name}: {shown}, the worst on top", room=0.6)
     return figure
 

@@ -129,9 +129,10 @@ def promise_rows(model: ModelDescription) -> list[Row]:
     of_all = model.promise if model.is_ranked else "none: thresholds are as the networks learned them"
     if model.recalibration is not None and model.recalibration.changed:
         of_all = f"near the asked level for rows like those of the recalibration ({model.recalibration})"
+    way_out = "none: some may be covered less; hold_for='class' (--hold-for class) holds each class"
     rows: list[Row] = [
         ("all rows together", of_all),
-        ("each class or group", model.held_for or "none: some may be covered less; hold_for='class' holds each class"),
+        ("each class or group", model.held_for or way_out),
         ("sets of one size, slices, single rows", "none: measured above"),
         ("the likeliest class", "it is in every set, so where most rows are easy more are covered than asked"),
         ("a class never seen in training", "it is in no set and counts as missed"),

@@ -32,9 +32,9 @@ from coverwell.slices import BY_CHANCE, Slice, as_text
 
 Row = Sequence[str]  # of a table
 
-LEAST_CHANCE = 0.0001
+LEAST_CHANCE, SAME_MEAN = 0.0001, 1e-6  # the latter in standard deviations
 FEWEST_IN_A_TABLE, ROWS_OF_ALL_TABLES = 3, 500
-MOST_FEATURES, MOST_COLUMNS = 12, 100  # of a row that was missed, and of a table
+MOST_FEATURES, MOST_COLUMNS = 10, 100  # of a row that was missed, and of a table
 MOST_LOOKED_AT = 10  # inputs by their scales
 MISS_DIGITS, MOST_DECIMALS, LARGEST_WRITTEN_OUT = 3, 9, 1e12
 MOST_CHOSEN, MOST_OF_A_COLUMN = 30, 30  # columns that can be chosen, and slices of each
@@ -288,6 +288,14 @@ def shifts_of(X: Any, model: ModelDescription) -> list[Shift]:
     columns = (means, test, difference, errors, chance, n_outside, is_share, is_expected)
     shifts = [Shift(*one) for one in zip(names, *(column.tolist() for column in columns), strict=True)]
     return sorted(shifts, key=lambda shift: (shift.chance, -abs(shift.difference)))
+
+
+def is_training(outcome: Outcome | ClassOutcome, model: ModelDescription) -> bool:
+    """Whether the rows are as many as those of the training, within its ranges, with the same means."""
+    if model.takes != "table" or len(outcome) != model.n_trained:
+        return False
+    shifts = shifts_of(outcome.inputs, model)
+    return bool(shifts) and all(abs(shift.difference) < SAME_MEAN and not shift.n_outside for shift in shifts)
 
 
 def shift_rows(shifts: Sequence[Shift], model: ModelDescription) -> list[Row]:

@@ -18,7 +18,7 @@ from coverwell.files import new_file
 from coverwell.plots.chart import percent
 from coverwell.plots.charts import slices_chart
 from coverwell.report import charts, classes, facts
-from coverwell.slices import BY_CHANCE
+from coverwell.slices import BY_CHANCE, FEWEST_ROWS
 
 if TYPE_CHECKING:
     import jinja2
@@ -105,6 +105,7 @@ def _environment() -> jinja2.Environment:
     for module in (facts, charts, classes):
         environment.globals |= {name: value for name, value in vars(module).items() if callable(value)}
     environment.globals |= {"slices_chart": slices_chart, "legend_of": charts.legend, "BY_CHANCE": BY_CHANCE}
+    environment.globals["FEWEST_ROWS"] = FEWEST_ROWS  # of a slice among the worst
     environment.globals |= {"MOST_LOOKED_AT": facts.MOST_LOOKED_AT, "COLUMNS_OF_EXAMPLES": classes.COLUMNS_OF_EXAMPLES}
     # The choices that show a view.
     environment.globals["when"] = lambda view, **more: {"target": view.target, "level": view.level, **more}
