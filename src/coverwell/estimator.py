@@ -739,7 +739,7 @@ def progress_bar(verbose: int, doing: str) -> Any:
 def resume_bar(bar: Any, n_rounds: int) -> None:
     """Begin with the round after those of a checkpoint."""
     bar.update(n_rounds)
-    bar.set_description_str(f"round {n_rounds + 1}", refresh=False)
+    bar.set_description_str(f"round {n_rounds + 1}")
 
 
 def show_round(bar: Any, history: History) -> None:
