@@ -61,7 +61,7 @@ def report(lines: Sequence[Line]) -> str:
         "Made by `make bench-classification` from `classification.jsonl` in this folder: random 80/20 splits from 0, "
         f"the same share of each class in both parts; {n_splits} splits of each of {len(tables)} tables, and where a "
         "method was run on fewer, those. Matching and scores of classes were compared out of fold on split 100 alone, "
-        "in `classification-selection.md`. "
+        "in `classification-selection.md`, when training ends on splits 100 to 104. "
         f"{stamp(runs.of(DEFAULT, tables[0]))}; peers: {packages(runs.lines)}.",
         METHODS,
         *verdicts(runs, tables),
@@ -465,7 +465,7 @@ def selection_report(lines: Sequence[Line]) -> str:
         "# Classification: scores that chose settings",
         "Made by `make bench-classification` from `classification-selection.jsonl` in this folder: out of fold, on the "
         "training rows of splits from 100. Sets are never empty. *longer*: the lines of an earlier rule, by which "
-        "rounds went on while a score of either network fell by 4 or 5 % of itself.",
+        "rounds went on while a score of either network fell by 4 or 5 % of itself; the other settings used it too.",
         "## Each setting over the default",
         markdown(["", "tables", *readers], over),
         "## The default",
