@@ -133,13 +133,13 @@ def fit(
         raise ValueError(f"one file is read into memory, got {len(tables)}; {way_out}")
     if streamed and skip_missing:
         raise ValueError("--skip-missing is for a table that is read whole; leave these rows out of what is --streamed")
-    start = time.perf_counter()
     names = features_in(tables[0], target, coverage, ignore, group=group, weight=weight)
     checkpoint = _checkpoint(out, resume=resume, force=force)  # loads torch
     from coverwell.cli.rows import few_values, streamed_classes, training_rows
     from coverwell.groups import FEWEST_ROWS
     from coverwell.slices import in_one_line
 
+    start = time.perf_counter()
     asked |= {"coverage": coverage if len(coverage) > 1 else coverage[0], "verbose": int(sys.stderr.isatty())}
     asked["schedule"] = None if max_rounds is None else coverwell.Schedule(max_rounds=max_rounds)
     if streamed:
